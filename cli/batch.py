@@ -110,9 +110,9 @@ def batch(asked: BatchOptions) -> None:
     workers = Workers(asked.jobs or min(len(items), os.cpu_count() or 1), asked.on)
     if not asked.force and not journal.exists():  # once there is a journal, what is there may be what an interrupted run had written
         manifest.check_targets(items)
-    with Journal(journal) as kept, watching(asked.quiet or asked.as_json) as watch:
+    with Journal(journal) as journal_file, watching(asked.quiet or asked.as_json) as watch:
         if not asked.force:
-            manifest.check_others(items, {entry.target: entry.files for entry in kept.entries.values() if not entry.code})
+            manifest.check_others(items, {entry.target: entry.files for entry in journal_file.entries.values() if not entry.code})
 
         progress = 0
 
@@ -125,7 +125,7 @@ def batch(asked: BatchOptions) -> None:
 
         proofs = {"verify": asked.verified, "strict": asked.strict, "assume_defaults": asked.assume_defaults}
         try:
-            done = run(items, kept, workers, proofs, seen)
+            done = run(items, journal_file, workers, proofs, seen)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"{progress:,} of {len(items):,} files are done. The same command goes on with the others") from None
     if asked.report is not None:

@@ -75,7 +75,9 @@ def check(asked: CheckOptions) -> None:
     from rnnconvert.reports.sarif import merged
     from rnnconvert.verification import config_file
 
-    chosen = [(name, one) for name, one in config_file.named(config_file.read(asked.config)) if not asked.files or one.names(asked.files)]
+    chosen = [
+        (name, entry) for name, entry in config_file.named(config_file.read(asked.config)) if not asked.files or entry.names(asked.files)
+    ]
     _make(asked.folder)
     if asked.sarif is not None:
         reports.check(asked.sarif)
@@ -83,8 +85,8 @@ def check(asked: CheckOptions) -> None:
     for number, (name, claim) in enumerate(chosen, 1):
         try:
             with watching(asked.quiet or asked.as_json) as watch:
-                told = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
-                report = claim.check(told, explain=not asked.no_explain, jobs=asked.jobs, cache=asked.cache, strict=asked.strict)
+                numbered = functools.partial(_numbered, watch, f"{number} of {len(chosen)}: ")
+                report = claim.check(numbered, explain=not asked.no_explain, jobs=asked.jobs, cache=asked.cache, strict=asked.strict)
         except RnnConvertError as error:
             code = _worse(code, error.exit_code)
             failed.append({"a": str(claim.a), "b": claim.b and str(claim.b), "error": as_document(error)})
@@ -116,8 +118,8 @@ def _numbered(watch: Callable[..., None], which: str, text: str, done: int = 0, 
     watch(which + text, done, total)
 
 
-def _worse(one: int, other: int) -> int:
-    return min(one, other, key=WORST_FIRST.index)
+def _worse(code: int, other: int) -> int:
+    return min(code, other, key=WORST_FIRST.index)
 
 
 def _make(folder: Path | None) -> None:

@@ -31,11 +31,11 @@ def _offered(offer: Callable[[click.Context, str], Iterable[str | tuple[str, str
         from click.shell_completion import CompletionItem
 
         try:
-            found = [(one, "") if isinstance(one, str) else one for one in offer(ctx, incomplete)]
+            offered = [(entry, "") if isinstance(entry, str) else entry for entry in offer(ctx, incomplete)]
         except Exception:  # a file that is damaged, a setting that is half typed
             return []
         # A control character in a name would reach the terminal; such a name has to be typed.
-        plain = [(value, text) for value, text in found if value.isprintable()]
+        plain = [(value, text) for value, text in offered if value.isprintable()]
         return [CompletionItem(value, help=text or None) for value, text in plain if value.startswith(incomplete)]
 
     return complete
@@ -64,7 +64,7 @@ def settings(ctx: click.Context, incomplete: str) -> Iterable[str | tuple[str, s
     layer, colon, name = key.rpartition(":")
     if equals:
         return [f"{key}={value}" for value in OPTIONS[name].choices]
-    return [(f"{layer}{colon}{one}=", option.meaning) for one, option in OPTIONS.items()]
+    return [(f"{layer}{colon}{option_name}=", option.meaning) for option_name, option in OPTIONS.items()]
 
 
 @_offered

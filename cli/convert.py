@@ -133,7 +133,7 @@ def convert(asked: ConvertOptions) -> None:
     With --out-dir, convert several files: those that fail are reported, the others written. `-` is stdin or stdout.
     """
     if asked.whole:
-        _whole(asked)
+        _export_as_whole(asked)
         return
     wish = Wish.of(asked.target_format)
     pairs = _pairs(asked.paths, asked.out_dir, wish, asked.force)
@@ -234,7 +234,7 @@ _OF_EXPORT = {"paths", "whole", "verified", "force", "dry_run", "sync", "as_json
 """What the old --whole went with."""
 
 
-def _whole(asked: ConvertOptions) -> None:
+def _export_as_whole(asked: ConvertOptions) -> None:
     """Do what `export` does, under its old spelling."""
     others = [value for name, value in asked._asdict().items() if name not in _OF_EXPORT]
     if any(others) or len(asked.paths) != 2 or STREAM in asked.paths:
@@ -274,9 +274,9 @@ class Wish(NamedTuple):
         name, dot, rest = word.partition(".")
         if dot and name in names():
             card = registry.cards().get(name)
-            known = adapter(name).SUFFIXES if card is None else card.written
-            if f".{rest}" not in known:
-                raise UsageError(f"{name} has no files with the ending .{rest}. Choose one of: {', '.join(known)}")
+            endings = adapter(name).SUFFIXES if card is None else card.written
+            if f".{rest}" not in endings:
+                raise UsageError(f"{name} has no files with the ending .{rest}. Choose one of: {', '.join(endings)}")
             return cls(name, f".{rest}")
         return cls(word, "")
 
@@ -310,17 +310,17 @@ def _pairs(paths: tuple[str, ...], out_dir: str | None, wish: Wish, force: bool)
         return [(source, _named(source, target, wish) if is_folder and wish.format is not None else target)]
     if wish.format is None:
         raise UsageError("--out-dir needs --to, which decides the ending of the files")
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     folder = Path(out_dir).resolve()
     inside = [source for source in paths if folder in (Path(source).absolute().parent, Path(source).resolve().parent)]
     if force and inside:
         raise UsageError(f"--force could replace {inside[0]}, which is in {out_dir} itself. Choose another folder")
     for source in paths:
         target = _named(source, out_dir, wish)
-        if target in found:
-            raise UsageError(f"{found[target]} and {source} would both be written to {target}. Rename one, or convert it by itself")
-        found[target] = source
-    return [(source, target) for target, source in found.items()]
+        if target in sources:
+            raise UsageError(f"{sources[target]} and {source} would both be written to {target}. Rename one, or convert it by itself")
+        sources[target] = source
+    return [(source, target) for target, source in sources.items()]
 
 
 def _named(source: str, folder: str, wish: Wish) -> str:
@@ -328,8 +328,8 @@ def _named(source: str, folder: str, wish: Wish) -> str:
     from rnnconvert.language import registry
 
     name = "stdin" if source == STREAM else Path(source).name or Path(source).resolve().name
-    known = {end for card in registry.cards().values() for end in card.endings if name.lower().endswith(end)}
-    end = max(known, key=len, default="" if Path(source).is_dir() else Path(name).suffix)
+    endings = {end for card in registry.cards().values() for end in card.endings if name.lower().endswith(end)}
+    end = max(endings, key=len, default="" if Path(source).is_dir() else Path(name).suffix)
     return str(Path(folder) / wish.name(name[: len(name) - len(end)]))
 
 
@@ -356,7 +356,7 @@ def _document(summary: Summary) -> dict[str, Any]:
     from rnnconvert.models.others import others
 
     left = [] if not summary.left or summary.checkpoint is None else others(summary.checkpoint, summary.left)
-    return {**summary.as_dict(), "left_out_layers": [asdict(one) for one in left]}
+    return {**summary.as_dict(), "left_out_layers": [asdict(layer) for layer in left]}
 
 
 def tell(summary: Summary, source: str, target: str, quiet: bool = False, verbose: bool = False) -> None:
@@ -400,9 +400,9 @@ def _tell_left_out(summary: Summary, source: str) -> None:
         return
     from rnnconvert.models.others import moves_whole_models, others
 
-    found = others(summary.checkpoint, summary.left)
-    groups = [one for one in found if not one.name]
-    named = [one for one in found if one.name]
+    others_left = others(summary.checkpoint, summary.left)
+    groups = [layer for layer in others_left if not layer.name]
+    named = [layer for layer in others_left if layer.name]
     more = [f"{len(named) - _MOST:,} more (rnnconvert inspect -v lists them)"] if len(named) > _MOST else []
     say(f"left out: {', '.join([*map(str, named[:_MOST]), *more, *map(str, groups)])}", hang=2)
     if named and moves_whole_models(summary.checkpoint):

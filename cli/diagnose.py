@@ -82,7 +82,7 @@ def diagnose(asked: DiagnoseOptions) -> None:
         assert asked.sample is not None
         if asked.pairs or asked.from_b is not None or asked.settings_b:
             raise UsageError("--pair, --from-b and --set-b are about B, and --io takes its place. Leave them out")
-        beside = two_files.diagnose(
+        diagnosis = two_files.diagnose(
             asked.a,
             io=asked.sample,
             layers=asked.layers,
@@ -91,9 +91,9 @@ def diagnose(asked: DiagnoseOptions) -> None:
             settings_a=asked.settings_a,
             seconds=asked.seconds,
         )
-        tell(beside, asked.as_json)
-        click.get_current_context().exit(0 if beside.equal else 1)
-    found = two_files.diagnose(
+        tell(diagnosis, asked.as_json)
+        click.get_current_context().exit(0 if diagnosis.equal else 1)
+    findings = two_files.diagnose(
         asked.a,
         asked.b,
         layers=asked.layers,
@@ -108,5 +108,5 @@ def diagnose(asked: DiagnoseOptions) -> None:
         time=asked.time,
         lengths=asked.lengths,
     )
-    tell(found, asked.as_json)
-    click.get_current_context().exit(found.verdict.exit_code())
+    tell(findings, asked.as_json)
+    click.get_current_context().exit(findings.verdict.exit_code())

@@ -45,7 +45,7 @@ def diff(asked: DiffOptions) -> None:
     """
     from rnnconvert.diagnosis import two_files
 
-    found = two_files.diff(
+    comparison = two_files.diff(
         asked.a,
         asked.b,
         layers=asked.layers,
@@ -56,5 +56,5 @@ def diff(asked: DiffOptions) -> None:
         settings_a=asked.settings_a,
         settings_b=asked.settings_b,
     )
-    tell(found, asked.as_json)
-    click.get_current_context().exit(found.verdict.exit_code())
+    tell(comparison, asked.as_json)
+    click.get_current_context().exit(comparison.verdict.exit_code())

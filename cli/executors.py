@@ -69,12 +69,12 @@ def add(name: str, python: str, like: str, module: str, as_json: bool) -> None:
     """Add an executor under another Python, and remember it."""
     from rnnconvert.running import registry
 
-    made = registry.add(name, python, like, module)
+    executor = registry.add(name, python, like, module)
     if as_json:
-        emit({"added": _entry(made), "list": str(registry.listing())})
+        emit({"added": _entry(executor), "list": str(registry.listing())})
         return
-    versions = ", ".join(f"{package} {version}" for package, version in made.about["versions"].items())
-    say(f"added {name}: {versions}, Python {made.about['python']} ({registry.listing()})")
+    versions = ", ".join(f"{package} {version}" for package, version in executor.about["versions"].items())
+    say(f"added {name}: {versions}, Python {executor.about['python']} ({registry.listing()})")
 
 
 @executors.command()

@@ -32,7 +32,7 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
     from rnnconvert.language.layout import FAMILIES
     from rnnconvert.language.registry import frameworks, systems
 
-    given = {name: adapter(name)} if name else adapters()
+    chosen = {name: adapter(name)} if name else adapters()
     if show_options:
         keys = asked_by(name) if name else tuple(OPTIONS)
         if as_json:
@@ -45,29 +45,29 @@ def formats(name: str | None, show_options: bool, as_json: bool) -> None:
     if as_json:
         emit(
             {
-                one: {
+                format_name: {
                     "suffixes": files.SUFFIXES,
-                    "system": _document(systems()[one]) if one in systems() else None,
-                    "layouts": [_document(x) for x in frameworks()[one]],
+                    "system": _document(systems()[format_name]) if format_name in systems() else None,
+                    "layouts": [_document(x) for x in frameworks()[format_name]],
                 }
-                for one, files in given.items()
+                for format_name, files in chosen.items()
             }
         )
         return
-    for family, one in _in_families(usual_first(given)):
-        system = systems().get(one)
+    for family, system_name in _in_families(usual_first(chosen)):
+        system = systems().get(system_name)
         if family and not name:
             put(styled(f"{FAMILIES[family]}:", "bold"))
-        put(f"{styled(one, 'bold')}  ({', '.join(given[one].SUFFIXES) or 'read only'})", hang=4)
+        put(f"{styled(system_name, 'bold')}  ({', '.join(chosen[system_name].SUFFIXES) or 'read only'})", hang=4)
         if system is not None:
             put(f"    {system.title}; {system.proof}", hang=6)
-        for layout in frameworks()[one]:
+        for layout in frameworks()[system_name]:
             read_only = "" if layout.writable else "  (read only)"
             put(f"    {layout.name:28} {layout.class_name:36} gates {layout.gates}{read_only}", hang=33)
         if name and system is not None:
             for note in (system.versions, *system.notes):
                 put(f"    - {note}", hang=6)
-            for key in asked_by(one):
+            for key in asked_by(system_name):
                 here = f" ({system.asks[key]})" if system.asks.get(key) else ""
                 choices = "|".join(OPTIONS[key].choices) or "..."
                 put(f"    --set {key}={choices}: {OPTIONS[key].meaning}{here}", hang=6)
@@ -78,15 +78,15 @@ def _in_families(names: list[str]) -> Iterator[tuple[str, str]]:
     from rnnconvert.language.layout import FAMILIES
     from rnnconvert.language.registry import systems
 
-    of = {one: systems()[one].family if one in systems() else "training" for one in names}
+    of = {name: systems()[name].family if name in systems() else "training" for name in names}
     for family in FAMILIES:
-        own = [one for one in names if of[one] == family]
-        yield from zip((family, *[""] * (len(own) - 1)), own, strict=False)
+        members = [name for name in names if of[name] == family]
+        yield from zip((family, *[""] * (len(members) - 1)), members, strict=False)
 
 
 def _document(system_or_layout: object) -> dict[str, object]:
     from dataclasses import asdict
 
-    found = asdict(system_or_layout)  # type: ignore[call-overload]
-    found.pop("heads", None)  # bytes, which JSON has not
-    return found  # type: ignore[no-any-return]
+    document = asdict(system_or_layout)  # type: ignore[call-overload]
+    document.pop("heads", None)  # bytes, which JSON has not
+    return document  # type: ignore[no-any-return]

@@ -77,46 +77,46 @@ def identify(asked: IdentifyOptions) -> None:
     if asked.target is not None:
         check_target(Path(asked.target), asked.force)
     with incoming(asked.weights) as (path,):
-        found = room.identify(path, io=asked.sample, seconds=asked.seconds)
-        identified = found.verdict == "identified"
+        identification = room.identify(path, io=asked.sample, seconds=asked.seconds)
+        identified = identification.verdict == "identified"
         if asked.output is not None and identified:
-            if not found.functions[0].layout:
-                names = " or ".join(found.functions[0].names[:3]) or "none that is known"
+            if not identification.functions[0].layout:
+                names = " or ".join(identification.functions[0].names[:3]) or "none that is known"
                 raise UsageError(
                     "no layout file describes these arrays: the input is read unweighted. Read them with --from; they have the "
                     f"layout {names}"
                 )
             with replacing(Path(asked.output)) as file:
-                file.write(found.functions[0].layout.encode())
+                file.write(identification.functions[0].layout.encode())
         if not asked.as_json:
-            lines = list(found.lines())
+            lines = list(identification.lines())
             for line in lines[:1] if is_quiet() else lines:
                 put(line)
         proof: dict[str, Any] = {}
-        code = 0 if found.verdict in ("identified", "candidates") else 1
+        code = 0 if identification.verdict in ("identified", "candidates") else 1
         if asked.target is not None and identified:
             assert asked.sample is not None
-            proof, code = _converted(path, found, asked.sample, (asked.target, asked.target_format, asked.force), asked.as_json)
+            proof, code = _converted(path, identification, asked.sample, (asked.target, asked.target_format, asked.force), asked.as_json)
         elif asked.target is not None:
             say(f"{asked.target} was not written: the weights are not identified")
     if asked.as_json:
-        emit({**found.as_dict(), **proof})
+        emit({**identification.as_dict(), **proof})
     elif (
         not is_quiet()
         and asked.output is None
         and asked.target is None
         and identified
-        and not found.functions[0].names
-        and found.functions[0].layout
+        and not identification.functions[0].names
+        and identification.functions[0].layout
     ):
         say("a layout file that --layout accepts (-o writes it):")
-        for line in found.functions[0].layout.splitlines():
+        for line in identification.functions[0].layout.splitlines():
             put(line, wrap=False)
     click.get_current_context().exit(code)
 
 
 def _converted(
-    weights: str, found: Identification, io: str, wanted: tuple[str, str | None, bool], as_json: bool
+    weights: str, identification: Identification, io: str, wanted: tuple[str, str | None, bool], as_json: bool
 ) -> tuple[dict[str, Any], int]:
     """Write the layer that was found; return the verdict as JSON has it, and the exit code."""
     from rnnconvert.core.errors import not_written
@@ -125,7 +125,7 @@ def _converted(
 
     target, target_format, force = wanted
     with watching(as_json) as watch:
-        summary, report = convert_identified(weights, found, io, Target(target, target_format, force=force), watch)
+        summary, report = convert_identified(weights, identification, io, Target(target, target_format, force=force), watch)
     if as_json:
         return {"written": summary.written, "verification": report.conclusion.as_dict()}, report.exit_code
     finish(report, (), False, not_written(target, report) if report.exit_code else "")

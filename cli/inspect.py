@@ -77,7 +77,7 @@ def inspect(
         for path in files:
             options = Options(settings=settings)
             try:
-                found = inspect_with(path, format, options, wanted)
+                inspection = inspect_with(path, format, options, wanted)
             except RnnConvertError as error:
                 if len(paths) == 1:
                     raise
@@ -86,10 +86,10 @@ def inspect(
                 complain(error, path, as_json)
                 continue
             if as_json:
-                documents.append(found.as_dict())
+                documents.append(inspection.as_dict())
                 continue
-            found = replace(found, targets=usual_first(found.targets, lambda one: one.target))
-            for line, hang in found.lines(verbose, styled):
+            inspection = replace(inspection, targets=usual_first(inspection.targets, lambda verdict: verdict.target))
+            for line, hang in inspection.lines(verbose, styled):
                 put(line, hang=hang)
         if as_json:
             emit(documents if len(paths) > 1 else documents[0])

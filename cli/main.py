@@ -149,7 +149,7 @@ class _Group(click.Group):
             return super().make_context(*args, **extra)
         except click.ClickException as error:
             failed = error
-            raise click.exceptions.Exit(_told(lambda: _click_failed(failed, _wants_json(words)), failed.exit_code)) from None
+            raise click.exceptions.Exit(_exit_code(lambda: _click_failed(failed, _wants_json(words)), failed.exit_code)) from None
         except click.exceptions.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:
@@ -166,17 +166,17 @@ class _Group(click.Group):
         try:
             zeros_for_cut_files()
             with timed(say), _ended_like_interrupted(), reading() as under_way:
-                made = super().invoke(ctx)
+                result = super().invoke(ctx)
                 under_way.check()
-                return made
+                return result
         except click.exceptions.Exit:
             raise
         except click.ClickException as error:
             ended = error
-            ctx.exit(_told(lambda: _click_failed(ended, as_json), ended.exit_code))
+            ctx.exit(_exit_code(lambda: _click_failed(ended, as_json), ended.exit_code))
         except RnnConvertError as error:
             failed = error
-            ctx.exit(_told(lambda: _ours_failed(failed, as_json, debug), failed.exit_code))
+            ctx.exit(_exit_code(lambda: _ours_failed(failed, as_json, debug), failed.exit_code))
         except (Exception, KeyboardInterrupt) as error:
             ctx.exit(_unexpected(error, as_json, debug))
 
@@ -204,7 +204,7 @@ def _unexpected(error: BaseException, as_json: bool, debug: bool) -> int:
         _silence()
         return CLOSED
     if debug:
-        _told(lambda: put_lines("".join(traceback.format_exception(error)), err=True), 0)
+        _exit_code(lambda: put_lines("".join(traceback.format_exception(error)), err=True), 0)
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         kind, text, code = "interrupted", f"interrupted; {error if str(error) else 'no file was changed'}", 130
     elif isinstance(error, MemoryError):
@@ -218,10 +218,10 @@ def _unexpected(error: BaseException, as_json: bool, debug: bool) -> int:
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         kind, code = "internal", INTERNAL
         text = f"this is a fault of rnnconvert ({what}). Please report it, with what --debug shows (SECURITY.md says where)"
-    return _told(lambda: _failed(kind, text, code, as_json), code)
+    return _exit_code(lambda: _failed(kind, text, code, as_json), code)
 
 
-def _told(tell: Callable[[], object], code: int) -> int:
+def _exit_code(tell: Callable[[], object], code: int) -> int:
     """Print an error, and return its exit code even where nothing can be printed."""
     try:
         tell()
@@ -242,7 +242,7 @@ def _flushed(code: Any) -> Any:
         _silence(sys.stdout)
         why = f"cannot write the output: {getattr(error, 'strerror', None) or error}"
         if not code:
-            _told(lambda: complain(why), OUTPUT)
+            _exit_code(lambda: complain(why), OUTPUT)
         _silence(sys.stderr)
         return code or OUTPUT
     return code
@@ -300,15 +300,15 @@ def _ended_like_interrupted() -> Iterator[None]:
         yield
         return
     wanted = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
-    before = {one: signal.getsignal(one) for one in wanted}
+    before = {number: signal.getsignal(number) for number in wanted}
     try:
-        for one, handler in before.items():
+        for signal_number, handler in before.items():
             if handler is not signal.SIG_IGN:  # nohup
-                signal.signal(one, starting.interrupt)
+                signal.signal(signal_number, starting.interrupt)
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
 
 
 @click.group("rnnconvert", cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

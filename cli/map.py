@@ -53,25 +53,25 @@ def map_layers(asked: MapOptions) -> None:
     from rnnconvert.models.load import proposal
 
     path = Path(asked.output) if asked.output is not None else None
-    known = path if path is not None and path.exists() else None
+    existing = path if path is not None and path.exists() else None
     with incoming(asked.source, asked.target) as (giving, taking), watching(asked.as_json) as watch:
         watch("reading both models")
-        found = proposal(
-            taking, giving, mapping=known, source_format=asked.source_format, target_format=asked.target_format, settings=asked.settings
+        result = proposal(
+            taking, giving, mapping=existing, source_format=asked.source_format, target_format=asked.target_format, settings=asked.settings
         )
-        text = str(found)
+        text = str(result)
     if path is None and not asked.as_json:
         put_lines(text)
-    if path is not None and (known is None or read_text(known) != text):
+    if path is not None and (existing is None or read_text(existing) != text):
         only_replace(path, asked.force)
         with replacing(path) as file:
             file.write(text.encode())
         say(f"wrote {path}", asked.as_json)
-        count = len(found.found.ambiguous)
+        count = len(result.pairing.ambiguous)
         if count:
             sets = "set of layers is" if count == 1 else "sets of layers are"
             say(f"{count} {sets} ambiguous: choose in {path}", asked.as_json)
     elif path is not None:
         say(f"{path} is up to date", asked.as_json)
     if asked.as_json:
-        emit(found.as_dict())
+        emit(result.as_dict())

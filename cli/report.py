@@ -45,13 +45,13 @@ def report(document: str | None, outputs: tuple[str, ...], show_schema: bool, as
     if document is None:
         raise UsageError("no report given. Name the JSON report: rnnconvert report REPORT.json -o FILE")
     reports.check(*outputs)
-    found = reports.read(document)
-    reports.write(found, *outputs)
+    content = reports.read(document)
+    reports.write(content, *outputs)
     for path in outputs:
         say(f"wrote {path}", quiet)
     if as_json:
-        emit(found)
+        emit(content)
     elif not outputs:
         from rnnconvert.reports.text import to_text
 
-        put_lines(str(found["verdict"]) if quiet else to_text(found, styled))
+        put_lines(str(content["verdict"]) if quiet else to_text(content, styled))

@@ -65,10 +65,10 @@ def outgoing(path: str, name: str, dry_run: bool = False) -> Iterator[str]:
         show_as(file, "stdout")
         yield str(file)
         written = sorted(folder.iterdir())
-        if len(written) > 1 or any(one.is_dir() for one in written):
-            names = ", ".join(one.name for one in written)
+        if len(written) > 1 or any(entry.is_dir() for entry in written):
+            names = ", ".join(entry.name for entry in written)
             raise UsageError(f"several files would be written ({names}), and stdout takes only one. Give TARGET a name")
-        for one in written:
-            with one.open("rb") as made:
-                shutil.copyfileobj(made, sys.stdout.buffer, 1 << 20)
+        for target in written:
+            with target.open("rb") as stream:
+                shutil.copyfileobj(stream, sys.stdout.buffer, 1 << 20)
             sys.stdout.buffer.flush()

@@ -19,7 +19,7 @@ import click
 from rnnconvert.cli import completion
 from rnnconvert.cli.verbosity import is_quiet
 from rnnconvert.core import errors
-from rnnconvert.core.errors import RnnConvertError, shown
+from rnnconvert.core.errors import RnnConvertError, for_user
 from rnnconvert.core.printable import abridged, json_of, printable
 
 T = TypeVar("T")
@@ -50,14 +50,14 @@ def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = T
     """
     stream = sys.stderr if err else sys.stdout
     marks = "".join((*_MARKS.values(), _END))
-    line = printable(abridged(errors.shown(text)), marks)
+    line = printable(abridged(errors.for_user(text)), marks)
     rows = _wrapped(line, _width(stream), hang) if wrap and _is_terminal(stream) else [line]
     colours = _has_colours(stream)
     for colour, mark in _MARKS.items():
         rows = [row.replace(mark, _CODES[colour] if colours else "") for row in rows]
-    made = "\n".join(row.replace(_END, _RESET if colours else "") for row in rows)
+    joined = "\n".join(row.replace(_END, _RESET if colours else "") for row in rows)
     with contextlib.suppress(OSError) if err else contextlib.nullcontext():  # without stderr there is nobody to tell
-        click.echo(made.encode("utf-8", "backslashreplace").decode("utf-8"), err=err, color=colours)
+        click.echo(joined.encode("utf-8", "backslashreplace").decode("utf-8"), err=err, color=colours)
 
 
 def put_lines(text: str, *, err: bool = False, wrap: bool = False) -> None:
@@ -140,7 +140,7 @@ def _words(line: str) -> Iterator[str]:
 
 def emit(document: Any) -> None:
     """Print a document as JSON, on stdout."""
-    text = errors.shown(json_of(document, indent=2, default=str))
+    text = errors.for_user(json_of(document, indent=2, default=str))
     click.echo(text)
 
 
@@ -154,8 +154,8 @@ def complain(error: RnnConvertError | str, path: str = "", quiet: bool = False) 
     """
     if quiet:
         return
-    path = shown(path)
-    headline, details = (shown(error), ()) if isinstance(error, str) else (error.headline, error.details)
+    path = for_user(path)
+    headline, details = (for_user(error), ()) if isinstance(error, str) else (error.headline, error.details)
     where = f"{path}: " if path and not headline.startswith(path) else ""
     put(f"{styled('error', 'red')}: {where}{headline}", err=True)
     for detail in details:
@@ -199,10 +199,10 @@ def progress(quiet: bool) -> Callable[[int, int], None] | None:
 
 def duration(seconds: float) -> str:
     """Return a time as people say it: 8 s, 2 min 5 s, 1 h 3 min."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    total = max(0, round(seconds))
+    if total < 60:
+        return f"{total} s"
+    return f"{total // 60} min {total % 60} s" if total < 3600 else f"{total // 3600} h {total % 3600 // 60} min"
 
 
 class Watch:
@@ -219,7 +219,7 @@ class Watch:
         self._phase, self._done, self._total = "", 0, 0
         self._start = self._since = time.monotonic()
         self._ended = threading.Event()
-        self._shown = False
+        self._visible = False
         self._thread = threading.Thread(target=self._draw_on, daemon=True)
         self._thread.start()
 
@@ -230,16 +230,16 @@ class Watch:
 
     def line(self, now: float) -> str:
         """Return what is shown at a time."""
-        taken, done, total = now - self._since, self._done, self._total
-        if 0 < done < total and taken >= 1:
-            left = f"{duration(taken * (total - done) / done)} left"
+        elapsed, done, total = now - self._since, self._done, self._total
+        if 0 < done < total and elapsed >= 1:
+            left = f"{duration(elapsed * (total - done) / done)} left"
             return f"{self._phase}  {100 * done // total} %  {left}"
-        return self._phase + (f"  {duration(taken)}" if taken >= 1 else "")
+        return self._phase + (f"  {duration(elapsed)}" if elapsed >= 1 else "")
 
     def _draw_on(self) -> None:
-        while not self._ended.wait(0.1 if self._shown else self.PATIENCE):
+        while not self._ended.wait(0.1 if self._visible else self.PATIENCE):
             if self._phase:
-                self._shown = True
+                self._visible = True
                 width = _width(sys.stderr)
                 sys.stderr.write(f"\r\x1b[K{printable(self.line(time.monotonic()))[: width - 5]} ...")
                 sys.stderr.flush()
@@ -248,7 +248,7 @@ class Watch:
         """Remove the line."""
         self._ended.set()
         self._thread.join()
-        if self._shown:
+        if self._visible:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
 
@@ -350,14 +350,14 @@ def whole_numbers(context: click.Context, parameter: click.Parameter, value: str
         raise click.BadParameter(f"{value}: expected integers separated by commas, as in 9,4,1") from None
 
 
-USUAL = ("pytorch", "keras", "onnx", "tensorflow1", "flax", "nnx", "cudnn", "equinox", "haiku", "mlx", "paddle", "mxnet")
+USED_MOST = ("pytorch", "keras", "onnx", "tensorflow1", "flax", "nnx", "cudnn", "equinox", "haiku", "mlx", "paddle", "mxnet")
 """The formats that most people use, in the order of the listings; the others follow by name."""
 
 
 def usual_first(names: Iterable[T], name: Callable[[T], str] = str) -> list[T]:
     """Return what belongs to formats, that of those which most people use first."""
-    rank = {one: number for number, one in enumerate(USUAL)}
-    return sorted(names, key=lambda one: rank.get(name(one), len(rank)))
+    rank = {format_name: number for number, format_name in enumerate(USED_MOST)}
+    return sorted(names, key=lambda entry: rank.get(name(entry), len(rank)))
 
 
 def finish(report: Any, paths: Sequence[str], quiet: bool, remark: str = "", err: bool = False) -> None:

@@ -60,20 +60,20 @@ def two_files(*, second: bool = True) -> Callable[[Callable[..., None]], Callabl
     return added
 
 
-def tell(found: Comparison | Findings | SampleFindings, as_json: bool) -> None:
+def tell(findings: Comparison | Findings | SampleFindings, as_json: bool) -> None:
     """Print what was found; on stderr, what the files leave open and warn about."""
     from rnnconvert.diagnosis.one_file import SampleFindings
     from rnnconvert.files.options import assumptions
 
-    files = (found.source,) if isinstance(found, SampleFindings) else (found.a, found.b)
+    files = (findings.source,) if isinstance(findings, SampleFindings) else (findings.a, findings.b)
     for label, checkpoint in zip("AB", files, strict=False):
         for line in assumptions(checkpoint.questions):
             say(f"{styled('assumed', 'yellow')} of {label}: {line}")
         for warning in checkpoint.warnings:
             say(f"{styled('warning', 'yellow')} of {label}: {warning}")
     if as_json:
-        emit(found.as_dict())
+        emit(findings.as_dict())
         return
-    lines = list(found.lines())
+    lines = list(findings.lines())
     for line in lines[-1:] if is_quiet() else lines:
         put(line)

@@ -19,10 +19,10 @@ def in_one(kind: type[Options]) -> Callable[[Callable[[Options], None]], Callabl
     def decorate(function: Callable[[Options], None]) -> Callable[..., None]:
         @functools.wraps(function)
         def command(**options: Any) -> None:
-            own = {name: value for name, value in options.items() if name in names}
+            arguments = {name: value for name, value in options.items() if name in names}
             if "others" in names:
-                own["others"] = {name: value for name, value in options.items() if name not in names}
-            function(kind(**own))
+                arguments["others"] = {name: value for name, value in options.items() if name not in names}
+            function(kind(**arguments))
 
         return command
 

@@ -17,11 +17,11 @@ _QUIET, _VERBOSE = "rnnconvert.quiet", "rnnconvert.verbose"
 def with_switches(command: click.Command) -> click.Command:
     """Return a command, and each below it, with `-q` and `-v`: its own, or those of all."""
     for key, words, meaning in ((_QUIET, ["-q", "--quiet"], QUIET), (_VERBOSE, ["-v", "--verbose"], VERBOSE)):
-        own = [one for one in command.params if isinstance(one, click.Option) and set(words) & set(one.opts)]
-        if not own:
-            own = [click.Option(words, is_flag=True, expose_value=False)]
-            command.params += own
-        for option in own:
+        switches = [param for param in command.params if isinstance(param, click.Option) and set(words) & set(param.opts)]
+        if not switches:
+            switches = [click.Option(words, is_flag=True, expose_value=False)]
+            command.params += switches
+        for option in switches:
             option.help, option.callback = meaning, _noting(key)
     for below in command.commands.values() if isinstance(command, click.Group) else ():
         with_switches(below)

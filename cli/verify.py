@@ -73,45 +73,45 @@ def _shared(command: Command) -> Command:
     return command
 
 
-def _plan(given: dict[str, Any]) -> Any:
-    from rnnconvert.judging.cases import CASES, USUAL
+def _plan(arguments: dict[str, Any]) -> Any:
+    from rnnconvert.judging.cases import CASES, DEFAULT_CASES
     from rnnconvert.verification.plan import Plan
     from rnnconvert.verification.results import read
 
-    kept = None
-    if given["load_inputs"]:
-        kept = read(given["load_inputs"])
-        if kept is None:
-            problem = "No such file" if not Path(given["load_inputs"]).is_file() else "it holds no inputs"
-            raise UnreadableError(given["load_inputs"], problem, "Write inputs with --save-inputs, or with run --save.")
-    names = given["cases"]
+    stored = None
+    if arguments["load_inputs"]:
+        stored = read(arguments["load_inputs"])
+        if stored is None:
+            problem = "No such file" if not Path(arguments["load_inputs"]).is_file() else "it holds no inputs"
+            raise UnreadableError(arguments["load_inputs"], problem, "Write inputs with --save-inputs, or with run --save.")
+    names = arguments["cases"]
     return Plan(
-        on=given["on"],
-        cases=tuple(CASES) if "all" in names else names or USUAL,
-        seed=given["seed"],
-        batch=given["batch"],
-        time=given["time"],
-        lengths=given["lengths"],
-        gradients=given["gradients"],
-        inputs=given["inputs"],
-        layers=given["layers"],
-        pairs=given.get("pairs", ()),
-        settings=given["settings"],
-        given=kept,
-        timeout=given["timeout"],
-        **{key: given[key] for key in ("settings_a", "settings_b", "format_a", "format_b") if key in given},
+        on=arguments["on"],
+        cases=tuple(CASES) if "all" in names else names or DEFAULT_CASES,
+        seed=arguments["seed"],
+        batch=arguments["batch"],
+        time=arguments["time"],
+        lengths=arguments["lengths"],
+        gradients=arguments["gradients"],
+        inputs=arguments["inputs"],
+        layers=arguments["layers"],
+        pairs=arguments.get("pairs", ()),
+        settings=arguments["settings"],
+        given=stored,
+        timeout=arguments["timeout"],
+        **{key: arguments[key] for key in ("settings_a", "settings_b", "format_a", "format_b") if key in arguments},
     )
 
 
 def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
-    found = {}
+    tolerances = {}
     for word in words:
         output, _, number = word.rpartition(":")
         try:
-            found[output] = float(number)
+            tolerances[output] = float(number)
         except ValueError:
             raise UsageError(f"{option} {word}: expected a number, or OUTPUT:NUMBER as in y:1e-4") from None
-    return found
+    return tolerances
 
 
 @click.command(epilog=_RUN)
@@ -122,7 +122,7 @@ def _tolerances(words: tuple[str, ...], option: str) -> dict[str, float]:
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Executors at a time; by default, one per core.")
 @click.option("--json", "as_json", is_flag=True, help="Print what ran as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bool, **given: Any) -> None:
+def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bool, **arguments: Any) -> None:
     """Run the recurrent layers of MODEL and save their outputs, to compare them elsewhere."""
     from dataclasses import asdict
 
@@ -130,35 +130,35 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     from rnnconvert.verification.report import passes
     from rnnconvert.verification.running import REFERENCE
 
-    if not save and not given["save_inputs"]:
+    if not save and not arguments["save_inputs"]:
         raise UsageError("nothing would be kept. Add --save results.safetensors (or --save-inputs FILE for the inputs alone)")
-    equivalence.apart([model, given["inputs"], given["load_inputs"]], [save, given["save_inputs"]])
+    equivalence.apart([model, arguments["inputs"], arguments["load_inputs"]], [save, arguments["save_inputs"]])
     with watching(quiet or as_json) as watch:
-        results = equivalence.run(model, _plan(given), watch=watch, jobs=jobs)
-    if given["save_inputs"]:
-        equivalence.keep_inputs(results, given["save_inputs"])
+        results = equivalence.run(model, _plan(arguments), watch=watch, jobs=jobs)
+    if arguments["save_inputs"]:
+        equivalence.keep_inputs(results, arguments["save_inputs"])
     if save:
         results.save(save)
-    runs = [(layer, one, passes(layer, one)) for layer in results.layers.values() for one in layer.runs]
-    code = 0 if any(one.status == "ran" and one.executor != REFERENCE for _, one, _ in runs) else 5
+    runs = [(layer, layer_run, passes(layer, layer_run)) for layer in results.layers.values() for layer_run in layer.runs]
+    code = 0 if any(layer_run.status == "ran" and layer_run.executor != REFERENCE for _, layer_run, _ in runs) else 5
     if as_json:
         emit(
             {
                 "model": asdict(results.models[0]),
                 "kept": save,
-                "inputs": given["save_inputs"],
+                "inputs": arguments["save_inputs"],
                 "exit_code": code,
                 "runs": [
                     {
                         "layer": layer.name,
-                        "executor": one.executor,
-                        "device": one.device,
-                        "status": one.status,
-                        "reason": one.reason,
-                        "agrees": agrees if one.status == "ran" else None,
-                        "versions": one.versions,
+                        "executor": layer_run.executor,
+                        "device": layer_run.device,
+                        "status": layer_run.status,
+                        "reason": layer_run.reason,
+                        "agrees": agrees if layer_run.status == "ran" else None,
+                        "versions": layer_run.versions,
                     }
-                    for layer, one, agrees in runs
+                    for layer, layer_run, agrees in runs
                 ],
                 "warnings": results.warnings,
             }
@@ -166,14 +166,14 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
         sys.exit(code)
     if save:
         say(f"kept {save}", quiet)
-    for layer, one, agrees in runs:
-        if one.status != "ran":
-            state = f"{one.status}: {one.reason}"
+    for layer, each_run, agrees in runs:
+        if each_run.status != "ran":
+            state = f"{each_run.status}: {each_run.reason}"
         elif agrees:
             state = "agrees"
         else:
             state = "differs"
-        say(f"  {layer.name or '(the module itself)'} on {one.executor} ({one.device}): {state}", quiet)
+        say(f"  {layer.name or '(the module itself)'} on {each_run.executor} ({each_run.device}): {state}", quiet)
     if code:
         say("nothing ran. List the executors with: rnnconvert executors", quiet)
     sys.exit(code)
@@ -231,11 +231,11 @@ def verify(asked: VerifyOptions) -> None:
     reports = (*reports, *([asked.sarif] if asked.sarif else []))
     for path in reports:
         forms.check(path)
-    read, kept = (
+    read, written = (
         [asked.a, asked.b, asked.others["inputs"], asked.others["load_inputs"]],
         [asked.save_outputs, asked.others["save_inputs"]],
     )
-    equivalence.apart(read, [*kept, *dict.fromkeys(reports)])
+    equivalence.apart(read, [*written, *dict.fromkeys(reports)])
     plan = _plan({**asked.others, "pairs": asked.pairs})
     with watching(asked.quiet or asked.as_json) as watch:
         report = equivalence.verify(

@@ -21,7 +21,7 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.containers import addresses, asking
-from rnnconvert.core.errors import shown
+from rnnconvert.core.errors import for_user
 from tests.faulty_store import Server
 from tests.requirements import needed
 from tests.serving import running
@@ -228,4 +228,4 @@ def test_the_model_of_weights_may_be_behind_a_url(server: Server) -> None:
     ],
 )
 def test_keys_in_urls_are_not_printed(text: str, printed: str) -> None:
-    assert shown(text) == printed
+    assert for_user(text) == printed

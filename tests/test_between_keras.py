@@ -358,7 +358,7 @@ def test_zeros_of_keras_2_are_where_a_layer_begins() -> None:
         config = {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}
         entry = layer_config.entry({"class_name": "Functional", "config": config})
         (call,) = [step for step in Layered(entry, "m").steps if step.label == "b"]
-        assert call.given == given, wires
+        assert call.has_states == given, wires
 
 
 def test_directions_that_are_given_apart_are_joined_side_by_side(tmp_path: Path) -> None:
@@ -528,7 +528,7 @@ def test_a_sequential_model_that_is_joined_is_its_own(tmp_path: Path) -> None:
     keras.Sequential(layers).save(tmp_path / "m.keras")
     rc.convert(tmp_path / "m.keras", tmp_path / "o.pt", stack="join")
     (found,) = pair(rc.load(tmp_path / "m.keras"), rc.load(tmp_path / "o.pt"))
-    assert found.own == ("lstm", "lstm_1") and found.counterpart.num_layers == 2
+    assert found.own_names == ("lstm", "lstm_1") and found.counterpart.num_layers == 2
 
 
 @pytest.mark.parametrize(("between", "direct"), [("Dropout", True), ("Activation", True), ("Dense", False), ("RepeatVector", False)])

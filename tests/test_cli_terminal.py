@@ -245,12 +245,12 @@ def test_the_formats_that_most_people_use_come_first() -> None:
     shown = call("inspect", ROOT / "examples" / "decoder.keras", "--targets").stdout
     names = re.findall(r"^    (\w+) +(?:exact|rewritten|refused)", shown, re.M)
     assert names[:3] == ["pytorch", "keras", "onnx"]
-    assert names[len(terminal.USUAL) :] == sorted(names[len(terminal.USUAL) :])
+    assert names[len(terminal.USED_MOST) :] == sorted(names[len(terminal.USED_MOST) :])
     families = re.split(r"^\w[^()]*:\n", call("formats").stdout, flags=re.M)[1:]
     assert len(families) > 3
     for family in families:
         listed = re.findall(r"^(\w+)  \(", family, re.M)
-        usual = [one for one in terminal.USUAL if one in listed]
+        usual = [one for one in terminal.USED_MOST if one in listed]
         assert listed == usual + sorted({*listed} - {*usual})
 
 

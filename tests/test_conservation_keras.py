@@ -16,7 +16,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.reference import run
-from rnnconvert.formats.keras.keys import KEYS, known
+from rnnconvert.formats.keras.keys import KEYS, known_keys
 from rnnconvert.running import registry
 from tests import drawn
 from tests.requirements import need
@@ -332,7 +332,7 @@ def test_every_key_of_the_installed_keras_is_accounted_for() -> None:
     ]  # fmt: skip
     for one in made:
         name = type(one).__name__
-        assert set(one.get_config()) <= known(Entry("it", name, {})), name
+        assert set(one.get_config()) <= known_keys(Entry("it", name, {})), name
 
 
 @pytest.mark.parametrize("value", [0.5, "log", {"a": 1}])

@@ -240,7 +240,7 @@ def test_every_function_that_is_searched_has_a_name(model: str) -> None:
         changes |= {"output_activation": output} if model == "lstm" else {}
         other = each(stack, functools.partial(with_cell, **changes))
         found = explained(stack, other)
-        assert found is not None and found.whole and len(found.faults) == 1, (gate, candidate, output, found)
+        assert found is not None and found.complete and len(found.faults) == 1, (gate, candidate, output, found)
 
 
 def test_two_files_or_a_sample() -> None:

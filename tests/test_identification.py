@@ -211,7 +211,7 @@ def test_comparing_what_gives_the_outputs_ends_with_the_time(monkeypatch: pytest
     monkeypatch.setattr(_Behaviour, "of", behaviour)
     search_of = Search(arrays, samples({"input": x, "output": reference.run(truth, x, dtype=np.float32).y}))
     result = identified("arrays", search_of, TIERS[:1])
-    assert len(search_of.found.readings) > 10
+    assert len(search_of.findings.readings) > 10
     assert len(compared) == 1 and len(result.functions) == 1
     assert result.verdict == "ambiguous" and not result.complete
 
@@ -222,9 +222,9 @@ def test_arrays_that_cannot_be_the_layer_are_not_copied() -> None:
     arrays = {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.lstm"], truth).items()}
     arrays["embedding"] = np.ones((7, 11, 13), np.float32)
     looked_through = Search(arrays, samples({"input": x, "output": reference.run(truth, x, dtype=np.float32).y}))
-    looked_through.run([tier for tier in TIERS if not tier.whole][:1])
-    assert looked_through.found.readings
-    assert set(looked_through.arrays.made) == set(arrays) - {"embedding"}
+    looked_through.run([tier for tier in TIERS if not tier.whole_file][:1])
+    assert looked_through.findings.readings
+    assert set(looked_through.arrays.cache) == set(arrays) - {"embedding"}
 
 
 def test_outputs_that_no_convention_gives_are_unknown() -> None:

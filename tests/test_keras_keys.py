@@ -18,7 +18,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core import reference
-from rnnconvert.formats.keras.keys import KEYS, TYPES, known, problem
+from rnnconvert.formats.keras.keys import KEYS, TYPES, known_keys, problem
 from rnnconvert.running import registry
 from tests.drawn import drawn, each
 from tests.requirements import need
@@ -137,7 +137,7 @@ def test_no_key_is_read_silently(kind: str, suffix: str, base: Callable[[str, st
     assert not refusal(changed(source, tmp_path / f"plain{suffix}", lambda one: found.extend(inside(one))), tmp_path)
     for number, layer in enumerate(found):
         class_name = layer["class_name"]
-        own = known(Entry("it", class_name, {}))
+        own = known_keys(Entry("it", class_name, {}))
         count = 9 if kind in LAYERS[:3] else 1
         values = [(key, value) for key in KEYS if key not in SHAPES for value in WRONG[KEYS[key].kind.rstrip("?")][:count]]
         # What another class has is unknown here, whatever its type.
@@ -224,12 +224,12 @@ def test_odd_values_are_read_as_keras_takes_them(kind: str, suffix: str, base: C
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 @pytest.mark.parametrize("kind", LAYERS)
 def test_what_the_arrays_contradict_is_named(kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path) -> None:
-    assert {name for name, key in KEYS.items() if key.shown} == CONTRADICTIONS.keys()
+    assert {name for name, key in KEYS.items() if key.reading} == CONTRADICTIONS.keys()
     source, silent = base(kind, suffix), []
     found: list[dict[str, Any]] = []
     changed(source, tmp_path / f"plain{suffix}", lambda one: found.extend(inside(one)))
     for number, layer in enumerate(found):
-        for key in CONTRADICTIONS.keys() & known(Entry("it", layer["class_name"], {})):
+        for key in CONTRADICTIONS.keys() & known_keys(Entry("it", layer["class_name"], {})):
             if layer["class_name"] in ("TimeDistributed", "StackedRNNCells") or (
                 key not in layer["config"] and "Cell" in layer["class_name"]
             ):

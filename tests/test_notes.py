@@ -15,7 +15,7 @@ from rnnconvert.core.notes import INTEGERS, LayerNote, each_text, layer_of
 
 def test_a_note_reads_as_its_layer_and_its_text() -> None:
     note = LayerNote("encoder", "its clip is left out", INTEGERS)
-    assert note == "encoder: its clip is left out" and (note.layer, note.said, note.kind) == (
+    assert note == "encoder: its clip is left out" and (note.layer, note.text, note.kind) == (
         "encoder", "its clip is left out", INTEGERS,
     )  # fmt: skip
     assert LayerNote("", "text") == "text" and LayerNote("", "text", unnamed="the module") == "the module: text"
@@ -26,7 +26,7 @@ def test_a_note_reads_as_its_layer_and_its_text() -> None:
 def test_a_note_survives_copies_and_processes() -> None:
     note = LayerNote("encoder", "text", INTEGERS, "the module")
     for other in (copy.copy(note), copy.deepcopy(note), pickle.loads(pickle.dumps(note))):
-        assert (other, other.layer, other.said, other.kind) == (note, "encoder", "text", INTEGERS)
+        assert (other, other.layer, other.text, other.kind) == (note, "encoder", "text", INTEGERS)
 
 
 def test_texts_change_and_layers_stay() -> None:

@@ -265,7 +265,7 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
     kept = onnx.load(path)
     there = {one.name for one in (*kept.graph.input, *kept.graph.output)}
     for one in checkpoint.read_as(Read).computed.values():
-        names = {*(use.value for use in one.found.uses), *one.reads, *one.found.states.values()}
+        names = {*(use.value for use in one.recognised.uses), *one.reads, *one.recognised.states.values()}
         kept.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names - there))
         there |= names
     onnx.save(kept, path)
@@ -275,11 +275,11 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
         return
     for name, one in checkpoint.read_as(Read).computed.items():
         parts = [np.stack([values[step] for step in read.steps]) if read.steps else values[read.value].swapaxes(0, read.axis)
-                 for read in one.found.reads]  # fmt: skip
-        parts = [part[slice(*read.window)] if read.window else part for read, part in zip(one.found.reads, parts, strict=True)]
-        h, c = ((values[one.found.states[letter]],) if letter in one.found.states else None for letter in "hc")
+                 for read in one.recognised.reads]  # fmt: skip
+        parts = [part[slice(*read.window)] if read.window else part for read, part in zip(one.recognised.reads, parts, strict=True)]
+        h, c = ((values[one.recognised.states[letter]],) if letter in one.recognised.states else None for letter in "hc")
         found = reference.run(checkpoint.layers[name], np.concatenate(parts, -1), h, c)
-        for use in one.found.uses:
+        for use in one.recognised.uses:
             truth = values[use.value]
             new = {"sequence": found.y, "hidden": found.hidden[0], "cell": (found.cell or (None,))[0]}.get(use.kind)
             new = found.y[use.step] if new is None else new

@@ -14,7 +14,7 @@ from rnnconvert.containers import npy
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.positional import placed, search, told
+from rnnconvert.files.positional import parse_places, placed, search
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.places import shapes
@@ -160,7 +160,7 @@ def test_runs_that_overlap_are_asked_for() -> None:
     assert not runs and len(doubts) == 1
     assert "lasagne.gru of 3 inputs and 4 units from 0 to 9 or lasagne.rnn of 4 inputs and 4 units from 9 to 12" in doubts[0]
     assert doubts[0].endswith("--set arrays=gru@0")
-    assert [run.layout.name for run in told("gru@0", found, LASAGNE)] == ["lasagne.gru"]
+    assert [run.layout.name for run in parse_places("gru@0", found, LASAGNE)] == ["lasagne.gru"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_runs_that_overlap_are_asked_for() -> None:
 def test_places_that_do_not_fit_are_wrong_usage(text: str, said: str) -> None:
     found = [*row("gru", input_size=3, hidden_size=4), (4, 4), (4,), (4, 4)]
     with pytest.raises(rc.UsageError, match=said):
-        told(text, found, LASAGNE)
+        parse_places(text, found, LASAGNE)
 
 
 def test_a_row_of_very_many_arrays_is_not_searched_for_ever() -> None:

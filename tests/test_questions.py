@@ -95,7 +95,7 @@ def test_a_setting_for_two_files_has_to_decide_something_in_one(tmp_path: Path) 
     first, second = load_pair((a, b), settings=["nonlinearity=relu"])
     assert first.layers[""].cell == next(iter(second.layers.values())).cell
     with pytest.raises(rc.UsageError, match=r"decides nothing in .*b\.onnx"):
-        load_pair((a, b), own=((), ["nonlinearity=relu"]))
+        load_pair((a, b), own_settings=((), ["nonlinearity=relu"]))
     with pytest.raises(rc.UsageError, match=r"cell_clip=3 decides nothing"):
         load_pair((a, b), settings=["cell_clip=3"])
 

@@ -24,7 +24,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, Limit, Verdict
 from rnnconvert.reports.schema import SCHEMA, ordered, problems, schema
 from rnnconvert.reports.text import to_text, verdict_line
-from rnnconvert.reports.words import Document, place, share, shown, tally, used
+from rnnconvert.reports.words import Document, digits_of, place, share, tally, used
 from tests import report_documents as documents
 
 ROOT = Path(__file__).parents[1]
@@ -306,7 +306,7 @@ def test_a_share_never_reads_as_passing_when_it_is_not(ratio: object, text: str)
 
 
 def test_numbers_read_well() -> None:
-    assert [shown(one) for one in (0, 0.13, 1.24e-7, 2e22, "-inf")] == ["0", "0.13", "1.2e-7", "2e22", "minus infinite"]
+    assert [digits_of(one) for one in (0, 0.13, 1.24e-7, 2e22, "-inf")] == ["0", "0.13", "1.2e-7", "2e22", "minus infinite"]
     assert used({"ratio": 0.5}) == "50 % of what is allowed" and used({"ratio": 50}) == "50 times what is allowed"
     assert place(documents.comparison(share=3.4e5)).startswith("time 5, batch 0, unit 7: ")
 

@@ -12,7 +12,7 @@ from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import score
-from rnnconvert.judging.cases import USUAL, Draw, cases
+from rnnconvert.judging.cases import DEFAULT_CASES, Draw, cases
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.verification import verify
@@ -109,7 +109,7 @@ def test_what_was_kept_is_not_run_with_other_cases(tmp_path: Path) -> None:
     kept = verify.run(written(clipped(6.0), tmp_path / "clip.onnx"), Plan(cases=GENTLE, on=["onnxruntime-cpu"]))
     report = rc.verify(kept, written(lstm(), tmp_path / "none.onnx"), on=["onnxruntime-cpu"])
     assert {case["name"] for case in report.document["layers"][0]["cases"]} == set(GENTLE)
-    assert USUAL[-1] == "saturating"
+    assert DEFAULT_CASES[-1] == "saturating"
 
 
 ALONE = Plan(cases=GENTLE, on=["onnxruntime-cpu"])

@@ -294,7 +294,7 @@ def test_what_many_objects_share_is_walked_once(tmp_path: Path) -> None:
     found = rc.load(saved(tmp_path / "a.t7", root))
     met: set[int] = set()
     assert len(found.warnings) == 1000
-    assert len(list(torch7_file.walk(root, met=met))) > 3000 and not list(torch7_file.walk(root[1], met=met))
+    assert len(list(torch7_file.walk(root, seen=met))) > 3000 and not list(torch7_file.walk(root[1], seen=met))
 
 
 def test_an_empty_tensor_of_enormous_lengths_is_unreadable(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from rnnconvert.rewrites import each
 from rnnconvert.running import registry
 from rnnconvert.verification import running
 from rnnconvert.verification.evidence import concluded
-from rnnconvert.verification.results import LayerResults, Model, Results, Whole
+from rnnconvert.verification.results import LayerResults, Model, ModelRun, Results
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 
@@ -177,7 +177,7 @@ def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, 
     assert (found.word, bool(found)) == (verdict, verdict == "equal")
     for status, word in (("equal", verdict), ("not run", "equal layer by layer, not run whole"), ("not equal", "not equal")):
         for layer in results.layers.values():
-            layer.whole = Whole(status, "it has another order")
+            layer.whole = ModelRun(status, "it has another order")
         if layers and verdict == "equal":
             assert concluded(results, named).word == word
 
@@ -265,7 +265,7 @@ def test_the_mutation_score_is_of_what_was_run(tmp_path: Path, monkeypatch: pyte
     def refuse(*_: Any) -> Any:
         raise ExecutorError("onnxruntime-cpu", "not this one", refused=True)
 
-    whole = running._Ready._whole
+    whole = running._Ready._in_one_piece
     monkeypatch.setattr(running._Ready, "_carried", refuse)
     monkeypatch.setattr(running._Ready, "_whole", lambda *given: whole(*given) if given[-1].name == "default states" else refuse())
     found = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])

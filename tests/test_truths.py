@@ -18,7 +18,7 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.verification import truths
 from rnnconvert.verification.running import identical
-from rnnconvert.verification.truths import Beside
+from rnnconvert.verification.truths import Background
 from tests.stacks import BOTH, random_stack
 
 
@@ -68,7 +68,7 @@ def _three() -> list[Callable[[], int]]:
 
 @pytest.mark.parametrize("threads", [0, 1, 2, 9])
 def test_calls_are_collected_in_order(threads: int) -> None:
-    assert Beside(_three(), threads, lambda *_: None).collected() == [1, 2, 3]
+    assert Background(_three(), threads, lambda *_: None).collected() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("threads", [0, 1, 2])
@@ -77,7 +77,7 @@ def test_an_error_reaches_the_one_who_collects(threads: int) -> None:
         raise RefusedError("this", "that", "a reason")
 
     with pytest.raises(RefusedError, match="a reason"):
-        Beside([*_three(), fails], threads, lambda *_: None).collected()
+        Background([*_three(), fails], threads, lambda *_: None).collected()
 
 
 def test_nothing_begins_after_a_stop() -> None:
@@ -87,7 +87,7 @@ def test_nothing_begins_after_a_stop() -> None:
         begun.set()
         free.wait()
 
-    beside = Beside([first, lambda: called.append(2)], 1, lambda *_: None)
+    beside = Background([first, lambda: called.append(2)], 1, lambda *_: None)
     begun.wait()
     beside.stop()
     free.set()

@@ -25,7 +25,7 @@ from rnnconvert.judging.power import power
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running import registry
-from rnnconvert.verification.results import LayerResults, Whole, read
+from rnnconvert.verification.results import LayerResults, ModelRun, read
 from rnnconvert.verification.stated import stated
 from tests.drawn import LONG, SEED, looped
 from tests.requirements import need
@@ -324,9 +324,9 @@ def test_what_a_run_of_the_whole_source_showed_is_kept_and_decides(tmp_path: Pat
     need("torch", registry.executors()["torch-cpu"].absent)
     file = write(tmp_path / "a.safetensors", enc=lstm())
     for whole, word, code in (
-        (Whole("equal", executor="torch-cpu"), EQUAL, 0),
-        (Whole("not run", "no framework here runs it whole"), BY_LAYER, 7),
-        (Whole("not equal", "its outputs are off by 0.2", 0.2, 1e-6, "torch-cpu", ("one note",)), NOT_EQUAL, 1),
+        (ModelRun("equal", executor="torch-cpu"), EQUAL, 0),
+        (ModelRun("not run", "no framework here runs it whole"), BY_LAYER, 7),
+        (ModelRun("not equal", "its outputs are off by 0.2", 0.2, 1e-6, "torch-cpu", ("one note",)), NOT_EQUAL, 1),
     ):  # fmt: skip
         results = rc.run(file, on=["torch-cpu"], cases=["states"])
         (layer,) = results.layers.values()

@@ -1,4 +1,4 @@
-"""No variable, parameter, function, class or attribute of a clean folder has a name that does not say what the thing is."""
+"""No variable, parameter, function, class or attribute of the product has a name that does not say what the thing is."""
 
 from __future__ import annotations
 
@@ -13,15 +13,25 @@ WORDS = {
     "one", "found", "made", "said", "told", "given", "own", "known", "met", "kept", "whole", "usual", "shown", "taken", "beside",
 }  # fmt: skip
 
-ROOMS = (
-    "brainjs burn c_header chainer coreml cudnn dl4j jax julia keras madmom mxnet ncnn onnx openvino "
-    "paddle pytorch rtneural tensorflow1 tflite torch7"
-)
-ENGINE = (
-    "batch comparison containers core diagnosis files graphs identification judging language models recognition scaffolding "
-    "reports rewrites running training verification views"
-)
-NOT_YET_CLEAN = {"cli", *(f"formats/{name}" for name in ROOMS.split()), *(f"rnnconvert/{name}" for name in ENGINE.split())}
+STAY = {
+    # documented keywords and attributes
+    ("cli/convert.py", "whole"),
+    ("formats/keras/live.py", "own"),
+    ("formats/pytorch/live.py", "own"),
+    ("rnnconvert/core/cells.py", "known"),
+    ("rnnconvert/files/checkpoint.py", "beside"),
+    ("rnnconvert/models/report.py", "kept"),
+    ("rnnconvert/verification/plan.py", "given"),
+    # keys of documents and of files that are stored
+    ("rnnconvert/batch/journal.py", "beside"),
+    ("rnnconvert/comparison/difference.py", "found"),
+    ("rnnconvert/judging/judging.py", "found"),
+    ("rnnconvert/language/registry.py", "usual"),
+    ("rnnconvert/verification/gradients.py", "found"),
+    ("rnnconvert/verification/results.py", "whole"),
+    ("rnnconvert/verification/witness.py", "whole"),
+}
+"""Names that users write, or that files hold: they change with the format only."""
 
 
 def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -62,17 +72,19 @@ UNITS = units()
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_names_say_what_a_thing_is_and_a_clean_folder_is_not_listed_as_unclean(unit: str) -> None:
-    places = [f"{path.relative_to(ROOT)}:{line}: {name}" for path in UNITS[unit]
-              for line, name in vague(path.read_text(encoding="utf-8"))]  # fmt: skip
-    if unit in NOT_YET_CLEAN:
-        assert places, f"{unit} is clean now: remove it from NOT_YET_CLEAN"
-    else:
-        assert not places, "name the thing (layer, node, array, statement, setting):\n" + "\n".join(places)
+def test_names_say_what_a_thing_is(unit: str) -> None:
+    places = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in UNITS[unit]
+        for line, name in vague(path.read_text(encoding="utf-8"))
+        if (path.relative_to(ROOT).as_posix(), name) not in STAY
+    ]
+    assert not places, "name the thing (layer, node, array, statement, setting):\n" + "\n".join(places)
 
 
-def test_only_folders_that_exist_are_listed_as_unclean() -> None:
-    assert not NOT_YET_CLEAN - UNITS.keys()
+@pytest.mark.parametrize(("module", "name"), sorted(STAY))
+def test_only_names_that_exist_are_let_stay(module: str, name: str) -> None:
+    assert name in {word for _, word in vague((ROOT / module).read_text(encoding="utf-8"))}
 
 
 @pytest.mark.parametrize("source", [

@@ -30,7 +30,7 @@ def agrees(looked: Looked, fetch: Fetch) -> int:
     """Check the layers of a graph against the values that its framework computes; return how many were compared."""
     compared = 0
     for one in looked.layers.values():
-        found = one.found
+        found = one.recognised
         names = [name for read in found.reads for name in (read.steps or (read.value,))]
         names += [found.mask.value] if found.mask is not None else []
         trial = {name: _behind(looked, fetch, name) for name in (*names, *found.states.values())}
@@ -39,7 +39,7 @@ def agrees(looked: Looked, fetch: Fetch) -> int:
         known = {name: value for name, value in trial.items() if value is not None}
         # Where TensorFlow fails on a graph, there is nothing to compare.
         truths = [_before(looked, fetch, use.value) for use in found.uses]
-        given = computed._given(looked.scope, found, known)  # type: ignore[arg-type]
+        given = computed._reference_outputs(looked.scope, found, known)  # type: ignore[arg-type]
         for use, truth in zip(found.uses, truths, strict=True):
             new = computed._form(found, use, given if found.mask is None else computed._spread(found, use, given, known))
             if truth is not None and np.isfinite(truth).all():

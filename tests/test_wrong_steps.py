@@ -135,9 +135,9 @@ def test_all_proofs_of_a_file_share_what_its_size_allows(tmp_path: Path) -> None
 
     whole = Budget(work=1000 << 14)
     for _ in range(10):
-        Budget(whole=whole).spend(100, 0)
+        Budget(overall=whole).spend(100, 0)
     with pytest.raises(UnmatchedError, match="than a file of its size may"):
-        Budget(whole=whole).spend(1, 0)
+        Budget(overall=whole).spend(1, 0)
 
 
 def test_many_steps_are_matched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,20 +57,20 @@ class BrainJs(ArrayFiles):
         arrays = {name: _matrix(value, file.path, name) for name, value in _matrices(document)}
         return Stored(arrays, {"class": str(document.get("type")), "layers": len(hidden)})
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
+    def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the layers of an RNN or a GRU; those of an LSTM are named, with its equation."""
         if str(stored.metadata["class"]).startswith("LSTM"):
             count: Any = stored.metadata["layers"]
             return [], [LayerNote(f"{_HIDDEN}/{number}", _NO_LSTM, UNREAD) for number in range(count)]
-        return super().found(path, stored, options)
+        return super().find(path, stored, options)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer: each reads the one before."""
-        found = super().read(path, options)
-        count: Any = found.metadata["layers"]
-        received = in_a_row([(f"{_HIDDEN}/{number}", "a hidden layer") for number in range(count)], found.layers)
-        layers = {name: stack.replace(calls=received.get(name, ())) for name, stack in found.layers.items()}
-        return found.replace(layers=layers)
+        checkpoint = super().read(path, options)
+        count: Any = checkpoint.metadata["layers"]
+        received = in_a_row([(f"{_HIDDEN}/{number}", "a hidden layer") for number in range(count)], checkpoint.layers)
+        layers = {name: stack.replace(calls=received.get(name, ())) for name, stack in checkpoint.layers.items()}
+        return checkpoint.replace(layers=layers)
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return the network's class."""

@@ -33,10 +33,10 @@ class Burn(ArrayFiles):
 
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize a record by its metadata, Burnpack by its first bytes, and an archive by the paths of its arrays."""
-        kind = self._own(file)
+        kind = self._kind_in_words(file)
         return Seen(STATED, kind) if kind else super().recognise(file)
 
-    def _own(self, file: Opened) -> str:
+    def _kind_in_words(self, file: Opened) -> str:
         """Return which of Burn's own kinds a file is of, in words; "" for any other."""
         if file.head.startswith(records.BURNPACK):
             return "a Burnpack file"
@@ -49,7 +49,7 @@ class Burn(ArrayFiles):
 
     def kind(self, file: Opened) -> str:
         """Return what sort of file this is, in words; "" if it does not belong to Burn."""
-        return self._own(file) or ("" if "msgpack" in file.kinds else file.archive)
+        return self._kind_in_words(file) or ("" if "msgpack" in file.kinds else file.archive)
 
     def stored(self, file: Opened) -> Stored:
         """Return the tensors by their paths. Raises UnreadableError."""
@@ -65,24 +65,24 @@ class Burn(ArrayFiles):
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return what a record states: Burn's version and its types."""
-        said: Any = checkpoint.metadata.get("burn", {})
-        return {str(key): value for key, value in said.items() if key in ("version", "float", "format", "producer")}
+        metadata: Any = checkpoint.metadata.get("burn", {})
+        return {str(key): value for key, value in metadata.items() if key in ("version", "float", "format", "producer")}
 
-    def shown(self) -> list[Layout]:
+    def documented(self) -> list[Layout]:
         """Return the layouts that names and shapes show: where a GRU's reset gate is, they do not."""
-        return [layout for layout in super().shown() if layout.name != _BEFORE]
+        return [layout for layout in super().documented() if layout.name != _BEFORE]
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
+    def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent modules, with the place of a GRU's reset gate asked."""
-        groups, doubts = super().found(path, stored, options)
+        groups, doubts = super().find(path, stored, options)
         return [self._placed(group, options) for group in groups], doubts
 
     def _placed(self, group: FoundLayer, options: Options) -> FoundLayer:
         if group.layout.name != _AFTER:
             return group
         why = "a file of Burn does not hold its Gru's reset_after"
-        said = options.ask("reset_after", group.name, assumed="true", why=why)
-        return group if said == "true" else group._replace(layout=registry.layouts()[_BEFORE])
+        answer = options.ask("reset_after", group.name, assumed="true", why=why)
+        return group if answer == "true" else group._replace(layout=registry.layouts()[_BEFORE])
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a module computes, with the settings asked that its file does not hold."""
@@ -97,11 +97,11 @@ class Burn(ArrayFiles):
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a module's canonical form; one that did not carry its state is refused when it is converted."""
         stack = super().layer(group, stored, options)
-        said: Any = stored.metadata.get("burn", {})
-        numbers = re.match(r"(\d+)\.(\d+)\.", str(said.get("version", "")))
+        metadata: Any = stored.metadata.get("burn", {})
+        numbers = re.match(r"(\d+)\.(\d+)\.", str(metadata.get("version", "")))
         if stack.cell.kind == "gru" and numbers and tuple(map(int, numbers.groups())) < _FIRST_RECURRENT:
             reason = "up to 0.16, Burn's Gru read the state of each step from the initial one: its weights were trained without recurrence"
-            stack = replace(stack, unconvertible=(Unconvertible(UNACCOUNTED, f"a Gru of Burn {said['version']}", reason),))
+            stack = replace(stack, unconvertible=(Unconvertible(UNACCOUNTED, f"a Gru of Burn {metadata['version']}", reason),))
         return stack
 
 

@@ -29,7 +29,7 @@ _TRANSFORMS = tuple(
     for transform, matrix, bias in (("input", "input", "input_bias"), ("hidden", "recurrent", "recurrent_bias"))
     for array, part, axes in (("weight", matrix, "in hidden"), ("bias", bias, "hidden"))
 )
-_PLAIN = tuple(Tensor(one.name.replace("{gate}_gate", "gate"), one.parts, one.axes) for one in _TRANSFORMS)
+_PLAIN = tuple(Tensor(transform.name.replace("{gate}_gate", "gate"), transform.parts, transform.axes) for transform in _TRANSFORMS)
 _WAYS = ("forward.", "reverse.")
 _SOURCE = "burn-nn/src/modules/rnn/"
 

@@ -41,8 +41,8 @@ def begins_record(head: bytes) -> bool:
 
 def is_record(tree: Mapping[str, Any]) -> bool:
     """Return whether a tree is a record: metadata that names types and a format, and an item."""
-    said = tree.get("metadata")
-    return isinstance(said, dict) and {"float", "format", "version"} <= said.keys() and "item" in tree
+    metadata = tree.get("metadata")
+    return isinstance(metadata, dict) and {"float", "format", "version"} <= metadata.keys() and "item" in tree
 
 
 def read_msgpack(path: Path) -> Stored:
@@ -50,8 +50,8 @@ def read_msgpack(path: Path) -> Stored:
     data, tree = msgpack_file.plain(path)
 
     def raw(value: Any) -> Array | None:
-        whole = isinstance(value, tuple)
-        return data[value[0] : value[0] + value[1]] if whole else None
+        is_range = isinstance(value, tuple)
+        return data[value[0] : value[0] + value[1]] if is_range else None
 
     return _record(path, tree, raw)
 
@@ -60,7 +60,7 @@ def read_pretty(path: Path) -> Stored:
     """Return the tensors of a record of JSON."""
 
     def raw(value: Any) -> Array | None:
-        if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 256 for one in value):
+        if not isinstance(value, list) or not all(type(byte) is int and 0 <= byte < 256 for byte in value):
             return None
         return np.array(value, np.uint8)
 
@@ -79,7 +79,7 @@ def _tensors(path: Path, tree: Any, raw: Callable[[Any], Array | None], above: s
     if depth > _DEEPEST:
         raise UnreadableError(path, f"its modules are nested more than {_DEEPEST} deep")
     if isinstance(tree, list):
-        tree = {str(place): one for place, one in enumerate(tree)}
+        tree = {str(place): item for place, item in enumerate(tree)}
     if not isinstance(tree, dict):
         return
     charging(0).work(1 + len(tree), path)
@@ -99,20 +99,20 @@ def _tensors(path: Path, tree: Any, raw: Callable[[Any], Array | None], above: s
         yield from _tensors(path, value, raw, name, depth + 1)
 
 
-def _tensor(path: Path, name: str, said: Mapping[str, Any], raw: Callable[[Any], Array | None]) -> Array:
-    data, dtype = raw(said["bytes"]), said["dtype"]
-    lengths = said["shape"]
+def _tensor(path: Path, name: str, description: Mapping[str, Any], raw: Callable[[Any], Array | None]) -> Array:
+    data, dtype = raw(description["bytes"]), description["dtype"]
+    lengths = description["shape"]
     shape = [*lengths.values()] if isinstance(lengths, dict) else lengths
-    if data is None or not isinstance(shape, list) or not all(type(one) is int for one in shape):
+    if data is None or not isinstance(shape, list) or not all(type(length) is int for length in shape):
         raise UnreadableError(path, f"{name!r} is not a tensor of bytes and a shape")
     return _array(path, name, data, (dtype, shape))
 
 
-def _array(path: Path, name: str, data: Array, said: tuple[Any, list[int]]) -> Array:
-    kind, shape = said
+def _array(path: Path, name: str, data: Array, description: tuple[Any, list[int]]) -> Array:
+    kind, shape = description
     if not isinstance(kind, str) or kind not in _TYPES:
-        shown = next(iter(kind), "none") if isinstance(kind, dict) else kind
-        raise UnreadableError(path, f"{name!r} is of type {shown}, which is not read", "Save the model without quantization.")
+        kind_name = next(iter(kind), "none") if isinstance(kind, dict) else kind
+        raise UnreadableError(path, f"{name!r} is of type {kind_name}, which is not read", "Save the model without quantization.")
     array = view(data, 0, tuple(shape), np.dtype(_TYPES[kind]), path, name)
     if array.nbytes != data.size:
         raise UnreadableError(path, f"{name!r} of shape {tuple(shape)} has {data.size} bytes, not {array.nbytes}")
@@ -134,31 +134,31 @@ def read_burnpack(path: Path) -> Stored:
     if start > data.size:
         raise UnreadableError(path, f"its description should be {size} bytes, but the file has {data.size}")
     reader = _Cbor(data[_HEADER.size : start], path)
-    said = reader.value()
-    described = said.get("tensors") if isinstance(said, dict) else None
+    header = reader.value()
+    described = header.get("tensors") if isinstance(header, dict) else None
     if not isinstance(described, dict):
         raise UnreadableError(path, "its description has no tensors")
     places: dict[str, tuple[int, int]] = {}
-    for name, one in described.items():
-        offsets = one.get("data_offsets") if isinstance(one, dict) else None
+    for name, entry in described.items():
+        offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
         if not isinstance(offsets, list) or len(offsets) != 2 or not all(type(at) is int for at in offsets) or offsets[1] < offsets[0]:
             raise UnreadableError(path, f"the tensor {name!r} has no place in the file")
         places[str(name)] = offsets[0], offsets[1]
     end = max((stop for _, stop in places.values()), default=0)
     # The first files have no padding before the tensors; both are version 1, and their lengths tell them apart.
     aligned = start + -start % _ALIGNED
-    begin = next((one for one in (aligned, start) if one + end == data.size), None)
+    begin = next((candidate for candidate in (aligned, start) if candidate + end == data.size), None)
     if begin is None and places:
         raise UnreadableError(path, f"its tensors end at byte {aligned + end}, but the file has {data.size} bytes")
     arrays = {}
     for name, (first, stop) in places.items():
-        one = described[name]
-        shape = one.get("shape")
+        entry = described[name]
+        shape = entry.get("shape")
         if not isinstance(shape, list) or not all(type(length) is int for length in shape):
             raise UnreadableError(path, f"the tensor {name!r} has no shape")
-        arrays[name] = _array(path, name, data[(begin or 0) + first : (begin or 0) + stop], (one.get("dtype"), shape))
-    own = said.get("metadata")
-    return Stored(arrays, {"burn": own if isinstance(own, dict) else {}})
+        arrays[name] = _array(path, name, data[(begin or 0) + first : (begin or 0) + stop], (entry.get("dtype"), shape))
+    metadata = header.get("metadata")
+    return Stored(arrays, {"burn": metadata if isinstance(metadata, dict) else {}})
 
 
 class _Cbor:
@@ -203,10 +203,10 @@ class _Cbor:
             raise self._fail(f"a value of kind {kind} with {number} parts")
         if kind == 4:
             return [self.value(depth + 1) for _ in range(number)]
-        found = {}
+        result = {}
         for _ in range(number):
             key = self.value(depth + 1)
-            if not isinstance(key, str) or key in found:
+            if not isinstance(key, str) or key in result:
                 raise self._fail("a key that is not a text, or twice there")
-            found[key] = self.value(depth + 1)
-        return found
+            result[key] = self.value(depth + 1)
+        return result

@@ -82,32 +82,32 @@ def read(path: Path, options: Options) -> Checkpoint:
     unread: list[str] = []
     used: set[str] = set()
     written: list[Written] = []
-    for name, layout, own, cell, told, stored in (
+    for name, layout, layer_arrays, cell, notes, stored in (
         *_ours(path, source, options),
         *_rnnoise(path, source, options),
         *_cmsis(path, source, options),
     ):
-        if not own:
-            unread += [LayerNote(name, one, UNREAD) for one in told["warnings"]]
+        if not layer_arrays:
+            unread += [LayerNote(name, warning, UNREAD) for warning in notes["warnings"]]
             continue
         called = unique(name, layers)
-        shapes = {local: tuple(array.shape) for local, array in own.items()}
+        shapes = {local: tuple(array.shape) for local, array in layer_arrays.items()}
         sizes = fit(layout, shapes)
         if sizes is None:
             raise UnreadableError(path, f"the arrays of {name!r} do not fit together: {misfit([layout], shapes)}")
-        layers[called] = assemble(called, cell, unpack(layout, sizes, own), 1)
+        layers[called] = assemble(called, cell, unpack(layout, sizes, layer_arrays), 1)
         if stored is not None:
             prefix, dtype, numbers = stored
             written.append(Written(prefix, layout, layers[called].replace(name=name), dtype, numbers))
-        arrays |= {f"{called}/{local}": array for local, array in own.items()}
-        used |= set(told["arrays"])
-        warnings += [LayerNote(called, one, *told["kind"]) for one in told["warnings"]]
+        arrays |= {f"{called}/{local}": array for local, array in layer_arrays.items()}
+        used |= set(notes["arrays"])
+        warnings += [LayerNote(called, warning, *notes["kind"]) for warning in notes["warnings"]]
     plain = source.arrays if layers else c_text.arrays(source)
     others = {name: array.astype(np.float32) for name, array in plain.items() if name not in used}
     evidence = tuple(f"{name}: tables of C" for name in layers)
-    known = compared(path, written) if written else None
-    if known is not None and known.line:
-        warnings.insert(0, f"only its numbers and its description are read: {edited(known.line)}")
+    original = compared(path, written) if written else None
+    if original is not None and original.line:
+        warnings.insert(0, f"only its numbers and its description are read: {edited(original.line)}")
     return Checkpoint(
         str(path),
         NAME,
@@ -118,19 +118,19 @@ def read(path: Path, options: Options) -> Checkpoint:
         (*warnings, *unread),
         {},
         {**arrays, **others},
-        known,
+        original,
         unread=tuple(unread),
-        beside=tuple(str(one) for one in source.files[1:]),
-        int8=frozenset(name for name, one in zip(layers, written, strict=False) if one.stored.scales),
+        beside=tuple(str(file) for file in source.files[1:]),
+        int8=frozenset(name for name, entry in zip(layers, written, strict=False) if entry.stored.scales),
     )
 
 
-Found = tuple[str, Layout, dict[str, Array], Cell, dict[str, list[str]], "tuple[str, np.dtype[Any], Stored] | None"]
+FoundLayer = tuple[str, Layout, dict[str, Array], Cell, dict[str, list[str]], "tuple[str, np.dtype[Any], Stored] | None"]
 """A layer's name, layout, arrays and cell; the arrays of the source that it takes, and warnings, or without arrays why it is not read.
 Of a header of our own also its name in C, its element type, and its arrays as they are stored."""
 
 
-def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
+def _ours(path: Path, source: Source, options: Options) -> Iterator[FoundLayer]:
     """Yield the layers of a header of our own."""
     if TAG not in source.comment:
         return
@@ -139,19 +139,19 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
         described, _ = json.JSONDecoder().raw_decode(source.comment[begin:].lstrip())
     except (ValueError, RecursionError) as error:
         raise UnreadableError(path, f"its description is not JSON: {error}") from None
-    if not isinstance(described, list) or not all(isinstance(one, dict) for one in described):
+    if not isinstance(described, list) or not all(isinstance(entry, dict) for entry in described):
         raise UnreadableError(path, "its description is not a list of layers")
-    own = {layout.name: layout for layout in layouts(options)}
+    by_name = {layout.name: layout for layout in layouts(options)}
     named: set[tuple[str, str]] = set()
-    for one in described:
-        prefix, name = one.get("prefix"), one.get("name")
-        layout = own.get(str(one.get("layout")))
+    for description in described:
+        prefix, name = description.get("prefix"), description.get("name")
+        layout = by_name.get(str(description.get("layout")))
         if (
             not isinstance(prefix, str)
             or not _PREFIX.fullmatch(prefix)
             or not isinstance(name, str)
             or layout is None
-            or not isinstance(one.get("shapes"), dict)
+            or not isinstance(description.get("shapes"), dict)
         ):
             raise UnreadableError(path, "its description names no prefix, layout and shapes of a layer")
         # A layer's sizes are macros, whose names are in capitals: two layers of one prefix would have the sizes of one.
@@ -159,17 +159,17 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
         if both & named:
             raise UnreadableError(path, f"its description gives two layers the {min(both & named)[0]} of {name!r}")
         named |= both
-        facts = options.facts(name, "its description", one)
+        facts = options.facts(name, "its description", description)
         facts.take(*_STATED)
-        found, taken = {}, []
+        layer_arrays, used = {}, []
         stored = Stored({}, {})
-        narrow = one.get("storage") == "int8"
+        narrow = description.get("storage") == "int8"
         order = [tensor.name for tensor in layout.tensors]
-        for local in sorted(one["shapes"], key=lambda each: order.index(each) if each in order else len(order)):
-            shape = one["shapes"][local]
-            found[local], names = _stored(path, source, f"{prefix}_{local}", shape, one, narrow)
-            taken += names
-            stored.numbers[local] = found[local]
+        for local in sorted(description["shapes"], key=lambda each: order.index(each) if each in order else len(order)):
+            shape = description["shapes"][local]
+            layer_arrays[local], names = _stored(path, source, f"{prefix}_{local}", shape, description, narrow)
+            used += names
+            stored.numbers[local] = layer_arrays[local]
             if len(names) > 1:
                 stored.numbers[local] = source.arrays[names[0]].reshape(shape)
                 stored.scales[local] = source.arrays[names[1]]
@@ -177,21 +177,21 @@ def _ours(path: Path, source: Source, options: Options) -> Iterator[Found]:
         yield (
             name,
             layout,
-            found,
-            _cell(path, layout, one),
-            {"arrays": taken, "warnings": warnings, "kind": []},
-            (prefix, FLOATS[one["dtype"]], stored),
+            layer_arrays,
+            _cell(path, layout, description),
+            {"arrays": used, "warnings": warnings, "kind": []},
+            (prefix, FLOATS[description["dtype"]], stored),
         )
 
 
-def _stored(path: Path, source: Source, full: str, shape: Any, one: Mapping[str, Any], narrow: bool) -> tuple[Array, list[str]]:
+def _stored(path: Path, source: Source, full: str, shape: Any, entry: Mapping[str, Any], narrow: bool) -> tuple[Array, list[str]]:
     """Return an array of a header of our own, and the names of those that hold it."""
     if full not in source.arrays:
         raise UnreadableError(path, f"it lacks the array {full!r}")
-    numbers, dtype = source.arrays[full], FLOATS.get(str(one.get("dtype")))
-    whole = isinstance(shape, list) and 0 < len(shape) < 3 and all(type(length) is int and length > 0 for length in shape)
-    if not whole or dtype is None or int(np.prod(shape, dtype=object)) != numbers.size:
-        raise UnreadableError(path, f"{full!r} has {numbers.size} numbers, but its description says {shape} of {one.get('dtype')}")
+    numbers, dtype = source.arrays[full], FLOATS.get(str(entry.get("dtype")))
+    fits = isinstance(shape, list) and 0 < len(shape) < 3 and all(type(length) is int and length > 0 for length in shape)
+    if not fits or dtype is None or int(np.prod(shape, dtype=object)) != numbers.size:
+        raise UnreadableError(path, f"{full!r} has {numbers.size} numbers, but its description says {shape} of {entry.get('dtype')}")
     if not narrow or len(shape) != 2:
         if dtype == np.float16:
             if ((numbers < 0) | (numbers > 0xFFFF) | (numbers != np.floor(numbers))).any():
@@ -199,7 +199,7 @@ def _stored(path: Path, source: Source, full: str, shape: Any, one: Mapping[str,
             return numbers.astype(np.uint16).view(np.float16).reshape(shape), [full]
         return numbers.astype(dtype).reshape(shape), [full]
     scales = source.arrays.get(f"{full}_scale")
-    rows = 1 if str(one.get("layout")).endswith("_columns") else 0
+    rows = 1 if str(entry.get("layout")).endswith("_columns") else 0
     if scales is None or scales.size != shape[rows]:
         raise UnreadableError(path, f"it lacks the array {full + '_scale'!r} of {shape[rows]} numbers")
     if ((numbers < _LEAST_CODE) | (numbers > _LARGEST_CODE) | (numbers != np.floor(numbers))).any():
@@ -208,24 +208,24 @@ def _stored(path: Path, source: Source, full: str, shape: Any, one: Mapping[str,
     return (numbers.reshape(shape) * spread.astype(np.float64)).astype(dtype), [full, f"{full}_scale"]
 
 
-def _cell(path: Path, layout: Layout, one: Mapping[str, Any]) -> Cell:
-    found = {}
+def _cell(path: Path, layout: Layout, entry: Mapping[str, Any]) -> Cell:
+    functions = {}
     for key in ("activation", "gate_activation", "output_activation"):
-        said = one.get(key)
-        if said is None:
+        function = entry.get(key)
+        if function is None:
             continue
         numbers = (
-            isinstance(said, list)
-            and len(said) == 3
-            and all(value is None or (type(value) in (int, float) and abs(value) < _MOST) for value in said[1:])
+            isinstance(function, list)
+            and len(function) == 3
+            and all(value is None or (type(value) in (int, float) and abs(value) < _MOST) for value in function[1:])
         )
-        if not numbers or said[0] not in FUNCTIONS:
-            raise UnreadableError(path, f"its description has the {key} {said!r}, which is not a function with its constants")
-        found[key] = Activation(*said)
-    return layout.cell.replace(**found)
+        if not numbers or function[0] not in FUNCTIONS:
+            raise UnreadableError(path, f"its description has the {key} {function!r}, which is not a function with its constants")
+        functions[key] = Activation(*function)
+    return layout.cell.replace(**functions)
 
 
-def _rnnoise(path: Path, source: Source, options: Options) -> Iterator[Found]:
+def _rnnoise(path: Path, source: Source, options: Options) -> Iterator[FoundLayer]:
     """Yield the GRUs of RNNoise's tables."""
     layout = registry.layout_named("c_header.rnnoise_gru")
     for name, (kind, words) in source.words.items():
@@ -239,52 +239,52 @@ def _rnnoise(path: Path, source: Source, options: Options) -> Iterator[Found]:
             raise UnreadableError(path, f"the GRULayer {name!r} has the activation {words[5]!r}, which is unknown")
         width, units = sizes
         shapes = {"bias": (3 * units,), "weights": (width, 3 * units), "recurrent_weights": (units, 3 * units)}
-        found = {}
+        layer_arrays = {}
         for (local, shape), full in zip(shapes.items(), words, strict=False):
             numbers = source.arrays.get(full)
             if numbers is None or numbers.size != int(np.prod(shape)):
                 raise UnreadableError(path, f"{full!r} of {name!r} should have {int(np.prod(shape))} numbers")
-            found[local] = (numbers / _STEP).astype(np.float32).reshape(shape)
+            layer_arrays[local] = (numbers / _STEP).astype(np.float32).reshape(shape)
         yield (
             name,
             layout,
-            found,
+            layer_arrays,
             layout.cell.replace(activation=Activation(function)),
             {"arrays": words[:3], "warnings": [], "kind": []},
             None,
         )
 
 
-def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
+def _cmsis(path: Path, source: Source, options: Options) -> Iterator[FoundLayer]:
     """Yield the LSTMs of CMSIS-NN's tables: integers, whose scales are products in a file of definitions."""
     layout = registry.layout_named("c_header.cmsis_lstm")
     for full in [name for name in source.arrays if name.endswith("_input_gate_input_weights")]:
         name = full.removesuffix("_input_gate_input_weights")
 
         def defined(what: str, name: str = name) -> int:
-            said = source.defined.get(f"{name.upper()}_{what}", "")
-            if not re.fullmatch(r"-?\d{1,12}", said):
+            macro = source.defined.get(f"{name.upper()}_{what}", "")
+            if not re.fullmatch(r"-?\d{1,12}", macro):
                 raise UnreadableError(path, f"{name.upper()}_{what} is not defined as a number, so that the scales of {name!r} are unknown")
-            return int(said)
+            return int(macro)
 
         def factor(what: str) -> float:
             return float(np.ldexp(defined(f"{what}_MULTIPLIER") / 2.0**31, int(np.clip(defined(f"{what}_SHIFT"), -64, 64))))
 
         width, units = defined("INPUT_SIZE"), defined("HIDDEN_SIZE")
         why = "CMSIS-NN's tables hold the scale of the input times that of the weights"
-        said = options.ask("input_scale", name, assumed="1", why=why)
-        if said == "none" or float(said) <= 0:
-            raise UsageError(f"option input_scale is {said}. Give what one step of the input stands for, a number above 0")
-        scale = float(said)
+        answer = options.ask("input_scale", name, assumed="1", why=why)
+        if answer == "none" or float(answer) <= 0:
+            raise UsageError(f"option input_scale is {answer}. Give what one step of the input stands for, a number above 0")
+        scale = float(answer)
         state = 2.0**-30 / factor("OUTPUT")
         cell_step = 2.0 ** int(np.clip(defined("CELL_SCALE_POWER"), -64, 64))
-        kept, added = factor("FORGET_TO_CELL") / 2.0**-15, factor("INPUT_TO_CELL") / (2.0**-30 / cell_step)
-        if abs(kept - 1) > _EVEN or abs(added - 1) > _EVEN:
+        keeps, added = factor("FORGET_TO_CELL") / 2.0**-15, factor("INPUT_TO_CELL") / (2.0**-30 / cell_step)
+        if abs(keeps - 1) > _EVEN or abs(added - 1) > _EVEN:
             # Its cell's scale is no power of two, but tanh takes it for one.
-            what = f"c' = {kept:.4g} f c + {added:.4g} i g, with factors that no other system here has"
+            what = f"c' = {keeps:.4g} f c + {added:.4g} i g, with factors that no other system here has"
             yield (name, layout, {}, layout.cell, {"arrays": [], "warnings": [f"it computes {what}"], "kind": [UNREAD]}, None)
             continue
-        found, taken = {}, []
+        layer_arrays, used = {}, []
         for gate in _GATES:
             product = 2.0**-12 * factor(f"{gate.upper()}_GATE_INPUT")
             parts = {
@@ -296,8 +296,8 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
                 numbers = source.arrays.get(f"{name}_{local}")
                 if numbers is None or min(shape) < 1 or numbers.size != shape[0] * (shape[1] if len(shape) > 1 else 1):
                     raise UnreadableError(path, f"{name}_{local} does not have the shape {shape}, or is missing")
-                found[local] = (numbers * step).astype(np.float32).reshape(shape)
-                taken.append(f"{name}_{local}")
+                layer_arrays[local] = (numbers * step).astype(np.float32).reshape(shape)
+                used.append(f"{name}_{local}")
         clip = defined("CELL_CLIP") * cell_step
         cell = layout.cell.replace(clips=(Clip("cell", -clip, clip),))
         warning = (
@@ -305,7 +305,7 @@ def _cmsis(path: Path, source: Source, options: Options) -> Iterator[Found]:
             f"gates, {ROUNDED}; its state stands for multiples of "
             f"{state:.6g}, and the integer {-defined('INPUT_ZERO_POINT')} of its input for 0"
         )
-        yield name, layout, found, cell, {"arrays": taken, "warnings": [warning], "kind": [INTEGERS]}, None
+        yield name, layout, layer_arrays, cell, {"arrays": used, "warnings": [warning], "kind": [INTEGERS]}, None
 
 
 def write(path: Path, job: Job) -> WriteResult:

@@ -41,7 +41,7 @@ def _tensors(axes: str, bias: Tensor, *more: Tensor) -> tuple[Tensor, ...]:
     return Tensor("W", "input", axes), Tensor("R", "recurrent", axes), bias, *more
 
 
-_OWN = "formats/c_header/write.py"
+_SOURCE = "formats/c_header/write.py"
 _ROWS, _COLUMNS = "(gate hidden) in", "in (gate hidden)"
 _BIAS, _FOUR = Tensor("b", "input_bias"), Tensor("b", "input_bias recurrent_bias[n]", "(part gate hidden)")
 
@@ -49,13 +49,13 @@ _BIAS, _FOUR = Tensor("b", "input_bias"), Tensor("b", "input_bias recurrent_bias
 def _cells(ending: str, axes: str, called: str) -> tuple[Layout, ...]:
     more = (Tensor("P", "peephole[i f o]"), Tensor("projection", "projection", "hidden in" if axes == _ROWS else "in hidden"))
     return (
-        Layout(f"c_header.lstm{ending}", "lstm", "i f g o", _tensors(axes, _BIAS, *more), _OWN, f"LSTM {called}",
+        Layout(f"c_header.lstm{ending}", "lstm", "i f g o", _tensors(axes, _BIAS, *more), _SOURCE, f"LSTM {called}",
                holds=_holds(output="any")),
-        Layout(f"c_header.gru{ending}", "gru", "r z n", _tensors(axes, _FOUR), _OWN, f"GRU (reset after) {called}", reset_after=True,
+        Layout(f"c_header.gru{ending}", "gru", "r z n", _tensors(axes, _FOUR), _SOURCE, f"GRU (reset after) {called}", reset_after=True,
                holds=_holds("both")),
-        Layout(f"c_header.gru_reset_before{ending}", "gru", "r z n", _tensors(axes, _BIAS), _OWN, f"GRU (reset before) {called}",
+        Layout(f"c_header.gru_reset_before{ending}", "gru", "r z n", _tensors(axes, _BIAS), _SOURCE, f"GRU (reset before) {called}",
                reset_after=False, holds=_holds()),
-        Layout(f"c_header.rnn{ending}", "rnn", "n", _tensors(axes, _BIAS), _OWN, f"RNN {called}", holds=_holds()),
+        Layout(f"c_header.rnn{ending}", "rnn", "n", _tensors(axes, _BIAS), _SOURCE, f"RNN {called}", holds=_holds()),
     )  # fmt: skip
 
 

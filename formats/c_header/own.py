@@ -21,7 +21,7 @@ _GUARD = re.compile(r"^#ifndef (RNNCONVERT_[A-Z0-9_]{0,255}_H)\r?$", re.M)
 
 
 @dataclass(frozen=True)
-class Own:
+class Original:
     """What a header of our own holds.
 
     layers  as the writer takes them
@@ -32,20 +32,20 @@ class Own:
     line: int = 0
 
 
-def compared(path: Path, layers: Sequence[Written]) -> Own:
+def compared(path: Path, layers: Sequence[Written]) -> Original:
     """Return what a header holds, compared with what is written for it."""
-    return Own(layers, _compared(path, layers)[1])
+    return Original(layers, _compared(path, layers)[1])
 
 
 def _compared(path: Path, layers: Sequence[Written]) -> tuple[str, int]:
     """Return what is written for these layers, and the first line in which a file differs from it; 0 for none."""
-    found = read_small(path, LARGEST).decode("utf-8", "replace").replace("\r\n", "\n")
-    guard = _GUARD.search(found)
+    stored_text = read_small(path, LARGEST).decode("utf-8", "replace").replace("\r\n", "\n")
+    guard = _GUARD.search(stored_text)
     text = rendered(layers, guard[1] if guard else "RNNCONVERT_H")
-    if found == text:
+    if stored_text == text:
         return text, 0
-    lines = itertools.zip_longest(found.split("\n"), text.split("\n"))
-    return text, next(number for number, (one, other) in enumerate(lines, 1) if one != other)
+    lines = itertools.zip_longest(stored_text.split("\n"), text.split("\n"))
+    return text, next(number for number, (ours, other) in enumerate(lines, 1) if ours != other)
 
 
 def runnable(checkpoint: Checkpoint, folder: Path) -> Path | None:
@@ -53,16 +53,16 @@ def runnable(checkpoint: Checkpoint, folder: Path) -> Path | None:
 
     Raises NotImplementedError for a header whose code is not what rnnconvert writes.
     """
-    own = checkpoint.read
-    if not isinstance(own, Own):
+    original = checkpoint.read
+    if not isinstance(original, Original):
         return None
     path = Path(checkpoint.file)
-    text, line = _compared(path, own.layers)
+    text, line = _compared(path, original.layers)
     if line:
         raise NotImplementedError(edited(line))
-    made = folder / "model.h"
-    made.write_text(text, encoding="utf-8", newline="\n")
-    return made
+    header = folder / "model.h"
+    header.write_text(text, encoding="utf-8", newline="\n")
+    return header
 
 
 def edited(line: int) -> str:

@@ -43,8 +43,8 @@ def _compiler() -> list[str]:
     except ValueError:  # a quotation mark without its other
         return []
     if named:
-        found = shutil.which(named[0])
-        return [str(Path(found).absolute()), *named[1:]] if found else []  # it runs in another folder
+        program = shutil.which(named[0])
+        return [str(Path(program).absolute()), *named[1:]] if program else []  # it runs in another folder
     return next(([name] for name in _NAMES if shutil.which(name)), [])
 
 
@@ -82,7 +82,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if missing:
         raise NotImplementedError(f"the header has no layer {missing[0]!r}, only {', '.join(layers)}")
     chain = [layers[name] for name in request["layers"]] or list(layers.values())
-    if len({one["real"] for one in chain}) > 1:
+    if len({layer["real"] for layer in chain}) > 1:
         raise NotImplementedError("its layers compute in several types of numbers. Name one of them")
     lengths = request.get("lengths")
     lengths = np.full(np.shape(request["x"])[1], len(request["x"])) if lengths is None else np.asarray(lengths)
@@ -99,31 +99,31 @@ def _layers(file: str) -> dict[str, dict[str, Any]]:
     if _TAG not in text:
         raise NotImplementedError("the file holds tables and no code of rnnconvert's")
     described, _ = json.JSONDecoder().raw_decode(text[text.index(_TAG) + len(_TAG) :].lstrip())
-    found = {}
-    for one in described:
-        upper = one["prefix"].upper()
+    result = {}
+    for entry in described:
+        upper = entry["prefix"].upper()
         sizes = {word: int(re.findall(rf"^#define {upper}_{word} (\d+)$", text, re.M)[0]) for word in ("INPUT", "HIDDEN", "OUTPUT")}
-        found[one["name"]] = {
-            "prefix": one["prefix"],
-            "real": "double" if one["dtype"] == "float64" else "float",
+        result[entry["name"]] = {
+            "prefix": entry["prefix"],
+            "real": "double" if entry["dtype"] == "float64" else "float",
             "in": sizes["INPUT"],
             "out": sizes["OUTPUT"],
-            "cell": sizes["HIDDEN"] if one["layout"].startswith("c_header.lstm") else 0,
+            "cell": sizes["HIDDEN"] if entry["layout"].startswith("c_header.lstm") else 0,
         }
-    return found
+    return result
 
 
 def _source(chain: Sequence[Mapping[str, Any]]) -> str:
     """Return a program that runs sequences through layers: each has its length, its initial states and its steps."""
     real, states, steps, finals, reads = chain[0]["real"], "", "", "", "x"
-    for number, one in enumerate(chain):
-        states += f"        {one['prefix']}_state s{number};\n"
-        for word in ("h", "c") if one["cell"] else ("h",):
+    for number, layer in enumerate(chain):
+        states += f"        {layer['prefix']}_state s{number};\n"
+        for word in ("h", "c") if layer["cell"] else ("h",):
             states += f"        get(s{number}.{word}, sizeof s{number}.{word});\n"
             finals += f"        put(s{number}.{word}, sizeof s{number}.{word});\n"
-        steps += f"            {one['prefix']}_step({reads}, &s{number}, y{number});\n"
+        steps += f"            {layer['prefix']}_step({reads}, &s{number}, y{number});\n"
         reads = f"y{number}"
-    rows = ", ".join(f"y{number}[{one['out']}]" for number, one in enumerate(chain))
+    rows = ", ".join(f"y{number}[{entry['out']}]" for number, entry in enumerate(chain))
     return f"""#include "model.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,10 +166,10 @@ def _compiled(file: str, written: int, source: str, compiler: Sequence[str]) -> 
     return str(folder / "program")
 
 
-def _run(program: str, given: bytes) -> bytes:
+def _run(program: str, content: bytes) -> bytes:
     """Return what a program gives. Raises NotImplementedError where it cannot be started, RuntimeError where it fails."""
     try:
-        done = subprocess.run([program], input=given, capture_output=True, timeout=_RUNNING)
+        done = subprocess.run([program], input=content, capture_output=True, timeout=_RUNNING)
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"the compiled header did not end within {_RUNNING} s") from None
     except OSError as error:
@@ -186,9 +186,9 @@ def _fed(request: Mapping[str, Any], chain: Sequence[Mapping[str, Any]], lengths
     parts = [np.int64(len(lengths)).tobytes()]
     for number, length in enumerate(lengths):
         parts.append(np.int64(length).tobytes())
-        for one, hidden, cell in states:
-            parts.append(_row(hidden, number, one["out"], dtype))
-            parts += [_row(cell, number, one["cell"], dtype)] if one["cell"] else []
+        for layer, hidden, cell in states:
+            parts.append(_row(hidden, number, layer["out"], dtype))
+            parts += [_row(cell, number, layer["cell"], dtype)] if layer["cell"] else []
         parts.append(np.ascontiguousarray(x[:length, number]).tobytes())
     return b"".join(parts)
 
@@ -196,11 +196,11 @@ def _fed(request: Mapping[str, Any], chain: Sequence[Mapping[str, Any]], lengths
 def _by_layer(request: Mapping[str, Any], chain: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], Any, Any]]:
     """Return each layer with its initial hidden and cell states, or None. Raises NotImplementedError for another number of them."""
     hidden, cell = (list(request.get(key) or []) for key in ("hidden", "cell"))
-    cells = [one for one in chain if one["cell"]]
+    cells = [layer for layer in chain if layer["cell"]]
     if len(hidden) not in (0, len(chain)) or len(cell) not in (0, len(cells)):
         raise NotImplementedError(f"{len(hidden)} hidden and {len(cell)} cell states for {len(chain)} layers")
     rows = iter(cell)
-    return [(one, hidden[number] if hidden else None, next(rows, None) if one["cell"] else None) for number, one in enumerate(chain)]
+    return [(layer, hidden[number] if hidden else None, next(rows, None) if layer["cell"] else None) for number, layer in enumerate(chain)]
 
 
 def _row(states: Any, number: int, width: int, dtype: np.dtype[Any]) -> bytes:
@@ -213,15 +213,15 @@ def _outputs(values: Array, chain: Sequence[Mapping[str, Any]], lengths: Array, 
     width, batch, place = chain[-1]["out"], len(lengths), 0
     y = np.zeros((steps, batch, width), values.dtype)
     finals: dict[str, list[Array]] = {"hidden": [], "cell": []}
-    for one in chain:
-        finals["hidden"].append(np.zeros((batch, one["out"]), values.dtype))
-        finals["cell"] += [np.zeros((batch, one["cell"]), values.dtype)] if one["cell"] else []
+    for layer in chain:
+        finals["hidden"].append(np.zeros((batch, layer["out"]), values.dtype))
+        finals["cell"] += [np.zeros((batch, layer["cell"]), values.dtype)] if layer["cell"] else []
     for number, length in enumerate(lengths):
         y[:length, number] = values[place : place + length * width].reshape(length, width)
         place += length * width
         hidden, cell = iter(finals["hidden"]), iter(finals["cell"])
-        for one in chain:
-            for rows, size in ((hidden, one["out"]), (cell, one["cell"])):
+        for layer in chain:
+            for rows, size in ((hidden, layer["out"]), (cell, layer["cell"])):
                 if size:
                     next(rows)[number] = values[place : place + size]
                     place += size

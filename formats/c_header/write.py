@@ -30,7 +30,7 @@ _PER_LINE = 8
 def text(path: Path, job: Job) -> tuple[str, list[str], list[str]]:
     """Return the header, what a user should know, and lines of Python that load it."""
     stacks = [(part.layout, part.stack.name, split_stack(part.stack)) for part in job.parts]
-    called = [_called(one, pieces, path) for _, one, pieces in stacks]
+    called = [_called(written_stack, pieces, path) for _, written_stack, pieces in stacks]
     names = c_names(name for several in called for name in several)
     layers: list[Written] = []
     notes: list[str] = []
@@ -50,7 +50,7 @@ def text(path: Path, job: Job) -> tuple[str, list[str], list[str]]:
 def _called(name: str, pieces: Sequence[Recurrent], path: Path) -> list[str]:
     """Return what the layers of a stack are called in C: where it has no name, as the header is."""
     if name:
-        return [one.name for one in pieces]
+        return [piece.name for piece in pieces]
     return [path.stem] if len(pieces) == 1 else [f"{path.stem}_l{index}" for index in range(len(pieces))]
 
 
@@ -62,18 +62,18 @@ def _recipe(path: Path, layers: Sequence[Written]) -> list[str]:
         return []
     reads = f"x + t * {layers[0].name.upper()}_INPUT"
     lines, calls = [f'#include "{path.name}"'], []
-    for one in layers:
-        lines.append(f"{one.name}_state {one.name}_s = {{0}};  // zeros, where a sequence begins")
-        lines.append(f"{one.real} {one.name}_y[{one.name.upper()}_OUTPUT];")
-        calls.append(f"    {one.name}_step({reads}, &{one.name}_s, {one.name}_y);")
-        reads = f"{one.name}_y"
+    for layer in layers:
+        lines.append(f"{layer.name}_state {layer.name}_s = {{0}};  // zeros, where a sequence begins")
+        lines.append(f"{layer.real} {layer.name}_y[{layer.name.upper()}_OUTPUT];")
+        calls.append(f"    {layer.name}_step({reads}, &{layer.name}_s, {layer.name}_y);")
+        reads = f"{layer.name}_y"
     return [*lines, "for (int t = 0; t < steps; t++) {", *calls, "}"]
 
 
 def rendered(layers: Sequence[Written], guard: str) -> str:
     """Return the text of a header."""
-    described = json.dumps([one.described() for one in layers], sort_keys=True)
-    half = any(one.dtype == np.float16 for one in layers)
+    described = json.dumps([layer.described() for layer in layers], sort_keys=True)
+    half = any(layer.dtype == np.float16 for layer in layers)
     head = [
         _comment(f"Written by rnnconvert. {TAG} {described}"),
         f"#ifndef {guard}",
@@ -85,7 +85,7 @@ def rendered(layers: Sequence[Written], guard: str) -> str:
         *_HELPERS,
         *(_HALF if half else []),
     ]
-    body = [line for one in layers for line in (*one.arrays(), *one.function())]
+    body = [line for layer in layers for line in (*layer.arrays(), *layer.function())]
     return "\n".join([*head, *body, "#endif", ""])
 
 
@@ -119,7 +119,7 @@ def _lost(packed: Mapping[str, Array], stored: Stored, layout: Layout) -> tuple[
     """Return the largest change of a number in int8, and the largest number."""
     lost = largest = 0.0
     for local, scales in stored.scales.items():
-        exact, codes = (_rows(one[local], layout).astype(np.float64) for one in (packed, stored.numbers))
+        exact, codes = (_rows(side[local], layout).astype(np.float64) for side in (packed, stored.numbers))
         lost = max(lost, float(np.abs(codes * scales[:, None].astype(np.float64) - exact).max(initial=0)))
         largest = max(largest, float(np.abs(exact).max(initial=0)))
     return lost, largest
@@ -180,7 +180,7 @@ class Written:
             "storage": "int8" if self.stored.scales else str(self.dtype),
             "dtype": str(self.dtype),
             "shapes": {local: list(array.shape) for local, array in self.stored.numbers.items()},
-            **{key: [one.name, one.alpha, one.beta] for key, one in functions.items()},
+            **{key: [function.name, function.alpha, function.beta] for key, function in functions.items()},
         }
 
     def arrays(self) -> Iterator[str]:
@@ -193,7 +193,7 @@ class Written:
         for local, array in self.stored.numbers.items():
             full, numbers = f"{self.name}_{local}", array.reshape(-1)
             if local in self.stored.scales:
-                yield from _array("int8_t", full, (f"{one:.0f}" for one in numbers.tolist()))
+                yield from _array("int8_t", full, (f"{number:.0f}" for number in numbers.tolist()))
                 yield from _array(self.real, f"{full}_scale", self._numbers(self.stored.scales[local]))
             elif self.dtype == np.float16:
                 yield from _array("uint16_t", full, map(str, numbers.view(np.uint16).tolist()))
@@ -208,11 +208,11 @@ class Written:
         kind += {True: " (reset after)", False: " (reset before)", None: ""}[first.cell.reset_after]
         sizes = f"{first.input_size} -> {first.hidden_size}"
         sizes += f", projected to {first.projection_size}" if first.projection_size else ""
-        own = ": b has a bias of each, then that of n's recurrent product" if first.cell.reset_after else ""
-        return f"{kind}, {sizes}, {self.dtype}{gates if first.cell.kind != 'rnn' else ''}{own}"
+        note = ": b has a bias of each, then that of n's recurrent product" if first.cell.reset_after else ""
+        return f"{kind}, {sizes}, {self.dtype}{gates if first.cell.kind != 'rnn' else ''}{note}"
 
     def _numbers(self, array: Array) -> Iterator[str]:
-        return (_number(one, self.real) for one in array.tolist())
+        return (_number(number, self.real) for number in array.tolist())
 
     def _get(self, local: str, row: str, column: str, rows: int, columns: int) -> str:
         """Return the C of one number of a matrix."""
@@ -307,7 +307,7 @@ class Written:
 
 def _function(function: Activation, value: str, real: str) -> str:
     """Return the C of a function of a value; functions of float have an f behind their names."""
-    alpha, beta = (_number(one or 0.0, real) for one in (function.alpha, function.beta))
+    alpha, beta = (_number(constant or 0.0, real) for constant in (function.alpha, function.beta))
     end = "f" if real == "float" else ""
     return {
         "tanh": f"tanh{end}({value})",

@@ -55,7 +55,7 @@ class ChainerFiles(ArrayFiles):
                 "it is a pickle of a link of Chainer, which can only be opened by running it",
                 "If you trust it, load it in Chainer and save it with chainer.serializers.save_npz(path, link).",
             )
-        found = super().read(path, options)
+        checkpoint = super().read(path, options)
         doubts = [
             LayerNote(
                 name,
@@ -64,10 +64,10 @@ class ChainerFiles(ArrayFiles):
                 UNREAD,
                 unnamed="the file itself",
             )
-            for name, layer in found.layers.items()
+            for name, layer in checkpoint.layers.items()
             if layer.cell.reset_after is False and any(np.any(layer.first.get("recurrent_bias", gate)) for gate in "rzn")
         ]
-        return found.replace(arrays=self.archive(file).arrays, warnings=(*found.warnings, *doubts))
+        return checkpoint.replace(arrays=self.archive(file).arrays, warnings=(*checkpoint.warnings, *doubts))
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """Return the call that makes a link for these arrays."""
@@ -88,21 +88,21 @@ class ChainerFiles(ArrayFiles):
         stored = self.archive(file)
         square = {name for name, array in stored.arrays.items() if _PEEPHOLE.fullmatch(name) and array.ndim == 2}
         diagonal = {name: np.diagonal(array) if name in square else array for name, array in stored.arrays.items()}
-        whole = {name for name in square if _beside(stored.arrays[name])}
-        return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": whole})
+        full_matrices = {name for name in square if _has_off_diagonals(stored.arrays[name])}
+        return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": full_matrices})
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller states that F.lstm reads
         their sum.
         """
-        found, doubts = super().groups(arrays, options)
+        all_groups, doubts = super().groups(arrays, options)
         layout = registry.layout_named(f"{self.NAME}.function_lstm")
         for above in [match["above"] for match in map(_PAIR.fullmatch, arrays) if match]:
-            names = {one.name: f"{above}_{one.name}" for one in layout.tensors if f"{above}_{one.name}" in arrays}
+            names = {tensor.name: f"{above}_{tensor.name}" for tensor in layout.tensors if f"{above}_{tensor.name}" in arrays}
             sizes = fit(layout, {local: tuple(arrays[full].shape) for local, full in names.items()})
             if sizes is not None and self._asked(options, above) == layout.name:
                 options.get("layout", above)
-                found.append(FoundLayer(above, layout, sizes, names))
+                all_groups.append(FoundLayer(above, layout, sizes, names))
             elif sizes is not None:
                 doubts.append(
                     LayerNote(
@@ -112,27 +112,27 @@ class ChainerFiles(ArrayFiles):
                         UNREAD,
                     )
                 )
-        return found, doubts
+        return all_groups, doubts
 
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
     ) -> FoundLayer | Doubt | None:
         """Return the link under a name. An LSTM without peepholes is not a StatefulPeepholeLSTM, which always has them."""
-        known = {
+        distinct = {
             layout: names
             for layout, names in candidates.items()
             if layout != "chainer.peephole_lstm" or any(local.startswith("peep_") for local in names)
         }
-        return super()._settled(name, known, arrays, options)
+        return super()._settled(name, distinct, arrays, options)
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
-        whole = sorted(stored.metadata.get("whole", set()) & set(group.names.values()))
-        if whole:
+        full_matrices = sorted(stored.metadata.get("whole", set()) & set(group.names.values()))
+        if full_matrices:
             raise RefusedError(
                 "a peephole that is a whole matrix",
                 "the canonical form",
-                f"{whole[0]!r} makes a gate of one unit depend on the cell states of others, but peepholes of every other "
+                f"{full_matrices[0]!r} makes a gate of one unit depend on the cell states of others, but peepholes of every other "
                 "framework are diagonal",
                 "Train the link with diagonal matrices, or without peepholes (L.LSTM).",
                 group.name,
@@ -147,7 +147,7 @@ def _is_pickle(path: Path, head: bytes) -> bool:
     return (binary or text) and (b"chainer." in head or lowered(path).suffix == ".chainermodel")
 
 
-def _beside(matrix: Array) -> bool:
+def _has_off_diagonals(matrix: Array) -> bool:
     """Return whether anything is next to the diagonal."""
     return matrix.shape[0] != matrix.shape[1] or bool((matrix - np.diag(np.diagonal(matrix))).any())
 

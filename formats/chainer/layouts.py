@@ -26,7 +26,7 @@ SYSTEM = System(
 
 _FUNCTIONS = ("tanh", "relu")
 _SOURCE = "chainer/links/rnn/"
-_ONE = Holds(("input",), layers=False, directions=1)
+_SINGLE = Holds(("input",), layers=False, directions=1)
 _LSTM = (
     Tensor("upward/W", "input", "(hidden gate) in"),
     Tensor("upward/b", "input_bias", "(hidden gate)"),
@@ -79,7 +79,7 @@ LSTM = Layout(
     _LSTM,
     _SOURCE + "lstm.py, class LSTMBase; functions/rnn/lstm.py, _extract_gates",
     "chainer.links.LSTM",
-    holds=_ONE,
+    holds=_SINGLE,
 )
 FUNCTION_LSTM = Layout(
     "chainer.function_lstm",
@@ -104,7 +104,7 @@ PEEPHOLE_LSTM = Layout(
     (*_LSTM, Tensor("peep_{gate}/W", "peephole", "hidden", letters="g i f o")),
     _SOURCE + "peephole.py, class StatefulPeepholeLSTM",
     "chainer.links.StatefulPeepholeLSTM",
-    holds=_ONE,
+    holds=_SINGLE,
     writable=False,
 )
 GRU = Layout(

@@ -39,7 +39,7 @@ def feature(name: str, shape: Sequence[int], dtype: int, ranges: Iterable[tuple[
     return text(1, name) + field(3, field(5, array) + (number(1000, 1) if optional else b""))
 
 
-def described(inputs: Iterable[bytes], outputs: Iterable[bytes], said: Mapping[str, str]) -> bytes:
+def described(inputs: Iterable[bytes], outputs: Iterable[bytes], metadata: Mapping[str, str]) -> bytes:
     """Return the description of a model, with entries of its own metadata."""
-    made = b"".join(field(1, one) for one in inputs) + b"".join(field(10, one) for one in outputs)
-    return made + field(100, b"".join(field(100, text(1, key) + text(2, value)) for key, value in said.items()))
+    description = b"".join(field(1, each) for each in inputs) + b"".join(field(10, output) for output in outputs)
+    return description + field(100, b"".join(field(100, text(1, key) + text(2, value)) for key, value in metadata.items()))

@@ -30,12 +30,12 @@ def _kind(path: Path) -> tuple[int, Path]:
     """Return the field of Model that holds the model of a path, and its file; 0 where it is not a model of Core ML."""
     place = model_in(path)
     data = map_file(place)
-    fields = {number: one for number, one in wire.values(data.data, place)}
+    fields = {number: content for number, content in wire.values(data.data, place)}
     version, described = fields.get(1), fields.get(2)
     if not (isinstance(version, int) and version in _VERSIONS and isinstance(described, memoryview)):
         return 0, place
-    known = (_PROGRAM, _PIPELINE, *_PIPELINES, *_NETWORKS)
-    return next((number for number, one in fields.items() if number in known and isinstance(one, memoryview)), 0), place
+    types = (_PROGRAM, _PIPELINE, *_PIPELINES, *_NETWORKS)
+    return next((number for number, field_ in fields.items() if number in types and isinstance(field_, memoryview)), 0), place
 
 
 def _begins(head: bytes) -> bool:
@@ -68,9 +68,9 @@ class CoreMl:
             number, _ = file.once(_kind)
         except UnreadableError:
             return self._by_ending(file)
-        own = "coreml" if number == _PROGRAM else "coreml_nn"
+        system = "coreml" if number == _PROGRAM else "coreml_nn"
         what = "a package" if package else "a model"
-        return Seen(STATED, f"{what} of Core ML, by its description and its type") if number and own == self.NAME else None
+        return Seen(STATED, f"{what} of Core ML, by its description and its type") if number and system == self.NAME else None
 
     def _by_ending(self, file: Opened) -> Seen | None:
         return Seen(STATED, f"a model of Core ML, by its ending {self.SUFFIXES[0]}") if lowered(file.path).suffix in self.SUFFIXES else None
@@ -88,21 +88,21 @@ class CoreMl:
         number, place = _kind(path)
         if not number:
             raise UnreadableError(path, "it is not a model of Core ML with a neural network or a program")
-        made = Network()
+        contents = Network()
         message = Message(map_file(place).data, place)
-        _model(place, message, made, options, 0)
+        _model(place, message, contents, options, 0)
         return Checkpoint(
             str(path),
             self.NAME,
-            made.layers,
-            made.others,
-            tuple(made.evidence),
+            contents.layers,
+            contents.others,
+            tuple(contents.evidence),
             options.questions,
-            (*made.warnings, *made.unread),
+            (*contents.warnings, *contents.unread),
             _about(message),
-            {**made.arrays, **made.others},
-            unread=tuple(made.unread),
-            batch_first=dict.fromkeys(made.layers, False),
+            {**contents.arrays, **contents.others},
+            unread=tuple(contents.unread),
+            batch_first=dict.fromkeys(contents.layers, False),
         )
 
     def write(self, path: Path, job: Job) -> WriteResult:
@@ -110,32 +110,32 @@ class CoreMl:
         return write_program.write(path, job) if self.NAME == "coreml" else write_network.write(path, job)
 
 
-def _model(place: Path, message: Message, made: Network, options: Options, depth: int) -> None:
+def _model(place: Path, message: Message, result: Network, options: Options, depth: int) -> None:
     """Add what a model holds; a row of models holds several."""
     if depth > 16:
         raise UnreadableError(place, "models are nested more than 16 deep")
     for number in _NETWORKS:
-        inner = message.one(number)
+        inner = message.submessage(number)
         if inner is not None:
-            network.read(place, inner, made)
-    inner = message.one(_PROGRAM)
+            network.read(place, inner, result)
+    inner = message.submessage(_PROGRAM)
     if inner is not None:
-        program.read(place, inner, Weights(place), made, options)
-    rows = [message.one(_PIPELINE), *(message.within(number, 1) for number in _PIPELINES)]
+        program.read(place, inner, Weights(place), result, options)
+    rows = [message.submessage(_PIPELINE), *(message.within(number, 1) for number in _PIPELINES)]
     for row in rows:
-        for one in row.every(1) if row is not None else ():
-            _model(place, one, made, options, depth + 1)
+        for submodel in row.every(1) if row is not None else ():
+            _model(place, submodel, result, options, depth + 1)
 
 
 def _about(message: Message) -> dict[str, object]:
     """Return what the model's description says of it."""
-    said = message.within(2, 100)
-    if said is None:
+    metadata = message.within(2, 100)
+    if metadata is None:
         return {"version": message.number(1)}
     texts = {"description": 1, "model version": 2, "author": 3, "licence": 4}
-    own = {key: said.text(number) for key, number in texts.items() if said.text(number)}
-    more = {one.text(1): one.text(2) for one in said.every(100)}
-    return {"version": message.number(1), **own, **more}
+    stated = {key: metadata.text(number) for key, number in texts.items() if metadata.text(number)}
+    more = {entry.text(1): entry.text(2) for entry in metadata.every(100)}
+    return {"version": message.number(1), **stated, **more}
 
 
 ADAPTERS = tuple(CoreMl(name, registry.endings(name)) for name in ("coreml", "coreml_nn"))

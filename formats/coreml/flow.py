@@ -49,7 +49,7 @@ def dims(message: Message, name: str = "") -> list[int | str | None] | None:
     tensor = message.within(2, 1)
     if tensor is None:
         return None
-    lengths = [axis.one(1) for axis in tensor.every(3)]
+    lengths = [axis.submessage(1) for axis in tensor.every(3)]
     unknown = [f"{name} {axis}" if name else None for axis in range(len(lengths))]
     return [other if length is None else length.number(1) for length, other in zip(lengths, unknown, strict=True)]
 
@@ -75,17 +75,17 @@ def calls(
             _operation(graph, values, operation)
     for call in graph.layers:
         layer = layers[call.layer]
-        given = [value for key in ("initial_h", "initial_c") for value in layer.operation.inputs.get(key, [])]
-        begin = received.states(graph, [value for value in given if isinstance(value, str)])
+        states = [value for key in ("initial_h", "initial_c") for value in layer.operation.inputs.get(key, [])]
+        begin = received.states(graph, [value for value in states if isinstance(value, str)])
         if begin == INPUT and layer.inside:
             begin = "what the operation around it hands on"
-        call.given = replace(call.given, states=begin)
+        call.received = replace(call.received, states=begin)
     return followed(graph)
 
 
 def _layer(graph: Graph, name: str, layer: Placed) -> None:
     (pair,) = layer.stack.layers
-    data = next((one for one in layer.operation.inputs.get("x", []) if isinstance(one, str)), "")
+    data = next((argument for argument in layer.operation.inputs.get("x", []) if isinstance(argument, str)), "")
     outputs = layer.turned or layer.operation.outputs[:1]
     states = dict.fromkeys(layer.operation.outputs[1:], "the last states")
     if not layer.sequence:
@@ -107,11 +107,11 @@ def _operation(graph: Graph, values: Values, operation: Operation) -> None:
         return
     constants: dict[str, Any] = {}
     inputs: dict[str, list[Hashable]] = {}
-    for parameter, given in operation.inputs.items():
+    for parameter, arguments in operation.inputs.items():
         if parameter not in _DATA and operation.type in _DIALECT:
-            constants[parameter] = _constant(values, given[0]) if given else None
+            constants[parameter] = _constant(values, arguments[0]) if arguments else None
         if parameter in _DATA or constants.get(parameter) is None:
-            inputs[parameter] = [one for one in given if isinstance(one, str)]
+            inputs[parameter] = [argument for argument in arguments if isinstance(argument, str)]
     order = [key for key in (*_DATA, *inputs) if key in inputs]
     order = [*dict.fromkeys(order)]
     read = [value for key in order for value in inputs[key]]
@@ -120,19 +120,19 @@ def _operation(graph: Graph, values: Values, operation: Operation) -> None:
     graph.add(operation.type, read, operation.outputs, {**constants, "parameters": names}, operation.type)
 
 
-def _constant(values: Values, given: str | Message) -> Any:
+def _constant(values: Values, argument: str | Message) -> Any:
     """Return the numbers, truths or text of a value; None where the program computes it."""
-    maker = values.makers.get(given) if isinstance(given, str) else None
-    value = dict(maker.message.entries(5)).get("val") if maker is not None and maker.type == "const" else given
+    maker = values.makers.get(argument) if isinstance(argument, str) else None
+    value = dict(maker.message.entries(5)).get("val") if maker is not None and maker.type == "const" else argument
     if isinstance(value, Message):
         truths = value.within(3, 1, 3)
         if text := values.text(value):
             return text
         if values.type(value)[1] == _BOOL and truths is not None:
-            return np.array(truths.whole(1), bool).reshape(values.type(value)[0])
+            return np.array(truths.integers(1), bool).reshape(values.type(value)[0])
     used = set(values.used)
     try:
-        array, _ = values.constant(given, "value")
+        array, _ = values.constant(argument, "value")
     except (UnknownError, RnnConvertError):
         return None
     finally:
@@ -143,7 +143,7 @@ def _constant(values: Values, given: str | Message) -> Any:
 # What operations do ---------------------------------------------------------------------------------------------
 
 
-def _given(applied: Applied, parameter: str) -> Any:
+def _argument(applied: Applied, parameter: str) -> Any:
     """Return a parameter: a constant, or what the graph computes of constants and shapes; None where it is not given."""
     if applied.attributes.get(parameter) is not None:
         return applied.attributes[parameter]
@@ -152,8 +152,8 @@ def _given(applied: Applied, parameter: str) -> Any:
 
 
 def _numbers(applied: Applied, parameter: str) -> list[int]:
-    found = _given(applied, parameter)
-    return [] if found is None else [int(number) for number in np.asarray(found).reshape(-1)]
+    argument = _argument(applied, parameter)
+    return [] if argument is None else [int(number) for number in np.asarray(argument).reshape(-1)]
 
 
 def _number(applied: Applied, parameter: str, default: int = 0) -> int:
@@ -188,7 +188,7 @@ def _by_size(applied: Applied) -> Array:
 def _gather(applied: Applied) -> Array:
     if _number(applied, "batch_dims"):
         raise ChangesError("gather by batch")
-    return moves.take(applied.input(0), np.asarray(_given(applied, "indices")), _number(applied, "axis"))
+    return moves.take(applied.input(0), np.asarray(_argument(applied, "indices")), _number(applied, "axis"))
 
 
 def _reverse(applied: Applied) -> Array:
@@ -197,8 +197,8 @@ def _reverse(applied: Applied) -> Array:
 
 
 def _pad(applied: Applied) -> Array:
-    if _given(applied, "mode") not in (None, "constant"):
-        raise ChangesError(f"pad of the mode {_given(applied, 'mode')!r}")
+    if _argument(applied, "mode") not in (None, "constant"):
+        raise ChangesError(f"pad of the mode {_argument(applied, 'mode')!r}")
     array, widths = applied.input(0), _numbers(applied, "pad")
     widths = [0] * (2 * array.ndim - len(widths)) + widths
     return moves.pad(array, widths[::2], widths[1::2])
@@ -220,26 +220,26 @@ def _flat(applied: Applied) -> Array:
 _DIALECT: Dialect = {
     "identity": SAME,  # elementwise_unary.py and tensor_operation.py: "returns a tensor with the same shape and values"
     "cast": Casts(_dtype),
-    "transpose": Moves(lambda one: moves.transpose(one.input(0), _numbers(one, "perm"))),
-    "reshape": Moves(lambda one: moves.reshape(one.input(0), _numbers(one, "shape"), True)),
-    "squeeze": Moves(lambda one: moves.squeeze(one.input(0), _numbers(one, "axes"))),
-    "expand_dims": Moves(lambda one: moves.unsqueeze(one.input(0), _numbers(one, "axes"))),
+    "transpose": Moves(lambda applied: moves.transpose(applied.input(0), _numbers(applied, "perm"))),
+    "reshape": Moves(lambda applied: moves.reshape(applied.input(0), _numbers(applied, "shape"), True)),
+    "squeeze": Moves(lambda applied: moves.squeeze(applied.input(0), _numbers(applied, "axes"))),
+    "expand_dims": Moves(lambda applied: moves.unsqueeze(applied.input(0), _numbers(applied, "axes"))),
     "flatten2d": Moves(_flat),
     "concat": Moves(_concat, None),
-    "stack": Moves(lambda one: moves.stack(one.arrays, _number(one, "axis")), None),
+    "stack": Moves(lambda applied: moves.stack(applied.arrays, _number(applied, "axis")), None),
     "split": Moves(_split),
     "slice_by_index": Moves(_by_index),
     "slice_by_size": Moves(_by_size),
     "gather": Moves(_gather),
     "reverse": Moves(_reverse),
     "reverse_sequence": Moves(
-        lambda one: moves.reverse_sequences(
-            one.input(0), np.asarray(_given(one, "lengths")), _number(one, "seq_axis"), _number(one, "batch_axis")
+        lambda applied: moves.reverse_sequences(
+            applied.input(0), np.asarray(_argument(applied, "lengths")), _number(applied, "seq_axis"), _number(applied, "batch_axis")
         )
     ),
-    "tile": Moves(lambda one: moves.tile(one.input(0), _numbers(one, "reps"))),
+    "tile": Moves(lambda applied: moves.tile(applied.input(0), _numbers(applied, "reps"))),
     "pad": Moves(_pad),
-    "shape": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
+    "shape": Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
     "fill": Computes(),
-    "fill_like": Measures(lambda one: np.zeros(one.input(0).shape)),
+    "fill_like": Measures(lambda applied: np.zeros(applied.input(0).shape)),
 }

@@ -59,14 +59,14 @@ def calls(rows: Sequence[Row], layers: Mapping[str, tuple[Row, Recurrent, bool]]
     for row in rows:
         name = names.get(id(row))
         if name is not None:
-            _, stack, whole = layers[name]
+            _, stack, sequences = layers[name]
             states = dict.fromkeys(row.outputs[1:], "the last states")
-            outputs = dict.fromkeys(row.outputs[:1], "tbu11") if whole else {}
+            outputs = dict.fromkeys(row.outputs[:1], "tbu11") if sequences else {}
             graph.call(
                 name,
                 (row.inputs[0] if row.inputs else "", "tbi11"),
                 outputs,
-                states if whole else {**states, **dict.fromkeys(row.outputs[:1], "the last output")},
+                states if sequences else {**states, **dict.fromkeys(row.outputs[:1], "the last output")},
                 hidden=stack.layers[0].output_size,
                 width=stack.input_size,
             )
@@ -79,7 +79,7 @@ def calls(rows: Sequence[Row], layers: Mapping[str, tuple[Row, Recurrent, bool]]
         begin = received.states(graph, layers[call.layer][0].inputs[1:])
         if begin == INPUT and inside:
             begin = "what the layer around it hands on"
-        call.given = replace(call.given, states=begin)
+        call.received = replace(call.received, states=begin)
     return followed(graph)
 
 
@@ -91,7 +91,7 @@ class _Numbers:
 
     def __call__(self) -> Array | None:
         """Return its numbers; None where they are not plain ones."""
-        data, shape = self.content.one(2), self.content.whole(1)
+        data, shape = self.content.submessage(2), self.content.integers(1)
         values = None if data is None or set(data.fields) - {1} else data.reals(1)
         return values.reshape(shape) if values is not None and values.size == np.prod(shape, dtype=object) else None
 
@@ -101,7 +101,7 @@ class _Numbers:
 
 def _list(applied: Applied, field: int = 1) -> list[int]:
     content: Message = applied.attributes[_CONTENT]
-    return content.whole(field)
+    return content.integers(field)
 
 
 def _number(applied: Applied, field: int = 1) -> int:
@@ -164,19 +164,19 @@ _DIALECT: Dialect = {
     301: Moves(_flatten),
     310: Moves(_permute),
     320: Moves(_old_concat, None),
-    330: Moves(lambda one: moves.split(one.input(0), -3, one.outputs)),
-    925: Moves(lambda one: moves.stack(one.arrays, _number(one)), None),
-    930: Moves(lambda one: moves.take(one.input(0), one.input(1), _number(one))),
+    330: Moves(lambda applied: moves.split(applied.input(0), -3, applied.outputs)),
+    925: Moves(lambda applied: moves.stack(applied.arrays, _number(applied)), None),
+    930: Moves(lambda applied: moves.take(applied.input(0), applied.input(1), _number(applied))),
     960: Moves(_reverse),
     975: Moves(_split),
     980: Moves(_concat, None),
-    985: Moves(lambda one: moves.transpose(one.input(0), _list(one))),
+    985: Moves(lambda applied: moves.transpose(applied.input(0), _list(applied))),
     995: Moves(_slice),
-    1065: Measures(lambda one: np.array(one.input(0).shape, np.int64)),
+    1065: Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
     1120: Moves(_squeeze),
-    1125: Moves(lambda one: moves.unsqueeze(one.input(0), _list(one))),
+    1125: Moves(lambda applied: moves.unsqueeze(applied.input(0), _list(applied))),
     1130: Moves(_flat),
-    1140: Moves(lambda one: moves.reshape(one.input(0), _list(one))),
-    1145: Moves(lambda one: moves.reshape(one.input(0), one.integers(1))),
-    1150: Moves(lambda one: moves.reshape(one.input(0), _list(one), True)),
+    1140: Moves(lambda applied: moves.reshape(applied.input(0), _list(applied))),
+    1145: Moves(lambda applied: moves.reshape(applied.input(0), applied.integers(1))),
+    1150: Moves(lambda applied: moves.reshape(applied.input(0), _list(applied), True)),
 }

@@ -74,9 +74,9 @@ def assembled(path: object, name: str, format: str, arrays: Mapping[str, Array],
         why = misfit([layout], shapes) if sizes is None else f"they are for {sizes.num_directions} directions"
         raise UnreadableError(path, f"the weights of {name!r} do not fit together: {why}")
     parts = unpack(layout, sizes, arrays)
-    made = tuple(Direction(cell, parts[0, way], reverse=way == 1 or stated.reverse) for way, cell in enumerate(stated.cells))
+    layer_directions = tuple(Direction(cell, parts[0, way], reverse=way == 1 or stated.reverse) for way, cell in enumerate(stated.cells))
     order: Any = "processing" if stated.reverse else "time"
-    return Recurrent(name, (Layer(made),), output_order=order)
+    return Recurrent(name, (Layer(layer_directions),), output_order=order)
 
 
 def cell_clips(path: object, name: str, bound: float, warnings: list[str]) -> tuple[Clip, ...]:

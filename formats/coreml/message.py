@@ -34,36 +34,36 @@ class Message:
         for content in self.contents(number):
             yield Message(content, self.path)
 
-    def one(self, number: int) -> Message | None:
+    def submessage(self, number: int) -> Message | None:
         """Return the message in a field."""
         content = self.content(number)
         return None if content is None else Message(content, self.path)
 
     def within(self, *numbers: int) -> Message | None:
         """Return the message that is reached through fields of fields."""
-        found: Message | None = self
+        message: Message | None = self
         for number in numbers:
-            found = None if found is None else found.one(number)
-        return found
+            message = None if message is None else message.submessage(number)
+        return message
 
     def contents(self, number: int) -> list[memoryview]:
         """Return the contents of a field of messages, texts or bytes. Raises UnreadableError for a number there."""
-        found = self.fields.get(number, [])
-        if not all(isinstance(one, memoryview) for one in found):
+        values = self.fields.get(number, [])
+        if not all(isinstance(content, memoryview) for content in values):
             raise UnreadableError(self.path, f"field {number} is a number, where a message or a text was expected")
-        return [one for one in found if isinstance(one, memoryview)]
+        return [content for content in values if isinstance(content, memoryview)]
 
     def content(self, number: int) -> memoryview | None:
         """Return the content of a field that is there once; the last one counts."""
-        found = self.contents(number)
-        return found[-1] if found else None
+        values = self.contents(number)
+        return values[-1] if values else None
 
     def number(self, number: int) -> int:
         """Return a whole number without a sign."""
-        found = self.fields.get(number, [0])[-1]
-        if not isinstance(found, int):
+        value = self.fields.get(number, [0])[-1]
+        if not isinstance(value, int):
             raise UnreadableError(self.path, f"field {number} is not a number")
-        return found
+        return value
 
     def real(self, number: int) -> float:
         """Return a number of 32 bits."""
@@ -75,37 +75,37 @@ class Message:
 
     def texts(self, number: int) -> list[str]:
         """Return the texts of a repeated field."""
-        return [decoded(one, self.path) for one in self.contents(number)]
+        return [decoded(content, self.path) for content in self.contents(number)]
 
     def entries(self, number: int) -> Iterator[tuple[str, Message]]:
         """Yield the keys and values of a map from texts to messages."""
         for entry in self.every(number):
-            yield entry.text(1), entry.one(2) or Message(memoryview(b""), self.path)
+            yield entry.text(1), entry.submessage(2) or Message(memoryview(b""), self.path)
 
-    def whole(self, number: int) -> list[int]:
+    def integers(self, number: int) -> list[int]:
         """Return the signed whole numbers of a repeated field, packed or one by one."""
-        found: list[int] = []
-        for one in self.fields.get(number, []):
-            if isinstance(one, int):
-                found.append(wire.signed(one))
+        numbers: list[int] = []
+        for content in self.fields.get(number, []):
+            if isinstance(content, int):
+                numbers.append(wire.signed(content))
                 continue
-            at, walk = 0, wire.Slimming(one, {}, lambda *_: b"", self.path)
-            charging(len(one)).work(len(one), self.path)
-            while at < len(one):
-                value, at = walk.varint(at, len(one))
-                found.append(wire.signed(value))
-        return found
+            at, walk = 0, wire.Slimming(content, {}, lambda *_: b"", self.path)
+            charging(len(content)).work(len(content), self.path)
+            while at < len(content):
+                value, at = walk.varint(at, len(content))
+                numbers.append(wire.signed(value))
+        return numbers
 
     def reals(self, number: int) -> Array:
         """Return the float32 numbers of a repeated field: a view where they lie in one piece."""
-        found = self.fields.get(number, [])
-        pieces = [one for one in found if isinstance(one, memoryview)]
-        if any(len(one) % 4 for one in pieces):
+        values = self.fields.get(number, [])
+        pieces = [content for content in values if isinstance(content, memoryview)]
+        if any(len(piece) % 4 for piece in pieces):
             raise UnreadableError(self.path, f"field {number} holds {len(pieces[-1])} bytes, which are not float32 numbers")
-        if len(found) == 1 and pieces:
+        if len(values) == 1 and pieces:
             return np.frombuffer(pieces[0], "<f4")
-        charging(0).memory(sum(len(one) for one in pieces) + 4 * len(found), self.path)
-        joined = b"".join(one if isinstance(one, memoryview) else struct.pack("<I", one & 0xFFFFFFFF) for one in found)
+        charging(0).memory(sum(len(piece) for piece in pieces) + 4 * len(values), self.path)
+        joined = b"".join(content if isinstance(content, memoryview) else struct.pack("<I", content & 0xFFFFFFFF) for content in values)
         return np.frombuffer(joined, "<f4")
 
 

@@ -81,82 +81,82 @@ _LOOPS = {605: ((1, 2), "branch"), 615: ((3, 4), "loop")}
 _NAMES = {100: "convolution", 140: "innerProduct", 150: "embedding", 160: "batchnorm"}
 
 
-def read(path: object, message: Message, made: Network, depth: int = 0) -> None:
+def read(path: object, message: Message, network: Network, depth: int = 0) -> None:
     """Add the recurrent layers of a network to what was found. Raises UnreadableError for a damaged message."""
     if depth > wire.DEPTH:
         raise UnreadableError(path, f"networks are nested more than {wire.DEPTH} deep")
     rows: list[Row] = []
-    met: dict[str, tuple[Row, Recurrent, bool]] = {}
+    recurrent: dict[str, tuple[Row, Recurrent, bool]] = {}
     makers: dict[str, tuple[int, Message]] = {}
     for layer in message.every(1):
-        number = next((one for one in layer.fields if one >= 100), 0)
+        number = next((field_ for field_ in layer.fields if field_ >= 100), 0)
         inputs, outputs = layer.texts(2), layer.texts(3)
-        custom = layer.one(_CUSTOM)
+        custom = layer.submessage(_CUSTOM)
         label = f"custom {custom.text(10)}" if custom is not None else ""
-        rows.append(Row(number, layer.one(number) or Message(memoryview(b""), path), inputs, outputs, label))
+        rows.append(Row(number, layer.submessage(number) or Message(memoryview(b""), path), inputs, outputs, label))
         makers |= dict.fromkeys(outputs, (number, layer))
-        content = layer.one(number) if number in LAYERS or number in _LOOPS or number in _PLAIN else None
+        content = layer.submessage(number) if number in LAYERS or number in _LOOPS or number in _PLAIN else None
         if content is None:
             continue
         if number in _PLAIN:
-            _plain(path, layer.text(1), number, content, made)
+            _plain(path, layer.text(1), number, content, network)
             continue
         if number in _LOOPS:
             for inner in _LOOPS[number][0]:
-                body = content.one(inner)
+                body = content.submessage(inner)
                 if body is not None:
-                    read(path, body, made, depth + 1)
+                    read(path, body, network, depth + 1)
             continue
-        name = unique(layer.text(1) or LAYERS[number], made.layers)
+        name = unique(layer.text(1) or LAYERS[number], network.layers)
         try:
-            stated, arrays, stored = _layer(path, name, number, content, made.warnings)
+            stated, arrays, stored = _layer(path, name, number, content, network.warnings)
         except UnknownError as error:
-            made.unread.append(LayerNote(name, str(error), UNREAD))
+            network.unread.append(LayerNote(name, str(error), UNREAD))
             continue
         odd = _states(inputs[1:], makers)
         stack = found.assembled(path, name, NAME, arrays, stated)
-        made.layers[name] = stack.replace(unconvertible=odd)
-        met[name] = rows[-1], stack, _whole(number, content)
-        made.arrays |= {f"{name}/{local}": array for local, array in arrays.items()}
-        made.evidence.append(f"{name}: a layer {LAYERS[number]}")
+        network.layers[name] = stack.replace(unconvertible=odd)
+        recurrent[name] = rows[-1], stack, _gives_sequences(number, content)
+        network.arrays |= {f"{name}/{local}": array for local, array in arrays.items()}
+        network.evidence.append(f"{name}: a layer {LAYERS[number]}")
         if stored:
-            made.warnings.append(
+            network.warnings.append(
                 LayerNote(name, f"its weights are stored as {stored}, and are read as the float32 numbers that these stand for")
             )
-    for name, received in calls(rows, met, depth > 0).items():
-        made.layers[name] = made.layers[name].replace(calls=received)
+    for name, received in calls(rows, recurrent, depth > 0).items():
+        network.layers[name] = network.layers[name].replace(calls=received)
 
 
-def _whole(number: int, content: Message) -> bool:
+def _gives_sequences(number: int, content: Message) -> bool:
     """Return whether a recurrent layer gives its outputs at all steps."""
-    said = content if number in (400, 410) else content.one(15)
-    return bool(said is not None and said.number(15 if number in (400, 410) else 10))
+    settings = content if number in (400, 410) else content.submessage(15)
+    return bool(settings is not None and settings.number(15 if number in (400, 410) else 10))
 
 
-def _plain(path: object, name: str, number: int, content: Message, made: Network) -> None:
+def _plain(path: object, name: str, number: int, content: Message, network: Network) -> None:
     """Add the weights of a layer without recurrence; a warning names what is not read."""
     first, second = content.number(1), content.number(2)
     shape: tuple[int, ...] = (second, first)
     outputs = first if number in (100, 160) else second  # for each of which there is one bias
     if number == 100:
-        kernel = content.whole(20) or [3, 3]  # what the format takes where nothing is said
+        kernel = content.integers(20) or [3, 3]  # what the format takes where nothing is said
         groups = max(1, content.number(10))
         shape = (second, first // groups, *kernel) if content.number(60) else (first, second, *kernel)
-    label = unique(name or _NAMES[number], made.labels)
+    label = unique(name or _NAMES[number], network.labels)
     weights = _Weights(path, label, lambda local: shape if local == "weights" else (outputs,))
     for local, field in _PLAIN[number].items():
-        weight = content.one(field)
+        weight = content.submessage(field)
         if weight is None or not weight.fields:
             continue
         try:
             values = weights.values(weight, local)
         except (UnknownError, UnreadableError) as error:
-            made.warnings.append(LayerNote(label, f"its {local} are not read: {error}"))
+            network.warnings.append(LayerNote(label, f"its {local} are not read: {error}"))
             continue
-        own = weights.shape(local)
-        fits = len(own) <= 4 and min(own) > 0 and values.size == int(np.prod(own, dtype=object))
-        made.labels.add(label)
-        made.others[f"{label}/{local}"] = values.reshape(own) if fits else values
+        dims = weights.shape(local)
+        fits = len(dims) <= 4 and min(dims) > 0 and values.size == int(np.prod(dims, dtype=object))
+        network.labels.add(label)
+        network.others[f"{label}/{local}"] = values.reshape(dims) if fits else values
 
 
 def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tuple[Unconvertible, ...]:
@@ -173,8 +173,8 @@ def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tup
         if number not in _CONSTANTS:
             odd[f"it is made by layer {layer.text(1)!r}"] = None
         else:
-            content = layer.one(number)
-            data = None if content is None else content.one(2)
+            content = layer.submessage(number)
+            data = None if content is None else content.submessage(2)
             if data is None or set(data.fields) - {1} or data.reals(1).any():
                 odd[f"layer {layer.text(1)!r} holds it, and it is not zero"] = None
     return tuple(Unconvertible("initial_state", "an initial state made in the network", reason) for reason in odd)
@@ -188,7 +188,7 @@ def _layer(path: object, name: str, number: int, content: Message, warnings: lis
     reverse = bool(content.number(100))
     shape = _shapes(width, units)
     if number == 400:
-        function = _function(content.one(10))
+        function = _function(content.submessage(10))
         weights = _Weights(path, name, shape)
         arrays = weights.every(content, RNN_FIELDS, bool(content.number(20)), False)
         stated = Stated("rnn", (_clipped(Cell("rnn", activation=function)),), reverse)
@@ -199,40 +199,40 @@ def _layer(path: object, name: str, number: int, content: Message, warnings: lis
         arrays = weights.every(content, GRU_FIELDS, bool(content.number(20)), False)
         cell = _clipped(Cell("gru", False, activation=candidate, gate_activation=gate))
         return Stated("gru", (cell,), reverse), arrays, weights.stored
-    said = content.one(15) or Message(memoryview(b""), path)
-    bound = said.real(60) or _BOUND
+    settings = content.submessage(15) or Message(memoryview(b""), path)
+    bound = settings.real(60) or _BOUND
     more = found.cell_clips(path, name, bound, warnings)
     both = number == 430
     cells = []
     for field in (10, 11)[: 1 + both]:
         gate, candidate, output = _functions(content, field, 3)
-        coupled = "f" if said.number(50) else ""
-        constants = {"f": 1.0} if said.number(30) else {}
+        coupled = "f" if settings.number(50) else ""
+        constants = {"f": 1.0} if settings.number(30) else {}
         cells.append(_clipped(Cell("lstm", None, candidate, gate, output, coupled, constants, more)))  # type: ignore[arg-type]
     messages = [*content.every(20)]
     if len(messages) != len(cells):
         raise UnreadableError(path, f"{name!r} has the weights of {len(messages)} directions, not {len(cells)}")
     weights = _Weights(path, name, shape)
     arrays = {}
-    for way, one in zip(("forward/", "backward/") if both else ("",), messages, strict=True):
-        own = weights.every(one, LSTM_FIELDS, bool(said.number(20)), bool(said.number(40)))
-        arrays |= {way + local: array for local, array in own.items()}
+    for way, message in zip(("forward/", "backward/") if both else ("",), messages, strict=True):
+        direction_arrays = weights.every(message, LSTM_FIELDS, bool(settings.number(20)), bool(settings.number(40)))
+        arrays |= {way + local: array for local, array in direction_arrays.items()}
     return Stated("lstm", tuple(cells), reverse and not both), arrays, weights.stored
 
 
 def _clipped(cell: Cell) -> Cell:
     """Return the cell with the clip of what goes into its gates, where one of its functions is not flat there."""
     functions = [cell.activation] + ([cell.gate_activation] if cell.kind != "rnn" else [])
-    if all(one.name in _FLAT for one in functions):
+    if all(function.name in _FLAT for function in functions):
         return cell
     return cell.replace(clips=(*cell.clips, Clip("gates", -_BOUND, _BOUND)))
 
 
 def _functions(content: Message, field: int, count: int) -> list[Activation]:
-    found = [_function(one) for one in content.every(field)]
-    if len(found) != count:
-        raise UnreadableError(content.path, f"a recurrent layer has {len(found)} functions, expected {count}")
-    return found
+    functions = [_function(entry) for entry in content.every(field)]
+    if len(functions) != count:
+        raise UnreadableError(content.path, f"a recurrent layer has {len(functions)} functions, expected {count}")
+    return functions
 
 
 def _function(message: Message | None) -> Activation:
@@ -241,7 +241,7 @@ def _function(message: Message | None) -> Activation:
     if len(numbers) != 1 or numbers[0] not in FUNCTIONS:
         raise UnknownError(f"its function has the field {numbers} of ActivationParams, which recurrent layers do not have")
     (number,) = numbers
-    inner = message.one(number) if message is not None else None
+    inner = message.submessage(number) if message is not None else None
     if number not in WITH_CONSTANTS or inner is None:
         return Activation(FUNCTIONS[number])
     if inner.real(1) == inner.real(2) == 0:  # coremltools leaves the constants out
@@ -277,7 +277,7 @@ class _Weights:
         for local, number in fields.items():
             if (local.lower().endswith("biasvector") and not biases) or (local.endswith("PeepholeVector") and not peepholes):
                 continue
-            weight = message.one(number)
+            weight = message.submessage(number)
             if weight is None:
                 raise UnreadableError(self.path, f"{self.name!r} has no {local}")
             arrays[local] = self._array(weight, local)
@@ -302,14 +302,14 @@ class _Weights:
             if len(content) % 2:
                 raise UnreadableError(self.path, f"{local} of {self.name!r} has {len(content)} bytes, which are not float16 numbers")
             return np.frombuffer(content, "<f2")
-        quantization = weight.one(40)
+        quantization = weight.submessage(40)
         if ways == [31] or quantization is None:
             raise UnknownError(f"its {local} is stored as integers without what they stand for")
         return self._dequantised(content, quantization, local, self.shape(local))
 
-    def _dequantised(self, content: memoryview, said: Message, local: str, shape: tuple[int, ...]) -> Array:
+    def _dequantised(self, content: memoryview, quantisation: Message, local: str, shape: tuple[int, ...]) -> Array:
         """Return the numbers that unsigned integers of a few bits stand for: scale * q + bias, or those of a table."""
-        bits, count = said.number(1), int(np.prod(shape, dtype=object))
+        bits, count = quantisation.number(1), int(np.prod(shape, dtype=object))
         if not 1 <= bits <= 8 or len(content) != -(-count * bits // 8):
             raise UnreadableError(self.path, f"{local} of {self.name!r} has {len(content)} bytes for {count} numbers of {bits} bits")
         charging(len(content)).memory(16 * count, self.path)
@@ -319,7 +319,7 @@ class _Weights:
             lying = np.unpackbits(np.frombuffer(content, np.uint8), count=count * bits).reshape(count, bits)
             codes = lying @ (1 << np.arange(bits)[::-1]).astype(np.uint8)
         self.stored = f"integers of {bits} bits"
-        linear, table = said.one(101), said.one(102)
+        linear, table = quantisation.submessage(101), quantisation.submessage(102)
         if linear is not None:
             scale, bias = (linear.reals(number).astype(np.float64) for number in (1, 2))
             bias = bias if bias.size else np.zeros(1)

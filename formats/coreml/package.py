@@ -48,8 +48,8 @@ def model_in(path: Path) -> Path:
     manifest = path / MANIFEST
     if not manifest.is_file():
         raise MissingFileError(manifest)
-    said = read_json(manifest)
-    items, root = said.get("itemInfoEntries"), said.get("rootModelIdentifier")
+    document = read_json(manifest)
+    items, root = document.get("itemInfoEntries"), document.get("rootModelIdentifier")
     item = items.get(root) if isinstance(items, dict) and isinstance(root, str) else None
     place = item.get("path") if isinstance(item, dict) else None
     if not isinstance(place, str):
@@ -125,14 +125,14 @@ def new_package(path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         raise UsageError(f"{path} already exists, and a package is a folder, which is not replaced. Remove it first")
     try:
         with temporary.new_folder(path) as folder:
-            made = folder / "package"
-            model = made / _DATA / _MODEL
-            (made / _DATA / _WEIGHTS).mkdir(parents=True)
-            (made / MANIFEST).write_text(json.dumps(_manifest(), indent=4) + "\n", encoding="utf-8")
-            with model.open("wb") as file, (made / _DATA / _WEIGHTS / "weight.bin").open("wb") as data:
+            package = folder / "package"
+            model = package / _DATA / _MODEL
+            (package / _DATA / _WEIGHTS).mkdir(parents=True)
+            (package / MANIFEST).write_text(json.dumps(_manifest(), indent=4) + "\n", encoding="utf-8")
+            with model.open("wb") as file, (package / _DATA / _WEIGHTS / "weight.bin").open("wb") as data:
                 yield file, data
             check_sources()
-            made.rename(path)
+            package.rename(path)
     except OSError as error:
         raise unwritable(path, error) from None
 

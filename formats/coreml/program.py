@@ -29,31 +29,31 @@ NAME = "coreml"
 _KINDS = ("lstm", "gru", "rnn")
 _FUNCTIONS = {"tanh": 1, "sigmoid": 1, "relu": 1, "linear": 1, "hard_sigmoid": 0, "sigmoid_hard": 0}
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
-_KNOWN = {
+_UNDERSTOOD = {
     "x", "initial_h", "initial_c", "weight_ih", "weight_hh", "bias", "peephole", "weight_ih_back", "weight_hh_back", "bias_back",
     "peephole_back", "direction", "output_sequence", "recurrent_activation", "cell_activation", "activation", "clip",
 }  # fmt: skip
 
 
-def read(path: object, message: Message, weights: Weights, made: Network, options: Options) -> None:
+def read(path: object, message: Message, weights: Weights, network: Network, options: Options) -> None:
     """Add the recurrent operations of every function to what was found. Raises UnreadableError for a damaged message."""
     functions = [*message.entries(2)]
     for name, function in functions:
         for _, block in function.entries(3):
             where = f"{name}/" if len(functions) > 1 else ""
-            program = _Program(path, weights, made, options)
+            program = _Program(path, weights, network, options)
             program.block(block, where, 0)
             for layer, received in calls(program, [*function.every(1)], program.operations, program.placed).items():
-                made.layers[layer] = made.layers[layer].replace(calls=received)
-            made.others |= program.others(where)
+                network.layers[layer] = network.layers[layer].replace(calls=received)
+            network.others |= program.others(where)
 
 
 class _Program(Values):
     """The operations of one function."""
 
-    def __init__(self, path: object, weights: Weights, made: Network, options: Options) -> None:
+    def __init__(self, path: object, weights: Weights, network: Network, options: Options) -> None:
         super().__init__(path, weights)
-        self.made, self.options = made, options
+        self.network, self.options = network, options
         self.operations: list[Operation] = []
         self.placed: dict[str, Placed] = {}
         self.turned: dict[str, list[str]] = {}
@@ -70,7 +70,7 @@ class _Program(Values):
             if operation.type in _KINDS:
                 self._recurrent(operation, where, depth > 0)
             if operation.type == "while_loop":
-                self.made.unread.append(
+                self.network.unread.append(
                     f"{where}{operation.name}: a while_loop, as coremltools makes it of layers that its operations cannot compute, "
                     "such as PyTorch's GRU; it is not read"
                 )
@@ -81,31 +81,31 @@ class _Program(Values):
         """Return the outputs of recurrent operations that everything reads through operations which turn the steps around, each
         with what these give.
         """
-        if any(4 in one.message for one in operations):  # blocks inside may read them, too
+        if any(4 in operation.message for operation in operations):  # blocks inside may read them, too
             return {}
-        makers = {name: one for one in operations for name in one.outputs}
+        makers = {name: operation for operation in operations for name in operation.outputs}
         readers: dict[str, list[Operation]] = {name: [] for name in outputs}
-        for one in operations:
-            for name in one.values():
-                readers.setdefault(name, []).append(one)
-        found: dict[str, list[str]] = {}
-        for one in operations:
-            first = one.outputs[:1] if one.type in _KINDS else []
+        for consumer in operations:
+            for name in consumer.values():
+                readers.setdefault(name, []).append(consumer)
+        turned: dict[str, list[str]] = {}
+        for ended in operations:
+            first = ended.outputs[:1] if ended.type in _KINDS else []
             for name in first:
                 reading = readers.get(name, [])
                 if reading and name not in outputs and all(self._turns(reader, makers) for reader in reading):
-                    found[name] = [value for reader in reading for value in reader.outputs]
-        return found
+                    turned[name] = [value for reader in reading for value in reader.outputs]
+        return turned
 
     def _turns(self, operation: Operation, makers: Mapping[str, Operation]) -> bool:
         """Return whether an operation turns the steps around, and nothing else."""
-        given = operation.inputs.get("axes")
-        if operation.type != "reverse" or not given:
+        axes = operation.inputs.get("axes")
+        if operation.type != "reverse" or not axes:
             return False
-        source = makers.get(given[0]) if isinstance(given[0], str) else None
+        source = makers.get(axes[0]) if isinstance(axes[0], str) else None
         value: Message | None
-        if isinstance(given[0], Message):
-            value = given[0]
+        if isinstance(axes[0], Message):
+            value = axes[0]
         elif source:
             value = dict(source.message.entries(5)).get("val")
         else:
@@ -127,7 +127,7 @@ class _Program(Values):
     # Recurrent operations -----------------------------------------------------------------------------------
 
     def _recurrent(self, operation: Operation, where: str, inside: bool) -> None:
-        name = unique(where + (operation.name or operation.type), self.made.layers)
+        name = unique(where + (operation.name or operation.type), self.network.layers)
         if not operation.outputs:
             raise UnreadableError(self.path, f"{name!r} gives no output")
         try:
@@ -135,34 +135,36 @@ class _Program(Values):
             cells, reverse = self._cells(operation, name)
             states, odd = self._states(operation, name, len(cells), arrays["weight_hh"])
         except UnknownError as error:
-            self.made.unread.append(LayerNote(name, str(error), UNREAD))
+            self.network.unread.append(LayerNote(name, str(error), UNREAD))
             return
-        own = {**arrays, **states}
+        all_arrays = {**arrays, **states}
         stated = Stated(operation.type, cells, reverse)
-        stack = found.assembled(self.path, name, NAME, own, stated)
+        stack = found.assembled(self.path, name, NAME, all_arrays, stated)
         turned = self.turned.get(operation.outputs[0], []) if reverse else []
         order: Any = "time" if turned else stack.output_order
-        self.made.layers[name] = stack.replace(unconvertible=odd, output_order=order)
+        self.network.layers[name] = stack.replace(unconvertible=odd, output_order=order)
         self.placed[name] = Placed(operation, stack, self.truth(operation, "output_sequence"), turned, inside)
-        self.made.arrays |= {f"{name}/{local}": array for local, array in own.items()}
-        self.made.evidence.append(f"{name}: an operation {operation.type}")
-        for one in stored:
-            self.made.warnings.append(LayerNote(name, f"its weights are stored as {one}, and are read as the numbers that these stand for"))
-        unknown = {parameter: "an input that is unknown here" for parameter in operation.inputs if parameter not in _KNOWN}
+        self.network.arrays |= {f"{name}/{local}": array for local, array in all_arrays.items()}
+        self.network.evidence.append(f"{name}: an operation {operation.type}")
+        for storage in stored:
+            self.network.warnings.append(
+                LayerNote(name, f"its weights are stored as {storage}, and are read as the numbers that these stand for")
+            )
+        unknown = {parameter: "an input that is unknown here" for parameter in operation.inputs if parameter not in _UNDERSTOOD}
         self.options.facts(name, "its operation", unknown)
 
     def _arrays(self, operation: Operation) -> tuple[dict[str, Array], list[str]]:
-        both = self.said(operation, "direction", "forward") == "bidirectional"
+        both = self.word(operation, "direction", "forward") == "bidirectional"
         arrays: dict[str, Array] = {}
         stored: dict[str, None] = {}
         for local in ("weight_ih", "weight_hh", "bias", *(("peephole",) if operation.type == "lstm" else ())):
             for way in ("", "_back") if both else ("",):
-                given = operation.inputs.get(local + way)
-                if not given:
+                arguments = operation.inputs.get(local + way)
+                if not arguments:
                     if local.startswith("weight"):
                         raise UnreadableError(self.path, f"{operation.type} {operation.name!r} has no {local + way}")
                     continue
-                array, how = self.constant(given[0], local + way)
+                array, how = self.constant(arguments[0], local + way)
                 arrays[local + way] = array.astype("<f4") if array.dtype == np.float64 else array
                 stored |= {how: None} if how else {}
         for local in ("bias", "peephole"):  # one direction may have what the other one lacks: zeros there
@@ -172,14 +174,14 @@ class _Program(Values):
         return arrays, [*stored]
 
     def _function(self, operation: Operation, parameter: str, default: str) -> Activation:
-        said = self.said(operation, parameter, default).lower()
-        if said not in _FUNCTIONS:
-            raise UnknownError(f"its {parameter} is {said!r}, whose constants Core ML does not state")
-        return HARD_SIGMOID_KERAS_2 if not _FUNCTIONS[said] else Activation(said)
+        word = self.word(operation, parameter, default).lower()
+        if word not in _FUNCTIONS:
+            raise UnknownError(f"its {parameter} is {word!r}, whose constants Core ML does not state")
+        return HARD_SIGMOID_KERAS_2 if not _FUNCTIONS[word] else Activation(word)
 
     def _cells(self, operation: Operation, name: str) -> tuple[tuple[Cell, ...], bool]:
         """Return the cell of each direction, and whether the only one reads from the end."""
-        way = self.said(operation, "direction", "forward")
+        way = self.word(operation, "direction", "forward")
         if way not in _DIRECTIONS[: 3 if operation.type == "lstm" else 2]:
             raise UnreadableError(self.path, f"{name!r} has the direction {way!r}")
         activation = self._function(operation, "activation", "tanh")
@@ -202,11 +204,11 @@ class _Program(Values):
         return (cell,) * (1 + (way == "bidirectional")), way == "reverse"
 
     def _clips(self, operation: Operation, name: str) -> tuple[Clip, ...]:
-        given = operation.inputs.get("clip")
-        if not given:
+        arguments = operation.inputs.get("clip")
+        if not arguments:
             return ()
-        bound, _ = self.constant(given[0], "clip")
-        return found.cell_clips(self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.made.warnings)
+        bound, _ = self.constant(arguments[0], "clip")
+        return found.cell_clips(self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.network.warnings)
 
     def _states(self, operation: Operation, name: str, ways: int, recurrent: Array) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
         """Return learned initial states, and those that have no canonical form; a warning names those of the caller."""
@@ -214,13 +216,13 @@ class _Program(Values):
         odd = []
         width = ways * recurrent.shape[-1] if recurrent.ndim == 2 else 0
         for parameter in ("initial_h", "initial_c")[: 2 if operation.type == "lstm" else 1]:
-            given = operation.inputs.get(parameter)
-            if not given or self.zero(given[0]):
+            arguments = operation.inputs.get(parameter)
+            if not arguments or self.zero(arguments[0]):
                 continue
-            source = given[0]
+            source = arguments[0]
             maker = self.makers.get(source) if isinstance(source, str) else None
             if isinstance(source, str) and maker is None:
-                self.made.warnings.append(LayerNote(name, f"its {parameter} is given at run time. Pass it yourself"))
+                self.network.warnings.append(LayerNote(name, f"its {parameter} is given at run time. Pass it yourself"))
                 continue
             try:
                 rows, _ = self.constant(source, parameter)

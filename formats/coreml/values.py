@@ -35,7 +35,7 @@ class Operation:
 
     def values(self) -> list[str]:
         """Return the names that it reads."""
-        return [one for given in self.inputs.values() for one in given if isinstance(one, str)]
+        return [argument for arguments in self.inputs.values() for argument in arguments if isinstance(argument, str)]
 
 
 class Values:
@@ -53,10 +53,11 @@ class Values:
         inputs: dict[str, list[str | Message]] = {}
         for parameter, argument in message.entries(2):
             inputs[parameter] = [
-                one.text(1) if 1 in one else one.one(2) or Message(memoryview(b""), self.path) for one in argument.every(1)
+                binding.text(1) if 1 in binding else binding.submessage(2) or Message(memoryview(b""), self.path)
+                for binding in argument.every(1)
             ]
         attributes = dict(message.entries(5))
-        outputs = [one.text(1) for one in message.every(3)]
+        outputs = [output.text(1) for output in message.every(3)]
         name = self.text(attributes["name"]) if "name" in attributes else ""
         return Operation(message.text(1), name or next(iter(outputs), ""), inputs, outputs, message)
 
@@ -67,7 +68,7 @@ class Values:
             return (), 0
         shape = []
         for dimension in tensor.every(3):
-            constant = dimension.one(1)
+            constant = dimension.submessage(1)
             if constant is None:
                 return (), 0
             shape.append(constant.number(1))
@@ -78,13 +79,13 @@ class Values:
     def text(self, value: Message) -> str:
         """Return the text of a value, or "" where it is not a text."""
         texts = value.within(3, 1, 4)
-        found = texts.texts(1) if texts is not None else []
-        return found[0] if len(found) == 1 else ""
+        strings = texts.texts(1) if texts is not None else []
+        return strings[0] if len(strings) == 1 else ""
 
     def array(self, value: Message, what: str) -> Array:
         """Return the numbers of a value. Raises UnreadableError where they are damaged, UnknownError for a type that is unknown here."""
         shape, kind = self.type(value)
-        blob = value.one(5)
+        blob = value.submessage(5)
         if blob is not None:
             array = self.weights.array(blob.text(1), blob.number(2), shape, what)
             if kind in TYPES and array.dtype.itemsize == np.dtype(TYPES[kind]).itemsize:
@@ -94,7 +95,7 @@ class Values:
             raise UnknownError(f"{what} is of type {kind} of the format, which is not supported")
         tensor = value.within(3, 1)
         held = next(iter(tensor.fields), 0) if tensor is not None else 0
-        content = tensor.one(held) if tensor is not None and held in (1, 2, 5, 6, 7) else None
+        content = tensor.submessage(held) if tensor is not None and held in (1, 2, 5, 6, 7) else None
         if content is None:
             raise UnreadableError(self.path, f"{what} has no numbers")
         if held == 1:
@@ -106,28 +107,28 @@ class Values:
                 raise UnreadableError(self.path, f"{what} has {len(raw)} bytes, which are not numbers of {dtype}")
             numbers = np.frombuffer(raw, dtype)
         else:
-            numbers = np.array(content.whole(1), np.int64)
+            numbers = np.array(content.integers(1), np.int64)
         if numbers.size != int(np.prod(shape, dtype=object)):
             raise UnreadableError(self.path, f"{what} of shape {shape} has {numbers.size} numbers")
         with np.errstate(all="ignore"):
             return shaped(numbers.astype(TYPES[kind], copy=False), shape, self.path, what)
 
-    def constant(self, given: str | Message, what: str, depth: int = 0) -> tuple[Array, str]:
+    def constant(self, argument: str | Message, what: str, depth: int = 0) -> tuple[Array, str]:
         """Return a constant, and how it is stored where operations make it of something else.
 
         Raises UnknownError where the program computes it from what is not constant.
         """
-        if isinstance(given, Message):
-            return self.array(given, what), ""
-        operation = self.makers.get(given)
+        if isinstance(argument, Message):
+            return self.array(argument, what), ""
+        operation = self.makers.get(argument)
         if operation is None or depth > 16:
             raise UnknownError(f"its {what} is computed at run time, so the file lacks it")
-        self.used.add(given)
+        self.used.add(argument)
         if operation.type == "const":
             value = dict(operation.message.entries(5)).get("val")
             if value is None:
-                raise UnreadableError(self.path, f"the constant {given!r} has no value")
-            return self.array(value, given), ""
+                raise UnreadableError(self.path, f"the constant {argument!r} has no value")
+            return self.array(value, argument), ""
 
         def take(parameter: str) -> Array:
             source = operation.inputs.get(parameter)
@@ -135,8 +136,8 @@ class Values:
             if source:
                 return self.constant(source[0], what, depth + 1)[0]
             if attribute is None:
-                raise UnreadableError(self.path, f"{operation.type} {given!r} has no {parameter}")
-            return self.array(attribute, f"{parameter} of {given}")
+                raise UnreadableError(self.path, f"{operation.type} {argument!r} has no {parameter}")
+            return self.array(attribute, f"{parameter} of {argument}")
 
         if operation.type in ("cast", "constexpr_cast"):
             array = take("x" if operation.type == "cast" else "source_val")
@@ -151,18 +152,18 @@ class Values:
 
     def _affine(self, codes: Array, scale: Array, zero: Array, axis: int, what: str) -> Array:
         """Return scale * (code - zero), along an axis."""
-        if not 0 <= axis < max(codes.ndim, 1) or any(one.size not in (1, codes.shape[axis]) for one in (scale, zero)):
+        if not 0 <= axis < max(codes.ndim, 1) or any(factor.size not in (1, codes.shape[axis]) for factor in (scale, zero)):
             raise UnreadableError(self.path, f"{what} of shape {codes.shape} has {scale.size} scales and {zero.size} zero points")
         charging(codes.nbytes).memory(24 * codes.size, self.path)
         spread = [1] * codes.ndim
         spread[axis] = -1
-        wide = [one.astype(np.float64).reshape(spread) for one in (scale, zero)]
+        wide = [factor.astype(np.float64).reshape(spread) for factor in (scale, zero)]
         with np.errstate(all="ignore"):
             return (wide[0] * (codes - wide[1])).astype(np.float32)
 
     def _table(self, packed: Array, table: Array, shape: Array, what: str) -> Array:
         """Return the numbers of a table that packed indices name, the lowest bits first."""
-        lengths = [int(one) for one in shape.reshape(-1)[:_AXES]]
+        lengths = [int(extent) for extent in shape.reshape(-1)[:_AXES]]
         count, bits = 1, max(table.size - 1, 1).bit_length()
         for length in lengths:
             count *= max(length, 0)
@@ -172,43 +173,43 @@ class Values:
         lying = np.unpackbits(packed.reshape(-1), count=count * bits, bitorder="little").reshape(count, bits)
         return table.reshape(-1)[lying @ (1 << np.arange(bits)).astype(np.uint8)].reshape(lengths)
 
-    def said(self, operation: Operation, parameter: str, default: str) -> str:
+    def word(self, operation: Operation, parameter: str, default: str) -> str:
         """Return a text that an operation is given."""
-        given = operation.inputs.get(parameter)
-        if not given:
+        arguments = operation.inputs.get(parameter)
+        if not arguments:
             return default
-        source = given[0]
+        source = arguments[0]
         if isinstance(source, str):
             maker = self.makers.get(source)
             value = dict(maker.message.entries(5)).get("val") if maker is not None and maker.type == "const" else None
         else:
             value = source
-        said = self.text(value) if value is not None else ""
-        if not said:
+        text = self.text(value) if value is not None else ""
+        if not text:
             raise UnknownError(f"its {parameter} is not a text of the file")
-        return said
+        return text
 
     def truth(self, operation: Operation, parameter: str) -> bool:
         """Return a truth that an operation is given; False where it is not given."""
-        for given in operation.inputs.get(parameter, []):
-            maker = self.makers.get(given) if isinstance(given, str) else None
-            value = dict(maker.message.entries(5)).get("val") if maker is not None else given
+        for argument in operation.inputs.get(parameter, []):
+            maker = self.makers.get(argument) if isinstance(argument, str) else None
+            value = dict(maker.message.entries(5)).get("val") if maker is not None else argument
             truths = value.within(3, 1, 3) if isinstance(value, Message) else None
-            return truths is not None and truths.whole(1) == [1]
+            return truths is not None and truths.integers(1) == [1]
         return False
 
-    def zero(self, given: str | Message, depth: int = 0) -> bool:
+    def zero(self, argument: str | Message, depth: int = 0) -> bool:
         """Return whether a value is zeros: a constant, or what `fill` and operations on shapes make of them."""
-        if isinstance(given, str) and depth < 16:
-            maker = self.makers.get(given)
+        if isinstance(argument, str) and depth < 16:
+            maker = self.makers.get(argument)
             if maker is not None and maker.type == "fill":
                 value = maker.inputs.get("value")
                 return not value or self.zero(value[0], depth + 1)
             if maker is not None and maker.type in _MOVING:
-                sources = [one for key in ("x", "values") for one in maker.inputs.get(key, [])]
-                return bool(sources) and all(self.zero(one, depth + 1) for one in sources)
+                sources = [operand for key in ("x", "values") for operand in maker.inputs.get(key, [])]
+                return bool(sources) and all(self.zero(source, depth + 1) for source in sources)
         try:
-            array, _ = self.constant(given, "initial state")
+            array, _ = self.constant(argument, "initial state")
         except UnknownError:
             return False
         return not array.any()

@@ -23,7 +23,7 @@ from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import split_stack
 
-_FIELDS = {one: place for place, one in FUNCTIONS.items()}
+_FIELDS = {function: place for place, function in FUNCTIONS.items()}
 _UNCLIPPED = 50000.0
 Message = list["bytes | Array | Pieced"]
 """A message as pieces: bytes, and arrays whose numbers stand between them."""
@@ -45,19 +45,19 @@ def write(path: Path, job: Job) -> WriteResult:
         for place, single in enumerate(singles, 1):
             name = unique(single.name or single.cell.kind, names)
             names.add(name)
-            made = f"{prefix}y" if place == len(singles) else f"{name}_out"
-            given, ends = _states(single, name)
-            layers += _field(1, [*_header(name, [below, *given], [made, *ends]), *_layer(part.layout, single, job)])
-            inputs += [encode.feature(one, (single.hidden_size,), encode.DOUBLE, optional=True) for one in given]
-            outputs += [encode.feature(one, (single.hidden_size,), encode.DOUBLE) for one in ends]
-            below = made
+            output = f"{prefix}y" if place == len(singles) else f"{name}_out"
+            begins, ends = _states(single, name)
+            layers += _field(1, [*_header(name, [below, *begins], [output, *ends]), *_layer(part.layout, single, job)])
+            inputs += [encode.feature(begin, (single.hidden_size,), encode.DOUBLE, optional=True) for begin in begins]
+            outputs += [encode.feature(end, (single.hidden_size,), encode.DOUBLE) for end in ends]
+            below = output
         outputs.insert(0, encode.feature(f"{prefix}y", (part.stack.layers[-1].output_size,), encode.DOUBLE))
         notes.append(f"{part.stack.name or 'the layer'}: input {prefix}x (steps, 1, {part.stack.input_size}), output {prefix}y")
-    said = encode.described(inputs, outputs, {"written by": "rnnconvert"})
+    description = encode.described(inputs, outputs, {"written by": "rnnconvert"})
     recipe = ["import coremltools", f"model = coremltools.models.MLModel({str(path)!r})", 'y = model.predict({"x": x})["y"]']
     if not job.dry_run:
         with replacing(path) as file:
-            for piece in [number(1, 1) + field(2, said), *_field(500, layers)]:
+            for piece in [number(1, 1) + field(2, description), *_field(500, layers)]:
                 if isinstance(piece, bytes):
                     file.write(piece)
                 else:
@@ -66,7 +66,7 @@ def write(path: Path, job: Job) -> WriteResult:
 
 
 def _size(message: Message) -> int:
-    return sum(len(one) if isinstance(one, bytes) else nbytes(one) for one in message)
+    return sum(len(element) if isinstance(element, bytes) else nbytes(element) for element in message)
 
 
 def _field(place: int, message: Message) -> Message:
@@ -74,15 +74,15 @@ def _field(place: int, message: Message) -> Message:
 
 
 def _header(name: str, inputs: list[str], outputs: list[str]) -> Message:
-    return [text(1, name) + b"".join(text(2, one) for one in inputs) + b"".join(text(3, one) for one in outputs)]
+    return [text(1, name) + b"".join(text(2, input_name) for input_name in inputs) + b"".join(text(3, output) for output in outputs)]
 
 
 def _states(single: Recurrent, name: str) -> tuple[list[str], list[str]]:
     """Return the names of a layer's states, those that it reads and those that it gives."""
     letters = "hc" if single.cell.kind == "lstm" else "h"
     ways = ("", "_rev")[: len(single.layers[0].directions)]
-    given, ends = ([f"{name}_{letter}_{end}{way}" for way in ways for letter in letters] for end in ("in", "out"))
-    return given, ends
+    begins, ends = ([f"{name}_{letter}_{end}{way}" for way in ways for letter in letters] for end in ("in", "out"))
+    return begins, ends
 
 
 def _layer(layout: Layout, single: Recurrent, job: Job) -> Message:
@@ -96,32 +96,32 @@ def _layer(layout: Layout, single: Recurrent, job: Job) -> Message:
     if cell.kind == "rnn":
         return _field(400, [sizes + field(10, _function(cell.activation)) + flags, *_weights(packed, RNN_FIELDS), reverse])
     if cell.kind == "gru":
-        functions = b"".join(field(10, _function(one)) for one in (cell.gate_activation, cell.activation))
+        functions = b"".join(field(10, _function(function)) for function in (cell.gate_activation, cell.activation))
         return _field(410, [sizes + functions + flags, *_weights(packed, GRU_FIELDS), reverse])
     roles = (cell.gate_activation, cell.activation, cell.output_activation)
     both = len(directions) == 2
-    functions = b"".join(field(way, _function(one)) for way in (10, 11)[: 1 + both] for one in roles)
-    said = number(10, 1) + (number(20, 1) if biases else b"")
-    said += number(40, 1) if any(local.endswith("PeepholeVector") for local in packed) else b""
-    said += number(50, 1) if cell.coupled else b""
-    said += real(60, cell.clips[0].high if cell.clips else _UNCLIPPED)
+    functions = b"".join(field(way, _function(role)) for way in (10, 11)[: 1 + both] for role in roles)
+    settings = number(10, 1) + (number(20, 1) if biases else b"")
+    settings += number(40, 1) if any(local.endswith("PeepholeVector") for local in packed) else b""
+    settings += number(50, 1) if cell.coupled else b""
+    settings += real(60, cell.clips[0].high if cell.clips else _UNCLIPPED)
     weights: Message = []
     for way in ("forward/", "backward/") if both else ("",):
-        own = {local.removeprefix(way): array for local, array in packed.items() if local.startswith(way)}
-        weights += _field(20, _weights(own, LSTM_FIELDS))
-    return _field(430 if both else 420, [sizes + functions + field(15, said), *weights, reverse])
+        way_arrays = {local.removeprefix(way): array for local, array in packed.items() if local.startswith(way)}
+        weights += _field(20, _weights(way_arrays, LSTM_FIELDS))
+    return _field(430 if both else 420, [sizes + functions + field(15, settings), *weights, reverse])
 
 
 def _weights(packed: Mapping[str, Pieced], fields: Mapping[str, int]) -> Message:
     """Return the fields of the arrays that a layer has, each a message with one packed list of float32 numbers."""
-    made: Message = []
+    body: Message = []
     for local, place in fields.items():
         if local in packed:
-            made += _field(place, _field(1, [packed[local]]))
-    return made
+            body += _field(place, _field(1, [packed[local]]))
+    return body
 
 
-def _function(one: Activation) -> bytes:
-    place = _FIELDS[one.name]
-    constants = real(1, one.alpha or 0.0) + real(2, one.beta or 0.0) if place in WITH_CONSTANTS else b""
+def _function(function: Activation) -> bytes:
+    place = _FIELDS[function.name]
+    constants = real(1, function.alpha or 0.0) + real(2, function.beta or 0.0) if place in WITH_CONSTANTS else b""
     return field(place, constants)

@@ -36,7 +36,7 @@ def write(path: Path, job: Job) -> WriteResult:
     graph = _Program(job, dtype)
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{_name(part.stack.name)}_"
-        below, ends = graph.given(f"{prefix}x", part.stack.input_size), []
+        below, ends = graph.state(f"{prefix}x", part.stack.input_size), []
         for single in split_stack(part.stack):
             below, states = graph.layer(part.layout, single, below)
             ends += states
@@ -90,10 +90,10 @@ class _Program:
 
     def _add(self, kind: str, name: str, inputs: dict[str, str], outputs: list[tuple[str, bytes]], value: bytes = b"") -> None:
         """Add an operation."""
-        given = b"".join(entry(2, parameter, field(1, text(1, source))) for parameter, source in inputs.items())
-        made = b"".join(field(3, self._named(*one)) for one in outputs)
+        arguments = b"".join(entry(2, parameter, field(1, text(1, source))) for parameter, source in inputs.items())
+        output_fields = b"".join(field(3, self._named(*output)) for output in outputs)
         label = entry(5, "name", field(2, field(1, number(1, 2))) + field(3, field(1, field(4, text(1, name)))))
-        self.operations.append(text(1, kind) + given + made + label + (entry(5, "val", value) if value else b""))
+        self.operations.append(text(1, kind) + arguments + output_fields + label + (entry(5, "val", value) if value else b""))
 
     def _unique(self, name: str) -> str:
         free = unique(_name(name), self.names)
@@ -107,7 +107,7 @@ class _Program:
         self._add("const", name, {}, [(name, self._type(shape))], field(2, self._type(shape)) + field(5, place))
         return name
 
-    def said(self, name: str, value: str | bool | float) -> str:
+    def scalar(self, name: str, value: str | bool | float) -> str:
         """Add a text, a truth or a number that lies in the program itself."""
         name = self._unique(name)
         if isinstance(value, str):
@@ -123,7 +123,7 @@ class _Program:
     def _scalar(self, kind: int) -> bytes:
         return field(1, number(1, kind))
 
-    def given(self, name: str, width: int) -> str:
+    def state(self, name: str, width: int) -> str:
         """Add an input of the model."""
         name = self._unique(name)
         self.inputs.append((name, (_STEPS, 1, width)))
@@ -160,11 +160,11 @@ class _Program:
         texts: dict[str, str | bool | float] = {
             "direction": way,
             "output_sequence": True,
-            **{role: one.name for role, one in roles.items()},
+            **{role: function.name for role, function in roles.items()},
         }
         if cell.clips:
             texts["clip"] = float(cell.clips[0].high)
-        inputs |= {parameter: self.said(f"{name}_{parameter}", value) for parameter, value in texts.items()}
+        inputs |= {parameter: self.scalar(f"{name}_{parameter}", value) for parameter, value in texts.items()}
         sequence = self._type((_STEPS, 1, width))
         ends = [self._unique(f"{name}_{letter}_n") for letter in "hc"[: 2 if cell.kind == "lstm" else 1]]
         turned = way == "reverse" and single.output_order == "time"
@@ -184,7 +184,7 @@ class _Program:
 
     def message(self) -> bytes:
         """Return the model."""
-        block = b"".join(text(2, name) for name, _ in self.outputs) + b"".join(field(3, one) for one in self.operations)
+        block = b"".join(text(2, name) for name, _ in self.outputs) + b"".join(field(3, operation) for operation in self.operations)
         function = b"".join(field(1, self._named(name, self._type(shape))) for name, shape in self.inputs)
         function += text(2, self.opset) + entry(3, self.opset, block)
         program = number(1, 1) + entry(2, "main", function)
@@ -193,5 +193,5 @@ class _Program:
             for name, shape in self.inputs
         ]
         outputs = [encode.feature(name, (), self.feature_type) for name, _ in self.outputs]
-        said = encode.described(inputs, outputs, {"written by": "rnnconvert"})
-        return number(1, self.version) + field(2, said) + field(502, program)
+        description = encode.described(inputs, outputs, {"written by": "rnnconvert"})
+        return number(1, self.version) + field(2, description) + field(502, program)

@@ -62,13 +62,13 @@ _MOST = 1 << 24  # a size past this is no layer's: it would only make other numb
 def recognise(file: Opened) -> Seen | None:
     """Recognize a description next to the file, or in its metadata."""
     if "described" in file.kinds:
-        return Seen(STATED, f"a description next to it, {_beside(file.path).name}")
+        return Seen(STATED, f"a description next to it, {_description_of(file.path).name}")
     if lowered(file.path).suffix == ".safetensors" and f'"{KEY}"'.encode() in file.head:
         return Seen(STATED, "cuDNN buffers described in its metadata")
     return None
 
 
-def _beside(path: Path) -> Path:
+def _description_of(path: Path) -> Path:
     return path.parent / f"{path.name}.json"
 
 
@@ -102,8 +102,8 @@ def form_of(description: Mapping[str, Any]) -> Sizes:
     def number(key: str, default: int | None = None, least: int = 1) -> int:
         value = description.get(key, default)
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
-            found = f"is {value!r}" if key in description else "is missing"
-            raise UsageError(f"{key} {found}: expected an integer from {least} to {_MOST}")
+            state = f"is {value!r}" if key in description else "is missing"
+            raise UsageError(f"{key} {state}: expected an integer from {least} to {_MOST}")
         return value
 
     mode = description.get("bias_mode", "double")
@@ -138,7 +138,7 @@ def describe(stack: Recurrent) -> dict[str, Any]:
     first = stack.first
     cell = first.cell.kind if first.cell.kind != "rnn" else f"rnn_{first.cell.activation.name}"
     modes = {"both": "double", "none": "none", "input": "single_inp", "recurrent": "single_rec"}
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "name": stack.name,
         "cell": cell,
         "input_size": stack.input_size,
@@ -151,8 +151,8 @@ def describe(stack: Recurrent) -> dict[str, Any]:
         "dtype": str(stack.dtype),
     }
     for clip in first.cell.clips:
-        found["clip"] = [clip.low, clip.high]
-    return found
+        result["clip"] = [clip.low, clip.high]
+    return result
 
 
 def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None = None) -> Recurrent:
@@ -186,10 +186,10 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
                 f"Choose what your weights mean with {Setting('single_rec', 'inside', 'outside')}.",
                 name,
             )
-        found = unpack(layout, sizes, {"params": buffer})
+        unpacked = unpack(layout, sizes, {"params": buffer})
         outside = {
             where: {("input_bias" if part == "recurrent_bias" else part, gate): array for (part, gate), array in part_arrays.items()}
-            for where, part_arrays in found.items()
+            for where, part_arrays in unpacked.items()
         }
         return assemble(name, cell, outside, sizes.num_directions)
     return assemble(name, cell, unpack(layout, sizes, {"params": buffer}), sizes.num_directions)
@@ -207,28 +207,28 @@ def read(path: Path, options: Options) -> Checkpoint:
     if lowered(path).suffix == ".safetensors":
         return _read_safetensors(path, options)
     data = map_file(path)
-    if _beside(path).is_file():
-        entries = _parse(_beside(path), read_small(companion(path, _beside(path).name)))
+    if _description_of(path).is_file():
+        entries = _parse(_description_of(path), read_small(companion(path, _description_of(path).name)))
         if len(entries) != 1:
-            raise UnreadableError(_beside(path), f"it describes {len(entries)} buffers, but a raw file holds one")
-        description, evidence = entries[0], f"described by {_beside(path).name}"
+            raise UnreadableError(_description_of(path), f"it describes {len(entries)} buffers, but a raw file holds one")
+        description, evidence = entries[0], f"described by {_description_of(path).name}"
         if "dtype" not in description:
             why = "its description does not state it"
             description["dtype"] = options.ask("dtype", str(description.get("name", path.stem)), assumed="float32", why=why)
     else:
         description, evidence = _from_options(path, options), "described by the options"
-    described = _beside(path).is_file()
+    described = _description_of(path).is_file()
     dtype = FLOATS.get(str(description.get("dtype", "float32")))
     if dtype is None:
         raise UnreadableError(path, f"dtype is {description.get('dtype')!r}, expected one of {', '.join(FLOATS)}")
     if data.size % dtype.itemsize:
         raise UnreadableError(path, f"{data.size} bytes are not a multiple of the size of {dtype}")
     name = str(description.get("name", path.stem))
-    for word, found in _CHECKSUMS.items():
-        if description.get(word, "") not in ("", found(data)):
+    for word, checksum in _CHECKSUMS.items():
+        if description.get(word, "") not in ("", checksum(data)):
             raise UnreadableError(
                 path,
-                f"{_beside(path).name} describes another buffer: the {word} that it states is not that of these bytes",
+                f"{_description_of(path).name} describes another buffer: the {word} that it states is not that of these bytes",
                 f"Writing the two files may have been interrupted. Write them again, or remove the entry {word} if you changed the buffer.",
             )
     buffer = view(data, 0, (data.size // dtype.itemsize,), dtype.newbyteorder("<"), path, name)
@@ -239,7 +239,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 _ABSENT: dict[str, tuple[str, Callable[[str], Any]]] = {
     "num_layers": ("1", int),
-    "bidirectional": ("false", lambda said: said == "true"),
+    "bidirectional": ("false", lambda text: text == "true"),
     "bias_mode": ("double", str),
     "input_mode": ("linear", str),
 }
@@ -252,15 +252,17 @@ def _asked(name: str, description: Mapping[str, Any], options: Options) -> dict[
     if description.get("cell") == "lstm":
         absent["projection_size"] = ("0", int)
     why = "its description does not state it"
-    return {key: value(options.ask(key, name, assumed=usual, why=why)) for key, (usual, value) in absent.items() if key not in description}
+    return {
+        key: value(options.ask(key, name, assumed=default, why=why)) for key, (default, value) in absent.items() if key not in description
+    }
 
 
 def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options, described: bool = True) -> Recurrent:
     open_bias = description.get("cell") == "gru" and description.get("bias_mode") == "single_rec"
     single_rec = options.get("single_rec", name) if open_bias else None
-    for key, usual in (("elements", buffer.size), ("dtype", str(buffer.dtype.newbyteorder("=")))):
-        if description.get(key, usual) != usual:
-            raise UnreadableError(path, f"the description of {name!r} states {key} {description[key]!r}, but the buffer has {usual}")
+    for key, actual in (("elements", buffer.size), ("dtype", str(buffer.dtype.newbyteorder("=")))):
+        if description.get(key, actual) != actual:
+            raise UnreadableError(path, f"the description of {name!r} states {key} {description[key]!r}, but the buffer has {actual}")
     stated = {**description, **_asked(name, description, options)} if described else description
     facts = options.facts(name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format", *_CHECKSUMS))
     try:
@@ -272,42 +274,42 @@ def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array,
 
 
 def _from_options(path: Path, options: Options) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for key in ("cell", "hidden_size", "input_size"):
         value = options.get(key)
         if value is not None:
-            found[key] = int(value) if value.isdecimal() else value
-    found["input_mode"] = options.peek("input_mode") or "linear"
-    missing = [key for key in ("cell", "hidden_size", "input_size") if key not in found]
-    if missing and not (missing == ["input_size"] and found["input_mode"] == "skip"):
+            result[key] = int(value) if value.isdecimal() else value
+    result["input_mode"] = options.peek("input_mode") or "linear"
+    missing = [key for key in ("cell", "hidden_size", "input_size") if key not in result]
+    if missing and not (missing == ["input_size"] and result["input_mode"] == "skip"):
         wanted = ", ".join(str(Setting(key, "...")) for key in missing)
         raise UsageError(
-            f"{path}: a raw buffer does not describe itself, and the file {_beside(path).name} is missing. "
+            f"{path}: a raw buffer does not describe itself, and the file {_description_of(path).name} is missing. "
             f"Give {wanted}, and num_layers, bidirectional, bias_mode, "
             "projection_size, input_mode or dtype where they are not 1, false, double, 0, linear and float32."
         )
     absent = {"num_layers": "1", "bidirectional": "false", "bias_mode": "double", "input_mode": "linear", "dtype": "float32"}
-    if found["cell"] == "lstm":
+    if result["cell"] == "lstm":
         absent["projection_size"] = "0"
     for key, assumed in absent.items():
         value = options.ask(key, assumed=assumed, why="a raw buffer does not describe itself")
         if value.isdecimal():
-            found[key] = int(value)
+            result[key] = int(value)
         elif value in ("true", "false"):
-            found[key] = value == "true"
+            result[key] = value == "true"
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
     try:
-        found = json_text.loads(text, path)
-        entries = found["layers"]
-        unknown = sorted(set(found) - {"layers", "format"})
-        if unknown or found.get("format", NAME) != NAME:
-            said = f"{unknown[0]!r}" if unknown else f"the format {found['format']!r}"
-            raise UnreadableError(path, f"the description has the unknown entry {said}", "Remove it if you added it.")
+        document = json_text.loads(text, path)
+        entries = document["layers"]
+        unknown = sorted(set(document) - {"layers", "format"})
+        if unknown or document.get("format", NAME) != NAME:
+            odd = f"{unknown[0]!r}" if unknown else f"the format {document['format']!r}"
+            raise UnreadableError(path, f"the description has the unknown entry {odd}", "Remove it if you added it.")
         if not entries or not all(isinstance(entry, dict) for entry in entries):
             raise TypeError
     except UnreadableError:
@@ -344,7 +346,7 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
 
 def companions(path: Path) -> tuple[Path, ...]:
     """Return the description beside a raw file; a .safetensors holds its own."""
-    return () if lowered(path).suffix == ".safetensors" else (_beside(path),)
+    return () if lowered(path).suffix == ".safetensors" else (_description_of(path),)
 
 
 def write(path: Path, job: Job) -> WriteResult:
@@ -369,10 +371,10 @@ def write(path: Path, job: Job) -> WriteResult:
             f"a raw file holds one buffer, but there are {len(buffers)} layers ({', '.join(buffers)}). "
             f"Choose one with {Flag('layer', 'NAME')}, or write a .safetensors with {Flag('to', 'cudnn')}."
         )
-    result = WriteResult([f"described by {_beside(path).name}"], dropped=[*job.carried])
+    result = WriteResult([f"described by {_description_of(path).name}"], dropped=[*job.carried])
     if job.dry_run:
         return result
-    with replacing_both(path, _beside(path)) as (numbers, beside):
+    with replacing_both(path, _description_of(path)) as (numbers, file):
         (packed,) = buffers.values()
         if packed.dtype.byteorder == ">" or np.dtype("=f4").byteorder == ">":
             raise UsageError("raw buffers are little-endian, but this machine is not")
@@ -380,5 +382,5 @@ def write(path: Path, job: Job) -> WriteResult:
         write_pieces(numbers, packed, check)
         # Two files cannot be replaced in one step: the description tells its own buffer from the one before.
         entries[0]["crc32"] = f"{check.value:08x}"
-        beside.write(json.dumps(description, indent=2).encode() + b"\n")
+        file.write(json.dumps(description, indent=2).encode() + b"\n")
     return result

@@ -52,22 +52,22 @@ def absent(variant: Mapping[str, Any]) -> str:
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
     """Return the versions of the wheels that are installed."""
-    found = {}
+    result = {}
     for name in ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"):
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            result[name] = metadata.version(name)
+    return result
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
     description = request["description"]
-    given: dict[str, Any] = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
+    arguments: dict[str, Any] = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
     memory = Memory(ctypes.CDLL(libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in libraries(name)]
     library = Library([*others, *libraries("cudnn")])
-    return run(request["buffer"], request["x"], description, Device(library, memory), request["variant"], **given)
+    return run(request["buffer"], request["x"], description, Device(library, memory), request["variant"], **arguments)
 
 
 class Device(NamedTuple):
@@ -115,17 +115,17 @@ def run(
         if algorithm == "persist_dynamic":
             library("cudnnBuildRNNDynamic", handle, rnn, np.shape(x)[1])
         weights = memory.put(params)
-        told = layout(library, handle, rnn, description, int(weights.value or 0))
-        if told["bytes"] != params.nbytes:
-            raise RuntimeError(f"the buffer has {params.nbytes} bytes, but cuDNN's has {told['bytes']}")
-        found = call.solved(weights, told["bytes"], x, hidden, cell, cotangents)
-        found["notes"] = {
+        offsets = layout(library, handle, rnn, description, int(weights.value or 0))
+        if offsets["bytes"] != params.nbytes:
+            raise RuntimeError(f"the buffer has {params.nbytes} bytes, but cuDNN's has {offsets['bytes']}")
+        result = call.solved(weights, offsets["bytes"], x, hidden, cell, cotangents)
+        result["notes"] = {
             "cuDNN": library.version,
             "algorithm": algorithm,
-            "bytes": told["bytes"],
-            "offsets": [row[:5] for row in told["rows"]],
+            "bytes": offsets["bytes"],
+            "offsets": [row[:5] for row in offsets["rows"]],
         }
-        return found
+        return result
 
 
 class _Sequences:
@@ -139,10 +139,10 @@ class _Sequences:
     def __init__(self, shape: Sequence[int], lengths: Array | None, io: str) -> None:
         self.shape, self.layout, self.packed = tuple(shape), _LAYOUTS[io], io == "packed"
         steps, batch, _ = shape
-        whole = np.full(batch, steps) if lengths is None else np.asarray(lengths)
-        self.order = np.argsort(-whole, kind="stable") if self.packed else np.arange(batch)
-        self.limits = np.ascontiguousarray(whole[self.order], np.int32)
-        self.live = np.arange(steps)[:, None] < whole[self.order]
+        counts = np.full(batch, steps) if lengths is None else np.asarray(lengths)
+        self.order = np.argsort(-counts, kind="stable") if self.packed else np.arange(batch)
+        self.limits = np.ascontiguousarray(counts[self.order], np.int32)
+        self.live = np.arange(steps)[:, None] < counts[self.order]
 
 
 class _Call:
@@ -191,21 +191,21 @@ class _Call:
     def _get(self, address: ctypes.c_void_p, shape: Sequence[int]) -> Array:
         return self.memory.get(address, shape, self.dtype)
 
-    def _state(self, given: Any) -> ctypes.c_void_p:
+    def _state(self, states: Any) -> ctypes.c_void_p:
         """Copy an initial state; a null pointer means zero to cuDNN."""
-        return self._put(np.stack(list(given))[:, self.sequences.order]) if given else ctypes.c_void_p()
+        return self._put(np.stack(list(states))[:, self.sequences.order]) if states else ctypes.c_void_p()
 
     def _states(self, address: ctypes.c_void_p, shape: Sequence[int]) -> list[Array]:
         """Return final states, or the gradients of initial ones, in the caller's order of the sequences."""
-        found = self._get(address, shape)
-        back = np.empty_like(found)
-        back[:, self.sequences.order] = found
+        array = self._get(address, shape)
+        back = np.empty_like(array)
+        back[:, self.sequences.order] = array
         return list(back)
 
     def _sequence(self, values: Any) -> ctypes.c_void_p:
         """Copy (time, batch, values)."""
-        lying, whole = self.sequences, np.asarray(values)
-        return self._put(whole[:, lying.order][lying.live] if lying.packed else whole)
+        lying, array = self.sequences, np.asarray(values)
+        return self._put(array[:, lying.order][lying.live] if lying.packed else array)
 
     def _steps(self, address: ctypes.c_void_p, shape: Sequence[int]) -> Array:
         """Return (time, batch, values), zero past the end of a packed sequence."""
@@ -213,10 +213,10 @@ class _Call:
         if not lying.packed:
             return self._get(address, shape)
         numbers = self._get(address, (int(lying.live.sum()), shape[2]))
-        found = np.zeros(tuple(shape), numbers.dtype)
+        padded = np.zeros(tuple(shape), numbers.dtype)
         at_step, place = np.nonzero(lying.live)
-        found[at_step, lying.order[place]] = numbers
-        return found
+        padded[at_step, lying.order[place]] = numbers
+        return padded
 
     def solved(self, weights: ctypes.c_void_p, size: int, x: Array, hidden: Any, cell: Any, cotangents: Any) -> dict[str, Any]:
         """Return an answer without its notes."""
@@ -232,13 +232,13 @@ class _Call:
             "cudnnRNNForward", self.handle, self.rnn, mode, self.limits, self.of_x, source, self.of_y, y,
             self.of_h, hx, hy, self.of_c, cx, cy, *spaces,
         )  # fmt: skip
-        found = {
+        result = {
             "y": self._steps(y, self.y_shape),
             "hidden": self._states(hy, self.h_shape),
             "cell": self._states(cy, self.c_shape) if self.is_lstm else [],
         }
         if not cotangents:
-            return found
+            return result
         dy, dx = self._sequence(cotangents["y"]), self._room(self.x_shape)
         dhy, dhx = self._state(cotangents["hidden"]), self._room(self.h_shape)
         dcy, dcx = (self._state(cotangents["cell"]), self._room(self.c_shape)) if self.is_lstm else (none, none)
@@ -252,10 +252,10 @@ class _Call:
             self.of_h, hx, self.of_y, y, size, slopes, *spaces[2:],
         )  # fmt: skip
         count = size // np.dtype(STORED[self.dtype]).itemsize
-        found["gradients"] = {
+        result["gradients"] = {
             "x": self._steps(dx, self.x_shape),
             "hidden": self._states(dhx, self.h_shape) if hidden else [],
             "cell": self._states(dcx, self.c_shape) if cell and self.is_lstm else [],
             "weights": {"": {"params": self._get(slopes, (count,))}},
         }
-        return found
+        return result

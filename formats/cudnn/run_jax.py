@@ -39,8 +39,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             raise NotImplementedError(f"{key} {description[key]}: JAX's buffer is a float32 LSTM's with both biases")
     if description.get("projection_size", 0) not in (0, description["hidden_size"]) or description.get("clip"):
         raise NotImplementedError("a projection or a clip: JAX's LSTM has none")
-    given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
-    return run(request["buffer"], request["x"], description, request["variant"]["device"] == "cuda", **given)
+    arguments = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
+    return run(request["buffer"], request["x"], description, request["variant"]["device"] == "cuda", **arguments)
 
 
 def run(

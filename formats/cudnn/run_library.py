@@ -76,10 +76,10 @@ def libraries(name: str) -> list[str]:
             if (folder / _PARTS[-1]).is_file():
                 return [str(folder / part) for part in _PARTS if (folder / part).is_file()]
     else:
-        found = [path for folder in _wheels() for path in sorted(folder.glob(f"lib{name}.so.*"))]
-        fitting = [path for path in found if path.name.endswith(tuple(f".so.{major}" for major in _majors()))]
-        if fitting or found:
-            return [str((fitting or found)[-1])]
+        matches = [path for folder in _wheels() for path in sorted(folder.glob(f"lib{name}.so.*"))]
+        fitting = [path for path in matches if path.name.endswith(tuple(f".so.{major}" for major in _majors()))]
+        if fitting or matches:
+            return [str((fitting or matches)[-1])]
     system = ctypes.util.find_library(name)
     return [system] if system else []
 
@@ -129,8 +129,8 @@ class Library:
     def words(self, status: int) -> str:
         """Return the meaning of a status."""
         self.c.cudnnGetErrorString.restype = ctypes.c_char_p
-        said = self.c.cudnnGetErrorString(ctypes.c_int(status))
-        return f"{said.decode() if said else 'status'} ({status})"
+        text = self.c.cudnnGetErrorString(ctypes.c_int(status))
+        return f"{text.decode() if text else 'status'} ({status})"
 
     @property
     def version(self) -> str:
@@ -142,22 +142,22 @@ class Library:
     @contextlib.contextmanager
     def handle(self) -> Iterator[Any]:
         """Yield a handle, which needs a GPU."""
-        made = ctypes.c_void_p()
-        self("cudnnCreate", ctypes.byref(made))
+        created = ctypes.c_void_p()
+        self("cudnnCreate", ctypes.byref(created))
         try:
-            yield made
+            yield created
         finally:
-            self("cudnnDestroy", made)
+            self("cudnnDestroy", created)
 
     @contextlib.contextmanager
     def descriptor(self, kind: str) -> Iterator[ctypes.c_void_p]:
         """Yield a descriptor: Dropout, RNN, RNNData or Tensor."""
-        made = ctypes.c_void_p()
-        self(f"cudnnCreate{kind}Descriptor", ctypes.byref(made))
+        created = ctypes.c_void_p()
+        self(f"cudnnCreate{kind}Descriptor", ctypes.byref(created))
         try:
-            yield made
+            yield created
         finally:
-            self(f"cudnnDestroy{kind}Descriptor", made)
+            self(f"cudnnDestroy{kind}Descriptor", created)
 
 
 class Memory:
@@ -165,14 +165,14 @@ class Memory:
 
     def __init__(self, runtime: Any) -> None:
         self._runtime = runtime
-        self._taken: list[ctypes.c_void_p] = []
+        self._allocated: list[ctypes.c_void_p] = []
 
     def __enter__(self) -> Memory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        while self._taken:
-            self._runtime.cudaFree(self._taken.pop())
+        while self._allocated:
+            self._runtime.cudaFree(self._allocated.pop())
 
     def _checked(self, function: str, *arguments: Any) -> None:
         status = getattr(self._runtime, function)(*arguments)
@@ -184,7 +184,7 @@ class Memory:
         address = ctypes.c_void_p()
         if size:
             self._checked("cudaMalloc", ctypes.byref(address), ctypes.c_size_t(size))
-            self._taken.append(address)
+            self._allocated.append(address)
             self._checked("cudaMemset", address, ctypes.c_int(0), ctypes.c_size_t(size))
         return address
 
@@ -198,10 +198,10 @@ class Memory:
 
     def get(self, address: ctypes.c_void_p, shape: Sequence[int], dtype: str) -> Array:
         """Return the numbers at an address. Copying waits for what is still being computed."""
-        found = np.empty(tuple(shape), STORED[dtype])
-        size, kind = ctypes.c_size_t(found.nbytes), ctypes.c_int(_TO_HOST)
-        self._checked("cudaMemcpy", ctypes.c_void_p(found.ctypes.data), address, size, kind)
-        return _decoded(found, dtype)
+        array = np.empty(tuple(shape), STORED[dtype])
+        size, kind = ctypes.c_size_t(array.nbytes), ctypes.c_int(_TO_HOST)
+        self._checked("cudaMemcpy", ctypes.c_void_p(array.ctypes.data), address, size, kind)
+        return _decoded(array, dtype)
 
 
 def encoded(values: Any, dtype: str) -> Array:

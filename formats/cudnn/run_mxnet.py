@@ -47,8 +47,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError(f"{dtype}: MXNet's RNN runs in {' and '.join(_TYPES)} on the CPU")
     if (description["cell"], dtype) == ("rnn_relu", "float64"):
         raise NotImplementedError("a relu RNN in float64: MXNet's relu passes through float32")
-    given = {name: request.get(name) for name in ("hidden", "cell", "cotangents")}
-    return run(request["buffer"], request["x"], description, **given)
+    arguments = {name: request.get(name) for name in ("hidden", "cell", "cotangents")}
+    return run(request["buffer"], request["x"], description, **arguments)
 
 
 def run(
@@ -81,8 +81,8 @@ def run(
         # MXNet makes float32 of everything unless it is told.
         return mxnet.nd.array(values, dtype=params.dtype)
 
-    def state(own: Any, width: int) -> Any:
-        return array(np.stack(list(own)) if own else np.zeros((rows, batch, width)))
+    def state(values: Any, width: int) -> Any:
+        return array(np.stack(list(values)) if values else np.zeros((rows, batch, width)))
 
     leaves = {"parameters": array(params), "data": array(x), "state": state(hidden, projection_size or hidden_size)}
     if mode == "lstm":
@@ -114,14 +114,14 @@ def run(
     scales += [np.stack(list(cotangents["cell"]))] if mode == "lstm" else []
     mxnet.autograd.backward(outputs, [array(scale) for scale in scales])
     slopes = {name: leaf.grad.asnumpy() for name, leaf in leaves.items()}
-    found = _answer([value.asnumpy() for value in outputs])
-    found["gradients"] = {
+    result = _answer([value.asnumpy() for value in outputs])
+    result["gradients"] = {
         "x": slopes["data"],
         "hidden": list(slopes["state"]) if hidden else [],
         "cell": list(slopes["state_cell"]) if cell and mode == "lstm" else [],
         "weights": {"": {"params": slopes["parameters"]}},
     }
-    return found
+    return result
 
 
 def _answer(values: Sequence[Array]) -> dict[str, Any]:

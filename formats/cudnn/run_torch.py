@@ -38,10 +38,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     description = request["description"]
     params = request["buffer"].view(_STORED[description["dtype"]])
-    given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
-    found = run(params, request["x"], description, request["variant"]["device"], **given)
-    found["notes"] = {"cuDNN": str(torch.backends.cudnn.version())}
-    return found
+    arguments = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
+    result = run(params, request["x"], description, request["variant"]["device"], **arguments)
+    result["notes"] = {"cuDNN": str(torch.backends.cudnn.version())}
+    return result
 
 
 def run(
@@ -75,8 +75,8 @@ def run(
     flat.copy_(numbers)
 
     def tensor(values: Any) -> Any:
-        made = torch.as_tensor(np.asarray(values, np.float64)).to(device, flat.dtype)
-        return made.requires_grad_() if cotangents else made
+        converted = torch.as_tensor(np.asarray(values, np.float64)).to(device, flat.dtype)
+        return converted.requires_grad_() if cotangents else converted
 
     is_lstm = description["cell"] == "lstm"
     source = tensor(x)
@@ -96,8 +96,8 @@ def run(
         if lengths is not None:
             y, _ = rnn.pad_packed_sequence(y, total_length=len(x))
         finals = list(final) if is_lstm else [final]
-        found: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}
-        found.update({name: list(_array(value)) for name, value in zip(("hidden", "cell"), finals)})
+        result: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}
+        result.update({name: list(_array(value)) for name, value in zip(("hidden", "cell"), finals)})
         if cotangents:
             total = (y * tensor(cotangents["y"])).sum()
             for name, value in zip(("hidden", "cell"), finals):
@@ -107,9 +107,9 @@ def run(
             for parameter in module.parameters():
                 start = parameter.storage_offset()
                 slopes[start : start + parameter.numel()] = _array(parameter.grad).reshape(-1)
-            found["gradients"] = {"x": _array(source.grad), "hidden": [], "cell": [], "weights": {"": {"params": slopes}}}
-            found["gradients"].update({n: list(_array(state.grad)) for n, state in zip(("hidden", "cell"), states)})
-    return found
+            result["gradients"] = {"x": _array(source.grad), "hidden": [], "cell": [], "weights": {"": {"params": slopes}}}
+            result["gradients"].update({n: list(_array(state.grad)) for n, state in zip(("hidden", "cell"), states)})
+    return result
 
 
 def _module(description: Mapping[str, Any], device: str) -> Any:

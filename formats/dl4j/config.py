@@ -100,11 +100,11 @@ def parts(text: Array, path: object) -> list[Part]:
     """
     with malformed(lambda what: UnreadableError(path, f"its configuration.json is damaged: {what}")):
         config = json_text.loads(bytes(text), path)
-        found = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
-        vertices = [*_vertices(path, config, found)]
-        received, around = calls([vertex for vertex, _ in vertices]), {vertex.name: said for vertex, said in vertices}
-        found = [replace(part, calls=received.get(part.name, ()), around=around[part.name]) for part in found]
-    return found
+        result = [_part(path, str(name), layer) for name, layer in _layers(path, config)]
+        vertices = [*_vertices(path, config, result)]
+        received, around = calls([vertex for vertex, _ in vertices]), {vertex.name: words for vertex, words in vertices}
+        result = [replace(part, calls=received.get(part.name, ()), around=around[part.name]) for part in result]
+    return result
 
 
 def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]]:
@@ -132,9 +132,9 @@ def _vertices(path: object, config: Any, parts: Sequence[Part]) -> Iterator[tupl
     if "confs" in config:
         changed, before = config.get("inputPreProcessors") or {}, "input"
         for number, (part, (_, layer)) in enumerate(zip(parts, _layers(path, config), strict=True)):
-            given = changed.get(str(number))
+            preprocessor = changed.get(str(number))
             kind, content = _content(layer)
-            yield _vertex(part.name, kind, content, [before], given, part), _preprocessor(given)
+            yield _vertex(part.name, kind, content, [before], preprocessor, part), _preprocessor(preprocessor)
             before = part.name
         return
     kinds = {name: _content(content) for name, content in config["vertices"].items()}
@@ -148,14 +148,14 @@ def _vertices(path: object, config: Any, parts: Sequence[Part]) -> Iterator[tupl
             yield Vertex(name, kind, _called(kinds[name], name), content, read), ()
             continue
         inner = _content(content["layerConf"]["layer"])
-        said = [f"its input comes through {_called(kinds[one], one)}" for one in _through(name, kinds, inputs)]
-        said += [
+        words = [f"its input comes through {_called(kinds[source], source)}" for source in _through(name, kinds, inputs)]
+        words += [
             f"its output goes through {_called(kinds[other], other)}"
             for other, sources in inputs.items()
             if name in sources and kinds.get(other, ("layervertex",))[0] != "layervertex"
         ]
-        given = content.get("preProcessor")
-        yield _vertex(name, *inner, read, given, by_name[name]), (*_preprocessor(given), *said)
+        preprocessor = content.get("preProcessor")
+        yield _vertex(name, *inner, read, preprocessor, by_name[name]), (*_preprocessor(preprocessor), *words)
 
 
 def _through(name: str, kinds: Mapping[str, tuple[str, Any]], inputs: Mapping[str, Sequence[str]]) -> list[str]:
@@ -195,11 +195,11 @@ _RESHAPING = ("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreproces
 """Preprocessors that change no value and no order."""
 
 
-def _preprocessor(given: Any) -> tuple[str, ...]:
+def _preprocessor(preprocessor: Any) -> tuple[str, ...]:
     """Return what a preprocessor before a layer means, in words."""
-    if not given:
+    if not preprocessor:
         return ()
-    kind, _ = _content(given)
+    kind, _ = _content(preprocessor)
     return () if kind in _RESHAPING else (f"its input is changed by a preprocessor of the network ({kind})",)
 
 
@@ -236,16 +236,16 @@ def _part(path: object, name: str, layer: Any) -> Part:
         inside = replace(inside, stated=_around(inside.stated, kind, content, _WRAPPERS[kind]))
         return replace(inside, masked=True) if kind == "maskzero" else inside
     if kind == "bidirectional":
-        one, other = (_part(path, name, content[side]) for side in ("fwd", "bwd"))
-        if one != other or not one.layout:
+        forward, other = (_part(path, name, content[side]) for side in ("fwd", "bwd"))
+        if forward != other or not forward.layout:
             raise UnreadableError(path, f"the two directions of {name!r} differ, or are not recurrent layers")
         merge = _MERGES.get(str(content["mode"]))
         if merge is None:
             raise UnreadableError(path, f"{name!r} joins its directions by the unknown mode {content['mode']!r}")
-        unlike = {f"{key} of bwd": value for key, value in other.stated.items() if one.stated.get(key) != value}
-        unlike |= {f"{key} of fwd": value for key, value in one.stated.items() if key not in other.stated}
+        unlike = {f"{key} of bwd": value for key, value in other.stated.items() if forward.stated.get(key) != value}
+        unlike |= {f"{key} of fwd": value for key, value in forward.stated.items() if key not in other.stated}
         named = {key: value for key, value in unlike.items() if key.rpartition(" of ")[0] not in HARMLESS | {"layerName"}}
-        return replace(_two(one, merge), stated=_around({**one.stated, **named}, kind, content, "fwd", "bwd", "mode"))
+        return replace(_two(forward, merge), stated=_around({**forward.stated, **named}, kind, content, "fwd", "bwd", "mode"))
     if kind in _EMPTY:
         return Part(name, "", 0, 0, 0)
     inputs, units = (_size(path, name, content, key) for key in ("nin", "nout"))
@@ -264,8 +264,8 @@ def _part(path: object, name: str, layer: Any) -> Part:
 
 def _around(stated: Mapping[str, Any], kind: str, content: Mapping[str, Any], *used: str) -> dict[str, Any]:
     """Return what a layer states, and what the layer around it states in addition."""
-    own = {"@class", "layerName", "layername", *used, *HARMLESS}
-    return {**stated, **{f"{key} of {kind}": value for key, value in content.items() if key not in own and stated.get(key) != value}}
+    used_keys = {"@class", "layerName", "layername", *used, *HARMLESS}
+    return {**stated, **{f"{key} of {kind}": value for key, value in content.items() if key not in used_keys and stated.get(key) != value}}
 
 
 def _two(part: Part, merge: Literal["concat", "sum", "mul", "ave"]) -> Part:
@@ -274,25 +274,25 @@ def _two(part: Part, merge: Literal["concat", "sum", "mul", "ave"]) -> Part:
 
 def _size(path: object, name: str, content: Mapping[str, Any], key: str) -> int:
     """Return a width, whatever the case of its key."""
-    found = next((value for own, value in content.items() if own.lower() == key), None)
-    if not isinstance(found, int) or isinstance(found, bool) or not 0 < found < 1 << 40:
-        raise UnreadableError(path, f"the layer {name!r} has {key} {found!r}, expected a number")
-    return found
+    size = next((value for word, value in content.items() if word.lower() == key), None)
+    if not isinstance(size, int) or isinstance(size, bool) or not 0 < size < 1 << 40:
+        raise UnreadableError(path, f"the layer {name!r} has {key} {size!r}, expected a number")
+    return size
 
 
-def _function(content: Mapping[str, Any], key: str, usual: Activation) -> Activation:
+def _function(content: Mapping[str, Any], key: str, default: Activation) -> Activation:
     """Return a function as any version writes it; an unknown one keeps its name, and is refused where it is run."""
-    found = content.get(f"{key}Fn", content.get(f"{key}Function"))
-    if found is None:
-        return usual
-    kind, told = (found, {}) if isinstance(found, str) else _content(found)
+    function = content.get(f"{key}Fn", content.get(f"{key}Function"))
+    if function is None:
+        return default
+    kind, details = (function, {}) if isinstance(function, str) else _content(function)
     name = kind.lower().removeprefix("activation")
-    constants = {own: value for own, value in told.items() if own != "@class" and value not in (None, 0, 0.0)}
+    constants = {word: value for word, value in details.items() if word != "@class" and value not in (None, 0, 0.0)}
     if name in _FUNCTIONS and not constants:
         return _FUNCTIONS[name]
     alpha = constants.get("alpha", 0.0)
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise ValueError(f"{key} has the alpha {alpha!r}")
     if name in ("elu", "lrelu") and set(constants) <= {"alpha"}:
-        return Activation({"elu": "elu", "lrelu": "leaky_relu"}[name], told.get("alpha"))
+        return Activation({"elu": "elu", "lrelu": "leaky_relu"}[name], details.get("alpha"))
     return Activation(f"dl4j {name}")

@@ -61,13 +61,13 @@ def read(path: Path, options: Options) -> Checkpoint:
     archive = Archive(path)
     if archive.size(_CONFIGURATION) > _LARGEST_CONFIGURATION if _CONFIGURATION in archive else False:
         raise UnreadableError(path, f"its {_CONFIGURATION} has {archive.size(_CONFIGURATION)} bytes")
-    found = parts(archive.read(_CONFIGURATION), path)
+    parts_found = parts(archive.read(_CONFIGURATION), path)
     vector = nd4j.read(archive.read(_COEFFICIENTS), path, _COEFFICIENTS).reshape(-1)
     if vector.dtype.kind != "f":
         raise UnreadableError(path, f"its {_COEFFICIENTS} holds elements of type {vector.dtype}")
-    needed = sum(part.size for part in found)
+    needed = sum(part.size for part in parts_found)
     if needed != vector.size:
-        sizes = ", ".join(f"{part.name} {part.size}" for part in found)
+        sizes = ", ".join(f"{part.name} {part.size}" for part in parts_found)
         raise UnreadableError(path, f"its {_COEFFICIENTS} holds {vector.size} parameters, but its layers have {needed} ({sizes})")
     vector = vector.astype(vector.dtype.newbyteorder("="))
     layers: dict[str, Recurrent] = {}
@@ -75,13 +75,13 @@ def read(path: Path, options: Options) -> Checkpoint:
     evidence, warnings = [], []
     at = 0
     names: set[str] = set()
-    for part in found:
+    for part in parts_found:
         share = vector[at : at + part.size]
         name = unique(part.name, names)
         names.add(name)
         if part.layout:
             layers[name] = _layer(name, _decided(name, part, options), share).replace(calls=part.calls)
-            warnings += [LayerNote(name, str(said)) for said in part.around]
+            warnings += [LayerNote(name, str(text)) for text in part.around]
             options.facts(name, _CONFIGURATION, part.stated, harmless=HARMLESS, neutral=NEUTRAL).take(*USED)
             if part.masked:
                 warnings.append(LayerNote(name, "a MaskZeroLayer skips steps by their values, which is not kept"))
@@ -95,13 +95,13 @@ def read(path: Path, options: Options) -> Checkpoint:
 def _decided(name: str, part: Part, options: Options) -> Part:
     """Return the part with the functions that its configuration leaves out, by asking for them."""
     functions = {"candidate": ("activation", "activation"), "gate": ("recurrent_activation", "gateActivation")}
-    for own, (option, key) in functions.items():
-        if (own == "gate" and part.layout == "rnn") or any(part.stated.get(f"{key}{end}") for end in ("Fn", "Function")):
+    for role, (option, key) in functions.items():
+        if (role == "gate" and part.layout == "rnn") or any(part.stated.get(f"{key}{end}") for end in ("Fn", "Function")):
             continue
-        usual: Activation = getattr(part, own)
+        default: Activation = getattr(part, role)
         why = f"{_CONFIGURATION} does not state its {key}Fn"
-        said = options.ask(option, name, assumed=str(usual), why=why, choices=("sigmoid", "tanh", "relu", "linear"))
-        part = replace(part, **{own: Activation(said)}) if said != str(usual) else part  # type: ignore[arg-type]
+        answer = options.ask(option, name, assumed=str(default), why=why, choices=("sigmoid", "tanh", "relu", "linear"))
+        part = replace(part, **{role: Activation(answer)}) if answer != str(default) else part  # type: ignore[arg-type]
     return part
 
 
@@ -109,8 +109,8 @@ def _layer(name: str, part: Part, share: Array) -> Recurrent:
     """Return a recurrent layer in canonical form."""
     layout = registry.layout_named(f"{NAME}.{part.layout}")
     peepholes = {"peephole"} if part.layout == "graves_lstm" else set[str]()
-    own = frozenset({"input", "recurrent", "input_bias", *peepholes})
-    sizes = Sizes(layout.kind, part.inputs, part.units, num_directions=part.directions, parts=own)
+    part_names = frozenset({"input", "recurrent", "input_bias", *peepholes})
+    sizes = Sizes(layout.kind, part.inputs, part.units, num_directions=part.directions, parts=part_names)
     cell = layout.cell.replace(activation=part.candidate, gate_activation=part.gate)
     if layout.kind == "lstm":
         cell = cell.replace(output_activation=part.candidate)

@@ -67,7 +67,7 @@ def calls(vertices: Sequence[Vertex]) -> dict[str, tuple[Call, ...]]:
             hidden=vertex.units,
         )
         if vertex.masked:
-            call.given = replace(call.given, mask=f"by the values of what {name!r} reads")
+            call.received = replace(call.received, mask=f"by the values of what {name!r} reads")
     return followed(graph)
 
 
@@ -79,9 +79,9 @@ def _subset(applied: Applied) -> Array:
 _DIALECT: Dialect = {
     "dropoutlayer": SAME,  # DropoutLayer.java: activate() changes its input in training alone
     "dropout": SAME,
-    "mergevertex": Moves(lambda one: moves.concatenate(one.arrays, 1), None),
+    "mergevertex": Moves(lambda applied: moves.concatenate(applied.arrays, 1), None),
     "subsetvertex": Moves(_subset),
-    "reversetimeseriesvertex": Moves(lambda one: moves.reverse(one.input(0), [2])),
+    "reversetimeseriesvertex": Moves(lambda applied: moves.reverse(applied.input(0), [2])),
     # From (batch, features, time) to (batch * time, features) and back: a recurrent layer reads the former only.
     **dict.fromkeys(("rnntofeedforward", "feedforwardtornn", "rnntofeedforwardpreprocessor", "feedforwardtornnpreprocessor"), SAME),
 }

@@ -52,9 +52,9 @@ def with_arrays(tree: Any, arrays: Mapping[str, Any]) -> Any:
     if unknown:
         raise UsageError(f"this tree has no array {unknown[0]!r}. It has {_some(list(leaves))}")
     changed = [node for _, node in nodes]
-    for path, given in arrays.items():
+    for path, array in arrays.items():
         position, old = leaves[path]
-        new = _placed(_fitted(path, given, old), old)
+        new = _placed(_fitted(path, array, old), old)
         structure = jax.tree_util.tree_structure(changed[position])
         changed[position] = jax.tree_util.tree_unflatten(structure, [new])
     structure = jax.tree_util.tree_structure(plain, is_leaf=_is_box)
@@ -97,8 +97,8 @@ def _nodes(tree: Any) -> list[tuple[str, Any]]:
         import jax
     except ImportError:
         raise MissingPackageError("jax", "read a tree of JAX's") from None
-    found = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_box)[0]
-    return [("/".join(_word(key) for key in keys), node) for keys, node in found]
+    flat = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_box)[0]
+    return [("/".join(_word(key) for key in keys), node) for keys, node in flat]
 
 
 def _word(key: Any) -> str:
@@ -113,15 +113,15 @@ def _leaves(nodes: list[tuple[str, Any]]) -> dict[str, _Leaf]:
     """Return the arrays among the ends of a tree."""
     import jax
 
-    found: dict[str, _Leaf] = {}
+    result: dict[str, _Leaf] = {}
     for position, (path, node) in enumerate(nodes):
         for array in jax.tree_util.tree_leaves(node):
             if not isinstance(array, (np.ndarray, jax.Array)) or _is_random_key(array):
                 continue
-            if path in found:
+            if path in result:
                 raise UsageError(f"two arrays of this tree have the path {path!r}. Hand in the parts one by one")
-            found[path] = _Leaf(position, array)
-    return found
+            result[path] = _Leaf(position, array)
+    return result
 
 
 def _is_random_key(array: Any) -> bool:
@@ -130,9 +130,9 @@ def _is_random_key(array: Any) -> bool:
     return bool(jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
-def _fitted(path: str, given: Any, old: Any) -> Array:
+def _fitted(path: str, value: Any, old: Any) -> Array:
     """Return the numbers given in the element type of the array that they replace."""
-    array = np.asarray(given)
+    array = np.asarray(value)
     if array.shape != tuple(old.shape):
         raise UsageError(f"{path!r} has shape {tuple(old.shape)}, not {array.shape}")
     if array.dtype == old.dtype:
@@ -142,8 +142,8 @@ def _fitted(path: str, given: Any, old: Any) -> Array:
         raise UsageError(f"{path!r} holds {old.dtype}, which cannot hold {array.dtype}")
     with np.errstate(over="ignore"):
         cast = array.astype(old.dtype)
-    whole = ranks[1] < _RANKS.index(np.floating)
-    if (cast != array).any() if whole else (np.isfinite(array) & ~np.isfinite(cast)).any():
+    integral = ranks[1] < _RANKS.index(np.floating)
+    if (cast != array).any() if integral else (np.isfinite(array) & ~np.isfinite(cast)).any():
         raise UsageError(f"{path!r} holds {old.dtype}, which is too small for these values")
     return cast
 
@@ -181,5 +181,5 @@ def wide() -> Any:
 
 
 def _some(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:8])
-    return (shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "no array"
+    quoted = ", ".join(repr(name) for name in names[:8])
+    return (quoted + (f" and {len(names) - 8} more" if len(names) > 8 else "")) or "no array"

@@ -40,13 +40,13 @@ def recognise(name: str, file: Opened) -> Seen | None:
     if not kind:
         return None
     try:
-        found = find(_weights(_stored(file)), doubts=[])
+        cells_found = find(_weights(_stored(file)), doubts=[])
     except (UnreadableError, MissingPackageError):
         return Seen(KIND, kind) if name == "flax" and not by_name else None
-    own = [cell.layout.class_name for cell in found if cell.layout.framework == name]
-    if own:
-        return Seen(SHAPED, f"{kind}, with arrays named as those of {own[0]}")
-    return Seen(KIND, kind) if name == "flax" and not by_name and not found else None
+    class_names = [cell.layout.class_name for cell in cells_found if cell.layout.framework == name]
+    if class_names:
+        return Seen(SHAPED, f"{kind}, with arrays named as those of {class_names[0]}")
+    return Seen(KIND, kind) if name == "flax" and not by_name and not cells_found else None
 
 
 def _stored(file: Opened) -> Stored:
@@ -59,8 +59,8 @@ def _weights(stored: Stored) -> Mapping[str, Array]:
     """Return the arrays that may be a model's: those in the states of an optimizer of optax have the same paths, but are
     moments.
     """
-    made: Mapping[str, list[str]] = stored.metadata.get("made", {})
-    states = {path for path, makers in made.items() if any(maker.startswith("optax.") for maker in makers)}
+    makers_by_path: Mapping[str, list[str]] = stored.metadata.get("made", {})
+    states = {path for path, makers in makers_by_path.items() if any(maker.startswith("optax.") for maker in makers)}
 
     def inside(name: str) -> bool:
         words = name.split("/")
@@ -82,12 +82,12 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
         used |= set(cell.names.values())
         evidence.append(f"{cell.name or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
     warnings = []
-    maybe = [one for one in linear(weights) if one not in layers] if name == "haiku" else []
+    maybe = [candidate for candidate in linear(weights) if candidate not in layers] if name == "haiku" else []
     if maybe:
-        shown = ", ".join(repr(one) for one in maybe[:5]) + (f" and {len(maybe) - 5} more" if len(maybe) > 5 else "")
+        quoted = ", ".join(repr(candidate) for candidate in maybe[:5]) + (f" and {len(maybe) - 5} more" if len(maybe) > 5 else "")
         warnings.append(
             f"cells of Haiku are known by names that begin as its own do (lstm, vanilla_rnn); linear layers, or cells "
-            f"of other names: {shown}"
+            f"of other names: {quoted}"
         )
     warnings += [LayerNote(array, str(reason)) for array, reason in stored.metadata["unreadable"].items()]
     others = {key: array for key, array in stored.arrays.items() if key not in used}
@@ -131,7 +131,7 @@ def write_arrays(name: str, path: Path, arrays: Mapping[str, Array | Pieced]) ->
     if lowered(path).suffix == ".npz":
         npz_file.write(path, arrays)
     else:
-        msgpack_file.write(path, _tree(arrays, whole=name == "haiku"))
+        msgpack_file.write(path, _tree(arrays, flat=name == "haiku"))
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ class TreeFiles:
     def layouts(self, options: Options) -> list[Layout]:
         """Return the layouts of single cells: a stack is written as one after the other."""
         wanted = bool(self.other) and options.choose("module", ("stack", "optimized")) == "optimized"
-        own = [layout for layout in layouts_of(self.NAME) if layout.writable]
-        return sorted(own, key=lambda layout: (layout.name == self.other) != wanted)
+        writable = [layout for layout in layouts_of(self.NAME) if layout.writable]
+        return sorted(writable, key=lambda layout: (layout.name == self.other) != wanted)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every cell in a tree."""
@@ -176,8 +176,8 @@ ADAPTERS = (
 def _path(layout: Layout, name: str) -> str:
     """Return where a layer goes: Haiku's cells are known by the names that Haiku gives them."""
     above = name.strip("/")
-    usual = CALLED.get(layout.name, "gru" if layout.name == "haiku.gru" else "")
-    return above if above.rpartition("/")[2].startswith(usual) else "/".join(filter(None, (above, usual)))
+    default = CALLED.get(layout.name, "gru" if layout.name == "haiku.gru" else "")
+    return above if above.rpartition("/")[2].startswith(default) else "/".join(filter(None, (above, default)))
 
 
 def constructor(layout: Layout, stack: Recurrent) -> str:
@@ -195,14 +195,14 @@ def constructor(layout: Layout, stack: Recurrent) -> str:
     return f"{layout.class_name}({', '.join(words)})"
 
 
-def _tree(arrays: Mapping[str, Any], whole: bool) -> dict[str, Any]:
+def _tree(arrays: Mapping[str, Any], flat: bool) -> dict[str, Any]:
     """Return nested dictionaries; Haiku's have two levels, and its modules' names have slashes."""
     tree: dict[str, Any] = {}
     for full, array in arrays.items():
         above, _, last = full.rpartition("/")
         node = tree
         words = above.split("/") if above else []
-        for word in [above] if whole else words:
+        for word in [above] if flat else words:
             node = node.setdefault(word, {})
         node[last] = array
     return tree

@@ -19,7 +19,7 @@ from rnnconvert.files.adapter import Job, WriteResult, loading
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import Home, ask_others, check_places, placed, search, shapes_of, told
+from rnnconvert.files.positional import Home, ask_others, check_places, parse_places, placed, search, shapes_of
 from rnnconvert.formats.jax.files import TreeFiles, constructor
 from rnnconvert.language import registry
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -37,9 +37,9 @@ class EquinoxFiles(TreeFiles):
     def recognise(self, file: Opened) -> Seen | None:
         """Recognize a tree with arrays named as its cells', or a row of arrays with some shaped as theirs."""
         if "npy" not in file.kinds:
-            found = super().recognise(file)
-            lux = found is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.once(npz_file.read).arrays))
-            return None if lux else found
+            seen = super().recognise(file)
+            lux = seen is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.once(npz_file.read).arrays))
+            return None if lux else seen
         if lowered(file.path).suffix == _ROW:
             return Seen(STATED, "a row of .npy records, as equinox.tree_serialise_leaves writes")
         try:
@@ -57,17 +57,17 @@ class EquinoxFiles(TreeFiles):
         if path.is_dir() or not _is_row(path):
             return super().read(path, options)
         arrays, unreadable = _row(path)
-        said = options.get("arrays")
+        places = options.get("arrays")
         by_kind = {layout.name.partition(".")[2]: layout for layout in registry.layouts_of(self.NAME)}
-        runs, doubts = (told(said, shapes_of(arrays), by_kind), []) if said else search(shapes_of(arrays), by_kind.values())
-        if not said and not doubts:
+        runs, doubts = (parse_places(places, shapes_of(arrays), by_kind), []) if places else search(shapes_of(arrays), by_kind.values())
+        if not places and not doubts:
             ask_others(runs, shapes_of(arrays), options)
         layers: dict[str, Recurrent] = {}
         for number, run in enumerate(runs):
             name = f"{run.layout.kind}_{number}"
-            found = arrays[run.start : run.stop]
-            given = {local: array for local, array in zip(run.names, found, strict=True) if array is not None}
-            layers[name] = assemble(name, run.layout.cell, unpack(run.layout, run.sizes, given), 1)
+            run_arrays = arrays[run.start : run.stop]
+            named_arrays = {local: array for local, array in zip(run.names, run_arrays, strict=True) if array is not None}
+            layers[name] = assemble(name, run.layout.cell, unpack(run.layout, run.sizes, named_arrays), 1)
         used = {place for run in runs for place in range(run.start, run.stop)}
         others = {str(place): array for place, array in enumerate(arrays) if array is not None and place not in used}
         return Checkpoint(
@@ -81,7 +81,7 @@ class EquinoxFiles(TreeFiles):
             ),
             options.questions,
             (*doubts, *unreadable),
-            read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
+            read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, complete=not unreadable),
             unread=tuple(doubts),
         )
 

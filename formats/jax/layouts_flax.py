@@ -89,9 +89,9 @@ BATCH_NORM = Surrounding(
     "BatchNorm",
     (*_SCALE_AND_SHIFT, SurroundingTensor("mean", "mean"), SurroundingTensor("var", "variance")),
     "normalization.py, BatchNorm",
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )
-LAYER_NORM = Surrounding("flax", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", usual={"epsilon": 1e-6})
-GROUP_NORM = Surrounding("flax", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "normalization.py, GroupNorm", usual={"epsilon": 1e-6})
-RMS_NORM = Surrounding("flax", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", usual={"epsilon": 1e-6})
+LAYER_NORM = Surrounding("flax", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", defaults={"epsilon": 1e-6})
+GROUP_NORM = Surrounding("flax", "group_norm", "GroupNorm", _SCALE_AND_SHIFT, "normalization.py, GroupNorm", defaults={"epsilon": 1e-6})
+RMS_NORM = Surrounding("flax", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", defaults={"epsilon": 1e-6})
 PRELU = Surrounding("flax", "prelu", "PReLU", (SurroundingTensor("negative_slope", "slope", "*1", "1"),), "activation.py")

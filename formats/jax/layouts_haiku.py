@@ -72,7 +72,7 @@ LAYER_NORM = Surrounding(
     "LayerNorm",
     (SurroundingTensor("scale", "scale"), SurroundingTensor("offset", "shift")),
     "layer_norm.py, LayerNorm",
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )
 BATCH_NORM = Surrounding(
     "haiku",
@@ -85,5 +85,5 @@ BATCH_NORM = Surrounding(
         SurroundingTensor("~/var_ema/average", "variance", "*1 channel"),
     ),
     "batch_norm.py, BatchNorm",
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )

@@ -89,10 +89,10 @@ BATCH_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, SurroundingTensor("mean", "mean"), SurroundingTensor("var", "variance")),
     "normalization.py, BatchNorm",
     {**_EPSILON, "momentum": "momentum"},
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )
 LAYER_NORM = Surrounding(
-    "nnx", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", _EPSILON, usual={"epsilon": 1e-6}
+    "nnx", "layer_norm", "LayerNorm", _SCALE_AND_SHIFT, "normalization.py, LayerNorm", _EPSILON, defaults={"epsilon": 1e-6}
 )
 GROUP_NORM = Surrounding(
     "nnx",
@@ -101,7 +101,9 @@ GROUP_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "normalization.py, GroupNorm",
     {**_EPSILON, "groups": "num_groups"},
-    usual={"epsilon": 1e-6},
+    defaults={"epsilon": 1e-6},
 )
-RMS_NORM = Surrounding("nnx", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", _EPSILON, usual={"epsilon": 1e-6})
+RMS_NORM = Surrounding(
+    "nnx", "rms_norm", "RMSNorm", _SCALE_AND_SHIFT[:1], "normalization.py, RMSNorm", _EPSILON, defaults={"epsilon": 1e-6}
+)
 PRELU = Surrounding("nnx", "prelu", "PReLU", (SurroundingTensor("negative_slope", "slope", "*1", "1"),), "activation.py")

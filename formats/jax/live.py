@@ -46,11 +46,11 @@ def from_jax(
         raise unknown("framework", framework, FRAMEWORKS)
     arrays = named_arrays(tree)
     chosen = Options(options)
-    found = find(arrays, (framework,) if framework else frameworks_of(tree), cells)
-    if not found:
+    cells_found = find(arrays, (framework,) if framework else frameworks_of(tree), cells)
+    if not cells_found:
         raise UsageError(_nothing(tree, arrays))
     layers = {}
-    for cell in found:
+    for cell in cells_found:
         layers[cell.name] = read_cell(tree, cell, arrays, chosen)
     chosen.check_used("the tree")
     warn(chosen.questions)
@@ -106,9 +106,9 @@ def _read_backwards(tree: Any, path: str) -> tuple[bool, bool]:
     rnn: Any = module_at(tree, above) if name == "cell" else None
     if type(rnn).__name__ != "RNN" or not hasattr(rnn, "keep_order"):
         return False, False
-    place, _, own = above.rpartition("/")
-    if own in ("forward_rnn", "backward_rnn") and type(module_at(tree, place)).__name__ == "Bidirectional":
-        return own == "backward_rnn", False
+    place, _, local = above.rpartition("/")
+    if local in ("forward_rnn", "backward_rnn") and type(module_at(tree, place)).__name__ == "Bidirectional":
+        return local == "backward_rnn", False
     return bool(rnn.reverse), bool(rnn.reverse and not rnn.keep_order)
 
 
@@ -135,8 +135,8 @@ def _as_built(module: Any, cell: FoundLayer, layer: Recurrent, function: Activat
         changes.pop("output_activation", None)
     if function is not None:
         changes["activation"] = function
-    own = layer.first.replace(cell=layer.cell.replace(**changes))
-    return layer.replace(layers=(type(layer.layers[0])((own,)),))
+    direction = layer.first.replace(cell=layer.cell.replace(**changes))
+    return layer.replace(layers=(type(layer.layers[0])((direction,)),))
 
 
 def module_at(tree: Any, path: str) -> Any:
@@ -159,7 +159,7 @@ def module_at(tree: Any, path: str) -> Any:
 def _activation(function: Any, path: str) -> Activation:
     import jax
 
-    known = [
+    functions = [
         (jax.nn.sigmoid, SIGMOID),
         (jax.numpy.tanh, TANH),
         (jax.nn.relu, RELU),
@@ -167,11 +167,11 @@ def _activation(function: Any, path: str) -> Activation:
         (jax.nn.soft_sign, Activation("softsign")),
         *((getattr(jax.nn, name), Activation(name)) for name in ("softplus", "silu", "selu", "elu")),
     ]
-    found = next((activation for one, activation in known if one is function), None)
-    if found is None:
+    recognised = next((activation for candidate, activation in functions if candidate is function), None)
+    if recognised is None:
         name = getattr(function, "__name__", repr(function))
         raise RefusedError(f"the function {name}", "the canonical form", "this function is unknown", "", path)
-    return found
+    return recognised
 
 
 def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str = "", **options: object) -> Any:
@@ -192,19 +192,19 @@ def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str
         raise unknown("framework", framework, FRAMEWORKS)
     chosen = Options(options)
     part = represented(layer, framework, chosen)
-    said = chosen.get("nonlinearity") if family == "flax" and part.layout.kind == "rnn" else None
+    wanted = chosen.get("nonlinearity") if family == "flax" and part.layout.kind == "rnn" else None
     chosen.check_used(f"what {part.layout.class_name} holds")
     arrays = packed(part, dtype)
     if family in ("nnx", "equinox"):
         return _built(part, family, arrays)
     function = part.stack.cell.activation
-    if family == "flax" and function not in (TANH, None if said is None else Activation(said)):
+    if family == "flax" and function not in (TANH, None if wanted is None else Activation(wanted)):
         raise UsageError(
             f"the parameters of {part.layout.class_name} do not state the function {function}. Build it with "
             f"activation_fn={function}, and confirm with nonlinearity={function.name!r}"
         )
-    usual = {"rnn": "vanilla_rnn"}.get(part.layout.kind, part.layout.kind)
-    return _placed(family, arrays, name or usual)
+    default = {"rnn": "vanilla_rnn"}.get(part.layout.kind, part.layout.kind)
+    return _placed(family, arrays, name or default)
 
 
 def _placed(family: str, arrays: Mapping[str, Array], module: str) -> dict[str, dict[str, Any]]:
@@ -239,14 +239,14 @@ def _built(part: Fitted, family: str, arrays: Mapping[str, Array]) -> Any:
         if family == "equinox":
             biases = stack.first.biases != "none"
             key = jax.random.key(0)
-            made = make(stack.input_size, stack.hidden_size, use_bias=biases, dtype=kind, key=key)
+            module = make(stack.input_size, stack.hidden_size, use_bias=biases, dtype=kind, key=key)
         else:
             from flax import nnx
 
             # Its usual start needs a decomposition that there is not in half precision.
             zeros = jax.nn.initializers.zeros
             function: dict[str, Any] = {"activation_fn": jax.nn.relu} if stack.cell.activation == RELU else {}
-            made = make(
+            module = make(
                 stack.input_size,
                 stack.hidden_size,
                 rngs=nnx.Rngs(0),
@@ -256,4 +256,4 @@ def _built(part: Fitted, family: str, arrays: Mapping[str, Array]) -> Any:
                 recurrent_kernel_init=zeros,
                 **function,
             )
-    return with_arrays(made, arrays)
+    return with_arrays(module, arrays)

@@ -61,7 +61,7 @@ _PACE = "optax.partition, or optax.masked(optax.scale(2.0), ...) behind scale_by
 
 def takes(value: Any) -> bool:
     """Return whether a live object is a state that an optax optimizer made."""
-    return "optax" in sys.modules and any(_is_state(one) for one in _walk(value))
+    return "optax" in sys.modules and any(_is_state(node) for node in _walk(value))
 
 
 def _is_state(value: Any) -> bool:
@@ -82,7 +82,7 @@ def _walk(value: Any) -> Iterator[Any]:
             yield from _walk(child)
 
 
-def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
+def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
     """Return the state of an optax optimizer: what `init` and `update` give.
 
     Raises UsageError for an unknown state, or one whose tree is not the model's.
@@ -104,13 +104,13 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     counts = set()
     for state in states:
         for field, slot in _STATES.get(type(state).__name__, ("", {}))[1].items():
-            found = slots.setdefault(slot, {})
+            leaves = slots.setdefault(slot, {})
             for path, leaf in named_arrays(getattr(state, field)).items():
                 name = _name(path, model)
                 if name is None:
                     raise UsageError(f"{title} has a leaf {path!r}, but {model.title} has no such array")
-                found[name] = leaf
-                _check(title, slot, SLOTS[kind][slot], name, found[name], model)
+                leaves[name] = leaf
+                _check(title, slot, SLOTS[kind][slot], name, leaves[name], model)
         if "count" in state._fields and type(state).__name__ in _STATES:  # every tuple has a method of that name
             counts.add(int(plain(state.count)))
     if len(counts) > 1:
@@ -120,7 +120,7 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
         lacking = [name for name in first if name not in numbers]
         if lacking:
             raise UsageError(f"{title} has no {slot.replace('_', ' ')} of {listed(lacking)}: half of its state is missing")
-    settings = {**_hyperparameters(states), **_shown(kind, slots), **told.hyperparameters}
+    settings = {**_hyperparameters(states), **_evident_settings(kind, slots), **facts.hyperparameters}
     order = tuple(name for name in model.arrays if name in first)
     return OptimizerState(
         NAME,
@@ -157,22 +157,22 @@ def _name(path: str, model: Model) -> str | None:
 
 def _hyperparameters(states: list[Any]) -> dict[str, Any]:
     """Return what optax.inject_hyperparams keeps."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for state in states:
-        kept = getattr(state, "hyperparams", None)
-        if isinstance(kept, Mapping):
-            found |= {_WORDS[key]: plain(value) for key, value in kept.items() if key in _WORDS}
-    return found
+        stored = getattr(state, "hyperparams", None)
+        if isinstance(stored, Mapping):
+            settings |= {_WORDS[key]: plain(value) for key, value in stored.items() if key in _WORDS}
+    return settings
 
 
-def _shown(kind: str, slots: Mapping[str, Any]) -> dict[str, Any]:
+def _evident_settings(kind: str, slots: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a state's form shows about its optimizer."""
     if kind == "rmsprop":
         return {**LACKING, "centered": "average_gradient" in slots}
     return {**LACKING, "amsgrad": False, "decay": "decoupled"} if kind == "adam" else LACKING
 
 
-def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
+def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
     """Return None: JAX has no file format of its own. JAX has no file of its own."""
     return None
 
@@ -188,29 +188,29 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
         names = {path: _name(path, model) or "" for path in named_arrays(old)}
         return {path: state.slots[slot][name] for path, name in names.items() if name in state.slots[slot]}
 
-    def made(one: Any) -> Any:
-        if not isinstance(one, (tuple, Mapping)):
-            return one
-        if isinstance(one, Mapping):
-            return type(one)({key: made(child) for key, child in one.items()})  # type: ignore[call-arg]
-        if not _is_state(one):
-            children = [made(child) for child in one]
-            return type(one)(*children) if hasattr(one, "_fields") else tuple(children)
-        fields = one._asdict()  # type: ignore[attr-defined]
-        own = _STATES.get(type(one).__name__, ("", {}))[1]
+    def filled(node: Any) -> Any:
+        if not isinstance(node, (tuple, Mapping)):
+            return node
+        if isinstance(node, Mapping):
+            return type(node)({key: filled(child) for key, child in node.items()})  # type: ignore[call-arg]
+        if not _is_state(node):
+            children = [filled(child) for child in node]
+            return type(node)(*children) if hasattr(node, "_fields") else tuple(children)
+        fields = node._asdict()  # type: ignore[attr-defined]
+        slots_here = _STATES.get(type(node).__name__, ("", {}))[1]
         for field, old in fields.items():
-            if field in own:
-                fields[field] = with_arrays(old, numbers(own[field], old))
+            if field in slots_here:
+                fields[field] = with_arrays(old, numbers(slots_here[field], old))
             elif field == "count" and counts:
                 fields[field] = jnp.asarray(counts[0], dtype=old.dtype)
             elif field == "hyperparams":
-                known = {key: settings.get(_WORDS.get(key, ""), item) for key, item in old.items()}
-                fields[field] = {key: jnp.asarray(item, dtype=old[key].dtype) for key, item in known.items()}
-            elif not own:
-                fields[field] = made(old)
-        return type(one)(**fields)
+                updated = {key: settings.get(_WORDS.get(key, ""), item) for key, item in old.items()}
+                fields[field] = {key: jnp.asarray(item, dtype=old[key].dtype) for key, item in updated.items()}
+            elif not slots_here:
+                fields[field] = filled(old)
+        return type(node)(**fields)
 
-    return made(value)
+    return filled(value)
 
 
 _SPELLED = {word: key for key, word in _WORDS.items()}

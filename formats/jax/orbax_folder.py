@@ -37,7 +37,7 @@ def _tree(path: Path) -> Path | None:
     """Return the folder of the tree: this one, its item `default`, or that of the only step in it."""
     if not path.is_dir():
         return None
-    steps = [one for one in path.iterdir() if one.is_dir() and one.name.isdecimal()]
+    steps = [entry for entry in path.iterdir() if entry.is_dir() and entry.name.isdecimal()]
     for folder in (path, path / "default", *([steps[0], steps[0] / "default"] if len(steps) == 1 else [])):
         if (folder / _METADATA).is_file():
             return folder
@@ -56,16 +56,16 @@ def read(path: Path) -> Stored:
         raise UnreadableError(path, "it is not an Orbax checkpoint: it has no folder with a file _METADATA")
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
-    met: set[str] = set()
+    seen: set[str] = set()
     described = list(_described(folder / _METADATA))
     variables = bool(described) and all(keys[-1] == "value" and len(keys) > 1 for keys, _ in described)
     stored = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     zarr3 = _parsed(folder / _METADATA).get("use_zarr3") is True
     for keys, value in described:
         name = "/".join(keys[:-1] if variables else keys)
-        if name in met:
+        if name in seen:
             raise UnreadableError(path, f"two of its values have the path {name!r}")
-        met.add(name)
+        seen.add(name)
         if value.get("value_type") not in ("jax.Array", "np.ndarray", "scalar"):
             if value.get("value_type") != "None":
                 unreadable[name] = f"a value of the type {value.get('value_type')!r}, not an array"
@@ -76,14 +76,14 @@ def read(path: Path) -> Stored:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        found = json_text.loads(read_small(path, _LARGEST_METADATA), path)
+        document = json_text.loads(read_small(path, _LARGEST_METADATA), path)
     except UnreadableError:
         raise
     except ValueError as error:
         raise UnreadableError(path, f"it is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UnreadableError(path, "it is not a JSON object")
-    return found
+    return document
 
 
 def _described(path: Path) -> Iterator[tuple[list[str], dict[str, Any]]]:

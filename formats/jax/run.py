@@ -100,11 +100,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     format = request["variant"]["format"]
     arrays = _loaded(file, Path(file).stat().st_mtime_ns)
     layers = tuple(request["layers"] or _all(arrays, LIBRARIES[format]))
-    own = [_under(arrays, path) for path in layers]
-    nothing = [path for path, found in zip(layers, own) if not found]
+    layer_arrays = [_under(arrays, path) for path in layers]
+    nothing = [path for path, cell_arrays in zip(layers, layer_arrays) if not cell_arrays]
     if nothing:
         raise NotImplementedError(f"there are no arrays under {nothing[0]!r}")
-    kinds = {str(array.dtype) for one in own for array in one.values()}
+    kinds = {str(array.dtype) for cell_arrays in layer_arrays for array in cell_arrays.values()}
     if len(kinds) != 1:
         raise NotImplementedError(f"arrays of several element types: {', '.join(sorted(kinds))}")
     lengths = request.get("lengths")
@@ -113,10 +113,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if lengths is not None and np.min(lengths) < 1:
         raise NotImplementedError("a sequence of length zero: the library returns the state of another step for it")
     jax.config.update("jax_enable_x64", kinds == {"float64"})
-    if request.get("cotangents") and any("hf/kernel" in one and "hi/kernel" not in one for one in own):
+    if request.get("cotangents") and any("hf/kernel" in cell_arrays and "hi/kernel" not in cell_arrays for cell_arrays in layer_arrays):
         raise NotImplementedError("gradients of an MGUCell: its reset and update gates have one array")
     program = _program(file, Path(file).stat().st_mtime_ns, layers, how, format)
-    return _run(program, dict(zip(layers, own)), request)
+    return _run(program, dict(zip(layers, layer_arrays)), request)
 
 
 @functools.lru_cache(maxsize=1)
@@ -133,9 +133,9 @@ def _loaded(file: str, written: int) -> dict[str, Array]:
         import jax.numpy as jnp
 
         with np.load(file, allow_pickle=False) as archive:
-            found = dict(archive)
+            stored = dict(archive)
         # numpy has no word for bfloat16, and calls it two bytes of nothing.
-        return {path: array.view(jnp.bfloat16) if array.dtype == "V2" else array for path, array in found.items()}
+        return {path: array.view(jnp.bfloat16) if array.dtype == "V2" else array for path, array in stored.items()}
     try:
         from flax import serialization
     except ImportError:
@@ -167,46 +167,46 @@ def _nested(arrays: Arrays) -> dict[str, Any]:
 def _under(arrays: Arrays, path: str) -> dict[str, Array]:
     """Return the arrays of a cell by their paths under its own, without random numbers that nnx may keep with them."""
     start = f"{path}/" if path else ""
-    own = {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
-    return {name: array for name, array in own.items() if not name.startswith("rngs/")}
+    members = {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
+    return {name: array for name, array in members.items() if not name.startswith("rngs/")}
 
 
 def _all(arrays: Arrays, library: Library) -> list[str]:
     """Return the path of the only cell of a file, or the paths numbered NAME_l0, NAME_l1, ...: one above the other."""
     paths = {"/".join(name.split("/")[:depth]) for name in arrays for depth in range(name.count("/") + 1)}
-    found = [path for path in sorted(paths) if library.sizes(path, _under(arrays, path))]
-    if len(found) == 1:
-        return found
-    numbered = [(re.sub(r"_l\d+(?=/|$)", "_l", path), re.findall(r"_l(\d+)(?=/|$)", path), path) for path in found]
-    ordered = [path for *_, path in sorted(numbered, key=lambda one: list(map(int, one[1])))]
-    numbers = sorted(int(own[0]) for _, own, _ in numbered if len(own) == 1)
-    if found and len({name for name, *_ in numbered}) == 1 and numbers == list(range(len(found))):
+    matches = [path for path in sorted(paths) if library.sizes(path, _under(arrays, path))]
+    if len(matches) == 1:
+        return matches
+    numbered = [(re.sub(r"_l\d+(?=/|$)", "_l", path), re.findall(r"_l(\d+)(?=/|$)", path), path) for path in matches]
+    ordered = [path for *_, path in sorted(numbered, key=lambda entry: list(map(int, entry[1])))]
+    numbers = sorted(int(digits[0]) for _, digits, _ in numbered if len(digits) == 1)
+    if matches and len({name for name, *_ in numbered}) == 1 and numbers == list(range(len(matches))):
         return ordered
-    raise NotImplementedError(f"{len(found)} cells in the file{': ' * bool(found)}{', '.join(found[:5])}; name them")
+    raise NotImplementedError(f"{len(matches)} cells in the file{': ' * bool(matches)}{', '.join(matches[:5])}; name them")
 
 
 @functools.lru_cache(maxsize=4)
 def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple[str, str]], format: str) -> Program:
     """Compile the cells at these paths, one above the other; kept, so that JAX compiles them once."""
-    library, arrays, made = LIBRARIES[format], _loaded(file, written), []
+    library, arrays, cells = LIBRARIES[format], _loaded(file, written), []
     for path in layers:
-        own = _under(arrays, path)
+        cell_arrays = _under(arrays, path)
         where = repr(path) if path else "the file itself"
-        if any(array.ndim not in (1, 2) for array in own.values()):
+        if any(array.ndim not in (1, 2) for array in cell_arrays.values()):
             raise NotImplementedError(f"{where} has arrays that are neither matrices nor vectors")
-        sizes = library.sizes(path, own)
+        sizes = library.sizes(path, cell_arrays)
         if sizes is None:
-            raise NotImplementedError(f"the arrays of {where} fit no cell of {library.package}: {', '.join(own)}")
-        cell = library.make(*sizes, own, dict(how))
-        given = {name: array.shape for name, array in own.items()}
-        if given != dict(cell.asked):
-            mixed_directions = sorted(name for name in {**given, **cell.asked} if given.get(name) != cell.asked.get(name))
-            words = ", ".join(f"{name} {given.get(name)}, not {cell.asked.get(name)}" for name in mixed_directions[:3])
+            raise NotImplementedError(f"the arrays of {where} fit no cell of {library.package}: {', '.join(cell_arrays)}")
+        cell = library.make(*sizes, cell_arrays, dict(how))
+        shapes = {name: array.shape for name, array in cell_arrays.items()}
+        if shapes != dict(cell.asked):
+            mixed_directions = sorted(name for name in {**shapes, **cell.asked} if shapes.get(name) != cell.asked.get(name))
+            words = ", ".join(f"{name} {shapes.get(name)}, not {cell.asked.get(name)}" for name in mixed_directions[:3])
             raise NotImplementedError(f"{where} is not a {sizes[0]} of {library.package}: {words}")
-        made.append(cell)
-    if len({cell.lstm for cell in made}) > 1:
+        cells.append(cell)
+    if len({cell.lstm for cell in cells}) > 1:
         raise NotImplementedError("cells of different kinds, one above the other: run one at a time")
-    return _compiled(made)
+    return _compiled(cells)
 
 
 def _compiled(cells: Sequence[Cell]) -> Program:
@@ -215,12 +215,12 @@ def _compiled(cells: Sequence[Cell]) -> Program:
 
     def forward(weights: Any, x: Any, states: Any, lengths: Any) -> tuple[Any, ...]:
         finals = []
-        for number, (cell, own) in enumerate(zip(cells, weights)):
-            x, final = cell.unroll(own, x, tuple(one[number] for one in states), lengths)
+        for number, (cell, cell_weights) in enumerate(zip(cells, weights)):
+            x, final = cell.unroll(cell_weights, x, tuple(state[number] for state in states), lengths)
             if lengths is not None:
                 x = jnp.where((jnp.arange(len(x))[:, None] < lengths)[:, :, None], x, 0)
             finals.append(final)
-        return (x, *(list(own) for own in zip(*finals)))
+        return (x, *(list(states_of_cell) for states_of_cell in zip(*finals)))
 
     def total(weights: Any, x: Any, states: Any, lengths: Any, scales: Any) -> tuple[Any, Any]:
         outputs = forward(weights, x, states, lengths)
@@ -231,38 +231,38 @@ def _compiled(cells: Sequence[Cell]) -> Program:
     return Program(cells[0].lstm, jax.jit(forward), jax.jit(slopes))
 
 
-def _run(program: Program, arrays: Mapping[str, Arrays], given: Mapping[str, Any]) -> dict[str, Any]:
+def _run(program: Program, arrays: Mapping[str, Arrays], request: Mapping[str, Any]) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    kind = next(array.dtype for own in arrays.values() for array in own.values())
-    weights = [{name: jnp.asarray(array) for name, array in own.items()} for own in arrays.values()]
+    kind = next(array.dtype for cell_arrays in arrays.values() for array in cell_arrays.values())
+    weights = [{name: jnp.asarray(array) for name, array in member.items()} for member in arrays.values()]
     names = ("hidden", "cell") if program.lstm else ("hidden",)
-    wanted = [(name, given[name]) for name in names if given.get(name)]
+    wanted = [(name, request[name]) for name in names if request.get(name)]
     for name, states in wanted:
         if len(states) != len(weights):
             raise NotImplementedError(f"{len(states)} {name} states for {len(weights)} cells")
-    lengths = None if given.get("lengths") is None else jnp.asarray(np.asarray(given["lengths"], np.int32))
-    cotangents, slopes = given.get("cotangents"), None
+    lengths = None if request.get("lengths") is None else jnp.asarray(np.asarray(request["lengths"], np.int32))
+    cotangents, slopes = request.get("cotangents"), None
 
     def numbers(tree: Any) -> Any:
         return jax.tree.map(lambda value: jnp.asarray(np.asarray(value), kind), tree)
 
-    leaves = weights, numbers(given["x"]), numbers([list(own) for _, own in wanted])
+    leaves = weights, numbers(request["x"]), numbers([list(rows) for _, rows in wanted])
     if cotangents:
         scales = numbers([cotangents["y"], *(list(cotangents[name]) for name in names)])
         slopes, outputs = program.slopes(*leaves, lengths, scales)
     else:
         outputs = program.forward(*leaves, lengths)
     y, hidden, *cell = jax.tree.map(_array, outputs)
-    found: dict[str, Any] = {"y": y, "hidden": hidden, "cell": cell[0] if cell else []}
+    result: dict[str, Any] = {"y": y, "hidden": hidden, "cell": cell[0] if cell else []}
     if lengths is not None:
-        found["notes"] = {"padded steps": "the library leaves its cell's outputs there; the executor set them to zero"}
+        result["notes"] = {"padded steps": "the library leaves its cell's outputs there; the executor set them to zero"}
     if slopes is not None:
         of_weights, of_x, of_states = jax.tree.map(_array, slopes)
-        found["gradients"] = {"x": of_x, "hidden": [], "cell": [], "weights": dict(zip(arrays, of_weights))}
-        found["gradients"].update({name: own for (name, _), own in zip(wanted, of_states)})
-    return found
+        result["gradients"] = {"x": of_x, "hidden": [], "cell": [], "weights": dict(zip(arrays, of_weights))}
+        result["gradients"].update({name: state for (name, _), state in zip(wanted, of_states)})
+    return result
 
 
 def _array(value: Any) -> Array:
@@ -311,8 +311,8 @@ def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
     asked = jax.eval_shape(rnn.init, jax.random.PRNGKey(0), jax.ShapeDtypeStruct((1, 1, width), kind))
 
     def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
-        own = {"params": {"cell": _nested(weights)}}
-        return _turned(lambda carry: rnn.apply(own, x, initial_carry=carry, seq_lengths=lengths), states)
+        variables = {"params": {"cell": _nested(weights)}}
+        return _turned(lambda carry: rnn.apply(variables, x, initial_carry=carry, seq_lengths=lengths), states)
 
     return Cell("LSTM" in name, _shapes(asked["params"]["cell"]), unroll)
 
@@ -347,8 +347,8 @@ def _nnx(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, s
     places = [("/".join(map(str, path)), path, variable) for path, variable in nnx.to_flat_state(parameters)]
 
     def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
-        own = nnx.from_flat_state([(path, variable.replace(weights[key])) for key, path, variable in places])
-        rnn = nnx.RNN(nnx.merge(definition, own, rest), time_major=True, return_carry=True)
+        parameter_state = nnx.from_flat_state([(path, variable.replace(weights[key])) for key, path, variable in places])
+        rnn = nnx.RNN(nnx.merge(definition, parameter_state, rest), time_major=True, return_carry=True)
         return _turned(lambda carry: rnn(x, initial_carry=carry, seq_lengths=lengths), states)
 
     return Cell("LSTM" in name, {key: tuple(jax.numpy.shape(variable[...])) for key, _, variable in places}, unroll)
@@ -393,11 +393,11 @@ def _haiku(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
     asked = jax.eval_shape(lambda: model.init(jax.random.PRNGKey(0), jax.numpy.zeros((1, 1, width), kind), ()))
 
     def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
-        own: dict[str, dict[str, Any]] = {}
+        parameters: dict[str, dict[str, Any]] = {}
         for path, array in weights.items():
             module, _, last = f"own/{path}".rpartition("/")
-            own.setdefault(module, {})[last] = array
-        y, final = model.apply(own, x, states)
+            parameters.setdefault(module, {})[last] = array
+        y, final = model.apply(parameters, x, states)
         return y, tuple(final) if isinstance(final, tuple) else (final,)
 
     return Cell(name == "LSTM", {key[len("own/") :]: shape for key, shape in _shapes(asked).items()}, unroll)
@@ -422,10 +422,10 @@ def _equinox(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[st
     fields = [field for field in ("weight_ih", "weight_hh", "bias", "bias_n") if getattr(plain, field, None) is not None]
 
     def unroll(weights: Arrays, x: Any, states: tuple[Any, ...], lengths: Any) -> tuple[Any, tuple[Any, ...]]:
-        own = eqx.tree_at(lambda cell: [getattr(cell, field) for field in fields], plain, [weights[field] for field in fields])
+        filled_cell = eqx.tree_at(lambda cell: [getattr(cell, field) for field in fields], plain, [weights[field] for field in fields])
 
-        def step(state: Any, given: Any) -> tuple[Any, Any]:
-            state = jax.vmap(own)(given, state)
+        def step(state: Any, inputs: Any) -> tuple[Any, Any]:
+            state = jax.vmap(filled_cell)(inputs, state)
             return state, state[0] if name == "LSTMCell" else state
 
         zero = jax.numpy.zeros((x.shape[1], hidden), x.dtype)

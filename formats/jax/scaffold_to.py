@@ -30,9 +30,9 @@ def model(path: Path) -> tuple[Any, dict[str, str]]:
     from flax import nnx
 
     make, layers = imported(path)
-    made = make(nnx.Rngs(0))
-    made.eval()
-    return made, layers
+    model_class = make(nnx.Rngs(0))
+    model_class.eval()
+    return model_class, layers
 
 
 def save(model: Any, file: IO[bytes], name: str) -> None:

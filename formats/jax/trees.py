@@ -37,40 +37,40 @@ _MOMENTS = "opt_state"
 def find(
     arrays: Mapping[str, Array],
     frameworks: Sequence[str] = FRAMEWORKS,
-    said: Mapping[str, str | None] | None = None,
+    cells: Mapping[str, str | None] | None = None,
     doubts: list[str] | None = None,
 ) -> list[FoundLayer]:
     """Return every recurrent cell among arrays that are named by their paths, in the order of the paths.
 
-    said    for a path the layout of its arrays ("haiku.lstm"), or None where they do not belong to a recurrent cell
+    cells   for a path the layout of its arrays ("haiku.lstm"), or None where they do not belong to a recurrent cell
     doubts  where given, unsettled paths are skipped and noted there, instead of raised
 
     Raises UsageError where the names are those of a cell but the shapes are not, where other arrays are among a cell's own,
     where a named path has no such arrays, and for weights that are not floating-point numbers.
     """
-    told = dict(said or {})
+    asked = dict(cells or {})
     groups: dict[str, dict[str, dict[str, str]]] = {}
     for (path, layout), names in _groups(arrays, _layouts(frameworks)).items():
         groups.setdefault(path, {})[layout] = names
     under = _under(arrays, groups)
-    found = []
-    for path in sorted({*groups, *told}):
-        if path in told:
-            name = told[path]
+    cells_found = []
+    for path in sorted({*groups, *asked}):
+        if path in asked:
+            name = asked[path]
             if name is not None:
-                found.append(_told(arrays, path, _layout(name)))
-                _check_types(found[-1], arrays)
+                cells_found.append(_as_asked(arrays, path, _layout(name)))
+                _check_types(cells_found[-1], arrays)
             continue
         try:
             cell = _settled(under[path], path, groups[path])
             if cell is not None:
                 _check_types(cell, arrays)
-                found.append(cell)
+                cells_found.append(cell)
         except UnsureError as error:
             if doubts is None:
                 raise UsageError(f"{error}. {error.remedy}") from None
             doubts.append(str(error))
-    return found
+    return cells_found
 
 
 class UnsureError(UsageError):
@@ -89,7 +89,7 @@ def read(
     function   the candidate's, where something else than the arrays states it
     from_file  whether to ask for the functions that are arguments of the cell's class
     """
-    found = unpack(cell.layout, cell.sizes, {local: arrays[name] for local, name in cell.names.items()})
+    unpacked = unpack(cell.layout, cell.sizes, {local: arrays[name] for local, name in cell.names.items()})
     plain = cell.layout.cell
     if function is not None:
         plain = plain.replace(activation=function)
@@ -98,7 +98,7 @@ def read(
         plain = plain.replace(activation=Activation(options.ask("nonlinearity", cell.name, assumed="tanh", why=why)))
     if from_file:
         plain = with_functions(plain, cell.layout, cell.name, options)
-    return assemble(cell.name, plain, found, 1)
+    return assemble(cell.name, plain, unpacked, 1)
 
 
 def linear(arrays: Mapping[str, Array]) -> list[str]:
@@ -113,22 +113,22 @@ def _layouts(frameworks: Sequence[str]) -> list[Layout]:
 
 
 def _layout(name: str) -> Layout:
-    known = {layout.name: layout for layout in _layouts(FRAMEWORKS)}
-    if name not in known:
-        raise unknown("cell", name, known)
-    return known[name]
+    by_name = {layout.name: layout for layout in _layouts(FRAMEWORKS)}
+    if name not in by_name:
+        raise unknown("cell", name, by_name)
+    return by_name[name]
 
 
 def _groups(arrays: Mapping[str, Array], layouts: Iterable[Layout]) -> dict[tuple[str, str], dict[str, str]]:
     """Group arrays that are named as a layout's under one path: by path and layout, their names under it and in full."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    result: dict[tuple[str, str], dict[str, str]] = {}
     for layout in layouts:
         expression = re.compile(f"(?:(?P<path>.*)/)?(?P<local>{names_of([layout])})", re.S)
         for name in arrays:
             match = expression.fullmatch(name)
             if match and _MOMENTS not in name.split("/"):
-                found.setdefault((match["path"] or "", layout.name), {})[match["local"]] = name
-    return found
+                result.setdefault((match["path"] or "", layout.name), {})[match["local"]] = name
+    return result
 
 
 def _under(arrays: Mapping[str, Array], paths: Container[str]) -> dict[str, dict[str, Array]]:
@@ -151,7 +151,7 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
     named = [name for name in groups if path.rpartition("/")[2].startswith(CALLED.get(name, ""))]
     named = [name for name in named if path or name not in CALLED]
     fitting = [(name, sizes) for name in named if (sizes := _fit(arrays, layouts[name], groups[name]))]
-    clear = [(name, sizes) for name, sizes in fitting if not list(_beside(arrays, path, groups[name].values()))]
+    clear = [(name, sizes) for name, sizes in fitting if not list(_unexplained(arrays, path, groups[name].values()))]
     where = repr(path) if path else "the tree itself"
     none = f"If it is not such a cell, confirm with cells={{{path!r}: None}}"
     if len(clear) > 1:
@@ -165,18 +165,18 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
         if foreign:
             raise UnsureError(f"{where} has the arrays of {foreign}", "rnnconvert.unpack(arrays, 'pytorch') reads them")
         name = fitting[0][0]
-        other = next(_beside(arrays, path, groups[name].values()))
+        other = next(_unexplained(arrays, path, groups[name].values()))
         raise UnsureError(
             f"{where} has the arrays of {layouts[name].class_name} plus {other!r}, which {layouts[name].class_name} does not have",
             f"If the cell still computes the same, confirm with cells={{{path!r}: {name!r}}}. {none}",
         )
-    whole = [name for name in named if shapes(layouts[name], _smallest(layouts[name])).keys() <= groups[name].keys()]
-    whole = whole or [name for name in named if speak_for(groups[name])][:1]
-    if whole:
-        alike = {local: tuple(arrays[full].shape) for name in whole for local, full in groups[name].items()}
+    complete = [name for name in named if shapes(layouts[name], _smallest(layouts[name])).keys() <= groups[name].keys()]
+    complete = complete or [name for name in named if speak_for(groups[name])][:1]
+    if complete:
+        alike = {local: tuple(arrays[full].shape) for name in complete for local, full in groups[name].items()}
         raise UnsureError(
-            f"{where} has arrays named as those of {' or '.join(layouts[name].class_name for name in whole)}, but these "
-            f"do not fit together: {misfit([layouts[name] for name in whole], alike)}",
+            f"{where} has arrays named as those of {' or '.join(layouts[name].class_name for name in complete)}, but these "
+            f"do not fit together: {misfit([layouts[name] for name in complete], alike)}",
             none,
         )
     return None
@@ -196,22 +196,22 @@ def _smallest(layout: Layout) -> Sizes:
     return Sizes(layout.kind, 1, 1, parts=frozenset({"input", "recurrent"}))
 
 
-def _beside(arrays: Mapping[str, Array], path: str, own: Iterable[str]) -> Iterator[str]:
+def _unexplained(arrays: Mapping[str, Array], path: str, names: Iterable[str]) -> Iterator[str]:
     """Yield the arrays under a path that are not a cell's own."""
-    known = set(own)
+    explained = set(names)
     start = f"{path}/" if path else ""
     for name in arrays:
-        if name.startswith(start) and name not in known and name[len(start) :].split("/")[0] not in _NO_WEIGHTS:
+        if name.startswith(start) and name not in explained and name[len(start) :].split("/")[0] not in _NO_WEIGHTS:
             yield name
 
 
-def _told(arrays: Mapping[str, Array], path: str, layout: Layout) -> FoundLayer:
+def _as_asked(arrays: Mapping[str, Array], path: str, layout: Layout) -> FoundLayer:
     """Return the cell that the caller names at a path."""
     names = _groups(arrays, [layout]).get((path, layout.name), {})
     sizes = _fit(arrays, layout, names)
     if sizes is None:
-        found = {local: tuple(arrays[name].shape) for local, name in names.items()}
-        reason = misfit([layout], found) if found else f"there is no {layout.tensors[0].name!r} under it"
+        array_shapes = {local: tuple(arrays[name].shape) for local, name in names.items()}
+        reason = misfit([layout], array_shapes) if array_shapes else f"there is no {layout.tensors[0].name!r} under it"
         raise UsageError(f"{path!r} is not a {layout.class_name}: {reason}")
     return FoundLayer(path, layout, sizes, names)
 

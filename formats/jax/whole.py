@@ -52,8 +52,8 @@ def of_live(tree: Any) -> Model:
     Raises UsageError where names and shapes do not settle what there is.
     """
     arrays = named_arrays(tree)
-    own = frameworks_of(tree)
-    model = _model(arrays, own, type(tree).__name__, tree)
+    frameworks = frameworks_of(tree)
+    model = _model(arrays, frameworks, type(tree).__name__, tree)
     return model.replace(fill=lambda new: filled(tree, new), live=tree)
 
 
@@ -67,13 +67,13 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
     for cell in cells:
         units.append(_cell(cell, read_cell(tree, cell, arrays, options)))
     units = _both_ways(units)
-    taken = {name for unit in units for name in unit.arrays}
+    claimed = {name for unit in units for name in unit.arrays}
     aside = {name: "not a weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
-    for owner, names in _owners([name for name in arrays if name not in taken and name not in aside]).items():
+    for owner, names in _owners([name for name in arrays if name not in claimed and name not in aside]).items():
         module = module_at(tree, owner)
         class_name = type(module).__name__ if module is not None else _class_in(framework, owner)
-        known = class_name if by_class(framework, class_name) else ""
-        units += plain_units(framework, Owner(owner, known, names, _attributes(module), known), arrays)
+        known_class = class_name if by_class(framework, class_name) else ""
+        units += plain_units(framework, Owner(owner, known_class, names, _attributes(module), known_class), arrays)
     place = {name: number for number, name in enumerate(arrays)}
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
     alphabet = len(arrays) > 1 and list(arrays) == sorted(arrays)
@@ -125,18 +125,18 @@ def _framework(frameworks: Sequence[str], arrays: Mapping[str, Array]) -> str:
 def _cell(cell: FoundLayer, stack: Recurrent) -> Unit:
     group = Group(cell.layout, (0,), cell.names)
     path = _without_collection(cell.name)
-    return Unit(path, stack=stack.replace(name=path), groups=(group,), made=cell.layout.class_name)
+    return Unit(path, stack=stack.replace(name=path), groups=(group,), title=cell.layout.class_name)
 
 
 def _both_ways(units: list[Unit]) -> list[Unit]:
     """Return the units, with those that Flax's Bidirectional holds taken as one layer of two directions."""
-    found: dict[str, dict[int, Unit]] = {}
+    by_name: dict[str, dict[int, Unit]] = {}
     for unit in units:
         parts = unit.name.split("/")
         way = next((number for number, part in enumerate(parts) if part in _WAYS), None)
         if way is not None:
-            found.setdefault("/".join(parts[:way]), {})[_WAYS[parts[way]]] = unit
-    pairs = {name: ways for name, ways in found.items() if len(ways) == 2}
+            by_name.setdefault("/".join(parts[:way]), {})[_WAYS[parts[way]]] = unit
+    pairs = {name: ways for name, ways in by_name.items() if len(ways) == 2}
     single = [unit for unit in units if not any(unit in ways.values() for ways in pairs.values())]
     return [*single, *(joined(name or "bidirectional", ways[0], ways[1]) for name, ways in pairs.items())]
 

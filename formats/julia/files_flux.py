@@ -78,7 +78,7 @@ class FluxFiles(JuliaFiles):
 
     NAME: str = "flux"
     root: str = "model_state"
-    known: frozenset[str] = _NO_CONSTANTS
+    constants_known: frozenset[str] = _NO_CONSTANTS
     training: tuple[str, ...] = ("/tracker/", "/grad")
 
     @property
@@ -94,9 +94,9 @@ class FluxFiles(JuliaFiles):
                 self.stored(file)
             except UnreadableError:
                 return Seen(KIND, kind)  # reading it says what is wrong with it
-        found = super().recognise(file)
-        if found or ".jl" not in kind:
-            return found
+        seen = super().recognise(file)
+        if seen or ".jl" not in kind:
+            return seen
         return Seen(SHAPED, f"{kind}, with arrays without names") if _lists(self.stored(file)) else Seen(KIND, kind)
 
     def stored(self, file: Opened) -> Stored:
@@ -118,18 +118,18 @@ class FluxFiles(JuliaFiles):
         arrays = {**stored.arrays, **_initial(stored.arrays, notes)}
         return Stored(arrays, {**stored.metadata, "unreadable": notes, "unread": unread})
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
+    def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers, and every cell of a whole model that could not be read as one."""
-        found, doubts = super().found(path, stored, options)
+        groups, doubts = super().find(path, stored, options)
         doubts += [LayerNote(place, str(why), UNREAD) for place, why in stored.metadata["unread"].items()]
         types: Types = stored.metadata["types"]
-        vague = [one.endswith("no sizes fit") and one.partition(": its arrays are named")[0] in types for one in doubts]
-        doubts = [one for one, unclear in zip(doubts, vague, strict=True) if not unclear]
-        told = {group.name for group in found} | {doubt.partition(":")[0] for doubt in doubts}
+        vague = [doubt.endswith("no sizes fit") and doubt.partition(": its arrays are named")[0] in types for doubt in doubts]
+        doubts = [doubt for doubt, unclear in zip(doubts, vague, strict=True) if not unclear]
+        explained = {group.name for group in groups} | {doubt.partition(":")[0] for doubt in doubts}
         for place, (words, count) in types.items():
-            if words[-1] in _CELLS and ("Flux", words[-1], count) in FIELDS and "Flux" in words and place not in told:
+            if words[-1] in _CELLS and ("Flux", words[-1], count) in FIELDS and "Flux" in words and place not in explained:
                 doubts.append(LayerNote(place, f"a Flux.{words[-1]} whose fields are not plain arrays; it was left out", UNREAD))
-        return found, doubts
+        return groups, doubts
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer, whose bias may be the number false instead of zeros.
@@ -146,12 +146,12 @@ class FluxFiles(JuliaFiles):
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a cell computes: a whole model states an RNN's function, a tree of Flux.state does not."""
-        said = stored.metadata.get("values", {}).get(below(group.name, "σ"))
+        function_name = stored.metadata.get("values", {}).get(below(group.name, "σ"))
         if group.name in stored.metadata.get("types", {}):  # a whole model has a function there, if one without a name
-            said = said or "unnamed"
-        if group.layout.kind != "rnn" or not isinstance(said, str):
+            function_name = function_name or "unnamed"
+        if group.layout.kind != "rnn" or not isinstance(function_name, str):
             return super().cell(group, stored, options)
-        name = options.stated("activation", group.name, FUNCTIONS.get(said, said), "its field σ", ("nonlinearity",))
+        name = options.stated("activation", group.name, FUNCTIONS.get(function_name, function_name), "its field σ", ("nonlinearity",))
         return group.layout.cell.replace(activation=Activation(name))
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
@@ -166,13 +166,13 @@ class FluxFiles(JuliaFiles):
         stack = _with_states(stack, layout) if old else stack
         packed = pack(layout, stack, job.dtype, job.watch)
         inner = below(name, "cell")
-        found: Leaves = {below(inner, "σ"): ()} if layout.kind == "rnn" else {}
+        result: Leaves = {below(inner, "σ"): ()} if layout.kind == "rnn" else {}
         for tensor in layout.tensors:
-            found[below(inner, tensor.name)] = packed.get(tensor.name, False)
+            result[below(inner, tensor.name)] = packed.get(tensor.name, False)
         if old:
             states = {local: array for local, array in packed.items() if local.startswith("state0")}
-            found |= {below(name, local.replace("state0", "state")): np.asarray(one) for local, one in states.items()}
-        return found
+            result |= {below(name, local.replace("state0", "state")): np.asarray(state) for local, state in states.items()}
+        return result
 
     def loading(self, layout: Layout, name: str) -> str:
         """Return the call that copies a tree into a layer: `path` stands for the file."""

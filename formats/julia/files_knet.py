@@ -32,7 +32,7 @@ FIELDS: Fields = {
 }  # fmt: skip
 """Source: src/ops20/rnn.jl, struct RNN; AutoGrad.jl, src/core.jl, struct Param."""
 _SIZES = ("inputSize", "numLayers", "inputMode", "direction")
-_KNOWN = frozenset(
+_CONSTANTS = frozenset(
     {"mode", "hiddenSize", *_SIZES, "h", "c", "dropout", "seed", "algo", "dataType", "rnnDesc", "dropoutDesc", "dx", "dhx", "dcx"}
 )
 """Fields that are read, or that serve training or cuDNN's plans, or hold where a call ended. Source: src/ops20/rnn.jl, struct RNN."""
@@ -46,7 +46,7 @@ class KnetFiles(JuliaFiles):
 
     NAME: str = "knet"
     root: str = "rnn"
-    known: frozenset[str] = _KNOWN
+    constants_known: frozenset[str] = _CONSTANTS
     beside_vectors: tuple[str, ...] = ("/h", "/c", "/dx", "/dhx", "/dcx")
 
     @property
@@ -62,10 +62,10 @@ class KnetFiles(JuliaFiles):
         except UnreadableError:
             return None
         try:
-            found = self.found(file.path, stored, Options())[0] if kind else []
+            groups = self.find(file.path, stored, Options())[0] if kind else []
         except UnreadableError:
             return Seen(SHAPED, f"{kind}, with the sizes of a Knet.RNN")  # reading it says what is wrong with them
-        return Seen(SHAPED, f"{kind}, with the vector and the sizes of a Knet.RNN") if found else None
+        return Seen(SHAPED, f"{kind}, with the vector and the sizes of a Knet.RNN") if groups else None
 
     def stored(self, file: Opened) -> Stored:
         """Return everything in a file; `w` is one line of numbers, as in memory."""

@@ -19,7 +19,7 @@ from rnnconvert.formats.julia.julia_tree import below
 from rnnconvert.formats.julia.trees import JuliaFiles, Leaves
 from rnnconvert.language.layout import Layout
 
-_OWN = re.compile(r"(.*/)?(ps/|layer_\d+/|(forward|backward)_rnn/|weight_[ih]$).*")
+_LUX_NAMES = re.compile(r"(.*/)?(ps/|layer_\d+/|(forward|backward)_rnn/|weight_[ih]$).*")
 """Names that only Lux has: weight_ih and its like are PyTorch's, too."""
 _JOINED = {"concat": "vcat", "sum": "+", "mul": "*", "none": "nothing"}
 
@@ -36,24 +36,24 @@ class LuxFiles(JuliaFiles):
         """Recognize arrays named and shaped as Lux's; an archive of .npy files with matrices by column, or with names
         of its own.
         """
-        found = super().recognise(file)
-        if found is None or "npz" not in file.kinds:
-            return found
+        seen = super().recognise(file)
+        if seen is None or "npz" not in file.kinds:
+            return seen
         arrays = self.stored(file).arrays
-        own = any(_OWN.fullmatch(name) for name in arrays) or any(map(_by_column, arrays.values()))
-        return found if own else None
+        has_lux_names = any(_LUX_NAMES.fullmatch(name) for name in arrays) or any(map(_by_column, arrays.values()))
+        return seen if has_lux_names else None
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer; parameters do not state what an untrained RNNCell starts from."""
         stack = super().layer(group, stored, options)
         (layer,) = stack.layers
         if group.layout.kind == "rnn" and "initial_hidden" not in group.sizes.parts:
-            old, said = group.layout.name != "lux.rnn", "zeros"
+            old, start = group.layout.name != "lux.rnn", "zeros"
             if old or group.sizes.parts == {"input", "recurrent"}:
-                usual = "ones" if old else "zeros"
+                default = "ones" if old else "zeros"
                 why = "an RNNCell that was not trained from a state starts from ones before Lux 1.0, and from zeros since"
-                said = options.ask("init_state", group.name, assumed=usual, why=why)
-            if said == "ones":
+                start = options.ask("init_state", group.name, assumed=default, why=why)
+            if start == "ones":
                 layer = Layer(tuple(map(_from_ones, layer.directions)), layer.merge)
         return stack.replace(layers=(layer,))
 
@@ -61,12 +61,12 @@ class LuxFiles(JuliaFiles):
         """Return arrays by name, and the additional parameters of a BidirectionalRNN: those of the layer that reverses
         the sequence.
         """
-        found = super().leaves(layout, stack, name, job)
+        all_leaves = super().leaves(layout, stack, name, job)
         if stack.num_directions == 1:
-            return found
+            return all_leaves
         inner = below(name, "backward_rnn")
-        forward = {path: leaf for path, leaf in found.items() if not path.startswith(f"{inner}/")}
-        backward = {path: leaf for path, leaf in found.items() if path not in forward}
+        forward = {path: leaf for path, leaf in all_leaves.items() if not path.startswith(f"{inner}/")}
+        backward = {path: leaf for path, leaf in all_leaves.items() if path not in forward}
         return {**forward, below(inner, "rev1"): {}, **backward, below(inner, "rev2"): {}}
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
@@ -80,8 +80,8 @@ class LuxFiles(JuliaFiles):
             "train_state=true": stack.first.get("initial_hidden") is not None,
             "train_memory=true": stack.first.get("initial_cell") is not None,
         }
-        said = ", ".join(word for word, holds in has.items() if holds)
-        cell = f"{name}({words}{'; ' + said if said else ''})"
+        options_text = ", ".join(word for word, holds in has.items() if holds)
+        cell = f"{name}({words}{'; ' + options_text if options_text else ''})"
         if stack.num_directions == 2:
             merge = stack.layers[0].merge
             cell = f"Lux.BidirectionalRNN({cell}" + (f"; merge_mode={_JOINED[merge]})" if merge != "concat" else ")")

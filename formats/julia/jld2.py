@@ -160,8 +160,8 @@ class _Reader:
             elif isinstance(value, np.void) and value.dtype.names:
                 self._record(value, list(value.dtype.names), where)
             elif isinstance(value, np.ndarray) and value.dtype == object:
-                for number, one in enumerate(value.T.reshape(-1, order="F"), 1):
-                    self._value(one, below(where, number))
+                for number, element in enumerate(value.T.reshape(-1, order="F"), 1):
+                    self._value(element, below(where, number))
             elif isinstance(value, np.ndarray):
                 self._tree.arrays[where] = value.T
             elif isinstance(value, np.generic):
@@ -183,7 +183,7 @@ def _readable(kind: h5py.h5t.TypeCompoundID) -> list[str]:
     names = []
     for number in range(kind.get_nmembers()):
         member = kind.get_member_type(number)
-        whole = isinstance(member, h5py.h5t.TypeCompoundID) and len(_readable(member)) == member.get_nmembers()
-        if whole or member.get_class() in (*_NUMBERS, h5py.h5t.REFERENCE):
+        complete = isinstance(member, h5py.h5t.TypeCompoundID) and len(_readable(member)) == member.get_nmembers()
+        if complete or member.get_class() in (*_NUMBERS, h5py.h5t.REFERENCE):
             names.append(kind.get_member_name(number).decode("utf-8", "backslashreplace"))
     return names

@@ -40,9 +40,9 @@ _REMEDY = "It is truncated, damaged or not a file of BSON.jl; save it again."
 
 def looks_like(path: Path, head: bytes) -> bool:
     """Return whether a file is a BSON document with values as BSON.jl writes them; cut or not, if its name says so."""
-    whole = len(head) > 4 and int.from_bytes(head[:4], "little") == path.stat().st_size
+    sized = len(head) > 4 and int.from_bytes(head[:4], "little") == path.stat().st_size
     tagged = b"\x02tag\x00" in head  # behind the numbers of a large first array it would not be met here
-    return (whole and tagged) or (lowered(path).suffix == ".bson" and (whole or tagged))
+    return (sized and tagged) or (lowered(path).suffix == ".bson" and (sized or tagged))
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
@@ -95,8 +95,8 @@ class _Reader:
                 return value
             number = value.get("ref")
             if not isinstance(number, int) or not 1 <= number <= len(self._shared):
-                known = len(self._shared)
-                raise self._damaged(where, f"refers to shared value {number!r}, but there are {known}")
+                count = len(self._shared)
+                raise self._damaged(where, f"refers to shared value {number!r}, but there are {count}")
             value = self._shared[number - 1]
         raise self._damaged(where, "refers to itself")
 
@@ -157,7 +157,7 @@ class _Reader:
                 raise self._damaged(where, f"has {len(names)} names and {len(fields)} values")
             self._children(self._apart(names, fields, where), where)
         elif name in _DICTIONARIES and len(fields) == 2:
-            keys, values = (self._resolved(one, where) for one in fields)
+            keys, values = (self._resolved(field_, where) for field_ in fields)
             if not isinstance(keys, list) or not isinstance(values, list) or len(keys) != len(values):
                 self._tree.unreadable[where] = f"a {name} whose keys and values do not match"
             elif any(self._is_object(key) for key in keys):
@@ -214,12 +214,12 @@ class _Reader:
             self._tree.unreadable[where] = f"an array with elements of the type {kind}"
             return
         lengths = size if isinstance(size, list) else [-1]
-        if not isinstance(data, bytes) or not all(isinstance(one, int) and one >= 0 for one in lengths):
+        if not isinstance(data, bytes) or not all(isinstance(length, int) and length >= 0 for length in lengths):
             raise self._damaged(where, f"is an array of the size {str(size)[:100]}, with {type(data).__name__} for data")
         expected = math.prod(lengths) * ELEMENTS[kind].itemsize
         if len(data) != expected:
-            shown = " by ".join(map(str, lengths))
-            raise self._damaged(where, f"should be {shown} of {kind}, which is {expected} bytes, but has {len(data)}")
+            dims_text = " by ".join(map(str, lengths))
+            raise self._damaged(where, f"should be {dims_text} of {kind}, which is {expected} bytes, but has {len(data)}")
         array = shaped(np.frombuffer(data, ELEMENTS[kind]), lengths, self._tree.path, where[:200], "F")
         self._decoded[id(value)] = self._tree.arrays[where] = array
 
@@ -260,8 +260,8 @@ def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
     """Return the type of a value and the value, as BSON.jl lowers them."""
     if isinstance(value, dict):
         value = _counted(value)
-        lowered = [_lower(bson, one, below(where, name)) for name, one in value.items()]
-        types, data = [kind for kind, _ in lowered], [one for _, one in lowered]
+        lowered = [_lower(bson, item, below(where, name)) for name, item in value.items()]
+        types, data = [kind for kind, _ in lowered], [item for _, item in lowered]
         together = _type("Core", "Tuple", types)
         if value and list(value) == [str(number) for number in range(1, len(value) + 1)]:
             return together, {"tag": "tuple", "data": data}
@@ -290,12 +290,12 @@ def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str
         raise UsageError(f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use {Flag('dtype', 'float32')}")
     element = _type("Core", kind, [])
     size = [bson.Int64(length) for length in value.shape]
-    data = _whole(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")
+    data = _contiguous(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")
     lowered = {"tag": "array", "type": element, "size": size, "data": data}
     return _type("Core", "Array", [element, bson.Int64(len(value.shape))]), lowered
 
 
-def _whole(value: Array | Pieced) -> Array:
+def _contiguous(value: Array | Pieced) -> Array:
     """Return all of an array, assembled piece by piece."""
     flat = np.empty(math.prod(value.shape), value.dtype)
     at = 0

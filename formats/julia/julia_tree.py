@@ -52,7 +52,7 @@ class Tree:
     _visited: int = 0
     _within: set[object] = field(default_factory=set)
     _above: list[str] = field(default_factory=list)
-    _met: set[str] = field(default_factory=set)
+    _seen: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def visit(self, where: str, identity: object) -> Iterator[bool]:
@@ -68,9 +68,9 @@ class Tree:
             raise UnreadableError(self.path, f"more than {OBJECTS} values")
         if len(self._above) > DEPTH:
             raise UnreadableError(self.path, f"values are nested more than {DEPTH} deep at {where[:200]!r}")
-        if where in self._met and where not in self._above:  # what a value refers to has its path
+        if where in self._seen and where not in self._above:  # what a value refers to has its path
             raise UnreadableError(self.path, f"two of its values have the path {where[:200]!r}")
-        self._met.add(where)
+        self._seen.add(where)
         if identity in self._within:
             self.unreadable[where] = "a value that is part of itself"
             yield False

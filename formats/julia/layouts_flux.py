@@ -107,8 +107,8 @@ RNN_0_8 = Layout(
 # the first biases and leaves the second zero, and cuDNN adds both.
 _FLAT = (Tensor("params", "input recurrent | input_bias recurrent_bias", "(section part gate hidden in)"),)
 _FLAT_SOURCE = "JuliaGPU/CUDA.jl, lib/cudnn/rnncompat.jl (5c0c942), params and setweights!"
-_ONE = Holds(("both",), layers=False, directions=1, dtypes=_DTYPES)
+_SINGLE = Holds(("both",), layers=False, directions=1, dtypes=_DTYPES)
 _ONE_RNN = Holds(("both",), ("tanh", "relu"), layers=False, directions=1, dtypes=_DTYPES)
-LSTM_FLAT = Layout("flux.lstm_flat", "lstm", "i f g o", _FLAT, _FLAT_SOURCE, "CUDNN.RNNDesc(CUDNN_LSTM)", holds=_ONE)
-GRU_FLAT = Layout("flux.gru_flat", "gru", "r z n", _FLAT, _FLAT_SOURCE, "CUDNN.RNNDesc(CUDNN_GRU)", True, holds=_ONE)
+LSTM_FLAT = Layout("flux.lstm_flat", "lstm", "i f g o", _FLAT, _FLAT_SOURCE, "CUDNN.RNNDesc(CUDNN_LSTM)", holds=_SINGLE)
+GRU_FLAT = Layout("flux.gru_flat", "gru", "r z n", _FLAT, _FLAT_SOURCE, "CUDNN.RNNDesc(CUDNN_GRU)", True, holds=_SINGLE)
 RNN_FLAT = Layout("flux.rnn_flat", "rnn", "n", _FLAT, _FLAT_SOURCE, "CUDNN.RNNDesc(CUDNN_RNN_TANH)", holds=_ONE_RNN)

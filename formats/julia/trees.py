@@ -39,14 +39,14 @@ class JuliaFiles(ArrayFiles):
 
     root    the name that a written tree has in a .bson
     always_rooted  whether names in an .npz begin with the root, too
-    known   single values of a struct that are read, or change nothing that it computes
+    constants_known  single values of a struct that are read, or change nothing that it computes
     """
 
     SUFFIXES: tuple[str, ...] = (".bson", ".npz", ".jld2")
     separators: str = "/"
     root: str = "state"
     always_rooted: bool = False
-    known: frozenset[str] = frozenset()
+    constants_known: frozenset[str] = frozenset()
 
     @property
     def fields(self) -> Fields:
@@ -82,7 +82,7 @@ class JuliaFiles(ArrayFiles):
         outer, cell, _ = group.name.rpartition("/cell")
         for place in {group.name, *([outer] if cell else [])} - {""}:
             inside = stored.metadata["values by struct"].get(place, {})
-            options.facts(group.name, f"the values in {place}", inside, harmless=self.known)
+            options.facts(group.name, f"the values in {place}", inside, harmless=self.constants_known)
         return super().layer(group, stored, options)
 
     def write(self, path: Path, job: Job) -> WriteResult:
@@ -103,9 +103,9 @@ class JuliaFiles(ArrayFiles):
             name = self.rooted(place, job) if tree or self.always_rooted else place
             for local, leaf in self.leaves(layout, stack, name, job).items():
                 put(leaves, local, leaf)
-            shown = name.replace("/", ".") or "the file itself"
+            label = name.replace("/", ".") or "the file itself"
             how = self.loading(layout, name) if tree else ""
-            notes.append(f"{shown} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else ""))
+            notes.append(f"{label} is what {self.constructor(layout, stack)} computes with" + (f": {how}" if how else ""))
         dropped = [*job.carried]
         if not tree:
             leaves = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, (tuple, dict, bool))}
@@ -158,7 +158,7 @@ def _by_paths(stored: Stored) -> Stored:
 def _fields_of(kind: tuple[tuple[str, ...], int] | None, fields: Fields) -> tuple[str, ...] | None:
     """Return the names of a struct's fields; for another package's struct of the same name they are unknown."""
     words, count = kind or (("",), 0)
-    return next((fields[one, words[-1], count] for one in words[:-1] if (one, words[-1], count) in fields), None)
+    return next((fields[word, words[-1], count] for word in words[:-1] if (word, words[-1], count) in fields), None)
 
 
 def named(stored: Stored, fields: Fields) -> Stored:
@@ -169,9 +169,9 @@ def named(stored: Stored, fields: Fields) -> Stored:
         words: list[str] = []
         at = ""
         for word in full.split("/"):
-            known = _fields_of(types.get(at), fields)
+            fields_known = _fields_of(types.get(at), fields)
             at = below(at, word)
-            name = known[int(word) - 1] if known and word.isdecimal() and int(word) <= len(known) else word
+            name = fields_known[int(word) - 1] if fields_known and word.isdecimal() and int(word) <= len(fields_known) else word
             # One field of old structs is a vector where the same field of new ones is a matrix of one column.
             old, _, new = name.partition("|")
             name = new if new and array is not None and array.ndim == 2 else old
@@ -180,6 +180,6 @@ def named(stored: Stored, fields: Fields) -> Stored:
 
     arrays = {path(full, array): array for full, array in stored.arrays.items()}
     about: dict[str, Mapping[str, Any]] = {
-        key: {path(full, None): value for full, value in found.items()} for key, found in stored.metadata.items()
+        key: {path(full, None): value for full, value in values.items()} for key, values in stored.metadata.items()
     }
     return Stored(arrays, about)

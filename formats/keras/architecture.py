@@ -74,7 +74,7 @@ def _json(path: Path) -> Any:
 def _version_shown(document: Mapping[str, Any]) -> str:
     """Return "3" for what Keras 3 alone writes: an input's batch_shape, which Keras 2 calls batch_input_shape."""
     try:
-        return "3" if any("batch_shape" in one.config for one in every(entry(document))) else ""
+        return "3" if any("batch_shape" in child.config for child in every(entry(document))) else ""
     except (KeyError, TypeError, AttributeError):
         return ""
 

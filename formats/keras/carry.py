@@ -94,7 +94,7 @@ def carry(job: Job) -> Tree | None:
         return None
     names = [array for place in places.values() for cell in place.cells.values() for array in cell.names]
     if all("/vars/" in f"/{name}" for name in names):
-        return _kept(job, stacks, places)
+        return _carried(job, stacks, places)
     return _Legacy(job, stacks, places).tree() if _order(job) else None
 
 
@@ -110,7 +110,7 @@ def _is_state_of_training(name: str) -> bool:
     return re.match(r"_?optimizer(_weights)?/|training/", name) is not None
 
 
-def _kept(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> Tree | None:
+def _carried(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> Tree | None:
     """Return a Keras 3 file's tree, with the recurrent arrays replaced in place."""
     tree = Tree({}, {})
     attributes: Any = job.source.metadata.get("attributes", {})
@@ -153,7 +153,7 @@ class _Legacy:
 
     def __init__(self, job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> None:
         self.job, self.stacks, self.places = job, stacks, places
-        self.made = Tree({}, {})
+        self.written = Tree({}, {})
         self.placed: set[str] = set()
         self.left: list[str] = []
         self.listed: list[str] = []
@@ -165,7 +165,7 @@ class _Legacy:
         described = list(self._layers())
         unknown = [self._weights(layer.name) for layer in described if not layer.class_name]
         # A layer of unknown class may be any of these, and then the others of that class have other numbers.
-        uncertain = {class_name for class_name in _PLAIN if any(self._fits(class_name, own) for own in unknown)}
+        uncertain = {class_name for class_name in _PLAIN if any(self._fits(class_name, variables) for variables in unknown)}
         for layer in described:
             weights = self._weights(layer.name)
             class_name = _RENAMED.get(layer.class_name, layer.class_name)
@@ -184,18 +184,18 @@ class _Legacy:
         recurrent = {name for place in self.places.values() for cell in place.cells.values() for name in cell.names}
         if not recurrent <= self.placed:
             return None
-        self.made.dropped = set(self.job.carried) - self.placed
-        self.made.notes.append(
+        self.written.dropped = set(self.job.carried) - self.placed
+        self.written.notes.append(
             "load_weights reads it into a Keras 3 model whose layers with weights are, in this order: " + ", ".join(self.listed)
         )
         if self.left:
-            self.made.notes.append(
+            self.written.notes.append(
                 f"left out, as their place in a Keras 3 file is not certain: {', '.join(self.left)}; "
                 "pass skip_mismatch=True to load_weights, and set these weights by hand"
             )
-        if any(_is_state_of_training(name) for name in self.made.dropped):
-            self.made.notes.append(_NO_OPTIMIZER)
-        return self.made
+        if any(_is_state_of_training(name) for name in self.written.dropped):
+            self.written.notes.append(_NO_OPTIMIZER)
+        return self.written
 
     def _layers(self) -> list[Entry]:
         config: Any = self.job.source.metadata.get("config")
@@ -253,7 +253,7 @@ class _Legacy:
         elif class_name in _MODELS:
             self._nested(layer, path, weights)
         elif class_name in _PLAIN and self._fits(class_name, weights) and all(w in self.job.carried for w in weights):
-            self.made.put(path, [self.job.carried[name] for name in weights], layer.name)
+            self.written.put(path, [self.job.carried[name] for name in weights], layer.name)
             self.placed.update(weights)
         else:
             self.left.append(layer.name)
@@ -264,13 +264,13 @@ class _Legacy:
             kind = snake_case(_RENAMED.get(layer.class_name, layer.class_name))
             number = counts.get(kind, 0)
             counts[kind] = number + 1
-            own = [name for name in weights if layer.name in name[len(self.root) :].split("/")[1:]]
-            if own:
-                self._place(layer, f"{path}/layers/{kind}_{number}" if number else f"{path}/layers/{kind}", own)
+            inside = [name for name in weights if layer.name in name[len(self.root) :].split("/")[1:]]
+            if inside:
+                self._place(layer, f"{path}/layers/{kind}_{number}" if number else f"{path}/layers/{kind}", inside)
 
     def _recurrent(self, name: str, layer: Entry, path: str) -> None:
         stack = self.stacks[name]
-        self.made.name(path, layer.name)
+        self.written.name(path, layer.name)
         counts: dict[tuple[int, str], int] = {}
         for index, number, direction in stack.directions():
             below = f"{path}/{('forward', 'backward')[number]}_layer/cell" if stack.num_directions == 2 else f"{path}/cell"
@@ -279,5 +279,5 @@ class _Legacy:
                 count = counts.get((number, cell), 0)
                 counts[number, cell] = count + 1
                 below += f"/cells/{cell}_{count}" if count else f"/cells/{cell}"
-            self.made.put(below, pack_direction(direction, self.job).values(), cell)
+            self.written.put(below, pack_direction(direction, self.job).values(), cell)
             self.placed.update(self.places[name].cells[index, number].names)

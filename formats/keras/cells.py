@@ -88,15 +88,15 @@ def find(arrays: Mapping[str, Array]) -> list[CellArrays]:
     return _named_backward([group for group in groups.values() if _recurrent(group.arrays)])
 
 
-def _named_backward(found: list[CellArrays]) -> list[CellArrays]:
+def _named_backward(cells: list[CellArrays]) -> list[CellArrays]:
     """Return the cells; a backward layer with a name of its own is identified by the forward one next to it."""
-    forward = {cell.layer for cell in found if cell.direction == 0}
-    for layer in forward - {cell.layer for cell in found if cell.direction == 1}:
-        beside = [cell for cell in found if cell.direction is None and cell.layer.rpartition("/")[0] == layer]
-        if len({cell.layer for cell in beside}) == 1:
-            for cell in beside:
+    forward = {cell.layer for cell in cells if cell.direction == 0}
+    for layer in forward - {cell.layer for cell in cells if cell.direction == 1}:
+        siblings = [cell for cell in cells if cell.direction is None and cell.layer.rpartition("/")[0] == layer]
+        if len({cell.layer for cell in siblings}) == 1:
+            for cell in siblings:
                 cell.layer, cell.direction = layer, 1
-    return found
+    return cells
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -24,21 +24,21 @@ _CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)
 """Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
 
 
-def incomplete(arrays: Mapping[str, Array], met: Collection[str], called: Callable[[str], str] = lambda place: place) -> list[str]:
+def incomplete(arrays: Mapping[str, Array], accounted: Collection[str], called: Callable[[str], str] = lambda place: place) -> list[str]:
     """Return the places of cells with incomplete arrays: why each is not a cell, by the name that its layer is called by."""
     places: dict[str, list[str]] = {}
     for name, array in arrays.items():
         above, _, last = name.rpartition("/")
         if of_optimizer(name):
             continue
-        if above not in met and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
+        if above not in accounted and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
             places.setdefault(above, []).append(f"{last} {array.shape}")
     convolving = {above for above in places if any(arrays[name].ndim > 2 for name in arrays if name.rpartition("/")[0] == above)}
     return [
         f"{called(above)}: the cell of a ConvLSTM, whose products are convolutions: no recurrent layer here holds them"
         if above in convolving
-        else f"{called(above)}: its arrays are those of a recurrent cell but do not fit together: {', '.join(shown)}"
-        for above, shown in places.items()
+        else f"{called(above)}: its arrays are those of a recurrent cell but do not fit together: {', '.join(shapes)}"
+        for above, shapes in places.items()
     ]
 
 
@@ -46,18 +46,18 @@ _HARMLESS = re.compile(r"(?:^|/)(?:seed_generator(?:_\d+)?|\.OPTIMIZER_SLOT)/")
 """The state of dropout's random numbers, and what an optimizer keeps of a variable."""
 
 
-def beside(arrays: Mapping[str, Array], cells: Sequence[CellArrays], cellular: Container[str]) -> dict[str, tuple[int, ...]]:
+def leftovers(arrays: Mapping[str, Array], cells: Sequence[CellArrays], cellular: Container[str]) -> dict[str, tuple[int, ...]]:
     """Return the arrays that are among or under a cell's own but do not belong to it, with their shapes.
 
     cellular  the arrays of all cells
     """
-    own = {full for cell in cells for full in cell.names}
+    cell_names = {full for cell in cells for full in cell.names}
     # Keras 3 keeps the variables of a cell in `vars`, and what the cell holds next to it.
-    places = tuple(f"{place.removesuffix('/vars')}/" for full in own if (place := full.rpartition("/")[0]))
+    places = tuple(f"{place.removesuffix('/vars')}/" for full in cell_names if (place := full.rpartition("/")[0]))
     return {
         name: array.shape
         for name, array in arrays.items()
-        if name not in cellular and name.startswith((*places, *(f"{full}/" for full in own))) and not _HARMLESS.search(name)
+        if name not in cellular and name.startswith((*places, *(f"{full}/" for full in cell_names))) and not _HARMLESS.search(name)
     }
 
 
@@ -85,9 +85,9 @@ def ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
         above, _, label = place_of(cell).removesuffix("/vars").rpartition("/")
         if above.rpartition("/")[2] != "cells":
             return (0, "", 0)
-        found = re.fullmatch(r"(.*?)(?:_(\d+))?", label, re.S)
-        assert found is not None  # any text fits
-        kind, number = found.groups()
+        parts = re.fullmatch(r"(.*?)(?:_(\d+))?", label, re.S)
+        assert parts is not None  # any text fits
+        kind, number = parts.groups()
         return (ranks.get(label, len(ranks)), kind, int(number or 0))
 
     return sorted(cells, key=place)
@@ -95,11 +95,11 @@ def ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
 
 def numbered(cells: list[CellArrays]) -> dict[tuple[int, int], CellArrays]:
     """Return the cells of a layer by (layer, direction)."""
-    found: dict[tuple[int, int], CellArrays] = {}
+    result: dict[tuple[int, int], CellArrays] = {}
     for cell in cells:
         number = cell.direction or 0
-        found[sum(direction == number for _, direction in found), number] = cell
-    return found
+        result[sum(direction == number for _, direction in result), number] = cell
+    return result
 
 
 def sides_of(layer: Entry) -> list[Entry]:

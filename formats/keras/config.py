@@ -42,8 +42,8 @@ class Era:
     @property
     def major(self) -> int:
         """1, 2 or 3; 3 where the file does not state it."""
-        found = re.match(r"(\d+)", self.text)
-        return int(found[1]) if found else 3
+        parts = re.match(r"(\d+)", self.text)
+        return int(parts[1]) if parts else 3
 
     @property
     def before_2_3(self) -> bool:
@@ -52,10 +52,10 @@ class Era:
         That of Keras 1, of Keras 2 before 2.3, and of tf.keras up to TensorFlow 1.12. TensorFlow 1.13 to 2.1 all state
         2.2.4-tf: see `gates_open`.
         """
-        found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", self.text)
-        if found is None or ("tf" in self.text and found[3] is None):
+        parts = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", self.text)
+        if parts is None or ("tf" in self.text and parts[3] is None):
             return False
-        version = (int(found[1]), int(found[2] or 0), int(found[3] or 0))
+        version = (int(parts[1]), int(parts[2] or 0), int(parts[3] or 0))
         return version < ((2, 2, 4) if "tf" in self.text else (2, 3, 0))
 
     @property
@@ -109,7 +109,7 @@ def activation(value: object, era: Era) -> Activation:
     if isinstance(value, Mapping):
         config = value.get("config")
         name = str(config if isinstance(config, str) else value.get("class_name", ""))
-        constants = {key: one for key, one in config.items() if key not in _OF_EVERY_LAYER} if isinstance(config, Mapping) else {}
+        constants = {key: setting for key, setting in config.items() if key not in _OF_EVERY_LAYER} if isinstance(config, Mapping) else {}
         constants = {} if constants == _PLAIN_RELU else constants
         name = snake_case(name) if name[:1].isupper() else name
     else:

@@ -67,19 +67,19 @@ class Configured:
 
     @cached_property
     def _by_path(self) -> Mapping[str, Entry]:
-        found: dict[str, Entry] = {}
+        layers: dict[str, Entry] = {}
         for place, layer in tree(self.model):
-            found.setdefault(place, layer)
-        return found
+            layers.setdefault(place, layer)
+        return layers
 
     @cached_property
     def _wrappers(self) -> Mapping[int, list[Entry]]:
-        found: dict[int, list[Entry]] = {}
+        wrappers: dict[int, list[Entry]] = {}
         for outer in every(self.model):
             inner = outer.inner("layer")
             if inner is not None:
-                found.setdefault(id(inner.config), []).append(outer)
-        return found
+                wrappers.setdefault(id(inner.config), []).append(outer)
+        return wrappers
 
     @cached_property
     def _first(self) -> set[int]:
@@ -88,8 +88,8 @@ class Configured:
 
         Source: keras/src/engine/sequential.py of 2.15 and keras/src/models/sequential.py (3.15), Sequential.add.
         """
-        models = [one for one in (self.model, *every(self.model)) if one.class_name == "Sequential"]
-        first = [layers[0] for one in models if (layers := children(one))]
+        models = [model for model in (self.model, *every(self.model)) if model.class_name == "Sequential"]
+        first = [layers[0] for inner in models if (layers := children(inner))]
         for layer in first:
             wrapped = layer.inner("layer")
             first += [] if wrapped is None else [wrapped]
@@ -131,9 +131,9 @@ class Configured:
             if id(scope.config) not in self._models_in:
                 models: dict[str, Entry] = {}
                 for child in children(scope):
-                    for one in (child, child.inner("layer")):
-                        if one is not None and children(one):
-                            models.setdefault(one.name, one)
+                    for layer in (child, child.inner("layer")):
+                        if layer is not None and children(layer):
+                            models.setdefault(layer.name, layer)
                 self._models_in[id(scope.config)] = models
             scope = self._models_in[id(scope.config)].get(part, scope)
         return scope

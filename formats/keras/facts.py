@@ -16,7 +16,7 @@ from rnnconvert.graphs.layered_operators import drops
 _ROUNDED = ("mixed_float16", "mixed_bfloat16")
 
 
-def told(layer: Entry) -> Iterator[str]:
+def unusual_settings(layer: Entry) -> Iterator[str]:
     """Yield what is unusual in how a layer is called."""
     config = layer.config
     if config.get("stateful"):
@@ -37,21 +37,21 @@ def told(layer: Entry) -> Iterator[str]:
 def around(model: Layered) -> dict[int, list[str]]:
     """Return what is unusual in how the layers of a model are called and what they receive besides a sequence (states,
     constants, masks, dropout that is on), by the `id` of each layer's configuration."""
-    found: dict[int, list[str]] = {}
+    words_by_layer: dict[int, list[str]] = {}
     calls: Counter[int] = Counter()
     for step in model.steps:
         for layer in every(step.layer):
-            found.setdefault(id(layer.config), []).extend(_given(step))
+            words_by_layer.setdefault(id(layer.config), []).extend(_given_words(step))
             calls[id(layer.config)] += 1
     for layer_id, number in calls.items():
         if number > 1:
-            found[layer_id].append(f"the model calls it {number} times")
-    return {layer_id: list(dict.fromkeys(words)) for layer_id, words in found.items() if words}
+            words_by_layer[layer_id].append(f"the model calls it {number} times")
+    return {layer_id: list(dict.fromkeys(words)) for layer_id, words in words_by_layer.items() if words}
 
 
-def _given(step: Step) -> Iterator[str]:
+def _given_words(step: Step) -> Iterator[str]:
     """Yield what one call gives a layer besides its sequence."""
-    if step.given:
+    if step.has_states:
         makers = _names([tensor.step for tensor in step.states])
         yield f"the model gives its initial state{f' ({makers})' if makers else ''}: pass it at every call"
     if step.constants:

@@ -106,12 +106,12 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
     attributes: Any = checkpoint.metadata.get("attributes", {})
     places = [metadata, attributes.get("model_weights", {}), attributes.get("", {})]
     era = checkpoint.read_as(Read).era
-    found: dict[str, object] = {"framework": f"Keras {era.text}"} if era.stated and era.text else {}
+    facts: dict[str, object] = {"framework": f"Keras {era.text}"} if era.stated and era.text else {}
     for key, word in (("backend", "backend"), ("date_saved", "saved")):
-        said = next((place[key] for place in places if place.get(key)), None)
-        if said is not None:
-            found[word] = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
-    return found
+        stated = next((place[key] for place in places if place.get(key)), None)
+        if stated is not None:
+            facts[word] = stated.decode("utf-8", "replace") if isinstance(stated, bytes) else stated
+    return facts
 
 
 def silent(path: Path) -> bool:

@@ -53,18 +53,18 @@ class Graph:
     def __init__(self, model: Entry) -> None:
         self.layers: dict[str, Entry] = {}
         self.reads: dict[str, list[str]] = {}
-        self._known: dict[str, _Values | None] = {}
+        self._values_of: dict[str, _Values | None] = {}
         self._twice: set[str] = set()
         self._add(model, [])
 
-    def _add(self, scope: Entry, given: list[str]) -> list[str]:
+    def _add(self, scope: Entry, inputs: list[str]) -> list[str]:
         """Note the layers of a model that reads some; return those whose outputs it gives."""
         reads = _reads_of(scope)
         ends: dict[str, list[str]] = {}
         for number, layer in enumerate(children(scope)):
             first = number == 0 if scope.class_name == "Sequential" else layer.class_name == "InputLayer"
             below = [end for name in reads.get(layer.name, []) for end in ends.get(name, [name])]
-            below = below or (given if first else [])
+            below = below or (inputs if first else [])
             if children(layer):
                 ends[layer.name] = self._add(layer, below)
             elif layer.name in self.layers:
@@ -83,70 +83,72 @@ class Graph:
             return None
         if not values.order:
             return Flat()
-        if any(one not in channels for one in values.of):
+        if any(source not in channels for source in values.of):
             return None
         order = "" if values.order == "?" else values.order
-        return Flat(order, sum(channels[one] for one in values.of), values.joined)
+        return Flat(order, sum(channels[source] for source in values.of), values.joined)
 
     def _below(self, name: str) -> _Values | None:
         """Return what a layer reads; if it is called several times, what it reads each time, if that is the same."""
         if name not in self.layers or name in self._twice:
             return None
-        found = {self._given(below) for below in self.reads[name]}
-        if not found:
+        values = {self._given_values(below) for below in self.reads[name]}
+        if not values:
             return _Values() if self.layers[name].class_name == "InputLayer" or self._is_first(name) else None
-        return found.pop() if len(found) == 1 else None
+        return values.pop() if len(values) == 1 else None
 
     def _is_first(self, name: str) -> bool:
         return next(iter(self.layers), "") == name
 
-    def _given(self, name: str) -> _Values | None:
-        if name not in self._known:
-            self._known[name] = None  # a layer that reads its own output shows nothing
-            self._known[name] = self._made(name)
-        return self._known[name]
+    def _given_values(self, name: str) -> _Values | None:
+        if name not in self._values_of:
+            self._values_of[name] = None  # a layer that reads its own output shows nothing
+            self._values_of[name] = self._output_values(name)
+        return self._values_of[name]
 
-    def _made(self, name: str) -> _Values | None:
+    def _output_values(self, name: str) -> _Values | None:
         layer = self.layers.get(name)
-        if layer is None or not layer.own or name in self._twice:
+        if layer is None or not layer.built_in or name in self._twice:
             return None
         time = ("t",) if layer.config.get("inside") else ()
         if conv := _CONV.fullmatch(layer.class_name):
             space = tuple(f"s{axis}" for axis in range(int(conv[3])))
             return _Values((*time, "c", *space) if _first(layer) else (*time, *space, "c"), (name,))
         if layer.class_name in _MERGES:
-            return _merged([self._given(below) for below in self.reads[name]])
+            return _merged([self._given_values(below) for below in self.reads[name]])
         if layer.class_name == "Concatenate":
-            return _joined([self._given(below) for below in self.reads[name]], layer.config.get("axis", -1))
+            return _joined([self._given_values(below) for below in self.reads[name]], layer.config.get("axis", -1))
         return _passed(name, layer, self._below(name), time)
 
     def masks(self, name: str) -> str:
         """Return the steps that a layer skips, as set by a Masking before it; "none" without such a layer."""
         above, seen = list(self.reads.get(name, [])), set()
         while above:
-            one = above.pop()
-            if one in seen or one not in self.layers:
+            reader = above.pop()
+            if reader in seen or reader not in self.layers:
                 continue
-            seen.add(one)
-            layer = self.layers[one]
+            seen.add(reader)
+            layer = self.layers[reader]
             if layer.class_name == "Masking":
                 return f"all {layer.config.get('mask_value', 0.0):g}"
             if layer.class_name not in _DROP_THE_MASK:
-                above += self.reads[one]
+                above += self.reads[reader]
         return "none"
 
     def unflattened(self) -> dict[str, Flat]:
         """Return how the outputs of layers are cut into channels for a convolution that reads them reshaped."""
-        found: dict[str, Flat] = {}
+        flats: dict[str, Flat] = {}
         for name, layer in self.layers.items():
             if not _CONV.fullmatch(layer.class_name):
                 continue
-            passed = self._up(name, lambda one: bool(_OVER_SPACE.fullmatch(one.class_name)) or one.class_name == "Permute")
+            passed = self._up(
+                name, lambda passed_layer: bool(_OVER_SPACE.fullmatch(passed_layer.class_name)) or passed_layer.class_name == "Permute"
+            )
             shape = self.layers[passed[-1]] if passed else layer
             if shape.class_name != "Reshape" or len(sizes := shape.config.get("target_shape") or ()) < 2:
                 continue
-            turned = any(self.layers[one].class_name == "Permute" for one in passed)
-            rows = self._up(passed[-1], lambda one: False)
+            turned = any(self.layers[passed_name].class_name == "Permute" for passed_name in passed)
+            rows = self._up(passed[-1], lambda any_layer: False)
             dense = self.layers[rows[-1]] if rows else shape
             units = dense.config.get("units", dense.config.get("output_dim"))
             if dense.class_name != "Dense" or not isinstance(units, int):
@@ -161,17 +163,17 @@ class Graph:
                 order = "channels_first"
             else:
                 order = "channels_last"
-            found |= dict.fromkeys(rows, Flat(order, channels))
-        return found
+            flats |= dict.fromkeys(rows, Flat(order, channels))
+        return flats
 
     def _up(self, name: str, passes: Any) -> list[str]:
         """Return the layers before one, each the only one that the next reads, to the first that changes the values."""
-        found: list[str] = []
-        while len(below := self.reads.get(name, [])) == 1 and (name := below[0]) in self.layers and name not in found:
-            found.append(name)
+        path: list[str] = []
+        while len(below := self.reads.get(name, [])) == 1 and (name := below[0]) in self.layers and name not in path:
+            path.append(name)
             if self.layers[name].class_name not in _ELEMENTWISE and not passes(self.layers[name]):
                 break
-        return found
+        return path
 
 
 def _first(layer: Entry) -> bool:
@@ -201,8 +203,8 @@ def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | No
     space = sorted(axis for axis in axes if axis.startswith("s"))
     if layer.class_name == "Permute":
         turn = layer.config.get("dims") or ()
-        known = sorted(turn) == list(range(1, len(axes) + 1))
-        return replace(below, axes=tuple(axes[number - 1] for number in turn)) if known else None
+        permutes = sorted(turn) == list(range(1, len(axes) + 1))
+        return replace(below, axes=tuple(axes[number - 1] for number in turn)) if permutes else None
     target: Any = layer.config.get("target_shape")
     if layer.class_name == "Flatten" and _first(layer):
         axes = (*axes[1:], *axes[:1])
@@ -217,30 +219,30 @@ def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | No
 
 def _merged(below: Sequence[_Values | None]) -> _Values | None:
     """Return the result of an elementwise computation on several values: its order is that of those from a convolution."""
-    if any(one is None for one in below):
+    if any(values is None for values in below):
         return None
-    shown = [one for one in below if one is not None and one.axes]
-    if any(replace(one, of=()) != replace(shown[0], of=()) for one in shown):
+    shaped = [values for values in below if values is not None and values.axes]
+    if any(replace(values, of=()) != replace(shaped[0], of=()) for values in shaped):
         return None
-    return shown[0] if shown else _Values()
+    return shaped[0] if shaped else _Values()
 
 
 def _joined(below: Sequence[_Values | None], axis: Any) -> _Values | None:
     """Return the values joined side by side along an axis."""
-    known = [one for one in below if one is not None]
-    shown = [one for one in known if one.axes]
-    if len(known) < len(below):
+    present = [values for values in below if values is not None]
+    shaped = [values for values in present if values.axes]
+    if len(present) < len(below):
         return None
-    if not shown:
+    if not shaped:
         return _Values()
-    flat = next((one for one in shown if one.order), None)
+    flat = next((values for values in shaped if values.order), None)
     if flat is not None:
         return replace(flat, joined=True)
-    axes = shown[0].axes
-    if len(shown) < len(below) or any(one.axes != axes for one in shown) or not isinstance(axis, int):
+    axes = shaped[0].axes
+    if len(shaped) < len(below) or any(values.axes != axes for values in shaped) or not isinstance(axis, int):
         return None
     along = axes[axis - 1 if axis > 0 else axis] if -len(axes) <= axis <= len(axes) and axis else ""
-    return replace(shown[0], of=tuple(name for one in shown for name in one.of)) if along == "c" else shown[0]
+    return replace(shaped[0], of=tuple(name for values in shaped for name in values.of)) if along == "c" else shaped[0]
 
 
 def _inside(layer: Entry) -> Entry:
@@ -260,14 +262,14 @@ def is_line(model: Entry | None, units: Sequence[Unit]) -> bool:
     for name, sources in reads.items():  # a configuration has a layer after those that it reads
         above[name] = set(sources) | {further for source in sources for further in above.get(source, ())}
     names = list(dict.fromkeys(unit.name.partition("[")[0].split("/")[0] for unit in units))
-    return all(one in above.get(two, ()) for one, two in itertools.pairwise(names))
+    return all(place in above.get(two, ()) for place, two in itertools.pairwise(names))
 
 
 def _reads_of(model: Entry) -> dict[str, list[str]]:
     """Return which layers each layer of a model reads."""
     layers = children(model)
     if model.class_name == "Sequential":
-        return {two.name: [one.name] for one, two in itertools.pairwise(layers)}
+        return {two.name: [layer.name] for layer, two in itertools.pairwise(layers)}
     calls = {layer.name: calls_of(layer, "the configuration") for layer in layers}
     return {name: list(dict.fromkeys(ref.layer for call in several for ref in call.sources())) for name, several in calls.items()}
 

@@ -164,8 +164,8 @@ class Graph:
 
 
 def _references(tensors: Sequence[Tensor]) -> list[Any]:
-    found = [[tensor.layer, 0, tensor.index] for tensor in tensors]
-    return found[0] if len(found) == 1 else found
+    references = [[tensor.layer, 0, tensor.index] for tensor in tensors]
+    return references[0] if len(references) == 1 else references
 
 
 class _Chain:
@@ -197,8 +197,8 @@ class _Chain:
             self._follow("end", "Identity", {"trainable": True})
 
     def _dtype(self, directions: Iterable[Direction]) -> str:
-        found = {(self.job.dtype or direction.dtype).newbyteorder("=") for direction in directions}
-        if BFLOAT16 in found and self.graph.legacy:
+        dtypes = {(self.job.dtype or direction.dtype).newbyteorder("=") for direction in directions}
+        if BFLOAT16 in dtypes and self.graph.legacy:
             raise RefusedError(
                 "bfloat16",
                 "a legacy HDF5 model of Keras",
@@ -206,19 +206,19 @@ class _Chain:
                 f"Write a .keras or .weights.h5 file, or use {Flag('dtype', 'float32')}.",
                 self.stack.name,
             )
-        if len(found) == 1:
-            return str(found.pop())
-        return "float64" if np.dtype(np.float64) in found else "float32"
+        if len(dtypes) == 1:
+            return str(dtypes.pop())
+        return "float64" if np.dtype(np.float64) in dtypes else "float32"
 
     def _follow(self, word: str, class_name: str, config: Mapping[str, Any]) -> None:
         """Put the same layer after each of the ends."""
         dtype = self.ends[0].dtype
-        made = []
+        ends = []
         for end in self.ends:
-            own = config if class_name == _FLIP else {"dtype": dtype, **config}
-            node = self.graph.add(self.graph.name(f"{self.stack.name}_{word}"), class_name, own, [end])
-            made.append(Tensor(node.name, 0, end.shape, dtype))
-        self.ends = made
+            settings = config if class_name == _FLIP else {"dtype": dtype, **config}
+            node = self.graph.add(self.graph.name(f"{self.stack.name}_{word}"), class_name, settings, [end])
+            ends.append(Tensor(node.name, 0, end.shape, dtype))
+        self.ends = ends
         self.length += 1
 
     def _layer(self, piece: Recurrent, last: bool) -> Node:
@@ -346,7 +346,7 @@ class _Chain:
         if len(self.ends) == 2:
             ends = [self._dense(end, matrix.T, dtype, kind) for end, matrix in zip(self.ends, matrices, strict=True)]
         else:
-            ends = [self._dense(self.ends[0], _beside(matrices, merge), dtype, kind)]
+            ends = [self._dense(self.ends[0], _side_by_side(matrices, merge), dtype, kind)]
         self.ends = ends
         self.length += 1
         if merge == "mul" and len(ends) == 2:
@@ -379,7 +379,7 @@ def pack_direction(direction: Direction, job: Job) -> dict[str, Packed]:
     return {name: packed[name] for name in VARIABLES if name in packed}
 
 
-def _beside(matrices: Sequence[Array], merge: str | None) -> Array:
+def _side_by_side(matrices: Sequence[Array], merge: str | None) -> Array:
     """Return one kernel for outputs that are side by side: (hidden of all directions, out)."""
     if len(matrices) == 1:
         return matrices[0].T
@@ -410,7 +410,7 @@ def _constructor(class_name: str, config: Mapping[str, Any]) -> str:
             words.append(f"backward_layer={backward}")
     else:
         words = [str(config["units"])]
-        words += [f"{key}={config[key]!r}" for key, usual in _PLAIN.items() if key in config and config[key] != usual]
+        words += [f"{key}={config[key]!r}" for key, default in _PLAIN.items() if key in config and config[key] != default]
         words += [f"{key}={config[key]!r}" for key in ("reset_after", "return_sequences") if key in config]
     if class_name == "Dense":
         words = [str(config["units"]), "use_bias=False"]

@@ -54,7 +54,7 @@ class _Counted:
         for at, part in enumerate(parts[:-1]):
             if part == _DOUBLED:
                 kind, number = _split(parts[at + 1])
-                before = sum(one < number for one in self._numbers.get("/".join((*parts[: at + 1], kind)), ()))
+                before = sum(earlier < number for earlier in self._numbers.get("/".join((*parts[: at + 1], kind)), ()))
                 renamed[at] = "layers"
                 renamed[at + 1] = f"{kind}_{number - before}" if number > before else kind
         return "/".join(renamed)

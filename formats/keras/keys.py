@@ -17,12 +17,12 @@ from rnnconvert.containers.layer_config import Entry
 from rnnconvert.formats.keras.config import KINDS
 
 
-def _whole(value: object, least: int) -> bool:
+def _is_size(value: object, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def _among(*values: object) -> Callable[[object], bool]:
-    return lambda value: any(type(value) is type(one) and value == one for one in values)
+    return lambda value: any(type(value) is type(choice) and value == choice for choice in values)
 
 
 def _is_flag(value: object) -> bool:
@@ -31,7 +31,7 @@ def _is_flag(value: object) -> bool:
 
 
 def _is_shape(value: object) -> bool:
-    return isinstance(value, (list, tuple)) and all(one is None or _whole(one, 0) for one in value)
+    return isinstance(value, (list, tuple)) and all(size is None or _is_size(size, 0) for size in value)
 
 
 def _is_object(value: object) -> bool:
@@ -41,9 +41,9 @@ def _is_object(value: object) -> bool:
 TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "flag": (_is_flag, "true or false"),
     "boolean": (_is_flag, "true or false"),
-    "size": (lambda value: _whole(value, 1), "a positive whole number"),
-    "count": (lambda value: _whole(value, 0), "a whole number"),
-    "steps": (lambda value: _whole(value, 0), "a whole number"),
+    "size": (lambda value: _is_size(value, 1), "a positive whole number"),
+    "count": (lambda value: _is_size(value, 0), "a whole number"),
+    "steps": (lambda value: _is_size(value, 0), "a whole number"),
     "rate": (lambda value: isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1, "a number from 0 to 1"),
     "number": (lambda value: isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value), "a finite number"),
     "word": (lambda value: isinstance(value, str), "a word"),
@@ -53,11 +53,11 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "list": (lambda value: isinstance(value, list), "a list of cells"),
     "shape": (_is_shape, "a list of sizes"),
     "sizes": (
-        lambda value: _whole(value, 1) or (isinstance(value, list) and bool(value) and all(_whole(one, 1) for one in value)),
+        lambda value: _is_size(value, 1) or (isinstance(value, list) and bool(value) and all(_is_size(size, 1) for size in value)),
         "a positive whole number or a list of these",
     ),
     "merge": (_among("concat", "sum", "mul", "ave"), "concat, sum, mul, ave or null"),
-    "seed": (lambda value: _whole(value, 0) or isinstance(value, Mapping), "a whole number"),
+    "seed": (lambda value: _is_size(value, 0) or isinstance(value, Mapping), "a whole number"),
     "implementation": (_among(0, 1, 2), "0, 1 or 2"),
     "consume_less": (_among("cpu", "mem", "gpu"), "cpu, mem or gpu"),
     "use_cudnn": (lambda value: _is_flag(value) or value == "auto", "true, false or auto"),
@@ -69,10 +69,10 @@ TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
 def problem(kind: str, value: object) -> str:
     """Return why a value is not of a type: what it is, and what is expected; "" if it is."""
     holds, words = TYPES[kind]
-    return "" if holds(value) else f"it is {_shown(value)}, but has to be {words}"
+    return "" if holds(value) else f"it is {_worded(value)}, but has to be {words}"
 
 
-USED, TOLD, HARMLESS = "used", "told", "harmless"
+USED, NOTED, HARMLESS = "used", "told", "harmless"
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class Key:
     kind    the type of its values, unless it ends with "?" never null
     effect  USED where it decides what a layer computes, TOLD where it decides how it is called, else HARMLESS
     of      roles of the layers that have it; "" where any may
-    shown   what of the arrays shows the same, by the name of a field of `Arrays`
+    reading  what of the arrays shows the same, by the name of a field of `Arrays`
     """
 
     kind: str
     effect: str = HARMLESS
     of: str = ""
-    shown: str = ""
+    reading: str = ""
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class Arrays:
     reset_after: bool | None
 
 
-def _keys(words: str, kind: str, effect: str = HARMLESS, of: str = "", shown: str = "") -> dict[str, Key]:
-    return {word: Key(kind, effect, of, shown) for word in words.split()}
+def _keys(words: str, kind: str, effect: str = HARMLESS, of: str = "", reading: str = "") -> dict[str, Key]:
+    return {word: Key(kind, effect, of, reading) for word in words.split()}
 
 
 KEYS: dict[str, Key] = {
@@ -124,9 +124,9 @@ KEYS: dict[str, Key] = {
     **_keys("cell", "cells", USED, "RNN"),
     **_keys("cells", "list", USED, "StackedRNNCells"),
     **_keys("name", "word?", USED),
-    **_keys("stateful time_major zero_output_for_mask", "flag?", TOLD),
-    **_keys("num_constants", "count?", TOLD),
-    **_keys("dtype", "object?", TOLD),
+    **_keys("stateful time_major zero_output_for_mask", "flag?", NOTED),
+    **_keys("num_constants", "count?", NOTED),
+    **_keys("dtype", "object?", NOTED),
     # What weights begin with, and what training does to them.
     **_keys("init inner_init forget_bias_init kernel_initializer recurrent_initializer bias_initializer", "object?"),
     **_keys("W_regularizer U_regularizer b_regularizer kernel_regularizer recurrent_regularizer", "object?"),
@@ -144,8 +144,8 @@ KEYS: dict[str, Key] = {
     **_keys("unroll autocast", "flag?"),
     **_keys("use_cudnn", "use_cudnn?"),
     # The shape of the input: its last size is that of the features.
-    **_keys("batch_input_shape batch_shape input_shape", "shape?", shown="input_size"),
-    **_keys("input_dim", "size?", shown="input_size"),
+    **_keys("batch_input_shape batch_shape input_shape", "shape?", reading="input_size"),
+    **_keys("input_dim", "size?", reading="input_size"),
     **_keys("input_length", "steps?"),
     **_keys("input_dtype", "object?"),
     **_keys("build_config", "config?"),
@@ -166,7 +166,7 @@ def _roles(class_name: str) -> set[str]:
     return roles
 
 
-def known(layer: Entry) -> set[str]:
+def known_keys(layer: Entry) -> set[str]:
     """Return the keys that are accounted for in a layer of its class."""
     roles = _roles(layer.class_name)
     return {name for name, key in KEYS.items() if not key.of or roles & {*key.of.split()}}
@@ -177,7 +177,7 @@ def mistyped(layer: Entry, first: bool = True) -> Iterator[str]:
 
     first  whether its model begins with the layer: there alone does the shape of the input that it states count
     """
-    return (f"{name!r}: {text}" for name, text, taken in _odd(layer, first) if not taken)
+    return (f"{name!r}: {text}" for name, text, reading in _odd(layer, first) if not reading)
 
 
 def overlooked(layer: Entry, first: bool = True) -> Iterator[str]:
@@ -185,20 +185,20 @@ def overlooked(layer: Entry, first: bool = True) -> Iterator[str]:
 
     first  as in `mistyped`
     """
-    for name, _, taken in _odd(layer, first):
-        if taken:
-            yield f"{name!r}: it is {_shown(layer.config[name])}, which Keras {taken}"
+    for name, _, reading in _odd(layer, first):
+        if reading:
+            yield f"{name!r}: it is {_worded(layer.config[name])}, which Keras {reading}"
 
 
 def _odd(layer: Entry, first: bool) -> Iterator[tuple[str, str, str]]:
     """Yield each key with a value of a wrong type: its name, what is wrong, and what Keras does with it, "" where it refuses it."""
     shape = _shape_of(layer, first)
-    for name in sorted(known(layer) & layer.config.keys()):
+    for name in sorted(known_keys(layer) & layer.config.keys()):
         value, key = layer.config[name], KEYS[name]
         kind = key.kind.rstrip("?")
         wrong = "" if value is None and key.kind.endswith("?") else problem(kind, value)
         if wrong:
-            idle = key.shown == "input_size" and name != shape
+            idle = key.reading == "input_size" and name != shape
             yield name, wrong, _OVERLOOKS if idle else _taken_as(kind, value)
 
 
@@ -222,7 +222,7 @@ def _taken_as(kind: str, value: object) -> str:
     implementation 2. Sources: keras/src/layers/rnn/{lstm,gru,simple_rnn,rnn}.py of 2.15 and 3.15, __init__ and call.
     """
     if kind == "flag":
-        return f"takes for {_shown(bool(value))}"
+        return f"takes for {_worded(bool(value))}"
     numbers = {"rate": Real, "seed": Integral}
     counts = kind in numbers and isinstance(value, numbers[kind]) and not (kind == "seed" and isinstance(value, bool))
     return _OVERLOOKS if counts or kind in ("implementation", "steps") else ""
@@ -234,14 +234,14 @@ def contradicted(layer: Entry, arrays: Arrays, first: bool = True) -> Iterator[t
     first  as in `mistyped`
     """
     shape = _shape_of(layer, first)
-    for name in sorted(known(layer) & layer.config.keys()):
-        value, field = layer.config[name], KEYS[name].shown
+    for name in sorted(known_keys(layer) & layer.config.keys()):
+        value, field = layer.config[name], KEYS[name].reading
         value = _as_compared(KEYS[name].kind.rstrip("?"), value)
         expected: Any = getattr(arrays, field) if field else None
         if value is not None and expected is not None and value != expected:
             counts = field != "input_size" or name == shape
             if counts or not problem(KEYS[name].kind.rstrip("?"), layer.config[name]):
-                yield f"{name!r}: it is {_shown(layer.config[name])}, but the arrays show {_shown(expected)}", counts
+                yield f"{name!r}: it is {_worded(layer.config[name])}, but the arrays show {_worded(expected)}", counts
 
 
 def _as_compared(kind: str, value: Any) -> object:
@@ -253,7 +253,7 @@ def _as_compared(kind: str, value: Any) -> object:
     return value
 
 
-def _shown(value: object) -> str:
+def _worded(value: object) -> str:
     if isinstance(value, bool):
         text = str(value).lower()
     elif value is None:

@@ -151,7 +151,7 @@ _PER_GATE = (
     Tensor("U_{gate}", "recurrent", "in hidden"),
     Tensor("b_{gate}", "input_bias", "hidden"),
 )
-_WHOLE = (
+_WHOLE_ARRAYS = (
     Tensor("W", "input", "in (gate hidden)"),
     Tensor("U", "recurrent", "in (gate hidden)"),
     Tensor("b", "input_bias", "(gate hidden)"),
@@ -161,7 +161,14 @@ KERAS_1_LSTM = Layout(
     "keras.keras_1_lstm", "lstm", "i g f o", _PER_GATE, _KERAS_1 + "LSTM", "Keras 1 LSTM", letters="i c f o", holds=_ANY, writable=False
 )
 KERAS_1_LSTM_WHOLE = Layout(
-    "keras.keras_1_lstm_gpu", "lstm", "i f g o", _WHOLE, _KERAS_1 + "LSTM", "Keras 1 LSTM(consume_less='gpu')", holds=_ANY, writable=False
+    "keras.keras_1_lstm_gpu",
+    "lstm",
+    "i f g o",
+    _WHOLE_ARRAYS,
+    _KERAS_1 + "LSTM",
+    "Keras 1 LSTM(consume_less='gpu')",
+    holds=_ANY,
+    writable=False,
 )
 KERAS_1_GRU = Layout(
     "keras.keras_1_gru",
@@ -179,14 +186,16 @@ KERAS_1_GRU_WHOLE = Layout(
     "keras.keras_1_gru_gpu",
     "gru",
     "z r n",
-    _WHOLE,
+    _WHOLE_ARRAYS,
     _KERAS_1 + "GRU",
     "Keras 1 GRU(consume_less='gpu')",
     reset_after=False,
     holds=_ANY,
     writable=False,
 )
-KERAS_1_RNN = Layout("keras.keras_1_rnn", "rnn", "n", _WHOLE, _KERAS_1 + "SimpleRNN", "Keras 1 SimpleRNN", holds=_ANY, writable=False)
+KERAS_1_RNN = Layout(
+    "keras.keras_1_rnn", "rnn", "n", _WHOLE_ARRAYS, _KERAS_1 + "SimpleRNN", "Keras 1 SimpleRNN", holds=_ANY, writable=False
+)
 
 # Around the recurrent core. Sources: keras/src/layers/{core,convolutional,normalization,activations}/*.py (3.15).
 _BIAS_BEHIND = SurroundingTensor("bias", "bias")
@@ -262,7 +271,7 @@ BATCH_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, SurroundingTensor("moving_mean", "mean"), SurroundingTensor("moving_variance", "variance")),
     "normalization/batch_normalization.py, BatchNormalization.build",
     {"epsilon": "epsilon", "momentum": "momentum", "mode": "mode", **_CHANNEL_AXIS},
-    usual={"epsilon": 1e-3},
+    defaults={"epsilon": 1e-3},
 )
 LAYER_NORM = Surrounding(
     "keras",
@@ -271,7 +280,7 @@ LAYER_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "normalization/layer_normalization.py, LayerNormalization.build",
     {"epsilon": "epsilon", "rms_scaling": "rms_scaling", **_AXIS},
-    usual={"epsilon": 1e-3},
+    defaults={"epsilon": 1e-3},
 )
 RMS_NORM = Surrounding(
     "keras",
@@ -280,7 +289,7 @@ RMS_NORM = Surrounding(
     (SurroundingTensor("scale", "scale"),),
     "normalization/rms_normalization.py, RMSNormalization.build",
     {"epsilon": "epsilon", **_AXIS},
-    usual={"epsilon": 1e-6},
+    defaults={"epsilon": 1e-6},
 )
 GROUP_NORM = Surrounding(
     "keras",
@@ -289,7 +298,7 @@ GROUP_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "normalization/group_normalization.py, GroupNormalization.build",
     {"epsilon": "epsilon", "groups": "groups", **_CHANNEL_AXIS},
-    usual={"epsilon": 1e-3},
+    defaults={"epsilon": 1e-3},
 )
 PRELU = Surrounding("keras", "prelu", "PReLU", (SurroundingTensor("alpha", "slope", "*1 channel"),), "activations/prelu.py, PReLU.build")
 KERAS_2_DEPTHWISE_CONV = Surrounding(
@@ -320,7 +329,7 @@ KERAS_1_BATCH_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, SurroundingTensor("running_mean", "mean"), SurroundingTensor("running_std", "variance")),
     "keras 1.2.2 keras/layers/normalization.py, BatchNormalization",
     BATCH_NORM.facts,
-    usual={"epsilon": 1e-3},
+    defaults={"epsilon": 1e-3},
 )
 # Two dense layers in one: y = t * act(H x) + (1 - t) * x with the gate t = sigmoid(T x).
 KERAS_1_HIGHWAY = Surrounding(

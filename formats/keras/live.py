@@ -31,16 +31,16 @@ def from_keras(layer: Any) -> Recurrent:
     if not isinstance(layer, keras.layers.Layer):
         raise UsageError(f"{layer!r:.60} is not a layer of Keras. Hand in a layer of your model; for a file use rnnconvert.load")
     if isinstance(layer, keras.Model):
-        inside = [one for one in layer.layers if isinstance(one, OwnRecurrent)]
+        inside = [inner for inner in layer.layers if isinstance(inner, OwnRecurrent)]
         layer = inside[0] if len(inside) == 1 else layer
     if not layer.built or not layer.weights:
         raise UsageError(f"layer {layer.name!r} is not built yet. Call it once, or layer.build((None, None, input_size))")
     if isinstance(layer, OwnRecurrent):
         return layer.recurrent()
-    found = read_layer(layer, {weight.path: numbers(weight) for weight in layer.weights}).layers
-    if len(found) != 1:
+    layers = read_layer(layer, {weight.path: numbers(weight) for weight in layer.weights}).layers
+    if len(layers) != 1:
         raise UsageError(f"{type(layer).__name__} is not a recurrent layer of Keras's own. Hand in one of your model's layers")
-    return next(iter(found.values())).replace(name=layer.name)
+    return next(iter(layers.values())).replace(name=layer.name)
 
 
 def numbers(tensor: Any) -> Array:
@@ -99,8 +99,8 @@ def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "layer.keras"
         try:
-            said = {key: str(value).lower() if isinstance(value, bool) else value for key, value in options.items()}
-            save(in_memory(layer), path, dtype=dtype, settings=[f"{key}={value}" for key, value in said.items()])
+            texts = {key: str(value).lower() if isinstance(value, bool) else value for key, value in options.items()}
+            save(in_memory(layer), path, dtype=dtype, settings=[f"{key}={value}" for key, value in texts.items()])
         except RefusedError:
             if not own:
                 raise
@@ -110,5 +110,5 @@ def to_keras(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
     from rnnconvert.rewrites.limits import taken_over
 
     chosen = Options(options)
-    made = model_of(taken_over(layer, accepted(chosen, layer.name)), dtype, chosen.true("return_state", layer.name))
-    return made
+    model = model_of(taken_over(layer, accepted(chosen, layer.name)), dtype, chosen.true("return_state", layer.name))
+    return model

@@ -78,12 +78,12 @@ class OwnRecurrent(keras.layers.Layer):
 
     def call(self, sequences: Any, initial_state: Any = None, mask: Any = None) -> Any:
         stack = self._stack
-        given = None if initial_state is None else list(initial_state)
+        initial = None if initial_state is None else list(initial_state)
         loops, states, below = iter(self._loops), [], [sequences]
         for index, layer in enumerate(stack.layers):
             outputs = []
             for number, _ in enumerate(layer.directions):
-                y, *finals = next(loops).run(below[min(number, len(below) - 1)], given, mask)
+                y, *finals = next(loops).run(below[min(number, len(below) - 1)], initial, mask)
                 outputs.append(y)
                 states += finals
             last = index == stack.num_layers - 1
@@ -99,13 +99,13 @@ class OwnRecurrent(keras.layers.Layer):
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """Return the mask of the outputs; states have none."""
-        own = keras.tree.flatten(mask)[0] if mask is not None else None
-        if own is not None and self._stack.output_order == "processing":
-            own = ops.flip(own, axis=1)
+        combined = keras.tree.flatten(mask)[0] if mask is not None else None
+        if combined is not None and self._stack.output_order == "processing":
+            combined = ops.flip(combined, axis=1)
         last = self._stack.layers[-1]
         outputs = 2 if last.merge == "none" and len(last.directions) == 2 else 1
         states = sum(loop.states for loop in self._loops) if self.return_state else 0
-        return own if outputs + states == 1 else [*[own] * outputs, *[None] * states]
+        return combined if outputs + states == 1 else [*[combined] * outputs, *[None] * states]
 
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` makes the layer from again."""
@@ -157,12 +157,12 @@ class _Loop:
         widths = self.steps.state_size
         if states is None:
             learned = ("initial_hidden", "initial_cell")
-            own = [self.initial(x, name, width) for name, width in zip(learned, widths, strict=False)]
+            initial = [self.initial(x, name, width) for name, width in zip(learned, widths, strict=False)]
         else:
-            own = [states.pop(0) for _ in widths]
+            initial = [states.pop(0) for _ in widths]
         self.steps.use({name: self.weight(name) for name in ("recurrent_kernel", "recurrent_bias", "peephole", "projection")})
         self.steps.compute_dtype = self.owner.compute_dtype
-        y, *finals = self.loop(self.inputs(x), initial_state=own, mask=mask)
+        y, *finals = self.loop(self.inputs(x), initial_state=initial, mask=mask)
         self.steps.use({})
         return (ops.flip(y, axis=1) if self.direction.reverse else y, *finals)
 
@@ -174,12 +174,12 @@ class _Loop:
     def inputs(self, x: Any) -> Any:
         """Return all that does not depend on the state: W x, biases and run-time constants."""
         kernel = self.weight("kernel")
-        given = ops.concatenate([x] * len(self.direction.cell.gates), axis=-1) if kernel is None else x @ kernel
+        inputs = ops.concatenate([x] * len(self.direction.cell.gates), axis=-1) if kernel is None else x @ kernel
         # A candidate whose product is reset has its recurrent bias reset with it, in its equation.
         for name in ("bias",) if self.steps.reset_after else ("bias", "recurrent_bias"):
             bias = self.weight(name)
-            given = given if bias is None else given + bias
-        return given if self.added is None else given + ops.convert_to_tensor(self.added, dtype=given.dtype)
+            inputs = inputs if bias is None else inputs + bias
+        return inputs if self.added is None else inputs + ops.convert_to_tensor(self.added, dtype=inputs.dtype)
 
 
 class _Steps(Equations):
@@ -257,10 +257,10 @@ def layer_of(stack: Recurrent, dtype: str | None = None, return_state: bool = Fa
     limits.check(stack, dtype)
     kind = dtype or str(stack.dtype.newbyteorder("="))
     name = "".join(letter if letter.isalnum() else "_" for letter in stack.name).strip("_") or "recurrent"
-    made = OwnRecurrent(outlines.to_text(stack), return_state, name=name, dtype=kind)
-    made.build((None, None, stack.input_size))
-    made.load(outlines.numbers(stack, outlines.KERAS))
-    return made
+    result = OwnRecurrent(outlines.to_text(stack), return_state, name=name, dtype=kind)
+    result.build((None, None, stack.input_size))
+    result.load(outlines.numbers(stack, outlines.KERAS))
+    return result
 
 
 def model_of(stack: Recurrent, dtype: str | None = None, return_state: bool = False) -> keras.Model:

@@ -96,11 +96,11 @@ def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
     nodes = list(_nodes(memoryview(graph), path))
     with malformed(lambda what: UnreadableError(path, f"its graph of objects is damaged ({what})")):
         named = _Graph(nodes).names()
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for name, key in named:
         if key in stored.arrays:
-            found.setdefault(name, stored.arrays[key])
-    return found, _is_tf_keras(nodes)
+            arrays.setdefault(name, stored.arrays[key])
+    return arrays, _is_tf_keras(nodes)
 
 
 class _Child(NamedTuple):
@@ -126,32 +126,32 @@ def _nodes(graph: memoryview, path: Path) -> Iterator[_Node]:
     """Yield the objects of a TrackableObjectGraph. Raises UnreadableError."""
 
     def words(content: memoryview, *numbers: int) -> list[str]:
-        said = dict(wire.values(content, path))
+        fields = dict(wire.values(content, path))
         try:
-            return [bytes(one).decode() if isinstance(one := said.get(n), memoryview) else "" for n in numbers]
+            return [bytes(text).decode() if isinstance(text := fields.get(n), memoryview) else "" for n in numbers]
         except UnicodeDecodeError:
             raise UnreadableError(path, "its graph of objects is damaged") from None
 
     def number(content: memoryview, which: int) -> int:
-        found = wire.signed(dict(wire.values(content, path)).get(which, 0), 32)
-        if found < 0:
-            raise UnreadableError(path, f"its graph of objects names the object {found}")
-        return found
+        index = wire.signed(dict(wire.values(content, path)).get(which, 0), 32)
+        if index < 0:
+            raise UnreadableError(path, f"its graph of objects names the object {index}")
+        return index
 
     for field, node in wire.values(graph, path):
         if field != 1 or not isinstance(node, memoryview):
             continue
-        made = _Node([], [], [])
+        parsed = _Node([], [], [])
         for which, part in wire.values(node, path):
             if not isinstance(part, memoryview):
                 continue
             if which == 1:
-                made.children.append(_Child(words(part, 2)[0], number(part, 1)))
+                parsed.children.append(_Child(words(part, 2)[0], number(part, 1)))
             elif which == 2:
-                made.attributes.append(_Attribute(*words(part, 1, 2, 3)))
+                parsed.attributes.append(_Attribute(*words(part, 1, 2, 3)))
             elif which == 3:
-                made.slots.append(number(part, 3))
-        yield made
+                parsed.slots.append(number(part, 3))
+        yield parsed
 
 
 def _is_slot(name: str) -> bool:
@@ -172,23 +172,23 @@ class _Graph:
 
     def names(self) -> list[tuple[str, str]]:
         """Yield the name and key of each variable: what TensorFlow calls it, or its path where that is not unique."""
-        found = self._paths()
-        values = {n: a for n in found for a in self.nodes[n].attributes if a.name == _VALUE}
+        paths = self._paths()
+        values = {n: a for n in paths for a in self.nodes[n].attributes if a.name == _VALUE}
         owners: dict[str, list[int]] = {}
         for number in values:
-            owners.setdefault(found[number].rpartition("/")[0], []).append(number)
-        exported = all(re.fullmatch(r"\w*variables/\d+", found[number]) for number in values)
+            owners.setdefault(paths[number].rpartition("/")[0], []).append(number)
+        exported = all(re.fullmatch(r"\w*variables/\d+", paths[number]) for number in values)
         count = Counter(attribute.full_name for attribute in values.values())
-        met: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         named = []
         for members in owners.values():
             spoken = [values[number].full_name for number in members]
             unique = all("/" in name and count[name] == 1 for name in spoken)
             for number, name in zip(members, spoken, strict=True):
-                chosen = name if unique or (exported and "/" in name) else found[number]
+                chosen = name if unique or (exported and "/" in name) else paths[number]
                 # Numbers in place of a path: layers of one name in two models are told apart by their order.
-                chosen = f"{met[name]}/{chosen}" if exported and chosen == name and met[name] else chosen
-                met[name] += 1
+                chosen = f"{counts[name]}/{chosen}" if exported and chosen == name and counts[name] else chosen
+                counts[name] += 1
                 named.append((chosen, values[number].checkpoint_key))
         return named
 
@@ -241,10 +241,10 @@ def _described(folder: Path) -> Iterator[tuple[bool, memoryview]]:
     TensorFlow 2.5 and later have them in keras_metadata.pb, 2.0 to 2.4 in the graph of objects in saved_model.pb. Sources:
     tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph}.proto, and SavedUserObject's metadata in 2.4.
     """
-    own = companion(folder / _MODEL, "keras_metadata.pb")
-    if own.is_file():
-        for number, node in wire.fields(map_file(own).data, own):
-            parts = dict(wire.fields(node, own)) if number == 1 else {}
+    metadata_file = companion(folder / _MODEL, "keras_metadata.pb")
+    if metadata_file.is_file():
+        for number, node in wire.fields(map_file(metadata_file).data, metadata_file):
+            parts = dict(wire.fields(node, metadata_file)) if number == 1 else {}
             yield bytes(parts.get(3, b"")) == b"root", parts.get(5, memoryview(b""))
         return
     path = folder / _MODEL
@@ -270,18 +270,18 @@ def _keras_metadata(folder: Path) -> tuple[dict[str, Mapping[str, Any]], str, Ma
     model: Mapping[str, Any] | None = None
     for is_root, text in _described(folder):
         try:
-            said = json_text.loads(bytes(text) or b"{}", folder)
+            document = json_text.loads(bytes(text) or b"{}", folder)
         except UnreadableError:
             raise
         except ValueError:
             raise UnreadableError(folder, "a layer's description is not JSON") from None
-        if not isinstance(said, dict):
+        if not isinstance(document, dict):
             continue
-        version = version or str(said.get("keras_version", ""))
-        if isinstance(said.get("config"), dict) and said.get("class_name"):
-            name = str(said.get("name") or said["config"].get("name", ""))
-            stated = {"class_name": said["class_name"], "config": _without_tuples(said["config"])}
+        version = version or str(document.get("keras_version", ""))
+        if isinstance(document.get("config"), dict) and document.get("class_name"):
+            name = str(document.get("name") or document["config"].get("name", ""))
+            stated = {"class_name": document["class_name"], "config": _without_tuples(document["config"])}
             configs.setdefault(name, stated)
-            if is_root and "layers" in said["config"]:
+            if is_root and "layers" in document["config"]:
                 model = stated
     return configs, version, model

@@ -45,7 +45,11 @@ _BUILT = {
 _WORDS = ("beta_1", "beta_2", "epsilon", "amsgrad", "momentum", "nesterov", "rho", "centered")
 _EPSILON = {"adam": UNCORRECTED, "rmsprop": INSIDE, "adagrad": INSIDE, "sgd": ""}
 _RATED = {"sgd": {"momentum": -1}, "rmsprop": {"momentum": 1}}
-_BESIDE = {"clipping": ("clipnorm", "clipvalue", "global_clipnorm"), "ema": ("use_ema",), "accumulation": ("gradient_accumulation_steps",)}
+_OTHER_SETTINGS = {
+    "clipping": ("clipnorm", "clipvalue", "global_clipnorm"),
+    "ema": ("use_ema",),
+    "accumulation": ("gradient_accumulation_steps",),
+}
 
 
 def takes(value: Any) -> bool:
@@ -54,25 +58,25 @@ def takes(value: Any) -> bool:
     return keras is not None and isinstance(value, keras.optimizers.Optimizer)
 
 
-def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
+def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
     """Return the state of a Keras optimizer.
 
     Raises UsageError if it is not built, of an unknown class, or built for other variables.
     """
-    own = type(value).__name__
-    title = f"the Keras optimizer {value.name!r} ({own})"
-    if own == "LossScaleOptimizer":
+    class_name = type(value).__name__
+    title = f"the Keras optimizer {value.name!r} ({class_name})"
+    if class_name == "LossScaleOptimizer":
         raise UsageError(f"{title} is around another one. Hand in its inner_optimizer")
-    if own not in _KINDS or not type(value).__module__.startswith("keras"):
+    if class_name not in _KINDS or not type(value).__module__.startswith("keras"):
         raise UsageError(f"{title} has unknown steps. The known optimizers are {', '.join(_KINDS)}")
     if not value.built:
         raise UsageError(f"{title} is not built and keeps nothing yet. Call optimizer.build(model.trainable_variables)")
     names = _names(value, title, model)
-    kind = _KINDS[own]
+    kind = _KINDS[class_name]
     config = value.get_config()
     rate = float(numbers(value.learning_rate))
     settings = {
-        name: {**_settings(config, rate), **_own_decay(value, variable), **told.hyperparameters}
+        name: {**_settings(config, rate), **_own_decay(value, variable), **facts.hyperparameters}
         for name, variable in zip(names, value._trainable_variables, strict=True)
     }
     common = _settings(config, rate)
@@ -82,28 +86,28 @@ def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
     }
     import keras
 
-    found = _state(title, kind, _Kept(slots, int(numbers(value.iterations))), settings, config)
-    return found.replace(notes=(*found.notes, *_twice(kind, keras.config.backend(), names, model)))
+    state = _state(title, kind, _Slots(slots, int(numbers(value.iterations))), settings, config)
+    return state.replace(notes=(*state.notes, *_twice(kind, keras.config.backend(), names, model)))
 
 
 def _names(optimizer: Any, title: str, model: Model) -> list[str]:
     if model.framework != NAME or model.live is None:
         raise UsageError(f"{title} belongs to a live Keras model, but {model.title} is not one")
-    known = {id(variable): name for name, variable in reversed(variables_of(model.live).items())}
-    strange = next((v for v in optimizer._trainable_variables if id(v) not in known), None)
+    names = {id(variable): name for name, variable in reversed(variables_of(model.live).items())}
+    strange = next((v for v in optimizer._trainable_variables if id(v) not in names), None)
     if strange is not None:
         raise UsageError(
             f"{title} was built for {strange.path!r}, which {model.title} does not have. Hand in the optimizer of the model that "
             "the weights went into or came from"
         )
-    return [known[id(variable)] for variable in optimizer._trainable_variables]
+    return [names[id(variable)] for variable in optimizer._trainable_variables]
 
 
 def _settings(config: Mapping[str, Any], rate: float | None) -> dict[str, Any]:
-    found = {**LACKING, **{word: config[word] for word in _WORDS if word in config}}
-    found["weight_decay"] = config.get("weight_decay") or 0.0
-    found["decay"] = "decoupled"
-    return found if rate is None else {**found, "learning_rate": rate}
+    settings = {**LACKING, **{word: config[word] for word in _WORDS if word in config}}
+    settings["weight_decay"] = config.get("weight_decay") or 0.0
+    settings["decay"] = "decoupled"
+    return settings if rate is None else {**settings, "learning_rate": rate}
 
 
 def _twice(kind: str, backend: str, names: Collection[str], model: Model) -> tuple[str, ...]:
@@ -128,23 +132,23 @@ def _own_decay(optimizer: Any, variable: Any) -> dict[str, Any]:
     return {"weight_decay": 0.0} if excluded else {}
 
 
-class _Kept(NamedTuple):
+class _Slots(NamedTuple):
     """What an optimizer keeps: its slots, each with an array a weight, and how many steps it took."""
 
     slots: Mapping[str, Mapping[str, Array]]
     steps: int
 
 
-def _state(title: str, kind: str, kept: _Kept, settings: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> OptimizerState:
+def _state(title: str, kind: str, stored: _Slots, settings: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> OptimizerState:
     """Return the state of the weights that the settings are of, in this order. Raises UsageError for impossible numbers."""
     names = tuple(settings)
-    for slot, held in kept.slots.items():
+    for slot, held in stored.slots.items():
         for name, array in held.items():
             if not np.isfinite(array).all():
                 raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has numbers that are not finite")
             if SLOTS[kind][slot] and (array < 0).any():
                 raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} is a square and has negative numbers")
-    beside = {word: f"{key}={config[key]}" for word, keys in _BESIDE.items() for key in keys if config.get(key)}
+    others = {word: f"{key}={config[key]}" for word, keys in _OTHER_SETTINGS.items() for key in keys if config.get(key)}
     notes: tuple[str, ...] = ()
     if isinstance(config.get("learning_rate"), Mapping):
         notes = (f"{title} has a learning rate schedule, which is not moved",)
@@ -153,37 +157,37 @@ def _state(title: str, kind: str, kept: _Kept, settings: Mapping[str, Mapping[st
         title,
         kind,
         names,
-        kept.slots,
+        stored.slots,
         settings,
-        dict.fromkeys(names, kept.steps),
+        dict.fromkeys(names, stored.steps),
         (names,),
         _EPSILON[kind],
         _RATED.get(kind, {}),
         one_count=True,
-        beside=beside,
+        other_settings=others,
         notes=notes,
     )
 
 
-def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
+def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
     """Return the optimizer in a .keras file, or in an .h5 file that Keras 3 wrote.
 
     Raises UsageError if it is unknown, or its variables do not fit the model's.
     """
     with malformed(lambda what: UsageError(f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {what}")):
-        return _in_file(checkpoint, model, told)
+        return _in_file(checkpoint, model, facts)
 
 
-def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
+def _in_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
     described = _described(checkpoint)
     arrays = _variables(checkpoint)
     if described is None or not arrays:
         return None
-    own, config = str(described.get("class_name")), described.get("config")
-    title = f"the optimizer in {checkpoint.path} ({own})"
-    if own not in _KINDS or not isinstance(config, Mapping):
+    class_name, config = str(described.get("class_name")), described.get("config")
+    title = f"the optimizer in {checkpoint.path} ({class_name})"
+    if class_name not in _KINDS or not isinstance(config, Mapping):
         raise UsageError(f"{title} has unknown steps. The known optimizers are {', '.join(_KINDS)}")
-    kind = _KINDS[own]
+    kind = _KINDS[class_name]
     if arrays[0].shape != () or arrays[0].dtype.kind not in "iu":
         raise UsageError(
             f"{title} was written by Keras 2, which keeps its state in another order. Load the file in Keras, and hand in the "
@@ -193,13 +197,13 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimiz
     rate = None
     if not isinstance(config.get("learning_rate"), Mapping):
         rate, rest = float(rest[0]), rest[1:]
-    elif "learning_rate" not in told.hyperparameters:
+    elif "learning_rate" not in facts.hyperparameters:
         raise UsageError(
             f"{title} has a learning rate schedule, which is not computed here. Give its value at step {count}: "
             "hyperparameters={'learning_rate': ...}"
         )
-    names = list(told.parameters) if told.parameters is not None else list(_trained(checkpoint, model))
-    common = {**_settings(config, rate), **told.hyperparameters}
+    names = list(facts.parameters) if facts.parameters is not None else list(_trained(checkpoint, model))
+    common = {**_settings(config, rate), **facts.hyperparameters}
     per = len(slots_needed(kind, common))
     extra = int(bool(config.get("use_ema"))) + int(bool(config.get("gradient_accumulation_steps")))
     if len(rest) != (per + extra) * len(names):
@@ -216,12 +220,12 @@ def _in_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimiz
                     f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}; give "
                     "the order of model.trainable_variables with parameters=[names]"
                 )
-    found = _state(title, kind, _Kept(slots, count), {name: common for name in names}, config)
+    state = _state(title, kind, _Slots(slots, count), {name: common for name in names}, config)
     attributes: Any = checkpoint.metadata.get("attributes", {})
     backend = str(attributes.get("", {}).get("backend", ""))
-    return found.replace(
+    return state.replace(
         notes=(
-            *found.notes,
+            *state.notes,
             *_twice(kind, backend, names, model),
             "the source's file does not name what its optimizer trains: the model's order was taken",
         )
@@ -238,12 +242,12 @@ def _described(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
     text = attributes.get("", {}).get("training_config")
     try:
         parsed = json_text.loads(text, checkpoint.path) if isinstance(text, str) else {}
-        found = parsed.get("optimizer_config")
+        settings = parsed.get("optimizer_config")
     except UnreadableError:
         raise
     except (ValueError, AttributeError):
         return None
-    return found if isinstance(found, Mapping) else None
+    return settings if isinstance(settings, Mapping) else None
 
 
 def _variables(checkpoint: Checkpoint) -> list[Array]:
@@ -261,26 +265,26 @@ def _trained(checkpoint: Checkpoint, model: Model) -> Iterator[str]:
     for unit in model.units:
         if held & set(unit.name.partition("[")[0].split("/")):
             continue
-        kept = {
+        model_arrays = {
             unit.names[t.name]
             for kind in unit.kinds
             if unit.readings
             for t in unit.reading(kind).tensors
             if t.part in ("mean", "variance") and t.name in unit.names
         }
-        yield from (name for name in unit.arrays if name not in kept)
+        yield from (name for name in unit.arrays if name not in model_arrays)
 
 
 def _blocks(kind: str, settings: Mapping[str, Any], arrays: Sequence[Array], names: Sequence[str]) -> dict[str, dict[str, Array]]:
     """Return the slots, from arrays in the order in which `build` makes them."""
-    needed, found, start = slots_needed(kind, settings), {}, 0
+    needed, blocks, start = slots_needed(kind, settings), {}, 0
     for block in _BUILT[kind]:
-        own = [slot for slot in block if slot in needed]
-        for place, slot in enumerate(own):
-            run = arrays[start + place : start + len(own) * len(names) : len(own)]
-            found[slot] = dict(zip(names, run, strict=True))
-        start += len(own) * len(names)
-    return found
+        slots = [slot for slot in block if slot in needed]
+        for place, slot in enumerate(slots):
+            run = arrays[start + place : start + len(slots) * len(names) : len(slots)]
+            blocks[slot] = dict(zip(names, run, strict=True))
+        start += len(slots) * len(names)
+    return blocks
 
 
 def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str]) -> Any:

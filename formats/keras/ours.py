@@ -15,7 +15,7 @@ from rnnconvert.language import outline
 CLASS = "OwnRecurrent"
 
 
-def found(
+def find_own(
     model: Entry | None, arrays: Mapping[str, Array], attributes: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[Entry, Recurrent, dict[str, str]]]:
     """Yield the configuration of each such layer, the layer, and for each of its variables the array's name.
@@ -26,10 +26,10 @@ def found(
     """
     if model is None:
         return
-    named = {str(said.get("name")): path for path, said in attributes.items() if path.endswith("/vars")}
+    named = {str(stated.get("name")): path for path, stated in attributes.items() if path.endswith("/vars")}
     for place, layer in tree(model):
         text = layer.config.get("outline")
-        if layer.class_name != CLASS or layer.own or not isinstance(text, str):
+        if layer.class_name != CLASS or layer.built_in or not isinstance(text, str):
             continue
         stack = outline.from_text(text)
         path = named.get(layer.name, f"{place}/vars")
@@ -38,7 +38,7 @@ def found(
         if missing:
             raise UsageError(f"layer {layer.name!r} has no array {missing[0]!r}")
         try:
-            own = {key: arrays[name] for key, name in names.items()}
-            yield layer, outline.filled(stack, outline.KERAS, own, layer.name), names
+            own_arrays = {key: arrays[name] for key, name in names.items()}
+            yield layer, outline.filled(stack, outline.KERAS, own_arrays, layer.name), names
         except ValueError as error:
             raise UsageError(f"the arrays of layer {layer.name!r} do not fit together: {error}") from None

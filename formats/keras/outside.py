@@ -80,16 +80,16 @@ def of(path: Path, stored: Stored, options: Options) -> Outside:
 
 def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
     """Return the configuration of the only candidate, or of several that state the same; otherwise what to ask."""
-    fitting = [one for one in candidates if not one.contradicted]
+    fitting = [candidate for candidate in candidates if not candidate.contradicted]
     if not fitting:
-        why = "; ".join(f"{one.name}, next to it, {one.contradicted}" for one in candidates)
+        why = "; ".join(f"{candidate.name}, next to it, {candidate.contradicted}" for candidate in candidates)
         return Outside(hint=f". {why}. If it belongs to these weights, name it with {Flag('config')}" if why else "")
-    read = {one.name: architecture.stated(companion(path, one.name))[0] for one in fitting if one.config}
+    read = {candidate.name: architecture.stated(companion(path, candidate.name))[0] for candidate in fitting if candidate.config}
     first = fitting[0]
-    if len({one.settings for one in fitting}) == 1 and first.config and read[first.name] == first.config:
+    if len({candidate.settings for candidate in fitting}) == 1 and first.config and read[first.name] == first.config:
         warning = f"the configuration is read from {first.name} next to it; name another with {Flag('config')}"
         return Outside(first.config, first.version, companion(path, first.name), warning)
-    names = " and ".join(one.name for one in fitting)
+    names = " and ".join(candidate.name for candidate in fitting)
     different = "state different settings" if len(fitting) > 1 else "is too large to be read as an architecture"
     return Outside(hint=f". {names}, next to it, {different}: choose with {Flag('config')}")
 
@@ -125,10 +125,10 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
 def _names(path: Path) -> list[str]:
     """Return the names of the files beside weights that may state an architecture, the most likely first."""
     folder = path if path.is_dir() else path.parent
-    own = (path.name.split(".")[0], path.stem)
-    likely = dict.fromkeys([*(f"{stem}{ending}" for stem in own for ending in (".json", *YAML)), *_NAMES])
+    stems = (path.name.split(".")[0], path.stem)
+    likely = dict.fromkeys([*(f"{stem}{ending}" for stem in stems for ending in (".json", *YAML)), *_NAMES])
     try:
-        there = {one.name for one in folder.iterdir() if one.suffix.lower() in (".json", *YAML) and one.is_file()}
+        there = {member.name for member in folder.iterdir() if member.suffix.lower() in (".json", *YAML) and member.is_file()}
     except OSError:
         return []
     others = sorted(there - likely.keys()) if len(there) <= _MOST_FILES else []
@@ -139,12 +139,12 @@ def _is_of(model: Entry, checkpoint: Checkpoint) -> bool:
     """Return whether the recurrent layers of a model are those that were read, one for one, and every array has its layer."""
     read = checkpoint.read_as(cells.Read)
     held = [_inside(where) for where in read.entries.values() if where is not None]
-    if len(held) < len(read.entries) or len({id(one.config) for one in held}) < len(held):
+    if len(held) < len(read.entries) or len({id(layer.config) for layer in held}) < len(held):
         return False
-    inside = {id(inner.config) for one in every(model) if one.class_name == "Bidirectional" and (inner := one.inner("layer"))}
-    stated = [one for one in every(model) if one.class_name in RECURRENT and id(one.config) not in inside]
-    ours = [one for one in stated if one.name in read.ours]
-    if len(stated) != len({id(one.config) for one in (*held, *ours)}) or len({one.name for one in stated}) < len(stated):
+    inside = {id(inner.config) for layer in every(model) if layer.class_name == "Bidirectional" and (inner := layer.inner("layer"))}
+    stated = [layer for layer in every(model) if layer.class_name in RECURRENT and id(layer.config) not in inside]
+    ours = [layer for layer in stated if layer.name in read.ours]
+    if len(stated) != len({id(layer.config) for layer in (*held, *ours)}) or len({layer.name for layer in stated}) < len(stated):
         return False
     return _are_its_arrays(model, checkpoint)
 
@@ -178,12 +178,12 @@ def _fits(layer: Entry, arrays: list[Array]) -> bool:
     """Return whether the matrices of a layer have the lengths that its configuration states, as far as they are known."""
     states = layer.config
     if layer.class_name == "Embedding":
-        return [tuple(one.shape) for one in arrays] == [(states.get("input_dim"), states.get("output_dim"))]
+        return [tuple(array.shape) for array in arrays] == [(states.get("input_dim"), states.get("output_dim"))]
     lengths = {"Dense": "units", "Conv1D": "filters", "Conv2D": "filters"}
-    if layer.class_name not in lengths or not layer.own:
+    if layer.class_name not in lengths or not layer.built_in:
         return True
     length = states.get(lengths[layer.class_name])
-    return bool(arrays) and all(one.shape[-1:] == (length,) for one in arrays)
+    return bool(arrays) and all(array.shape[-1:] == (length,) for array in arrays)
 
 
 def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, checkpoint: Checkpoint) -> str:
@@ -193,7 +193,9 @@ def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, che
     wrote = str(root.get(_VERSION) or stored.metadata.get(_VERSION) or stored.metadata.get("groups_of") or "")
     if version and wrote and (version != wrote if "." in version and root.get(_VERSION) else version[:1] != wrote[:1]):
         return f"was written by Keras {version}, these weights by Keras {wrote}"
-    backends = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in (root.get("backend"), document.get("backend"))]
+    backends = [
+        value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in (root.get("backend"), document.get("backend"))
+    ]
     if all(backends) and len(set(map(str, backends))) > 1:
         return f"was written with the backend {backends[1]}, these weights with {backends[0]}"
     model = entry(document)
@@ -203,9 +205,9 @@ def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, che
         name = values.get("name")
         if layer is not None and isinstance(name, str) and name != layer.name:
             return f"calls the layer {layer.name!r} that is {name!r} here"
-    layers = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in root.get("layer_names", ())]
-    inputs = {one.name for one in children(model) if one.class_name == "InputLayer"}
-    names = [one.name for one in children(model) if one.name not in inputs]
-    if layers and names != [one for one in layers if one not in inputs]:
+    layers = [listed.decode("utf-8", "replace") if isinstance(listed, bytes) else str(listed) for listed in root.get("layer_names", ())]
+    inputs = {child.name for child in children(model) if child.class_name == "InputLayer"}
+    names = [child.name for child in children(model) if child.name not in inputs]
+    if layers and names != [listed for listed in layers if listed not in inputs]:
         return "states other layers than these weights were saved with"
     return ""

@@ -25,9 +25,9 @@ from rnnconvert.formats.keras import ours as keras_ours
 from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
 from rnnconvert.formats.keras.cells_of_layers import (
     WHOLE_MODEL,
-    beside,
     cells_of,
     incomplete,
+    leftovers,
     numbered,
     ordered,
     place_of,
@@ -101,11 +101,11 @@ class Reader:
 
     def read(self) -> Checkpoint:
         """Return the checkpoint."""
-        found = find(self.stored.arrays)
+        found_cells = find(self.stored.arrays)
         groups: dict[str, list[CellArrays]] = {}
-        for cell in found:
+        for cell in found_cells:
             groups.setdefault(cell.layer, []).append(cell)
-        if not found and any(name.rpartition("/")[2] == "param_0" for name in self.stored.arrays):
+        if not found_cells and any(name.rpartition("/")[2] == "param_0" for name in self.stored.arrays):
             raise RefusedError(
                 "the weights of Keras 0.x",
                 "the canonical form",
@@ -117,7 +117,7 @@ class Reader:
         used: set[str] = set()
         configured: dict[str, str] = {}
         entries: dict[str, Entry | None] = {}
-        elsewhere = {full for cell in found for full in cell.names}
+        elsewhere = {full for cell in found_cells for full in cell.names}
         for path, cells in groups.items():
             where = self._entry(path)
             cells = ordered(cells, where)
@@ -125,19 +125,19 @@ class Reader:
             configured[name] = where.name if where is not None else ""
             stack = self._stack(name, where, cells)
             if stack is not None:
-                self.options.facts(name, "its arrays", beside(self.stored.arrays, cells, elsewhere))
-                said = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
-                self.options.facts(name, "its attributes", said, harmless=WHOLE_MODEL)
+                self.options.facts(name, "its arrays", leftovers(self.stored.arrays, cells, elsewhere))
+                layer_attributes = attributes_of(self.attributes, [full for cell in cells for full in cell.names])
+                self.options.facts(name, "its attributes", layer_attributes, harmless=WHOLE_MODEL)
                 layers[name] = stack
                 entries[name] = where
                 places[name] = Place(path, numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
-        own: dict[str, dict[str, str]] = {}
+        own_names: dict[str, dict[str, str]] = {}
         stated = {name: where for name, where in entries.items() if where is not None}
         try:
-            for ours_as, ours, names in keras_ours.found(self.model, self.stored.arrays, self.attributes):
+            for ours_as, ours, names in keras_ours.find_own(self.model, self.stored.arrays, self.attributes):
                 layers[ours.name], stated[ours.name] = ours, ours_as
-                own[ours.name] = names
+                own_names[ours.name] = names
                 configured[ours.name] = ours.name
                 used.update(names.values())
                 self.evidence.append(f"{ours.name}: configured as a layer of rnnconvert's own")
@@ -145,8 +145,10 @@ class Reader:
             raise UnreadableError(self.path, str(error)) from None
         for name, reason in self.stored.metadata.get("unreadable", {}).items():
             self.warnings.append(LayerNote(name, str(reason)))
-        met = {array.rpartition("/")[0] for cell in found for array in cell.names} | {one.rpartition("/")[0] for one in used}
-        self.unread += incomplete(self.stored.arrays, met, self._called)
+        accounted = {array.rpartition("/")[0] for cell in found_cells for array in cell.names} | {
+            array_name.rpartition("/")[0] for array_name in used
+        }
+        self.unread += incomplete(self.stored.arrays, accounted, self._called)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         calls = self._calls(layers, stated, places)
@@ -161,7 +163,7 @@ class Reader:
             (*self.warnings, *self.unread),
             self.stored.metadata,
             self.stored.arrays,
-            Read(self.model, self.era, places, own, entries),
+            Read(self.model, self.era, places, own_names, entries),
             tuple(self.unread),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )
@@ -179,7 +181,7 @@ class Reader:
         return saved_calls.received(self.graph, {name: place.path for name, place in places.items()}, layers)
 
     def _era(self) -> Era:
-        said = self.options.peek("hard_sigmoid")
+        meaning = self.options.peek("hard_sigmoid")
         metadata = self.stored.metadata.get("metadata", {})
         places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
@@ -189,7 +191,7 @@ class Reader:
         if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
             version = "1"
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
-        return Era(version, meanings[said], stated)
+        return Era(version, meanings[meaning], stated)
 
     def _graph(self) -> saved_graph.SavedGraph | None:
         """Return the graph of a SavedModel without configurations."""
@@ -214,7 +216,7 @@ class Reader:
         with malformed(lambda what: UnreadableError(self.path, f"its model configuration has an unknown form ({what})")):
             model = entry(config)
             for layer in every(model):
-                if layer.own and layer.class_name in WRAPPERS and layer.inner("layer") is None:
+                if layer.built_in and layer.class_name in WRAPPERS and layer.inner("layer") is None:
                     raise UnreadableError(self.path, f"the {layer.class_name} {layer.name!r} has no layer inside")
             return model
 
@@ -225,7 +227,7 @@ class Reader:
     def _in_models_order(self, layers: Mapping[str, Recurrent], configured: Mapping[str, str]) -> dict[str, Recurrent]:
         """Return the layers in the model's order: a Keras 3 file sorts its classes by name."""
         order = self.configured.ranks if self.configured is not None else {}
-        ranks = {name: order[said] for name, said in configured.items() if said in order}
+        ranks = {name: order[label] for name, label in configured.items() if label in order}
         return {name: layers[name] for name in sorted(layers, key=lambda name: ranks.get(name, len(order)))}
 
     def _entry_beside(self, path: str) -> Entry | None:
@@ -239,14 +241,14 @@ class Reader:
         """Return the name of the layer that a cell's arrays belong to, or where they are if the file does not state one."""
         layer = place.removesuffix("/vars").removesuffix("/cell")
         where = self._entry(layer)
-        said = self.attributes.get(f"{layer}/vars", {}).get("name")
-        return (where.name if where is not None else "") or (said if isinstance(said, str) else "") or place
+        label = self.attributes.get(f"{layer}/vars", {}).get("name")
+        return (where.name if where is not None else "") or (label if isinstance(label, str) else "") or place
 
-    def _name(self, path: str, where: Entry | None, taken: Mapping[str, object]) -> str:
-        said = self.attributes.get(f"{path}/vars", {}).get("name")
+    def _name(self, path: str, where: Entry | None, names: Mapping[str, object]) -> str:
+        label = self.attributes.get(f"{path}/vars", {}).get("name")
         last = path.rpartition("/")[2]
-        name = (where.name if where else "") or (said if isinstance(said, str) else "") or last
-        return path if name in taken else name
+        name = (where.name if where else "") or (label if isinstance(label, str) else "") or last
+        return path if name in names else name
 
     def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:
         while where is not None and where.class_name in WRAPPERS:
@@ -270,7 +272,7 @@ class Reader:
             if not bidirectional:
                 backwards = self._go_backwards(name, where, members)
             self._asking = self.options.direction(number, 2) if bidirectional else self.options
-            stacks.append([self._direction(name, one, entries[i] if entries else None, backwards) for i, one in enumerate(members)])
+            stacks.append([self._direction(name, member, entries[i] if entries else None, backwards) for i, member in enumerate(members)])
             for i, entry_ in enumerate(entries):
                 around = [entry_] if i or where is None else [where, *sides_of(where)[number:][:1], entry_]
                 self._check_arrays(name, members[i], stacks[-1][i], around)
@@ -303,13 +305,13 @@ class Reader:
             raise UnreadableError(self.path, f"the Bidirectional layer {name!r} has no layer inside")
         if len(sides) == 1 and bidirectional:
             sides = [where, where]
-        found = []
+        result = []
         for side in sides:
             cells = cells_of(side)
             if not cells:
                 raise UnreadableError(self.path, f"the configuration of layer {name!r} has no cells")
-            around = [layer for layer in (where, side) if not layer.own]
-            unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.own)]
+            around = [layer for layer in (where, side) if not layer.built_in]
+            unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.built_in)]
             if unknown:
                 self.unread.append(
                     LayerNote(name, f"its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown", UNREAD)
@@ -317,18 +319,18 @@ class Reader:
                 return None
             for layer in (where, side, *stacked_in(side), *cells):
                 self._check(name, layer)
-            found.append(cells)
+            result.append(cells)
         if where.class_name == "Bidirectional":
             self._check_sides(name, where, sides[0])
-        said = [one for layer in (where, *sides) for one in keras_facts.told(layer)]
-        said += [] if self.called is None else self.called.around(where)
-        self.warnings += [LayerNote(name, str(one)) for one in dict.fromkeys(said)]
-        return found
+        texts = [text for layer in (where, *sides) for text in keras_facts.unusual_settings(layer)]
+        texts += [] if self.called is None else self.called.around(where)
+        self.warnings += [LayerNote(name, str(text)) for text in dict.fromkeys(texts)]
+        return result
 
     def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:
         """Yield Keras's own wrappers around a layer that call it on each step."""
         for outer in self.configured.wrappers(layer) if self.configured is not None and layer is not None else ():
-            if outer.class_name in WRAPPERS and outer.own:
+            if outer.class_name in WRAPPERS and outer.built_in:
                 yield outer
 
     def _check(self, name: str, layer: Entry) -> None:
@@ -340,7 +342,7 @@ class Reader:
         overlooked = [LayerNote(name, str(text)) for text in keys.overlooked(layer, first)]
         self.warnings += [text for text in overlooked if text not in self.warnings]
         neutral = dict.fromkeys(layer.config, (False,))
-        self.options.facts(name, "its configuration", layer.config, harmless=keys.known(layer), neutral=neutral)
+        self.options.facts(name, "its configuration", layer.config, harmless=keys.known_keys(layer), neutral=neutral)
 
     def _check_sides(self, name: str, where: Entry, forward: Entry) -> None:
         """Raise an error unless one layer of a Bidirectional reads forward and the other one backward."""
@@ -356,12 +358,12 @@ class Reader:
         if backward is not None and not backward.config.get("go_backwards"):
             raise UnreadableError(self.path, f"the backward_layer of {name!r} has go_backwards = false; Keras allows only true there")
 
-    def _check_arrays(self, name: str, found: CellArrays, direction: Direction, around: Sequence[Entry]) -> None:
+    def _check_arrays(self, name: str, cell: CellArrays, direction: Direction, around: Sequence[Entry]) -> None:
         """Raise an UnreadableError where configurations contradict a cell's arrays."""
         bias = direction.biases != "none"
-        shown = keys.Arrays(direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None)
+        arrays = keys.Arrays(direction.hidden_size, direction.input_size, bias, direction.cell.reset_after if bias else None)
         first = self.called is None or any(self.called.is_first(layer) for layer in around)
-        stated = dict.fromkeys(one for layer in around for one in keys.contradicted(layer, shown, first))
+        stated = dict.fromkeys(text for layer in around for text in keys.contradicted(layer, arrays, first))
         self.warnings += [
             LayerNote(name, f"{text}; Keras ignores it: it takes one shape, that of the layer which its model begins with")
             for text, counts in stated
@@ -371,16 +373,16 @@ class Reader:
         if wrong:
             raise UnreadableError(
                 self.path,
-                f"the configuration of layer {name!r} contradicts its arrays ({found.names[0]} ...): {'; '.join(wrong)}",
+                f"the configuration of layer {name!r} contradicts its arrays ({cell.names[0]} ...): {'; '.join(wrong)}",
                 "Correct the configuration, or read the weights alone: a .weights.h5 file has none.",
             )
 
     def _go_backwards(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> bool:
         if where is None:
-            met = {self.graph.backwards(place_of(cell)) for cell in cells} if self.graph is not None else {None}
-            said = met.pop() if len(met) == 1 else None
-            if said is not None:
-                return self.options.stated("go_backwards", name, str(said).lower(), _GRAPH_FILE) == "true"
+            backwards = {self.graph.backwards(place_of(cell)) for cell in cells} if self.graph is not None else {None}
+            answer = backwards.pop() if len(backwards) == 1 else None
+            if answer is not None:
+                return self.options.stated("go_backwards", name, str(answer).lower(), _GRAPH_FILE) == "true"
             return self._ask("go_backwards", "false", name) == "true"
         stated = str(bool(where.config.get("go_backwards"))).lower()
         return self.options.stated("go_backwards", name, stated, self._where) == "true"
@@ -392,9 +394,9 @@ class Reader:
     def _merge_mode(self, name: str, where: Entry | None, cells: Sequence[CellArrays]) -> str:
         if where is None and self.graph is not None:
             layers = {place_of(cell).rpartition("/")[0].rpartition("/")[0] for cell in cells}
-            said = self.graph.merge(layers.pop()) if len(layers) == 1 else ""
-            if said:
-                return self.options.stated("merge_mode", name, said, _GRAPH_FILE)
+            joined = self.graph.merge(layers.pop()) if len(layers) == 1 else ""
+            if joined:
+                return self.options.stated("merge_mode", name, joined, _GRAPH_FILE)
         if where is None or where.class_name != "Bidirectional":
             return self._ask("merge_mode", "concat", name)
         mode = where.config.get("merge_mode", "concat")
@@ -411,73 +413,73 @@ class Reader:
         common = varied and why != _SILENT
         return self._asking.ask(option, name, assumed=assumed, why=reason, choices=choices, common=common)
 
-    def _direction(self, name: str, found: CellArrays, config: Entry | None, backwards: bool) -> Direction:
-        layout, sizes = self._fit(name, found, config)
-        candidate, gates = self._functions(name, config, layout, found)
+    def _direction(self, name: str, arrays: CellArrays, config: Entry | None, backwards: bool) -> Direction:
+        layout, sizes = self._fit(name, arrays, config)
+        candidate, gates = self._functions(name, config, layout, arrays)
         kind: Any = layout.kind
         cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID, candidate if kind == "lstm" else TANH)
-        return Direction(cell, unpack(layout, sizes, found.arrays)[0, 0], backwards)
+        return Direction(cell, unpack(layout, sizes, arrays.arrays)[0, 0], backwards)
 
-    def _functions(self, name: str, config: Entry | None, layout: Layout, found: CellArrays) -> tuple[Activation, Activation]:
+    def _functions(self, name: str, config: Entry | None, layout: Layout, arrays: CellArrays) -> tuple[Activation, Activation]:
         if "cudnn" in layout.name:
             return TANH, SIGMOID
         if config is not None:
-            usual = functions(config, self.era)
+            defaults = functions(config, self.era)
             missing = unstated(config)
         else:
-            usual = TANH, self.era.hard_sigmoid if self.era.before_2_3 else SIGMOID
+            defaults = TANH, self.era.hard_sigmoid if self.era.before_2_3 else SIGMOID
             missing = ["activation", "recurrent_activation"]
             if self.graph is not None:
-                usual, missing = self._stated_by_graph(layout, found, usual)
+                defaults, missing = self._stated_by_graph(layout, arrays, defaults)
         silent = _SILENT if config is not None else ""
-        candidate = self._function("activation", name, usual[0], missing, _FUNCTIONS, silent)
+        candidate = self._function("activation", name, defaults[0], missing, _FUNCTIONS, silent)
         if layout.kind == "rnn":
-            return candidate, usual[1]
+            return candidate, defaults[1]
         choices = ("hard_sigmoid", "sigmoid") if self.era.before_2_3 else ("sigmoid", "hard_sigmoid")
         why = silent or self._written_by()
-        return candidate, self._function("recurrent_activation", name, usual[1], missing, choices, why)
+        return candidate, self._function("recurrent_activation", name, defaults[1], missing, choices, why)
 
     def _stated_by_graph(
-        self, layout: Layout, found: CellArrays, usual: tuple[Activation, Activation]
+        self, layout: Layout, arrays: CellArrays, defaults: tuple[Activation, Activation]
     ) -> tuple[tuple[Activation, Activation], list[str]]:
         """Return the functions that the graph of a SavedModel states, the usual ones otherwise, and what it leaves open."""
         assert self.graph is not None
-        said = self.graph.functions(place_of(found), layout.kind)
+        words = self.graph.functions(place_of(arrays), layout.kind)
         era = Era("3", HARD_SIGMOID_KERAS_3, False)
-        functions_ = tuple(activation(word, era) if word else one for word, one in zip(said, usual, strict=True))
-        open_ = [option for option, word in zip(said._fields, said, strict=True) if not word]
+        functions_ = tuple(activation(word, era) if word else default for word, default in zip(words, defaults, strict=True))
+        open_ = [option for option, word in zip(words._fields, words, strict=True) if not word]
         return (functions_[0], functions_[1]), open_
 
     def _function(
-        self, option: str, name: str, usual: Activation, missing: Collection[str], choices: Sequence[str], why: str
+        self, option: str, name: str, default: Activation, missing: Collection[str], choices: Sequence[str], why: str
     ) -> Activation:
         """Return a function as the configuration states it, or as the caller decides."""
         if option in missing:
-            word = self._asking.get(option, name) or self._ask(option, usual.name, name, why, choices)
+            word = self._asking.get(option, name) or self._ask(option, default.name, name, why, choices)
         else:
             where = self._where if self.graph is None else _GRAPH_FILE
-            word = self._asking.stated(option, name, usual.name, where)
-        found = usual if word == usual.name else activation(word, self.era)
-        if found.name == "hard_sigmoid" and (self.graph is None or option in missing):
+            word = self._asking.stated(option, name, default.name, where)
+        function = default if word == default.name else activation(word, self.era)
+        if function.name == "hard_sigmoid" and (self.graph is None or option in missing):
             self._check_hard_sigmoid(name)
-        return found
+        return function
 
     def _check_hard_sigmoid(self, name: str) -> None:
         """Ask what hard_sigmoid means where the file does not show which Keras wrote it."""
-        usual = "keras3" if self.era.major >= 3 else "keras2"
+        default = "keras3" if self.era.major >= 3 else "keras2"
         if self.era.text:
-            self.options.stated("hard_sigmoid", name, usual, f"the version of Keras that wrote the file ({self.era.text})")
+            self.options.stated("hard_sigmoid", name, default, f"the version of Keras that wrote the file ({self.era.text})")
         else:
             why = "the file does not state which version of Keras wrote it: 0.2 x + 0.5 up to Keras 2, x / 6 + 0.5 from 3 on"
-            self._ask("hard_sigmoid", usual, name, why)
+            self._ask("hard_sigmoid", default, name, why)
 
     def _written_by(self) -> str:
         """Return why the gates' function is open, and what may help to find it."""
-        said = f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it state which Keras wrote it"
-        return f"the file has no configuration of this layer; {said}. See recurrent_activation in the code of the model"
+        sentence = f"it was written by Keras {self.era.text}" if self.era.stated else "nor does it state which Keras wrote it"
+        return f"the file has no configuration of this layer; {sentence}. See recurrent_activation in the code of the model"
 
-    def _fit(self, name: str, found: CellArrays, config: Entry | None) -> tuple[Layout, Sizes]:
-        shapes = {local: tuple(array.shape) for local, array in found.arrays.items()}
+    def _fit(self, name: str, arrays: CellArrays, config: Entry | None) -> tuple[Layout, Sizes]:
+        shapes = {local: tuple(array.shape) for local, array in arrays.arrays.items()}
         kind = KINDS[config.class_name] if config is not None else None
         fitting: list[tuple[Layout, Sizes]] = []
         tried = [layout for layout in registry.layouts_of(NAME) if kind in (None, layout.kind)]
@@ -488,7 +490,7 @@ class Reader:
         if not fitting:
             reason = misfit(tried, shapes)
             raise UnreadableError(self.path, f"the arrays of layer {name!r} do not fit together: {reason}")
-        dtypes = {str(array.dtype.newbyteorder("=")) for array in found.arrays.values()}
+        dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.arrays.values()}
         if not dtypes <= set(FLOATS):
             raise RefusedError("weights of these types", "the canonical form", f"layer {name!r} has {', '.join(sorted(dtypes))}", "", name)
         modes = {layout.reset_after for layout, _ in fitting}

@@ -77,11 +77,11 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         _without_tf32(variant["backend"])
         for layer in graph.layers:
             _choose(layer, variant["fused"])
-    found = _solved(graph, request)
-    found["notes"] = {"backend": variant["backend"]}
+    result = _solved(graph, request)
+    result["notes"] = {"backend": variant["backend"]}
     if variant["device"] == "cuda":
-        found["notes"]["paths"] = {layer.name: _path(layer, variant["backend"]) for layer in graph.layers}
-    return found
+        result["notes"]["paths"] = {layer.name: _path(layer, variant["backend"]) for layer in graph.layers}
+    return result
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -164,17 +164,17 @@ def run(
 
     dtype = arrays["recurrent_kernel"].dtype
     own_options = {name: value for name, value in options.items() if name != "merge_mode"}
-    made: Any = _layer(layer, arrays, own_options)
+    model: Any = _layer(layer, arrays, own_options)
     if backward is not None:
         other = _layer(layer, backward, {**own_options, "go_backwards": True})
-        made = keras.layers.Bidirectional(made, backward_layer=other, merge_mode=options.get("merge_mode", "concat"), dtype=dtype.name)
-    made.build((np.shape(x)[1], len(x), np.shape(x)[2]))
+        model = keras.layers.Bidirectional(model, backward_layer=other, merge_mode=options.get("merge_mode", "concat"), dtype=dtype.name)
+    model.build((np.shape(x)[1], len(x), np.shape(x)[2]))
     # Bidirectional makes new layers from the configuration of those that it is given.
-    for way, own in zip(directions(made), (arrays, backward or {})):
+    for way, values in zip(directions(model), (arrays, backward or {})):
         for variable in way.weights:
-            variable.assign(own[variable.name])
-    given = {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents}
-    return _solved(Chain([made]), given)
+            variable.assign(values[variable.name])
+    arguments = {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents}
+    return _solved(Chain([model]), arguments)
 
 
 def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) -> Any:
@@ -191,7 +191,7 @@ def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) 
     )
 
 
-def _solved(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
+def _solved(graph: Graph, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return an answer without its notes."""
     import keras
 
@@ -202,13 +202,13 @@ def _solved(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
         for way in range(len(directions(layer)))
     ]
     has_cell = [state_count(cells_of(directions(layer)[way])[number]) == 2 for layer, number, way in slots]
-    hidden = _of_slots(given.get("hidden"), slots, [True] * len(slots), "hidden")
-    cell = _of_slots(given.get("cell"), slots, has_cell, "cell")
-    lengths = given.get("lengths")
+    hidden = _of_slots(arguments.get("hidden"), slots, [True] * len(slots), "hidden")
+    cell = _of_slots(arguments.get("cell"), slots, has_cell, "cell")
+    lengths = arguments.get("lengths")
     if lengths is not None and isinstance(graph, WholeModel) and graph.padded_first():
         raise NotImplementedError(f"sequences of different lengths: the layer {graph.padded_first()!r} reads them with their padding first")
     first = cells_of(directions(graph.layers[0])[0])[0]
-    x = _tensor(np.asarray(given["x"]).swapaxes(0, 1), first.compute_dtype)
+    x = _tensor(np.asarray(arguments["x"]).swapaxes(0, 1), first.compute_dtype)
     states = [_tensor(state, _dtype_of(slot)) for slot, state in [*hidden, *cell]]
     mask = None
     if lengths is not None:
@@ -223,15 +223,15 @@ def _solved(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
 
         def call(layer: Any, source: Any) -> list[Any]:
             initial = _initial(layer, h, c, source.shape[0]) if h or c else None
-            *outputs, kept = _called(layer, source, initial, mask)
-            finals.update(kept)
+            *outputs, last = _called(layer, source, initial, mask)
+            finals.update(last)
             return outputs
 
         y = graph.compute(sequence, call)
         ends = [finals[_key(slot)] for slot in slots]
         return [y, *(end[0] for end in ends), *(end[1] for end in ends if len(end) > 1)]
 
-    cotangents = given.get("cotangents")
+    cotangents = arguments.get("cotangents")
     if not cotangents:
         values = [_array(value) for value in forward([x, *states])]
         return _split(values, len(slots))
@@ -239,14 +239,14 @@ def _solved(graph: Graph, given: Mapping[str, Any]) -> dict[str, Any]:
     scales = [np.asarray(cotangents["y"]).swapaxes(0, 1), *cotangents["hidden"]]
     scales += list(cotangents["cell"]) if any(has_cell) else []
     outputs, slopes = _differentiated(forward, [x, *states], [variable for *_, variable in weights], scales)
-    found = _split([_array(value) for value in outputs], len(slots))
+    result = _split([_array(value) for value in outputs], len(slots))
     numbers = [_array(slope) for slope in slopes]
     parts = _split(numbers[: 1 + len(states)], len(hidden))
     named: dict[str, dict[str, Array]] = {}
     for (layer, name, _), number in zip(weights, numbers[1 + len(states) :]):
         named.setdefault(layer, {})[name] = number
-    found["gradients"] = {"x": parts["y"], "hidden": parts["hidden"], "cell": parts["cell"], "weights": named}
-    return found
+    result["gradients"] = {"x": parts["y"], "hidden": parts["hidden"], "cell": parts["cell"], "weights": named}
+    return result
 
 
 def _split(values: Sequence[Array], slots: int) -> dict[str, Any]:
@@ -264,16 +264,16 @@ def _dtype_of(slot: tuple[Any, int, int]) -> str:
     return str(cells_of(directions(layer)[way])[number].compute_dtype)
 
 
-def _of_slots(given: Any, slots: Sequence[Any], having: Sequence[bool], what: str) -> list[tuple[Any, Any]]:
+def _of_slots(states: Any, slots: Sequence[Any], having: Sequence[bool], what: str) -> list[tuple[Any, Any]]:
     """Match states to their slots; cell states may be listed for all, or for the LSTMs only."""
     owners = [slot for slot, has in zip(slots, having) if has]
-    if not given or not owners:
+    if not states or not owners:
         return []
-    if len(given) == len(slots):
-        return [(slot, state) for slot, state, has in zip(slots, given, having) if has]
-    if len(given) != len(owners):
-        raise ValueError(f"{len(given)} {what} states for {len(owners)}")
-    return list(zip(owners, given))
+    if len(states) == len(slots):
+        return [(slot, state) for slot, state, has in zip(slots, states, having) if has]
+    if len(states) != len(owners):
+        raise ValueError(f"{len(states)} {what} states for {len(owners)}")
+    return list(zip(owners, states))
 
 
 def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int) -> list[Any]:
@@ -281,22 +281,22 @@ def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int)
     stacked."""
     import keras
 
-    found: list[Any] = []
-    for way, one in enumerate(directions(layer)):
-        cells = cells_of(one)
-        own: list[Any] = []
+    initial: list[Any] = []
+    for way, direction in enumerate(directions(layer)):
+        cells = cells_of(direction)
+        pairs: list[Any] = []
         for number, cell in enumerate(cells):
             key = id(layer), number, way
             zero = keras.ops.zeros((batch, cell.units), cell.compute_dtype)
             states = [h.get(key, zero), c.get(key, zero)][: state_count(cell)]
             # Stacked cells keep the states of each together.
-            own += states if len(cells) == 1 else [states if len(states) > 1 else states[0]]
-        found.append(own)
-    if len({_shape(one) for one in found}) > 1:
+            pairs += states if len(cells) == 1 else [states if len(states) > 1 else states[0]]
+        initial.append(pairs)
+    if len({_shape(state) for state in initial}) > 1:
         raise NotImplementedError(
             f"initial states of {layer.name!r}: Bidirectional gives each direction half of them, but its directions differ"
         )
-    return [state for own in found for state in own]
+    return [state for pair in initial for state in pair]
 
 
 def _shape(states: Sequence[Any]) -> tuple[int, ...]:
@@ -318,8 +318,8 @@ def _called(layer: Any, source: Any, initial: list[Any] | None, mask: Any) -> li
     apart = 2 if len(ways) == 2 and layer.merge_mode is None else 1
     flat = keras.tree.flatten(outputs[apart:])
     finals: dict[Any, list[Any]] = {}
-    for way, one in enumerate(ways):
-        for number, cell in enumerate(cells_of(one)):
+    for way, direction in enumerate(ways):
+        for number, cell in enumerate(cells_of(direction)):
             finals[id(layer), number, way] = [flat.pop(0) for _ in range(state_count(cell))]
     return [*outputs[:apart], finals]
 
@@ -330,10 +330,10 @@ def _tensor(values: Any, dtype: str) -> Any:
     # Through float32, or float64: numpy has no bfloat16 that every backend takes.
     wide = np.asarray(values).astype(np.float64 if dtype == "float64" else np.float32)
     # Without its type named, a float64 array becomes float32 on some backends.
-    made = keras.ops.cast(keras.ops.convert_to_tensor(wide, wide.dtype.name), dtype)
-    if keras.backend.standardize_dtype(made.dtype) != dtype:
-        raise NotImplementedError(f"{dtype}: the backend {keras.backend.backend()} turned it into {made.dtype}")
-    return made
+    tensor = keras.ops.cast(keras.ops.convert_to_tensor(wide, wide.dtype.name), dtype)
+    if keras.backend.standardize_dtype(tensor.dtype) != dtype:
+        raise NotImplementedError(f"{dtype}: the backend {keras.backend.backend()} turned it into {tensor.dtype}")
+    return tensor
 
 
 def _array(tensor: Any) -> Array:
@@ -365,8 +365,8 @@ def _differentiated(
             for source in sources:
                 tape.watch(source)
             outputs = forward(leaves)
-            whole = total(outputs)
-        return outputs, list(tape.gradient(whole, sources, unconnected_gradients="zero"))
+            loss = total(outputs)
+        return outputs, list(tape.gradient(loss, sources, unconnected_gradients="zero"))
     if backend == "torch":
         import torch
 
@@ -379,10 +379,10 @@ def _differentiated(
     if backend == "jax":
         import jax
 
-        def pure(given: list[Any], values: list[Any]) -> tuple[Any, list[Any]]:
+        def pure(tensors: list[Any], values: list[Any]) -> tuple[Any, list[Any]]:
             with keras.StatelessScope(state_mapping=list(zip(variables, values))):
-                found = forward(given)
-                return total(found), found
+                results = forward(tensors)
+                return total(results), results
 
         slopes, outputs = jax.grad(pure, argnums=(0, 1), has_aux=True)(leaves, [v.value for v in variables])
         return outputs, [*slopes[0], *slopes[1]]

@@ -32,15 +32,15 @@ class Runner:
         self._callers: list[str] = []
         self._graphs: dict[str, Any] = {}
 
-    def run(self, graph: Any, given: Sequence[Any]) -> list[Any]:
+    def run(self, graph: Any, inputs: Sequence[Any]) -> list[Any]:
         """Return the outputs of a function.
 
         graph  its FuncGraph
-        given  its inputs, captured ones among them
+        inputs  its inputs, captured ones among them
 
         Raises NotImplementedError for an operator that reaches beyond the model, and for functions that are handed to one.
         """
-        values: Values = {tensor.ref(): value for tensor, value in zip(graph.inputs, given)}
+        values: Values = {tensor.ref(): value for tensor, value in zip(graph.inputs, inputs)}
         for operator in graph.get_operations():
             if operator.type == "Placeholder" or operator.type in _NOTHING:
                 continue
@@ -109,7 +109,7 @@ def _plain(operator: Any, value: Any) -> Any:
         for name in ("s", "i", "f", "b", "type", "shape"):
             several = list(getattr(value.list, name))
             if several:
-                return [_shape(one) for one in several] if name == "shape" else several
+                return [_shape(tensor) for tensor in several] if name == "shape" else several
         return []
     return getattr(value, kind)
 

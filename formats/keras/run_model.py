@@ -27,11 +27,11 @@ def load(file: str) -> Any:
         with _without_dead_keys(file) as alive:
             return keras.models.load_model(alive, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        said = " ".join(str(error).split())
-        theirs = any(word in said for word in ("Could not locate", "safe_mode", "registered", "unsafe"))
+        message = " ".join(str(error).split())
+        theirs = any(word in message for word in ("Could not locate", "safe_mode", "registered", "unsafe"))
         if file.endswith(".keras") and not theirs:
             raise
-        raise NotImplementedError(f"Keras {keras.version()} cannot load it as a model: {said[:300]}") from None
+        raise NotImplementedError(f"Keras {keras.version()} cannot load it as a model: {message[:300]}") from None
 
 
 _DEAD = {"time_major": False}
@@ -80,8 +80,8 @@ def _config(file: str, zipped: bool) -> str:
 
 def _alive(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _alive(one) for key, one in value.items() if key not in _DEAD or one != _DEAD[key]}
-    return [_alive(one) for one in value] if isinstance(value, list) else value
+        return {key: _alive(item) for key, item in value.items() if key not in _DEAD or item != _DEAD[key]}
+    return [_alive(item) for item in value] if isinstance(value, list) else value
 
 
 def _is_recurrent(layer: Any) -> bool:
@@ -109,9 +109,9 @@ def state_count(cell: Any) -> int:
 
 def prepared(layer: Any) -> Any:
     """Set the layer to give everything: each step, final states, zero where a sequence is over."""
-    for one in dict.fromkeys([layer, *directions(layer)]):
-        one.return_sequences, one.return_state, one.stateful = True, True, False
-        one.zero_output_for_mask = True
+    for sublayer in dict.fromkeys([layer, *directions(layer)]):
+        sublayer.return_sequences, sublayer.return_state, sublayer.stateful = True, True, False
+        sublayer.zero_output_for_mask = True
     return layer
 
 
@@ -168,14 +168,14 @@ class NamedLayers(Chain):
     """Layers of a model by name, or where names are not unique by path: outer/inner, or as the file has it."""
 
     def __init__(self, model: Any, names: Sequence[str]) -> None:
-        known = list(every(model))
+        labelled = list(every(model))
         chosen = []
         for name in names:
-            found = {id(layer): layer for labels, layer in known if name in labels}
-            if len(found) != 1:
-                names_there = ", ".join(dict.fromkeys(labels[0] for labels, _ in known)) or "none"
-                raise NotImplementedError(f"the model has {len(found) or 'no'} recurrent layers {name!r}; it has {names_there}")
-            (layer,) = found.values()
+            matches = {id(layer): layer for labels, layer in labelled if name in labels}
+            if len(matches) != 1:
+                names_there = ", ".join(dict.fromkeys(labels[0] for labels, _ in labelled)) or "none"
+                raise NotImplementedError(f"the model has {len(matches) or 'no'} recurrent layers {name!r}; it has {names_there}")
+            (layer,) = matches.values()
             chosen.append(layer)
         super().__init__(chosen)
 
@@ -189,12 +189,12 @@ def every(model: Any, scope: tuple[str, ...] = (), path: str = "") -> Iterator[t
         kind = to_snake_case(type(layer).__name__)
         number = counts.get(kind, 0)
         counts[kind] = number + 1
-        own = f"{path}layers/{kind}_{number}" if number else f"{path}layers/{kind}"
+        kind_path = f"{path}layers/{kind}_{number}" if number else f"{path}layers/{kind}"
         names = (*scope, layer.name)
         if _is_recurrent(layer):
-            yield [layer.name, "/".join(names), own], layer
+            yield [layer.name, "/".join(names), kind_path], layer
         elif hasattr(layer, "layers"):
-            yield from every(layer, names, f"{own}/")
+            yield from every(layer, names, f"{kind_path}/")
 
 
 class WholeModel(Graph):
@@ -243,8 +243,8 @@ class WholeModel(Graph):
                 results = call(node.operation, values[id(node.input_tensors[0])])
             else:
                 arguments, keywords = node.arguments.fill_in(values)
-                given = node.operation(*arguments, **keywords)
-                results = list(given) if isinstance(given, (list, tuple)) else [given]
+                output = node.operation(*arguments, **keywords)
+                results = list(output) if isinstance(output, (list, tuple)) else [output]
             values.update({id(tensor): value for tensor, value in zip(node.output_tensors, results)})
         ends = [values[id(tensor)] for tensor in self.outputs]
         return keras.ops.concatenate(ends, axis=-1) if len(ends) > 1 else ends[0]
@@ -264,7 +264,7 @@ class WholeModel(Graph):
 
 def _ordered(outputs: Sequence[Any]) -> list[Any]:
     """Return the calls that a model consists of, each after those that it reads."""
-    found: list[Any] = []
+    ordered: list[Any] = []
     seen: set[int] = set()
     waiting = [(tensor, False) for tensor in reversed(outputs)]
     while waiting:
@@ -272,12 +272,12 @@ def _ordered(outputs: Sequence[Any]) -> list[Any]:
         operation, number, _ = tensor._keras_history
         node = operation._inbound_nodes[number]
         if ready:
-            found.append(node)
+            ordered.append(node)
         elif id(node) not in seen:
             seen.add(id(node))
             waiting.append((tensor, True))
             waiting += [(source, False) for source in reversed(node.input_tensors)]
-    return found
+    return ordered
 
 
 def _check(layer: Any, node: Any) -> None:

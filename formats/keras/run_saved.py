@@ -42,8 +42,8 @@ def run_whole(folder: str, seen: Any) -> None:
     functions = _distinct(loaded.signatures)
     if not functions:
         raise NotImplementedError("the SavedModel has no signature: nothing says which of its functions is the model")
-    variables = list({id(one.handle): one for function in functions for one in function.variables}.values())
-    watched = [_Watched(name, found) for name, found in _chosen(seen, variables)]
+    variables = list({id(variable.handle): variable for function in functions for variable in function.variables}.values())
+    watched = [_Watched(name, variables_of) for name, variables_of in _chosen(seen, variables)]
     begun = [(variable, variable.numpy()) for variable in variables if variable.dtype.is_floating]
 
     def reset() -> None:
@@ -57,7 +57,7 @@ def run_whole(folder: str, seen: Any) -> None:
                 layer.record(graph, values, seen)
 
     runner = Runner(called)
-    having = [one for one in functions if any(layer.is_in(one) for layer in watched)]
+    having = [caller for caller in functions if any(layer.is_in(caller) for layer in watched)]
     for function in having or functions[:1]:
         inputs = [*_inputs(function, variables, seen), *function.captured_inputs]
         seen.twice(partial(runner.run, function.graph, inputs), reset)
@@ -95,16 +95,16 @@ def _inputs(function: Any, variables: Sequence[Any], seen: Any) -> list[Any]:
     """Return random inputs of a function, in its order; what embeddings and masks leave out comes last."""
     import tensorflow
 
-    own = len(function.graph.inputs) - len(function.captured_inputs)
-    rows = [int(one.shape[0]) for one in variables if one.name.partition(":")[0].endswith("/embeddings")]
-    made = []
-    for tensor in function.graph.inputs[:own]:
+    count = len(function.graph.inputs) - len(function.captured_inputs)
+    rows = [int(variable.shape[0]) for variable in variables if variable.name.partition(":")[0].endswith("/embeddings")]
+    drawn_inputs = []
+    for tensor in function.graph.inputs[:count]:
         if tensor.shape.rank is None:
             raise NotImplementedError(f"the model's input {tensor.name} does not state its axes")
         kind = "int32" if rows and tensor.shape.rank == 2 else tensor.dtype.name
         drawn = seen.draw(list(tensor.shape), kind, min(rows, default=None), 0)
-        made.append(tensorflow.cast(drawn, tensor.dtype))
-    return made
+        drawn_inputs.append(tensorflow.cast(drawn, tensor.dtype))
+    return drawn_inputs
 
 
 class _Watched:
@@ -114,9 +114,9 @@ class _Watched:
         self.name = name
         self._handles = {id(variable.handle) for variable in variables}
         self.scope = re.compile(rf"(?:.*/)?{re.escape(name.rpartition('/')[2])}(?:_\d+)?(?=/)", re.S)
-        recurrent = [one for one in variables if one.name.partition(":")[0].endswith("/recurrent_kernel")]
-        self._units = [int(one.shape[0]) for one in recurrent]
-        self._states = [_STATES.get(int(one.shape[1]) // max(int(one.shape[0]), 1), 0) for one in recurrent]
+        recurrent = [variable for variable in variables if variable.name.partition(":")[0].endswith("/recurrent_kernel")]
+        self._units = [int(kernel.shape[0]) for kernel in recurrent]
+        self._states = [_STATES.get(int(kernel.shape[1]) // max(int(kernel.shape[0]), 1), 0) for kernel in recurrent]
 
     def is_in(self, function: Any) -> bool:
         """Return whether a function has the layer's variables."""
@@ -130,16 +130,16 @@ class _Watched:
                 match = self.scope.match(operator.name)
                 scopes += [match[0]] if match else []
         for scope in dict.fromkeys(scopes):
-            read, given = ([values[tensor.ref()] for tensor in some] for some in _border(graph, f"{scope}/"))
-            self._call(read, given, seen)
+            read, written = ([values[tensor.ref()] for tensor in some] for some in _border(graph, f"{scope}/"))
+            self._call(read, written, seen)
 
-    def _call(self, read: Sequence[Any], given: Sequence[Any], seen: Any) -> None:
-        sequences, states = ([one for one in map(_array, _floats(read)) if one.ndim == axes] for axes in (3, 2))
-        masks = [np.asarray(one) for one in read if one.dtype.name == "bool" and one.shape.rank == 2]
+    def _call(self, read: Sequence[Any], outputs: Sequence[Any], seen: Any) -> None:
+        sequences, states = ([array for array in map(_array, _floats(read)) if array.ndim == axes] for axes in (3, 2))
+        masks = [np.asarray(tensor) for tensor in read if tensor.dtype.name == "bool" and tensor.shape.rank == 2]
         if len(sequences) != 1 or len(masks) > 1:
             seen.explain(self.name, f"{len(sequences)} sequences and {len(masks)} masks go into {self.name!r} in its graph")
             return
-        every, ends = ([one for one in map(_array, _floats(given)) if one.ndim == axes] for axes in (3, 2))
+        every, ends = ([array for array in map(_array, _floats(outputs)) if array.ndim == axes] for axes in (3, 2))
         ends = _apart(ends)
         finals = self._by_kind(ends) if not every else (None, None)
         seen.record(
@@ -155,28 +155,28 @@ class _Watched:
     def _by_kind(self, states: Sequence[Array]) -> tuple[list[Array] | None, list[Array] | None]:
         """Return hidden and cell states of a layer whose directions each have theirs, the hidden one first."""
         order = [(units, kind) for units, count in zip(self._units, self._states) for kind in range(count)]
-        if [one.shape[1] for one in states] != [units for units, _ in order]:
+        if [state.shape[1] for state in states] != [units for units, _ in order]:
             return None, None
-        found = [[one for one, (_, kind) in zip(states, order) if kind == wanted] for wanted in (0, 1)]
-        return found[0], found[1]
+        result = [[state for state, (_, kind) in zip(states, order) if kind == wanted] for wanted in (0, 1)]
+        return result[0], result[1]
 
 
 def _border(graph: Any, scope: str) -> tuple[list[Any], list[Any]]:
     """Return the tensors that the operators of a scope read from outside of it, and those of theirs that others read."""
     read: dict[Any, Any] = {}
-    given: dict[Any, Any] = {tensor.ref(): tensor for tensor in graph.outputs if tensor.op.name.startswith(scope)}
+    outputs: dict[Any, Any] = {tensor.ref(): tensor for tensor in graph.outputs if tensor.op.name.startswith(scope)}
     for operator in graph.get_operations():
         inside = operator.name.startswith(scope)
         for tensor in operator.inputs:
             if inside != tensor.op.name.startswith(scope):
-                (read if inside else given)[tensor.ref()] = tensor
+                (read if inside else outputs)[tensor.ref()] = tensor
     order = {operator.name: number for number, operator in enumerate(graph.get_operations())}
-    ordered = sorted(given.values(), key=lambda tensor: (order[tensor.op.name], tensor.value_index))
+    ordered = sorted(outputs.values(), key=lambda tensor: (order[tensor.op.name], tensor.value_index))
     return list(read.values()), ordered
 
 
 def _floats(values: Sequence[Any]) -> list[Any]:
-    return [one for one in values if one.dtype.is_floating]
+    return [value for value in values if value.dtype.is_floating]
 
 
 def _apart(arrays: Sequence[Array]) -> list[Array]:

@@ -62,9 +62,9 @@ def witness(request: Mapping[str, Any]) -> None:
     for name, layer in chosen(list(_every(model)), seen.layers, seen).items():
         watch(layer, name, seen, _array, lambda value: [] if value is None else tensorflow.nest.flatten(value), _count)
     drawn = inputs(model, seen)
-    given = drawn[0] if len(drawn) == 1 else tensorflow.nest.pack_sequence_as(model.input, drawn)
+    arguments = drawn[0] if len(drawn) == 1 else tensorflow.nest.pack_sequence_as(model.input, drawn)
     # Without `training`: to state it would undo what a call of a layer in the model states itself.
-    seen.twice(lambda: model(given), lambda: forget(model))
+    seen.twice(lambda: model(arguments), lambda: forget(model))
 
 
 @functools.lru_cache(maxsize=1)
@@ -87,8 +87,8 @@ def _loaded(file: str) -> Any:
     try:
         return tf_keras.models.load_model(file, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError, ImportError, OSError) as error:
-        said = " ".join(str(error).split())
-        raise NotImplementedError(f"tf_keras {tf_keras.__version__} cannot load it as a model: {said[:300]}") from None
+        message = " ".join(str(error).split())
+        raise NotImplementedError(f"tf_keras {tf_keras.__version__} cannot load it as a model: {message[:300]}") from None
 
 
 def _is_recurrent(layer: Any) -> bool:
@@ -107,12 +107,12 @@ def _every(model: Any, scope: tuple[str, ...] = ()) -> Iterator[tuple[list[str],
 
 
 def _named(model: Any, name: str) -> Any:
-    known = list(_every(model))
-    found = [layer for names, layer in known if name in names]
-    if len(found) != 1:
-        there = ", ".join(names[-1] for names, _ in known) or "none"
-        raise NotImplementedError(f"the model has {len(found) or 'no'} recurrent layers {name!r}; it has {there}")
-    return found[0]
+    labelled = list(_every(model))
+    matches = [layer for names, layer in labelled if name in names]
+    if len(matches) != 1:
+        there = ", ".join(names[-1] for names, _ in labelled) or "none"
+        raise NotImplementedError(f"the model has {len(matches) or 'no'} recurrent layers {name!r}; it has {there}")
+    return matches[0]
 
 
 def _chain(model: Any) -> Iterator[Any]:
@@ -131,8 +131,8 @@ def _chain(model: Any) -> Iterator[Any]:
 
 
 def _parents(layer: Any) -> list[Any]:
-    found = layer.inbound_nodes[0].inbound_layers if layer.inbound_nodes else []
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+    layers = layer.inbound_nodes[0].inbound_layers if layer.inbound_nodes else []
+    return list(layers) if isinstance(layers, (list, tuple)) else [layers]
 
 
 def _count(way: Any) -> int:
@@ -157,7 +157,7 @@ def _solved(layers: Sequence[Any], request: Mapping[str, Any]) -> dict[str, Any]
     mask = None
     if request.get("lengths") is not None:
         mask = tensorflow.sequence_mask(np.asarray(request["lengths"]), x.shape[1])
-    found: dict[str, list[Array]] = {"hidden": [], "cell": []}
+    end_states: dict[str, list[Array]] = {"hidden": [], "cell": []}
     number = 0
     for layer in layers:
         ways = directions(layer)
@@ -175,13 +175,13 @@ def _solved(layers: Sequence[Any], request: Mapping[str, Any]) -> dict[str, Any]
         finals = outputs[apart:]
         for way in ways:
             states = [finals.pop(0) for _ in range(_count(way))]
-            found["hidden"].append(_array(states[0]))
-            found["cell"] += [_array(state) for state in states[1:]]
-    return {"y": np.ascontiguousarray(_array(x).swapaxes(0, 1)), **found, "notes": {"Keras": "2, as tf_keras"}}
+            end_states["hidden"].append(_array(states[0]))
+            end_states["cell"] += [_array(state) for state in states[1:]]
+    return {"y": np.ascontiguousarray(_array(x).swapaxes(0, 1)), **end_states, "notes": {"Keras": "2, as tf_keras"}}
 
 
-def _of_slots(given: Any, count: int) -> list[Any]:
-    states = list(given or ())
+def _of_slots(states_given: Any, count: int) -> list[Any]:
+    states = list(states_given or ())
     if states and len(states) != count:
         raise ValueError(f"{len(states)} states for {count} directions")
     return states

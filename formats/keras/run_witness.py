@@ -28,29 +28,29 @@ def watch(
     """
     call = layer.call
     signature = inspect.signature(call)
-    slots = [(number, way, count(cell)) for way, one in enumerate(directions(layer)) for number, cell in enumerate(_cells(one))]
+    slots = [(number, way, count(cell)) for way, direction in enumerate(directions(layer)) for number, cell in enumerate(_cells(direction))]
 
     def recorded(*arguments: Any, **keywords: Any) -> Any:
-        given = signature.bind(*arguments, **keywords).arguments
-        given = {**given, **given.get("kwargs", {})}
+        bound = signature.bind(*arguments, **keywords).arguments
+        bound = {**bound, **bound.get("kwargs", {})}
         outputs = call(*arguments, **keywords)
-        x = given.get("sequences", given.get("inputs"))
-        states = flat(given.get("initial_state"))
+        x = bound.get("sequences", bound.get("inputs"))
+        states = flat(bound.get("initial_state"))
         if isinstance(x, (list, tuple)):  # Keras 2 hands states on behind the sequence
             x, states = x[0], states or flat(x[1:])
         several = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
         apart = 2 if len(directions(layer)) == 2 and layer.merge_mode is None else 1
-        y = np.concatenate([array(one) for one in several[:apart]], axis=-1)
+        y = np.concatenate([array(tensor) for tensor in several[:apart]], axis=-1)
         finals = flat(several[apart:])
-        mask = _first(given.get("mask"))
+        mask = _first(bound.get("mask"))
         witness.record(
             name,
             _time_first(array(x)),
             y=_time_first(y) if y.ndim == 3 else None,
             last=y if y.ndim == 2 else None,
             mask=None if mask is None else array(mask).astype(bool).T,
-            states=_by_kind(slots, [array(one) for one in states]),
-            finals=_by_kind(slots, [array(one) for one in finals]),
+            states=_by_kind(slots, [array(state) for state in states]),
+            finals=_by_kind(slots, [array(final) for final in finals]),
         )
         return outputs
 
@@ -75,11 +75,11 @@ def _by_kind(slots: Sequence[tuple[int, int, int]], states: list[Array]) -> tupl
     """Return hidden and cell states, cell by cell and of each its directions; Keras has one direction after the other."""
     if len(states) != sum(count for *_, count in slots):
         return None, None
-    found: dict[tuple[int, int], list[Array]] = {}
+    result: dict[tuple[int, int], list[Array]] = {}
     for number, way, count in slots:
-        found[number, way] = [states.pop(0) for _ in range(count)]
-    ordered = [found[key] for key in sorted(found)]
-    return [one[0] for one in ordered], [one[1] for one in ordered if len(one) > 1]
+        result[number, way] = [states.pop(0) for _ in range(count)]
+    ordered = [result[key] for key in sorted(result)]
+    return [group[0] for group in ordered], [group[1] for group in ordered if len(group) > 1]
 
 
 def inputs(model: Any, witness: Any) -> list[Any]:
@@ -94,18 +94,18 @@ def inputs(model: Any, witness: Any) -> list[Any]:
     if not stated:
         raise NotImplementedError("the model does not state its inputs")
     layers = list(_layers(model))
-    tables = [int(one.input_dim) for one in layers if type(one).__name__ == "Embedding"]
-    masks = [getattr(one, "mask_value", None) for one in layers if type(one).__name__ == "Masking"]
-    zero = any(getattr(one, "mask_zero", False) for one in layers)
-    made = []
-    for one in stated:
-        dtype = getattr(one.dtype, "name", None) or str(one.dtype)
-        whole = "int" in dtype or bool(tables and len(one.shape) == 2)
+    tables = [int(layer.input_dim) for layer in layers if type(layer).__name__ == "Embedding"]
+    masks = [getattr(layer, "mask_value", None) for layer in layers if type(layer).__name__ == "Masking"]
+    zero = any(getattr(layer, "mask_zero", False) for layer in layers)
+    result = []
+    for tensor in stated:
+        dtype = getattr(tensor.dtype, "name", None) or str(tensor.dtype)
+        integral = "int" in dtype or bool(tables and len(tensor.shape) == 2)
         mask = next(iter(masks), None)
-        padding = (0 if zero else None) if whole or len(one.shape) == 2 else mask
-        drawn = witness.draw(list(one.shape), "int32" if whole else dtype, min(tables, default=None), padding)
-        made.append(drawn.astype(dtype) if whole and dtype != "bfloat16" else drawn)
-    return made
+        padding = (0 if zero else None) if integral or len(tensor.shape) == 2 else mask
+        drawn = witness.draw(list(tensor.shape), "int32" if integral else dtype, min(tables, default=None), padding)
+        result.append(drawn.astype(dtype) if integral and dtype != "bfloat16" else drawn)
+    return result
 
 
 def _layers(model: Any) -> Iterator[Any]:
@@ -118,24 +118,24 @@ def _layers(model: Any) -> Iterator[Any]:
 def forget(model: Any) -> None:
     """Let stateful layers begin anew."""
     for layer in _layers(model):
-        for one in (layer, *(directions(layer) if hasattr(layer, "forward_layer") else ())):
-            if getattr(one, "stateful", False):
+        for part in (layer, *(directions(layer) if hasattr(layer, "forward_layer") else ())):
+            if getattr(part, "stateful", False):
                 for name in ("reset_state", "reset_states"):
-                    if hasattr(one, name):
-                        getattr(one, name)()
+                    if hasattr(part, name):
+                        getattr(part, name)()
                         break
 
 
-def chosen(known: Sequence[tuple[list[str], Any]], names: Sequence[str], witness: Any) -> Mapping[str, Any]:
+def chosen(labelled: Sequence[tuple[list[str], Any]], names: Sequence[str], witness: Any) -> Mapping[str, Any]:
     """Return layers by the names that are asked for; one that is missing is explained.
 
-    known  each recurrent layer with the names that it may have
+    labelled  each recurrent layer with the names that it may have
     """
-    found = {}
+    result = {}
     for name in names:
-        fitting = {id(layer): layer for labels, layer in known if name in labels}
+        fitting = {id(layer): layer for labels, layer in labelled if name in labels}
         if len(fitting) == 1:
-            (found[name],) = fitting.values()
+            (result[name],) = fitting.values()
         else:
             witness.explain(name, f"the model has {len(fitting) or 'no'} recurrent layers {name!r}")
-    return found
+    return result

@@ -133,8 +133,8 @@ class _Layer:
     def call(self, graph: Graph, name: str, stack: Recurrent, read: Mapping[str, Sequence[str]], random: bool) -> None:
         """Note the call."""
         nodes = [node for node in self._function.nodes.values() if self._owner.get(node.name) == self._scope]
-        given = dict.fromkeys(source for node in nodes for source in node.read if self._is_from_outside(source))
-        sequence = self._sequence(nodes, list(given))
+        outer = dict.fromkeys(source for node in nodes for source in node.read if self._is_from_outside(source))
+        sequence = self._sequence(nodes, list(outer))
         last = stack.layers[-1]
         outputs: dict[object, str] = {}
         states: dict[object, str] = {}
@@ -146,7 +146,7 @@ class _Layer:
                     outputs[source] = "btu"
                 else:
                     states[source] = "the last output, or a state or a part,"
-        others = [source for source in given if source != sequence]
+        others = [source for source in outer if source != sequence]
         words = " and ".join(repr(source.partition(":")[0]) for source in others)
         masked = bool(others) and all(self._is_truth(source) for source in others)
         graph.call(
@@ -157,7 +157,7 @@ class _Layer:
             hidden=last.directions[0].output_size,
             directions=len(last.directions) if last.merge == "concat" else 1,
             width=stack.input_size,
-            given=Call(
+            received=Call(
                 Unknown("its graph was not followed yet"),
                 "" if masked else words,
                 f"that of {words}" if masked else "",
@@ -180,13 +180,13 @@ class _Layer:
             source in node.read and self._owner.get(node.name) != self._scope for node in self._function.nodes.values()
         )
 
-    def _sequence(self, nodes: Sequence[Node], given: Sequence[str]) -> str:
+    def _sequence(self, nodes: Sequence[Node], outer: Sequence[str]) -> str:
         """Return the value that is read as a sequence: the one whose first two axes are exchanged."""
-        turned = {node.read[0] for node in nodes if node.op == "Transpose" and node.read[0] in given}
+        turned = {node.read[0] for node in nodes if node.op == "Transpose" and node.read[0] in outer}
         if len(turned) == 1:
             return turned.pop()
-        if len(given) == 1:
-            return given[0]
+        if len(outer) == 1:
+            return outer[0]
         return ""
 
     def _is_whole(self, node: Node, merge: str) -> bool:

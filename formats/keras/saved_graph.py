@@ -72,7 +72,7 @@ class SavedGraph:
         self._library: dict[str, Function] = {}
         self._repeated: set[int] = set()
         for graph in graphs:
-            within = itertools.chain(graph.nodes.values(), *(one.nodes.values() for one in graph.functions.values()))
+            within = itertools.chain(graph.nodes.values(), *(function.nodes.values() for function in graph.functions.values()))
             bodies = {node.called(key) for node in within for key in _CONTROL.get(node.op, ())}
             self._repeated |= {id(function) for name, function in graph.functions.items() if name in bodies}
             self._library |= graph.functions
@@ -87,19 +87,19 @@ class SavedGraph:
 
     def functions(self, cell: str, kind: str) -> Functions:
         """Return the functions of a cell, by the path of its variables and its kind."""
-        layer, _, own = cell.rpartition("/")
-        met: set[Functions] = set()
+        layer, _, cell_name = cell.rpartition("/")
+        results: set[Functions] = set()
         for scope in self.scopes(layer):
             apart = self._apart(scope)
-            steps = self._steps(scope, own) if apart is None else self._loops(apart)
-            met |= {_functions(step, kind) for step in steps}
-        return met.pop() if len(met) == 1 else Functions()
+            steps = self._steps(scope, cell_name) if apart is None else self._loops(apart)
+            results |= {_functions(step, kind) for step in steps}
+        return results.pop() if len(results) == 1 else Functions()
 
-    def _steps(self, scope: str, own: str) -> Iterable[Counter[str]]:
+    def _steps(self, scope: str, cell_name: str) -> Iterable[Counter[str]]:
         """Return the operations of each step of a cell that the graph has in the scope of its layer."""
         number = r"(?:_\d+)?" if self._numbered else ""
-        loop = re.compile(rf"{re.escape(scope)}/while/{re.escape(own)}{number}/", re.S)
-        unrolled = re.compile(rf"({re.escape(scope)}/{re.escape(own)}(?:_\d+)?)/", re.S)
+        loop = re.compile(rf"{re.escape(scope)}/while/{re.escape(cell_name)}{number}/", re.S)
+        unrolled = re.compile(rf"({re.escape(scope)}/{re.escape(cell_name)}(?:_\d+)?)/", re.S)
         steps: dict[str, Counter[str]] = {}
         for name, operation in self._nodes.items():
             if loop.match(name):
@@ -117,12 +117,12 @@ class SavedGraph:
         for node in function.nodes.values():
             body = self._library.get(node.called("body")) if node.op in LOOPS else None
             if body is not None:
-                yield Counter(one.op for one in body.nodes.values() if one.op not in _LISTS)
+                yield Counter(operation.op for operation in body.nodes.values() if operation.op not in _LISTS)
 
     def backwards(self, cell: str) -> bool | None:
         """Return whether the layer around a cell reads from the end; None where the graph does not show it."""
-        met = {self._turns(scope) for scope in self.scopes(cell.rpartition("/")[0])}
-        return met.pop() if len(met) == 1 else None
+        turned_scopes = {self._turns(scope) for scope in self.scopes(cell.rpartition("/")[0])}
+        return turned_scopes.pop() if len(turned_scopes) == 1 else None
 
     def _turns(self, scope: str) -> bool | None:
         apart = self._apart(scope)
@@ -130,17 +130,17 @@ class SavedGraph:
             return any(node.op == "ReverseV2" for node in apart.nodes.values())
         if f"{scope}/while" not in self._nodes:  # an unrolled layer turns a list, not a tensor
             return None
-        return any(self._nodes.get(f"{scope}/{one}") == "ReverseV2" for one in ("ReverseV2", "ReverseV2_1"))
+        return any(self._nodes.get(f"{scope}/{operator}") == "ReverseV2" for operator in ("ReverseV2", "ReverseV2_1"))
 
     def merge(self, layer: str) -> str:
         """Return how a Bidirectional joins its directions, by the path of its variables; "" where that is not clear."""
-        met = {self._joins(scope) for scope in self.scopes(layer)}
-        return met.pop() if len(met) == 1 else ""
+        joins = {self._joins(scope) for scope in self.scopes(layer)}
+        return joins.pop() if len(joins) == 1 else ""
 
     def _joins(self, scope: str) -> str:
-        own = [operation for name, operation in self._nodes.items() if name.rpartition("/")[0] == scope]
-        joining = tuple(sorted(one for one in own if one in _JOINING))
-        turned = own.count("ReverseV2")  # the outputs of the backward layer, back in order; its last one is not turned
+        operations = [operation for name, operation in self._nodes.items() if name.rpartition("/")[0] == scope]
+        joining = tuple(sorted(operation for operation in operations if operation in _JOINING))
+        turned = operations.count("ReverseV2")  # the outputs of the backward layer, back in order; its last one is not turned
         return _MERGES.get(joining, "") if turned == 1 or (not turned and joining) else ""
 
     def scopes(self, path: str) -> list[str]:
@@ -153,26 +153,26 @@ class SavedGraph:
     @cached_property
     def _numbered(self) -> bool | None:
         """Whether scopes have a number that the variables' names have not; None where the scopes of the cells do not show it."""
-        met = set()
+        seen = set()
         for numbered, cell in itertools.product((False, True), self._cells):
-            layer, _, own = cell.rpartition("/")
+            layer, _, cell_name = cell.rpartition("/")
             around = _scope_of(layer, numbered=numbered)
-            inside = re.compile(rf"{re.escape(own)}_\d+" if numbered else re.escape(own), re.S)
+            inside = re.compile(rf"{re.escape(cell_name)}_\d+" if numbered else re.escape(cell_name), re.S)
             if any(
                 inside.fullmatch(last) and around.fullmatch(scope.removesuffix("/while"))
-                for scope, _, last in (one.rpartition("/") for one in self._scopes)
+                for scope, _, last in (path.rpartition("/") for path in self._scopes)
             ):
-                met.add(numbered)
-        return met.pop() if len(met) == 1 else None
+                seen.add(numbered)
+        return seen.pop() if len(seen) == 1 else None
 
     @cached_property
     def _scopes(self) -> list[str]:
         """Every scope, those inside others among them."""
-        found: set[str] = set()
+        scopes: set[str] = set()
         for name in self._nodes:
-            while (name := name.rpartition("/")[0]) and name not in found:
-                found.add(name)
-        return sorted(found)
+            while (name := name.rpartition("/")[0]) and name not in scopes:
+                scopes.add(name)
+        return sorted(scopes)
 
 
 def _scope_of(path: str, *, numbered: bool) -> re.Pattern[str]:
@@ -190,20 +190,20 @@ def _functions(step: Counter[str], kind: str) -> Functions:
     if gates and step["Relu6"] == step["RealDiv"] == gates:  # hard_sigmoid, relu6(x + 3) / 6
         recurrent = "hard_sigmoid"
         del step["Relu6"], step["RealDiv"]
-    met = {operation: count for operation, count in step.items() if operation in _FUNCTIONS}
-    if step["Mul"] != products or set(step) - _PLAIN - set(met):
+    counts = {operation: count for operation, count in step.items() if operation in _FUNCTIONS}
+    if step["Mul"] != products or set(step) - _PLAIN - set(counts):
         return Functions()
     if recurrent:
         gates = 0
     if not gates:
-        names = [one for one, count in met.items() if count == candidates]
-        return Functions(_FUNCTIONS[names[0]] if len(names) == len(met) == 1 else "", recurrent)
-    if len(met) == 1 and set(met.values()) == {gates + candidates}:
-        (only,) = met
+        names = [operation for operation, count in counts.items() if count == candidates]
+        return Functions(_FUNCTIONS[names[0]] if len(names) == len(counts) == 1 else "", recurrent)
+    if len(counts) == 1 and set(counts.values()) == {gates + candidates}:
+        (only,) = counts
         return Functions(_FUNCTIONS[only], _FUNCTIONS[only])
-    if sorted(met.values()) != sorted((gates, candidates)):
+    if sorted(counts.values()) != sorted((gates, candidates)):
         return Functions()
-    by_count = {count: _FUNCTIONS[one] for one, count in met.items()}
+    by_count = {count: _FUNCTIONS[operation] for operation, count in counts.items()}
     return Functions(by_count[candidates], by_count[gates])
 
 

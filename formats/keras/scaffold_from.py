@@ -12,9 +12,9 @@ NAME = "keras"
 
 def describe(path: Path, config: Path | None = None) -> Description:
     """Return the model of a file: see formats/keras/describe/model.py."""
-    from rnnconvert.formats.keras.describe.model import describe as whole
+    from rnnconvert.formats.keras.describe.model import describe as describe_model
 
-    return whole(path, config)
+    return describe_model(path, config)
 
 
 def open_file(path: Path, config: Path | None = None) -> Loaded:

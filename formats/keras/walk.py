@@ -27,16 +27,16 @@ class Walk(ABC, Generic[V]):
     def layer(self, facts: Facts, values: Sequence[V], call: Call) -> list[V]:
         """Return what a layer, a model or an operation gives."""
 
-    def model(self, old: Old, given: Sequence[V] | None) -> list[V]:
+    def model(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
         """Return the outputs of a model for some inputs; None for the outermost, whose inputs `start` makes.
 
         Raises RefusedError for a model without inputs, UnreadableError for a damaged configuration.
         """
-        return self._line(old, given) if old.kind == "Sequential" else self._graph(old, given)
+        return self._line(old, inputs) if old.kind == "Sequential" else self._graph(old, inputs)
 
-    def _line(self, old: Old, given: Sequence[V] | None) -> list[V]:
+    def _line(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
         inside = list(old.inside)
-        values = list(given) if given is not None else []
+        values = list(inputs) if inputs is not None else []
         if inside and inside[0].kind == "InputLayer":
             start = inside.pop(0)
             values = values or [self.start(start)]
@@ -46,7 +46,7 @@ class Walk(ABC, Generic[V]):
             values = self.layer(Facts(layer, layer.entry.config), values, Call())
         return values
 
-    def _graph(self, old: Old, given: Sequence[V] | None) -> list[V]:
+    def _graph(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
         config = old.entry.config
         starts, ends = (references(old.name, config.get("input_layers")), references(old.name, config.get("output_layers")))
         layers = {layer.name: layer for layer in old.inside}
@@ -58,19 +58,19 @@ class Walk(ABC, Generic[V]):
             [Ref(ref.layer, ref.call - (layers[ref.layer].kind in ("Functional", "Model")), ref.index) for ref in refs]
             for refs in (starts, ends)
         )
-        known: dict[tuple[str, int], list[V]] = {}
+        results: dict[tuple[str, int], list[V]] = {}
         for number, start in enumerate(starts):
-            known[start.layer, start.call] = [given[number]] if given is not None else [self.start(layers[start.layer])]
+            results[start.layer, start.call] = [inputs[number]] if inputs is not None else [self.start(layers[start.layer])]
         for name, number in order_of_running(known_calls, ends):
-            if (name, number) in known:
+            if (name, number) in results:
                 continue
             call = known_calls[name][number]
 
             def read(refs: Sequence[Ref | None]) -> list[V | None]:
-                return [None if ref is None else known[ref.layer, ref.call][ref.index] for ref in refs]
+                return [None if ref is None else results[ref.layer, ref.call][ref.index] for ref in refs]
 
             values = [value for value in read(call.reads) if value is not None]
             named = {key: read(refs) for key, refs in call.named.items()}
             facts = Facts(layers[name], layers[name].entry.config, named=named, flags=call.flags)  # type: ignore[arg-type]
-            known[name, number] = self.layer(facts, values, call)
-        return [known[end.layer, end.call][end.index] for end in ends]
+            results[name, number] = self.layer(facts, values, call)
+        return [results[end.layer, end.call][end.index] for end in ends]

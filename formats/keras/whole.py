@@ -73,13 +73,13 @@ def of_live(model: Any) -> Model:
         if getattr(layer, "quantization_mode", None):
             raise UsageError(f"layer {path!r} is quantized. Fill the float model first, then quantize it")
         variables |= named
-        own = {name: numbers(weight) for name, weight in named.items()}
-        arrays |= own
-        units += _live_units(path, layer, own)
+        own_arrays = {name: numbers(weight) for name, weight in named.items()}
+        arrays |= own_arrays
+        units += _live_units(path, layer, own_arrays)
     config = model.get_config() if hasattr(model, "layers") else {}
-    whole = entry({"class_name": type(model).__name__, "config": config}) if config else None
-    units = _in_graph(units, whole, arrays)
-    line = is_line(whole, units)
+    config_entry = entry({"class_name": type(model).__name__, "config": config}) if config else None
+    units = _in_graph(units, config_entry, arrays)
+    line = is_line(config_entry, units)
     units += loose_units(arrays, [name for unit in units for name in unit.arrays])
     ties: dict[str, str] = {}
     first: dict[int, str] = {}
@@ -98,16 +98,16 @@ def variables_of(model: Any) -> dict[str, Any]:
 
 def _layers(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield every layer with weights of its own by its path, and these weights by names that no other weight has."""
-    known: dict[str, Any] = {}
+    held_weights: dict[str, Any] = {}
     paths: set[str] = set()
     for path, layer, weights in _leaves(model):
         held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
-        if any(known.get(f"{path}/{_relative(one.path, layer)}", one) is not one for one in held):
+        if any(held_weights.get(f"{path}/{_relative(variable.path, layer)}", variable) is not variable for variable in held):
             path = unique(path, paths)
         named: dict[str, Any] = {}
         for weight in held:
             named[unique(f"{path}/{_relative(weight.path, layer)}", named)] = weight
-        known |= named
+        held_weights |= named
         paths |= {name.rpartition("/")[0] for name in named}
         yield path, layer, named
 
@@ -118,9 +118,9 @@ def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
     for child, name in inside:
         yield from _leaves(child, name)
     held = {id(weight) for child, _ in inside for weight in child.weights}
-    own = [weight for weight in layer.weights if id(weight) not in held]
-    if own:
-        yield path or layer.name, layer, own
+    weights = [weight for weight in layer.weights if id(weight) not in held]
+    if weights:
+        yield path or layer.name, layer, weights
 
 
 def _inner(layer: Any, path: str) -> list[tuple[Any, str]]:
@@ -149,18 +149,18 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
         return units_of_ours(path, layer.recurrent(), outline.KERAS, names, facts, "OwnRecurrent")
     if _is_recurrent(layer):
         short = {name.removeprefix(f"{path}/"): array for name, array in arrays.items()}
-        found = read_layer(layer, {f"{layer.name}/{name}": array for name, array in short.items()})
-        places = found.read_as(Read).places
+        reading = read_layer(layer, {f"{layer.name}/{name}": array for name, array in short.items()})
+        places = reading.read_as(Read).places
         return [
             unit
-            for name, stack in found.layers.items()
+            for name, stack in reading.layers.items()
             for unit in _recurrent(path, stack, places[name], entry(described(layer)), lambda n: f"{path}/{n.partition('/')[2]}")
         ]
     names = {name.rpartition("/")[2]: name for name in arrays}
-    made = f"{type(layer).__name__}({layer.name!r})"
+    title = f"{type(layer).__name__}({layer.name!r})"
     settings = _settings(layer.get_config(), rank(layer.get_build_config()), Era(version()))
-    class_name = type(layer).__name__ if entry(described(layer)).own else _FOREIGN
-    return plain_units("keras", Owner(path, class_name, names, settings, made), arrays)
+    class_name = type(layer).__name__ if entry(described(layer)).built_in else _FOREIGN
+    return plain_units("keras", Owner(path, class_name, names, settings, title), arrays)
 
 
 _FOREIGN = "a user's own"
@@ -190,25 +190,25 @@ def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str],
 
 def _function(value: Any, era: Era) -> str:
     """Return a function of a configuration; a user's own with all that is stated about it, code too."""
-    found = activation(value, era)
-    if found.known or not isinstance(value, Mapping) or isinstance(value.get("config"), str) or " with " in found.name:
-        return str(found)
-    return f"{found.name or 'a function'} with {dict(value)}"
+    function = activation(value, era)
+    if function.known or not isinstance(value, Mapping) or isinstance(value.get("config"), str) or " with " in function.name:
+        return str(function)
+    return f"{function.name or 'a function'} with {dict(value)}"
 
 
 def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, full: Any = str) -> list[Unit]:
     """Return a layer, or the layers of stacked cells; two directions that meet only at the end are one layer."""
     facts = _facts(where)
-    made = where.class_name if where is not None else ""
+    class_name = where.class_name if where is not None else ""
     if stack.num_layers > 1 and stack.num_directions > 1:
-        return [Unit(name, stack=stack.replace(name=name), facts=facts, made=made)]
+        return [Unit(name, stack=stack.replace(name=name), facts=facts, title=class_name)]
     units = []
     for number, layer in enumerate(stack.layers):
-        own = name if stack.num_layers == 1 else f"{name}[{number}]"
+        unit_name = name if stack.num_layers == 1 else f"{name}[{number}]"
         groups = tuple(_group(place.cells[number, way], way, direction, full) for way, direction in enumerate(layer.directions))
         order = stack.output_order if number == stack.num_layers - 1 else "time"
-        single = stack.replace(name=own, layers=(layer,), output_order=order)
-        units.append(Unit(own, stack=single, groups=groups, facts=facts, made=made))
+        single = stack.replace(name=unit_name, layers=(layer,), output_order=order)
+        units.append(Unit(unit_name, stack=single, groups=groups, facts=facts, title=class_name))
     return units
 
 
@@ -257,22 +257,22 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         else:
             units += _recurrent(name, stack, read.places[name], read.entries[name])
     paths = dict(tree(model)) if model is not None else {}
-    taken = {name for unit in units for name in unit.arrays} | set(aside)
+    used = {name for unit in units for name in unit.arrays} | set(aside)
     classes: dict[str, tuple[str, str]] = {}
-    for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in taken]).items():
+    for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in used]).items():
         where = _described(owner, model, paths)
         class_name, name = (where.class_name, where.name) if where is not None else (_class_in(owner), "")
-        known = class_name if by_class("keras", class_name) else ""
+        known_class = class_name if by_class("keras", class_name) else ""
         if where is not None:
             classes |= dict.fromkeys(names, (where.name, where.class_name))
-        if where is not None and not where.own:
-            known = class_name = _FOREIGN
+        if where is not None and not where.built_in:
+            known_class = class_name = _FOREIGN
         name = name or _said_name(checkpoint, owner)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
         settings = _settings(config, where.rank if where is not None else 0, read.era)
-        found = plain_units("keras", Owner(name, known, locals_, settings, class_name), arrays)
-        units += (unit.replace(stated=where is not None and where.own) for unit in found)
+        plain = plain_units("keras", Owner(name, known_class, locals_, settings, class_name), arrays)
+        units += (unit.replace(stated=where is not None and where.built_in) for unit in plain)
     units = _in_graph(units, model, arrays)
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
@@ -289,16 +289,16 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     if source.is_dir() or not {lowered(path).suffix, lowered(source).suffix} <= {".keras", ".h5", ".hdf5"} or zipped != asked:
         kind = ".keras" if zipped else ".h5"
         raise UsageError(f"{path}: the target {checkpoint.path} is a {kind} file and can only be written as one")
-    made = {name: arrays.get(name, array) for name, array in checkpoint.arrays.items() if not _OPTIMIZER.match(name)}
+    written = {name: arrays.get(name, array) for name, array in checkpoint.arrays.items() if not _OPTIMIZER.match(name)}
     attributes: Any = checkpoint.metadata.get("attributes", {})
     attributes = {name: values for name, values in attributes.items() if not _OPTIMIZER.match(name)}
     if zipped:
         config: Any = checkpoint.metadata["config"]
         metadata: Any = checkpoint.metadata["metadata"]
-        keras_zip.write(path, config, metadata, made, attributes)
+        keras_zip.write(path, config, metadata, written, attributes)
     else:
-        hdf5.write(path, made, attributes)
-    left_out = len(made) < len(checkpoint.arrays)
+        hdf5.write(path, written, attributes)
+    left_out = len(written) < len(checkpoint.arrays)
     return ["the optimizer's state of the target file is left out: it belongs to the old weights"] if left_out else []
 
 
@@ -327,7 +327,7 @@ def _described(owner: str, model: Entry | None, paths: Mapping[str, Entry]) -> E
     while where is not None and where.class_name in ("TimeDistributed", "SpectralNormalization"):
         inner = where.inner("layer")
         where = replace(inner, name=where.name) if inner is not None else None
-    if where is None or where.own or owner in paths or owner.rpartition("/")[2] == where.name:
+    if where is None or where.built_in or owner in paths or owner.rpartition("/")[2] == where.name:
         return where
     return None  # a layer inside of one that is the user's own
 
@@ -346,9 +346,9 @@ def _class_in(owner: str) -> str:
 
 def _said_name(checkpoint: Checkpoint, owner: str) -> str:
     attributes: Any = checkpoint.metadata.get("attributes", {})
-    said = attributes.get(f"{owner}/vars", {}).get("name")
-    if isinstance(said, str) and said:
-        return said
+    label = attributes.get(f"{owner}/vars", {}).get("name")
+    if isinstance(label, str) and label:
+        return label
     if "layers/" in owner:
         return owner.rpartition("/")[2]
     return owner
@@ -357,12 +357,12 @@ def _said_name(checkpoint: Checkpoint, owner: str) -> str:
 def _locals(names: Sequence[str], class_name: str, where: Entry | None) -> dict[str, str]:
     """Return a layer's variables by their own names; Keras 3 numbers them, in the order in which the class makes them."""
     if "/vars/" not in f"/{names[0]}":
-        found = {}
+        locals_ = {}
         for name in names:
             leaf = name.rpartition("/")[2].partition(":")[0]
             old = re.fullmatch(r".+_(W_carry|b_carry|W|b|gamma|beta|running_mean|running_std)", leaf)
-            found[old[1] if old and leaf not in ("depthwise_W",) else leaf] = name
-        return found
+            locals_[old[1] if old and leaf not in ("depthwise_W",) else leaf] = name
+        return locals_
     layouts = by_class("keras", class_name)
     chosen = [layout for layout in layouts if layout.path] or layouts[:1]
     words = list(dict.fromkeys(tensor.name for layout in chosen for tensor in layout.tensors))
@@ -390,8 +390,8 @@ def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array
     gives = graph.unflattened()
     channels = {}
     for unit in units:
-        if (given := channels_given(unit, arrays)) is not None:
-            channels[_layer_of(unit)] = given
+        if (channels_before := channels_given(unit, arrays)) is not None:
+            channels[_layer_of(unit)] = channels_before
     return [
         unit.replace(reads=graph.flattened(name, channels), gives=gives.get(name), facts=_masked(unit, graph.masks(name)))
         for unit in sorted(units, key=place)

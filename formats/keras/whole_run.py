@@ -39,9 +39,9 @@ def open_file(path: Path, config: Path | None = None) -> Loaded:
         raise UsageError(f"{path} holds only weights. Hand in the live model: report.verify(inputs, source=model)")
     if config is not None or upgrade.written_before_keras_3(path):
         with new_folder() as folder:
-            made = Path(folder) / "upgraded.keras"
-            note = _upgraded(path, made, config)
-            return Loaded(_loaded(made, path), (note,))
+            upgraded = Path(folder) / "upgraded.keras"
+            note = _upgraded(path, upgraded, config)
+            return Loaded(_loaded(upgraded, path), (note,))
     return Loaded(_loaded(path, path))
 
 
@@ -72,17 +72,17 @@ def _with_weights(config: Path, weights: Path) -> Any:
     return model
 
 
-def _upgraded(path: Path, made: Path, config: Path | None) -> str:
+def _upgraded(path: Path, upgraded: Path, config: Path | None) -> str:
     """Write a file of Keras 1 or 2 as one of Keras 3, and say how that was proved."""
     why = "tf_keras is not installed"
     try:
-        done = upgrade.upgrade(path, made, config=config, verify=True)
+        done = upgrade.upgrade(path, upgraded, config=config, verify=True)
         return f"{path} is a Keras 2 file: it ran in Keras 3, after `rnnconvert upgrade` ({done.proof})"
     except MissingPackageError:
         pass
     except ExecutorError as error:
         why = error.problem
-    upgrade.upgrade(path, made, config=config, force=True)
+    upgrade.upgrade(path, upgraded, config=config, force=True)
     return f"{path} is a Keras 2 file: it ran in Keras 3, after `rnnconvert upgrade`, which tf_keras did not confirm ({why})"
 
 
@@ -101,13 +101,13 @@ def _signature(path: Path) -> Program:
         raise UsageError(f"{path} has no signature: nothing says which of its functions is the model")
     names = sorted(served.structured_input_signature[1])
 
-    def call(*inputs: Array, kept: Any = loaded) -> list[Array]:
+    def call(*inputs: Array, held: Any = loaded) -> list[Array]:
         if len(inputs) != len(names):
             raise UsageError(f"{path} has {len(names)} inputs ({', '.join(names)}), but {len(inputs)} were given")
         kinds = served.structured_input_signature[1]
-        given = {name: tf.cast(tf.constant(one), kinds[name].dtype) for name, one in zip(names, inputs, strict=True)}
-        found = served(**given)
-        return [found[name].numpy() for name in sorted(found)]
+        tensors = {name: tf.cast(tf.constant(array), kinds[name].dtype) for name, array in zip(names, inputs, strict=True)}
+        results = served(**tensors)
+        return [results[name].numpy() for name in sorted(results)]
 
     return Program(call, str(path))
 
@@ -140,9 +140,9 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
 def _states(model: Any) -> list[Any]:
     """Return what stateful layers keep from one batch to the next: a run begins without it, and leaves it unchanged."""
     layers = [layer for _, layer in _layers(model)]
-    inside = [one for layer in layers for one in (layer, *getattr(layer, "_layers", []))]
-    found = [state for layer in inside if getattr(layer, "stateful", False) for state in _several(layer)]
-    return list({id(state): state for state in found}.values())
+    inside = [part for layer in layers for part in (layer, *getattr(layer, "_layers", []))]
+    states = [state for layer in inside if getattr(layer, "stateful", False) for state in _several(layer)]
+    return list({id(state): state for state in states}.values())
 
 
 def _several(layer: Any) -> list[Any]:
@@ -152,13 +152,13 @@ def _several(layer: Any) -> list[Any]:
 
 def _layers(model: Any, path: str = "") -> list[tuple[str, Any]]:
     """Return every layer by its path through the models around it."""
-    found = []
+    result = []
     for layer in getattr(model, "layers", []) or [model]:
-        own = f"{path}/{layer.name}".lstrip("/")
-        found.append((own, layer))
+        layer_path = f"{path}/{layer.name}".lstrip("/")
+        result.append((layer_path, layer))
         if layer is not model and getattr(layer, "layers", None):
-            found += _layers(layer, own)
-    return found
+            result += _layers(layer, layer_path)
+    return result
 
 
 def _hearing(call: Any, heard: dict[str, Any], name: str) -> Any:
@@ -189,13 +189,13 @@ def shaken(live: Any, seed: int) -> Any:
     import keras
 
     try:
-        made = keras.models.clone_model(live)
+        copy = keras.models.clone_model(live)
     except Exception as error:
         raise UsageError(f"Keras cannot clone {live.name!r}, so the effect of rounding is unknown: {error}") from None
     generator = np.random.default_rng(seed)
-    for target, source in zip(made.weights, live.weights, strict=True):
+    for target, source in zip(copy.weights, live.weights, strict=True):
         plain = numbers(source)
         if plain.dtype.kind == "f" or plain.dtype == ml_dtypes.bfloat16:
             plain = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
         target.assign(plain)
-    return made
+    return copy

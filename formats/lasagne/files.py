@@ -23,7 +23,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.functions import with_functions
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import Home, Run, ask_others, check_places, placed, search, shapes_of, told
+from rnnconvert.files.positional import Home, Run, ask_others, check_places, parse_places, placed, search, shapes_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -79,7 +79,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     arrays, unreadable = _arrays(Opened(path))
     places = options.get("arrays")
     by_kind = {layout.name.partition(".")[2]: layout for layout in layouts(options)}
-    runs, doubts = (told(places, shapes_of(arrays), by_kind), []) if places else search(shapes_of(arrays), by_kind.values())
+    runs, doubts = (parse_places(places, shapes_of(arrays), by_kind), []) if places else search(shapes_of(arrays), by_kind.values())
     if not places and not doubts:
         ask_others(runs, shapes_of(arrays), options)
     layers: dict[str, Recurrent] = {}
@@ -99,7 +99,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         ),
         options.questions,
         (*doubts, *unreadable),
-        read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, whole=not unreadable),
+        read=Home({name: run.start for name, run in zip(layers, runs, strict=True)}, complete=not unreadable),
         unread=tuple(doubts),
     )
 

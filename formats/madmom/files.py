@@ -43,8 +43,8 @@ def _walk(path: Path, value: Any, name: str, depth: int) -> Iterator[tuple[str, 
         yield name, str(value.args[0] if value.args else value.made_by)
         yield from _walk(path, value.state, name, depth + 1)
     elif isinstance(value, dict | list | tuple):
-        for key, one in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _walk(path, one, f"{name}.{key}" if name else str(key), depth + 1)
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _walk(path, item, f"{name}.{key}" if name else str(key), depth + 1)
 
 
 class Madmom(ArrayFiles):
@@ -61,10 +61,10 @@ class Madmom(ArrayFiles):
     def stored(self, file: Opened) -> Stored:
         """Return the arrays by their attributes, and the classes and functions next to them."""
         tree, _ = pickles.load(map_file(file.path), file.path)
-        found = dict(_walk(file.path, tree, "", 0))
-        classes = {name: value.rpartition(".")[2] for name, value in found.items() if isinstance(value, str)}
-        functions = {name: value.name.lstrip("_") for name, value in found.items() if isinstance(value, Global)}
-        arrays = {name: value for name, value in found.items() if name not in classes and name not in functions}
+        entries = dict(_walk(file.path, tree, "", 0))
+        classes = {name: value.rpartition(".")[2] for name, value in entries.items() if isinstance(value, str)}
+        functions = {name: value.name.lstrip("_") for name, value in entries.items() if isinstance(value, Global)}
+        arrays = {name: value for name, value in entries.items() if name not in classes and name not in functions}
         for name in [*arrays]:
             above, _, local = name.rpartition(".")
             gate = classes.get(above) in ("Gate", "Cell", "GRUCell")
@@ -76,16 +76,16 @@ class Madmom(ArrayFiles):
                 arrays[name] = arrays[name].repeat(arrays[f"{above}.recurrent_weights"].shape[-1])
         return Stored(arrays, {"classes": classes, "functions": functions})
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
+    def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers, and what is unsettled about them; dense layers have arrays of the same names."""
-        groups, doubts = super().found(path, stored, options)
-        own = {name for name, value in stored.metadata["classes"].items() if value in _LAYERS}
-        return [one for one in groups if one.name in own], [note for note in doubts if note.layer in own]
+        groups, doubts = super().find(path, stored, options)
+        layer_names = {name for name, value in stored.metadata["classes"].items() if value in _LAYERS}
+        return [group for group in groups if group.name in layer_names], [note for note in doubts if note.layer in layer_names]
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer, and what each receives of the row that it stands in."""
-        found = super().read(path, options)
-        classes: Any = found.metadata["classes"]
+        checkpoint = super().read(path, options)
+        classes: Any = checkpoint.metadata["classes"]
         rows: dict[str, list[tuple[str, str]]] = {}
         for name, kind in classes.items():
             above, _, number = name.rpartition(".")
@@ -93,15 +93,15 @@ class Madmom(ArrayFiles):
                 rows.setdefault(above, []).append((name, kind))
         received: dict[str, tuple[Call, ...]] = {}
         for row in rows.values():
-            received |= in_a_row(sorted(row, key=lambda one: int(one[0].rpartition(".")[2])), found.layers)
-        layers = {name: stack.replace(calls=received.get(name, ())) for name, stack in found.layers.items()}
-        return found.replace(layers=layers)
+            received |= in_a_row(sorted(row, key=lambda entry: int(entry[0].rpartition(".")[2])), checkpoint.layers)
+        layers = {name: stack.replace(calls=received.get(name, ())) for name, stack in checkpoint.layers.items()}
+        return checkpoint.replace(layers=layers)
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a layer computes. Raises UnreadableError for functions that differ where they are one here."""
         kind, layout = group.layout.kind, group.layout
         spelt = dict(zip(layout.letters.split(), (gate for gate, _ in layout.order), strict=False))
-        found: dict[str, set[str]] = {}
+        functions: dict[str, set[str]] = {}
         for full, function in stored.metadata["functions"].items():
             inside = full.removeprefix(f"{group.name}.").split(".")
             if full.startswith(f"{group.name}.") and inside[-1] == "activation_fn":
@@ -112,11 +112,11 @@ class Madmom(ArrayFiles):
                     role = "gate_activation"
                 else:
                     role = "output_activation"
-                found.setdefault(role, set()).add(function)
-        if any(len(one) > 1 for one in found.values()):
-            raise UnreadableError(group.name, f"its functions differ: {sorted(map(sorted, found.values()))}")
+                functions.setdefault(role, set()).add(function)
+        if any(len(names) > 1 for names in functions.values()):
+            raise UnreadableError(group.name, f"its functions differ: {sorted(map(sorted, functions.values()))}")
         return layout.cell.replace(
-            **{role: Activation(one.pop()) for role, one in found.items() if role != "output_activation" or kind == "lstm"}
+            **{role: Activation(names.pop()) for role, names in functions.items() if role != "output_activation" or kind == "lstm"}
         )
 
 

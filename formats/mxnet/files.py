@@ -37,7 +37,7 @@ SUFFIXES = registry.endings(NAME)
 
 _STYLES = {"stack": "", "gates": "_gates", "cell": "_cell", "cell_gates": "_cell_gates", "flat": "_flat"}
 """The spellings of a layer's arrays, the longer names first, and the endings of those layouts' names."""
-_KEPT = re.compile(r"(?P<kept>(?:arg|aux):)?(?P<name>.*)", re.S)
+_STORED = re.compile(r"(?P<kept>(?:arg|aux):)?(?P<name>.*)", re.S)
 _UNFUSED = re.compile(
     r"(?P<prefix>(?:.*?[._])??)(?:_unfused\.(?P<layer>\d{1,3})\.(?:(?P<side>[lr])_cell\.)?|(?P<only>[lr])_cell\.)"
     r"(?P<rest>(?:i2h|h2h|h2r)_(?:weight|bias))",
@@ -83,8 +83,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     """
     zipped = npz_file.is_npz(path)
     stored = npz_file.read(path) if zipped else mxnet_params.read(path)
-    graph = mxnet_symbol.beside(path)
-    told = mxnet_symbol.read(graph) if graph else {}
+    graph = mxnet_symbol.symbol_of(path)
+    descriptions = mxnet_symbol.read(graph) if graph else {}
     steps = mxnet_symbol.steps(graph) if graph else {}
     around = mxnet_symbol.modified(graph) if graph else {}
     layers: dict[str, Recurrent] = {}
@@ -96,8 +96,15 @@ def read(path: Path, options: Options) -> Checkpoint:
     for group in groups:
         name = _layer_name(group.prefix, layers)
         arrays = {local: stored.arrays[full] for local, full in group.names.items()}
-        stated = next((told[own] for own in (*map(_bare, group.names.values()), f"{group.prefix}parameters") if own in told), {})
-        said = options.facts(
+        stated = next(
+            (
+                descriptions[parameter_name]
+                for parameter_name in (*map(_bare, group.names.values()), f"{group.prefix}parameters")
+                if parameter_name in descriptions
+            ),
+            {},
+        )
+        facts = options.facts(
             name,
             f"its RNN operator in {graph.name if graph else 'the graph'}",
             stated,
@@ -105,20 +112,20 @@ def read(path: Path, options: Options) -> Checkpoint:
             harmless={"p", "state_outputs", "use_sequence_length", *(key for key in stated if key.startswith("__"))},
         )
         try:
-            layout, sizes = _fitted(path, group, name, arrays, said, options)
+            layout, sizes = _fitted(path, group, name, arrays, facts, options)
         except NotALayerError as error:
             unread.append(LayerNote(name, str(error), UNREAD, unnamed="the file itself"))
             continue
-        _check_sizes(graph or path, name, sizes, said)
+        _check_sizes(graph or path, name, sizes, facts)
         step = options.facts(name, f"its steps in {graph.name if graph else 'the graph'}", steps.get(_bare(group.prefix), {}))
-        cell = _cell(graph or path, layout, name, said, step, options)
+        cell = _cell(graph or path, layout, name, facts, step, options)
         if group.style == "flat":  # the one array of its layout, whatever its name ends in
             arrays = dict(zip(("parameters",), arrays.values(), strict=True))
-        made = assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
-        layers[name] = made.replace(wrapped=_WRAPPED if _modified(group) else "")
+        assembled = assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
+        layers[name] = assembled.replace(wrapped=_WRAPPED if _modified(group) else "")
         if _bare(group.prefix) in around:
             wrapped = f"followed at each step by {around[_bare(group.prefix)]} of the graph, as in a ResidualCell or ZoneoutCell"
-            layers[name] = made.replace(wrapped=wrapped)
+            layers[name] = assembled.replace(wrapped=wrapped)
         if layers[name].wrapped:
             warnings.append(
                 LayerNote(name, f"it is {layers[name].wrapped}: the computation around it is not in the file, and is left to you")
@@ -127,16 +134,16 @@ def read(path: Path, options: Options) -> Checkpoint:
         homes[name] = dict(zip(arrays, group.names.values(), strict=True))
         evidence.append(f"{name or 'the file itself'}: arrays named as those of {layout.class_name}")
     there = {*map(_bare, stored.arrays), *(f"{group.prefix}parameters" for group in groups)}
-    for own, operator in told.items():
-        if not any(name in there for name, one in told.items() if one is operator):
-            unread.append(LayerNote(own, "an RNN operator of the graph reads it, but the file lacks it", UNREAD))
+    for parameter, operator in descriptions.items():
+        if not any(name in there for name, other in descriptions.items() if other is operator):
+            unread.append(LayerNote(parameter, "an RNN operator of the graph reads it, but the file lacks it", UNREAD))
     if graph is not None:
         bare = {_bare(full): array for full, array in stored.arrays.items()}
         owned = {name: (stack, [*map(_bare, homes[name].values()), f"{prefixes[name]}parameters"]) for name, stack in layers.items()}
         layers = {name: layers[name].replace(calls=received) for name, received in calls(graph, owned, bare).items()}
     if zipped and not layers:
         raise UnreadableError(path, "no arrays in it are named as those of gluon's recurrent layers")
-    if told:
+    if descriptions:
         evidence.append(f"{graph.name if graph else ''} states what its RNN operators compute")
     used = {full for names in homes.values() for full in names.values()}
     others = {name: array for name, array in stored.arrays.items() if name not in used}
@@ -159,14 +166,14 @@ def _modified(group: _Group) -> bool:
 
 def _bare(full: str) -> str:
     """Return a name without what Module's checkpoints put before it."""
-    found = _KEPT.fullmatch(full)
-    assert found is not None
-    return found["name"]
+    matched = _STORED.fullmatch(full)
+    assert matched is not None
+    return matched["name"]
 
 
 def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
     """Return arrays that are named as one layer's, in the order of the file."""
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    names_by_group: dict[tuple[str, str], dict[str, str]] = {}
     expressions = {style: _expression(_layouts(style)) for style in _STYLES if style != "flat"}
     for full, array in arrays.items():
         if full.startswith("aux:"):
@@ -175,22 +182,22 @@ def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
         for style, expression in expressions.items():
             match = expression.fullmatch(name)
             if match:
-                names = found.setdefault((match["prefix"], style), {})
+                names = names_by_group.setdefault((match["prefix"], style), {})
                 names.setdefault(match["local"], full)
                 break
         else:
             match = re.fullmatch(r"(?P<prefix>.*?)(?P<local>parameters|rnn_param)", name, re.S)
             if match and array.ndim == 1:
-                found[match["prefix"], "flat"] = {match["local"]: full}
-    return [_Group(prefix, style, names) for (prefix, style), names in found.items() if len(names) > 1 or style == "flat"]
+                names_by_group[match["prefix"], "flat"] = {match["local"]: full}
+    return [_Group(prefix, style, names) for (prefix, style), names in names_by_group.items() if len(names) > 1 or style == "flat"]
 
 
 def _run_together(prefixes: Collection[str]) -> list[str]:
     """Return warnings of cells that may be the backward direction of a layer whose prefix ends in a letter."""
-    pairs = {one: re.sub(r"r(\d+_)$", r"l\1", one) for one in prefixes if re.search(r"[^\W_]r\d+_$", one)}
+    pairs = {prefix: re.sub(r"r(\d+_)$", r"l\1", prefix) for prefix in prefixes if re.search(r"[^\W_]r\d+_$", prefix)}
     return [
-        f"{one!r} and {other!r} are read as two cells; if they are the two directions of one layer, {one!r} reads from the end"
-        for one, other in pairs.items()
+        f"{first!r} and {other!r} are read as two cells; if they are the two directions of one layer, {first!r} reads from the end"
+        for first, other in pairs.items()
         if other in prefixes
     ]
 
@@ -209,19 +216,21 @@ def _plain_spelling(name: str) -> str:
     return f"{match['prefix']}{side}{match['layer'] or 0}_{match['rest']}"
 
 
-def _layer_name(prefix: str, taken: Mapping[str, Recurrent]) -> str:
+def _layer_name(prefix: str, used: Mapping[str, Recurrent]) -> str:
     name = prefix.rstrip("._")
-    return prefix if name in taken else name
+    return prefix if name in used else name
 
 
-def _fitted(path: Path, group: _Group, name: str, arrays: Mapping[str, Array], said: Description, options: Options) -> tuple[Layout, Sizes]:
+def _fitted(
+    path: Path, group: _Group, name: str, arrays: Mapping[str, Array], description: Description, options: Options
+) -> tuple[Layout, Sizes]:
     """Return the layout and sizes of a layer. Raises NotALayerError."""
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if len(dtypes) > 1 or not dtypes <= set(FLOATS):
         raise NotALayerError(f"its arrays are of the types {', '.join(sorted(dtypes))}, not of one type of floating-point numbers")
     possible = _layouts(group.style)
     if group.style == "flat":
-        return flat.sizes(path, possible, name, next(iter(arrays.values())).size, said, options)
+        return flat.sizes(path, possible, name, next(iter(arrays.values())).size, description, options)
     shapes = {local: tuple(array.shape) for local, array in arrays.items()}
     for layout in possible:
         sizes = fit(layout, shapes)
@@ -230,13 +239,13 @@ def _fitted(path: Path, group: _Group, name: str, arrays: Mapping[str, Array], s
     raise NotALayerError(f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}")
 
 
-def _cell(where: Path, layout: Layout, name: str, said: Description, step: Mapping[str, str], options: Options) -> Cell:
+def _cell(where: Path, layout: Layout, name: str, description: Description, step: Mapping[str, str], options: Options) -> Cell:
     """Return the cell of a layer; what the file leaves open is asked."""
-    mode = said.get("mode", "")
+    mode = description.get("mode", "")
     kind: Any = layout.kind
     if mode and not mode.startswith(kind):
         raise UnreadableError(where, f"{name!r} has the arrays of a {kind} there, but mode={mode}")
-    clips = tuple(Clip("state", *bounds) for bounds in [_clip(where, name, said)] if bounds is not None)
+    clips = tuple(Clip("state", *bounds) for bounds in [_clip(where, name, description)] if bounds is not None)
     if kind != "rnn":
         cell = Cell(kind, layout.reset_after, clips=clips)
         for option, role in _ROLES.items():
@@ -253,9 +262,9 @@ def _cell(where: Path, layout: Layout, name: str, said: Description, step: Mappi
     if function:
         function = options.stated("nonlinearity", name, function, "the graph" if mode else "the option cell")
     else:
-        usual = "tanh" if layout.name == "mxnet.rnn_cell" else "relu"
-        why = f"parameters do not hold an RNN's function; {usual} is the default of {layout.class_name}"
-        function = options.ask("nonlinearity", name, assumed=usual, why=why)
+        default = "tanh" if layout.name == "mxnet.rnn_cell" else "relu"
+        why = f"parameters do not hold an RNN's function; {default} is the default of {layout.class_name}"
+        function = options.ask("nonlinearity", name, assumed=default, why=why)
     return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
 
 
@@ -269,19 +278,19 @@ def _as_made(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
     return cell.replace(activation=function, output_activation=function, gate_activation=Activation(gates))
 
 
-def _check_sizes(where: Path, name: str, sizes: Sizes, said: Description) -> None:
+def _check_sizes(where: Path, name: str, sizes: Sizes, description: Description) -> None:
     """Raise UnreadableError for sizes in the graph that the arrays do not have."""
-    known = {
+    expected = {
         "state_size": sizes.hidden_size,
         "num_layers": sizes.num_layers,
         "projection_size": sizes.projection_size,
         "bidirectional": sizes.num_directions == 2,
     }
     for key in ("mode", "state_size", "num_layers"):
-        if said and key not in said:
+        if description and key not in description:
             raise UnreadableError(where, f"{name!r} has an RNN operator without {key} there, which it must have")
-    for key, size in known.items():
-        text = said.get(key, "None")
+    for key, size in expected.items():
+        text = description.get(key, "None")
         stated: object = text.lower() in ("true", "1") if key == "bidirectional" else text
         if key == "bidirectional" and text.lower() not in ("true", "false", "1", "0", "none"):
             raise UnreadableError(where, f"{name!r} has bidirectional={text} there, expected True or False")
@@ -289,8 +298,8 @@ def _check_sizes(where: Path, name: str, sizes: Sizes, said: Description) -> Non
             raise UnreadableError(where, f"{name!r} has {key}={text} there, but its arrays are for {size}")
 
 
-def _clip(where: Path, name: str, said: Description) -> tuple[float, float] | None:
-    bounds = [said.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max")]
+def _clip(where: Path, name: str, description: Description) -> tuple[float, float] | None:
+    bounds = [description.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max")]
     if bounds == ["None", "None"]:
         return None
     try:
@@ -309,7 +318,7 @@ def write(path: Path, job: Job) -> WriteResult:
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     homes: Any = job.source.metadata.get("homes", {}) if job.source.format == NAME else {}
-    kept = "arg:" if any(full.startswith("arg:") for names in homes.values() for full in names.values()) else ""
+    mark = "arg:" if any(full.startswith("arg:") for names in homes.values() for full in names.values()) else ""
     stacks = job.stacks()
     bare = len(stacks) == 1 and job.source.format != NAME
     for layout, stack in stacks:
@@ -319,7 +328,7 @@ def write(path: Path, job: Job) -> WriteResult:
         above += "_" if above and above[-1] not in "._" else ""
         spelled: Mapping[str, str] = {} if asked is not None else homes.get(stack.name, {})
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
-            full = spelled.get(local, kept + above + local)
+            full = spelled.get(local, mark + above + local)
             put(arrays, full, packed)
         notes.append(f"{above.rstrip('._') or 'the file itself'} loads into {constructor(layout, stack, above)}")
     recipe = []

@@ -39,9 +39,9 @@ def calls(path: Path, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arr
     Raises UnreadableError for a file that is not a graph.
     """
     with symbol.opened(path) as nodes:
-        found = followed(_Flow(nodes, layers, arrays).graph)
+        received_calls = followed(_Flow(nodes, layers, arrays).graph)
     unseen = Call(Unknown(f"{path.name} does not show it"))
-    return {name: found.get(name, (unseen,)) for name in layers}
+    return {name: received_calls.get(name, (unseen,)) for name in layers}
 
 
 @dataclass(eq=False)
@@ -80,7 +80,7 @@ class _Flow:
                 label = kind if kind != "Custom" else f"Custom {stated.get('op_type', '')}"
                 self.graph.add(kind, self._inputs(node), [(index, place) for place in range(counts[index])], stated, label)
         for call, states in begun:
-            call.given = replace(call.given, states=received.states(self.graph, states))
+            call.received = replace(call.received, states=received.states(self.graph, states))
 
     @staticmethod
     def _inputs(node: Mapping[str, Any]) -> list[Key]:
@@ -101,12 +101,12 @@ class _Flow:
             width=stack.input_size,
         )
         if stated.get("use_sequence_length", "False") in ("True", "1"):
-            call.given = replace(call.given, lengths=str(self.nodes[inputs[-1][0]]["name"]))
+            call.received = replace(call.received, lengths=str(self.nodes[inputs[-1][0]]["name"]))
         yield call, inputs[2 : 4 if stated.get("mode") == "lstm" else 3]
 
     def _cells(self) -> list[tuple[str, _Cell]]:
         """Return the uses of unrolled cells, each with its layer."""
-        found: list[tuple[str, _Cell]] = []
+        result: list[tuple[str, _Cell]] = []
         latest: dict[str, _Cell] = {}
         for index, node in enumerate(self.nodes):
             match = _NODE.fullmatch(str(node["name"]))
@@ -118,7 +118,7 @@ class _Flow:
                 if owner is not None and inputs:
                     if not step or match["cell"] not in latest:
                         latest[match["cell"]] = _Cell([], {}, [])
-                        found.append((owner, latest[match["cell"]]))
+                        result.append((owner, latest[match["cell"]]))
                     latest[match["cell"]].reads.append(inputs[0])
             elif (cell := latest.get(match["cell"])) is not None:
                 if match["part"] == "h2h" and not step:
@@ -129,14 +129,14 @@ class _Flow:
                         cell.states += self._begins(index, cell)
                 elif match["part"] == "state":
                     cell.last = (index, 0)
-        return found
+        return result
 
     def _arrays(self, node: Mapping[str, Any]) -> list[str]:
         return [str(self.nodes[entry[0]]["name"]) for entry in node["inputs"] if self.nodes[entry[0]]["op"] == "null"]
 
     def _begins(self, out: int, cell: _Cell) -> list[Key]:
         """Return what the first step of a cell reads besides its weights and its input."""
-        found: dict[Key, None] = {}
+        keys: dict[Key, None] = {}
         waiting, seen = [(out, 0)], {*cell.reads, *cell.states}
         while waiting:
             key = waiting.pop()
@@ -147,8 +147,8 @@ class _Flow:
             if node["op"] in symbol.STEP and node["inputs"]:
                 waiting += self._inputs(node)
             else:
-                found[key] = None
-        return [*found]
+                keys[key] = None
+        return [*keys]
 
     def _unrolled(self, name: str, cell: _Cell) -> LayerCall:
         stack, _ = self.layers[name]
@@ -211,9 +211,9 @@ def _reshape(applied: Applied) -> Array:
             lengths.append(array.shape[place] * array.shape[place + 1])
             place += 2
         elif word == -4:
-            one, two = next(words, 0), next(words, 0)
-            whole = array.shape[place]
-            lengths += [whole // two if one == -1 else one, whole // one if two == -1 else two]
+            first_length, two = next(words, 0), next(words, 0)
+            total = array.shape[place]
+            lengths += [total // two if first_length == -1 else first_length, total // first_length if two == -1 else two]
             place += 1
         else:
             lengths.append(array.shape[place] if word == 0 else word)
@@ -263,9 +263,12 @@ def _axes(applied: Applied) -> list[int]:
     return _all(applied, "axis")
 
 
-_SPLIT, _CONCAT = Moves(_split), Moves(lambda one: moves.concatenate(one.arrays, _number(one, "dim", 1)), None)
-_TRANSPOSE, _SWAP = Moves(lambda one: moves.transpose(one.input(0), _all(one, "axes"))), Moves(_swap)
-_FLATTEN, _FLIP = (Moves(lambda one: moves.flatten(one.input(0), 1)), Moves(lambda one: moves.reverse(one.input(0), _axes(one))))
+_SPLIT, _CONCAT = Moves(_split), Moves(lambda applied: moves.concatenate(applied.arrays, _number(applied, "dim", 1)), None)
+_TRANSPOSE, _SWAP = Moves(lambda applied: moves.transpose(applied.input(0), _all(applied, "axes"))), Moves(_swap)
+_FLATTEN, _FLIP = (
+    Moves(lambda applied: moves.flatten(applied.input(0), 1)),
+    Moves(lambda applied: moves.reverse(applied.input(0), _axes(applied))),
+)
 _RESHAPE, _CAST, _TAKE = Moves(_reshape), Casts(_dtype), Moves(_take)
 _DIALECT: Dialect = {
     # elemwise_unary_op_basic.cc: the same numbers, of which the last two stop gradients
@@ -280,11 +283,11 @@ _DIALECT: Dialect = {
     "reshape": _RESHAPE,
     "Flatten": _FLATTEN,
     "flatten": _FLATTEN,
-    "expand_dims": Moves(lambda one: moves.unsqueeze(one.input(0), _axes(one))),
-    "squeeze": Moves(lambda one: moves.squeeze(one.input(0), _axes(one))),
+    "expand_dims": Moves(lambda applied: moves.unsqueeze(applied.input(0), _axes(applied))),
+    "squeeze": Moves(lambda applied: moves.squeeze(applied.input(0), _axes(applied))),
     "Concat": _CONCAT,
     "concat": _CONCAT,
-    "stack": Moves(lambda one: moves.stack(one.arrays, _number(one, "axis", 0)), None),
+    "stack": Moves(lambda applied: moves.stack(applied.arrays, _number(applied, "axis", 0)), None),
     "SwapAxis": _SWAP,
     "swapaxes": _SWAP,
     "transpose": _TRANSPOSE,
@@ -296,10 +299,10 @@ _DIALECT: Dialect = {
     "flip": _FLIP,
     "take": _TAKE,
     "SequenceReverse": Moves(_sequence_reverse),
-    "tile": Moves(lambda one: moves.tile(one.input(0), _all(one, "reps"))),
+    "tile": Moves(lambda applied: moves.tile(applied.input(0), _all(applied, "reps"))),
     "_zeros": Computes(),
     "_ones": Computes(),
-    "zeros_like": Measures(lambda one: np.zeros(one.input(0).shape)),
-    _READ: Moves(lambda one: moves.stack(one.arrays, 0), None),
-    _GIVE: Moves(lambda one: one.input(0)[one.attributes["step"]]),
+    "zeros_like": Measures(lambda applied: np.zeros(applied.input(0).shape)),
+    _READ: Moves(lambda applied: moves.stack(applied.arrays, 0), None),
+    _GIVE: Moves(lambda applied: applied.input(0)[applied.attributes["step"]]),
 }

@@ -63,9 +63,9 @@ class _Reader:
         size = struct.calcsize("<" + form)
         if size > self.data.size - self.at:
             self.fail(f"it ends at byte {self.data.size}, in the middle of the values that begin at byte {self.at}")
-        found = struct.unpack("<" + form, bytes(self.data[self.at : self.at + size]))
+        values = struct.unpack("<" + form, bytes(self.data[self.at : self.at + size]))
         self.at += size
-        return found
+        return values
 
     def number(self, form: str) -> int:
         """Read the next number."""
@@ -89,9 +89,9 @@ class _Reader:
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
         """Read the next numbers, as a view."""
-        found = view(self.data, self.at, shape, dtype, self.path, name)
+        array = view(self.data, self.at, shape, dtype, self.path, name)
         self.at += math.prod(shape) * dtype.itemsize
-        return found
+        return array
 
     def fail(self, problem: str) -> None:
         """Raise UnreadableError."""
@@ -115,26 +115,26 @@ def read(path: str | os.PathLike[str]) -> Stored:
     if not looks_like(bytes(reader.data[: len(MAGIC)])):
         raise UnreadableError(path, "it does not begin as a list of MXNet's arrays does")
     _, _, count = reader.numbers("3Q")
-    found: list[Array | None] = []
+    result: list[Array | None] = []
     unreadable: dict[int, str] = {}
-    while len(found) < count:  # each takes bytes, so a false count ends with the file
+    while len(result) < count:  # each takes bytes, so a false count ends with the file
         try:
-            found.append(_array(reader, f"array {len(found)}"))
+            result.append(_array(reader, f"array {len(result)}"))
         except _LeftOutError as error:
-            unreadable[len(found)] = str(error)
-            found.append(None)
-    names = [str(number) for number in range(len(found))]
+            unreadable[len(result)] = str(error)
+            result.append(None)
+    names = [str(number) for number in range(len(result))]
     named = reader.number("Q")
     if named:
         if named != count:
             reader.fail(f"it has {count} arrays and {named} names")
-        names = [_name(reader) for _ in found]
+        names = [_name(reader) for _ in result]
     if reader.at != reader.data.size:
         reader.fail(f"its names end at byte {reader.at}, but it has {reader.data.size} bytes")
     twice = first_twice(names)
     if twice is not None:
         raise UnreadableError(path, f"two arrays are named {twice!r}")
-    arrays = {name: array for name, array in zip(names, found, strict=True) if array is not None}
+    arrays = {name: array for name, array in zip(names, result, strict=True) if array is not None}
     return Stored(arrays, {"unreadable": {names[place]: why for place, why in unreadable.items()}})
 
 
@@ -178,14 +178,14 @@ def _array(reader: _Reader, name: str) -> Array:
     return reader.array(shape, reader.dtype(), name)
 
 
-def _skip_sparse(reader: _Reader, name: str, kind: str, beside: int) -> NoReturn:
+def _skip_sparse(reader: _Reader, name: str, kind: str, dense_arrays: int) -> NoReturn:
     """Read past an array that holds only some of its elements. Raises _LeftOutError."""
     stored = reader.shape(reader.number("i"))
     reader.shape(reader.number("i"))
     reader.numbers("ii")
     parts = [(stored, reader.dtype())]
     indices = []
-    for _ in range(beside):
+    for _ in range(dense_arrays):
         dtype = reader.dtype()
         indices.append((reader.shape(reader.number("i")), dtype))
     for shape, dtype in [*parts, *indices]:

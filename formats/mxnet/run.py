@@ -57,7 +57,7 @@ def _parameters(loaded: Mapping[str, Any], layers: Sequence[str]) -> Dict[str, A
     """Return the arrays of one layer under gluon's own names; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} layers: gluon stacks layers in one")
-    found: Dict[str, Dict[str, Any]] = {}
+    by_prefix: Dict[str, Dict[str, Any]] = {}
     for full, array in loaded.items():
         match = _NAME.fullmatch(full)
         if match is None:
@@ -67,10 +67,10 @@ def _parameters(loaded: Mapping[str, Any], layers: Sequence[str]) -> Dict[str, A
         side, layer = match["side"] or match["old_side"] or match["only"], match["layer"] or match["old_layer"]
         numbered = side is not None or layer is not None
         local = f"{side or 'l'}{layer or 0}_{match['rest']}" if numbered else match["rest"]
-        found.setdefault(match["prefix"].rstrip("._"), {})[local] = array
-    chosen = [arrays for name, arrays in found.items() if not layers or name == layers[0]]
+        by_prefix.setdefault(match["prefix"].rstrip("._"), {})[local] = array
+    chosen = [arrays for name, arrays in by_prefix.items() if not layers or name == layers[0]]
     if len(chosen) != 1:
-        raise NotImplementedError(f"{len(chosen)} layers of the names {', '.join(found)}: run one at a time")
+        raise NotImplementedError(f"{len(chosen)} layers of the names {', '.join(by_prefix)}: run one at a time")
     return chosen[0]
 
 
@@ -97,11 +97,11 @@ def _counts(arrays: Mapping[str, Any]) -> Tuple[int, int, int]:
     return len(names) // len(forward), len(forward), arrays[forward[0]].shape[0]
 
 
-def _run(arrays: Mapping[str, Any], nonlinearity: Any, given: Mapping[str, Any]) -> Dict[str, Any]:
+def _run(arrays: Mapping[str, Any], nonlinearity: Any, request: Mapping[str, Any]) -> Dict[str, Any]:
     import mxnet
 
     dtype = np.dtype(next(iter(arrays.values())).dtype)
-    cotangents = given.get("cotangents")
+    cotangents = request.get("cotangents")
     single = any(re.search(r"_[ifcorz]_weight$", name) for name in arrays)
     projected = any("h2r" in name for name in arrays)
     if cotangents and (single or projected):
@@ -109,10 +109,10 @@ def _run(arrays: Mapping[str, Any], nonlinearity: Any, given: Mapping[str, Any])
 
     def tensor(values: Any) -> Any:
         # MXNet makes float32 of everything unless it is told.
-        made = mxnet.nd.array(np.asarray(values), dtype=dtype)
+        converted = mxnet.nd.array(np.asarray(values), dtype=dtype)
         if cotangents:
-            made.attach_grad()
-        return made
+            converted.attach_grad()
+        return converted
 
     if single:
         mode, vector = _joined(arrays)
@@ -120,17 +120,17 @@ def _run(arrays: Mapping[str, Any], nonlinearity: Any, given: Mapping[str, Any])
     else:
         module, mode, (sides, layers, hidden) = _module(arrays, nonlinearity, dtype)
     out = next((array.shape[0] for name, array in arrays.items() if "h2r" in name), hidden)
-    x, states = tensor(given["x"]), []
+    x, states = tensor(request["x"]), []
     widths = {"hidden": out, "cell": hidden} if mode == "lstm" else {"hidden": out}
     for name, width in widths.items():
         zeros = np.zeros((sides * layers, x.shape[1], width))
-        states.append(tensor(np.stack(list(given[name])) if given.get(name) else zeros))
+        states.append(tensor(np.stack(list(request[name])) if request.get(name) else zeros))
 
     def forward() -> List[Any]:
         if single:
             names = dict(zip(("state", "state_cell"), states))
-            told = {"mode": mode, "state_size": hidden, "num_layers": layers, "bidirectional": sides == 2}
-            return list(mxnet.nd.RNN(data=x, parameters=vector, state_outputs=True, **told, **names))
+            settings = {"mode": mode, "state_size": hidden, "num_layers": layers, "bidirectional": sides == 2}
+            return list(mxnet.nd.RNN(data=x, parameters=vector, state_outputs=True, **settings, **names))
         if hasattr(module, "unroll"):
             y, final = module.unroll(len(x), x, [state[0] for state in states], "TNC", merge_outputs=True)
             return [y, *(state.expand_dims(0) for state in final)]
@@ -144,11 +144,11 @@ def _run(arrays: Mapping[str, Any], nonlinearity: Any, given: Mapping[str, Any])
     scales = [cotangents["y"], np.stack(list(cotangents["hidden"]))]
     scales += [np.stack(list(cotangents["cell"]))] if mode == "lstm" else []
     mxnet.autograd.backward(outputs, [tensor(scale) for scale in scales])
-    slopes = {name: list(state.grad.asnumpy()) for name, state in zip(widths, states) if given.get(name)}
+    slopes = {name: list(state.grad.asnumpy()) for name, state in zip(widths, states) if request.get(name)}
     weights = {name: parameter.grad().asnumpy() for name, parameter in module.collect_params().items()}
-    found = _answer(outputs)
-    found["gradients"] = {"x": x.grad.asnumpy(), "hidden": [], "cell": [], **slopes, "weights": {"": weights}}
-    return found
+    result = _answer(outputs)
+    result["gradients"] = {"x": x.grad.asnumpy(), "hidden": [], "cell": [], **slopes, "weights": {"": weights}}
+    return result
 
 
 def _module(arrays: Mapping[str, Any], nonlinearity: Any, dtype: Any) -> Tuple[Any, str, Tuple[int, int, int]]:
@@ -178,8 +178,8 @@ def _module(arrays: Mapping[str, Any], nonlinearity: Any, dtype: Any) -> Tuple[A
     parameters = module.collect_params()
     if set(parameters) != set(arrays):
         raise NotImplementedError(f"{name} differs in the parameters {', '.join(sorted(set(arrays) ^ set(parameters)))}")
-    for own, parameter in parameters.items():
-        parameter.set_data(arrays[own])
+    for parameter_name, parameter in parameters.items():
+        parameter.set_data(arrays[parameter_name])
     return module, _MODES.get(name, "rnn"), (sides, layers, hidden)
 
 

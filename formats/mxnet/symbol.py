@@ -24,11 +24,11 @@ _THROUGH = {"_rnn_param_concat", "_npi_rnn_param_concat", "Reshape", "reshape", 
 """Operators that a layer's arrays pass through on their way into one flat vector."""
 
 
-def beside(path: Path) -> Path | None:
+def symbol_of(path: Path) -> Path | None:
     """Return the graph of a file of parameters, if it exists: model-symbol.json for model-0012.params or model.params."""
     stem = re.sub(r"-\d{4,}$", "", path.name.removesuffix(path.suffix))
-    found = companion(path, f"{stem}-symbol.json")
-    return found if found.is_file() else None
+    companion_file = companion(path, f"{stem}-symbol.json")
+    return companion_file if companion_file.is_file() else None
 
 
 @contextlib.contextmanager
@@ -47,7 +47,7 @@ def read(path: Path) -> dict[str, Description]:
     Raises UnreadableError for a file that is not a graph.
     """
     with opened(path) as nodes:
-        return {name: told for node in nodes for name, told in operator(node, nodes).items()}
+        return {name: description for node in nodes for name, description in operator(node, nodes).items()}
 
 
 _SHAPES = {
@@ -79,12 +79,12 @@ def steps(path: Path) -> dict[str, dict[str, str]]:
     Raises UnreadableError for a file that is not a graph.
     """
     with opened(path) as nodes:
-        found: dict[str, dict[str, str]] = {}
+        result: dict[str, dict[str, str]] = {}
         for node in nodes:
             match = re.fullmatch(r"(?P<cell>.*_)t\d+_(?P<part>\w+)", str(node["name"]), re.S)
             if match is not None:
-                _step(found.setdefault(match["cell"], {}), node, match["part"].lstrip("_"), nodes)
-        return found
+                _step(result.setdefault(match["cell"], {}), node, match["part"].lstrip("_"), nodes)
+        return result
 
 
 def modified(path: Path) -> dict[str, str]:
@@ -94,21 +94,21 @@ def modified(path: Path) -> dict[str, str]:
     Raises UnreadableError for a file that is not a graph.
     """
     with opened(path) as nodes:
-        found: dict[str, str] = {}
+        modifiers: dict[str, str] = {}
         reads: dict[str, int] = {}
         for node in nodes:
             product = re.fullmatch(r"(.*_)t\d+_i2h", str(node["name"]), re.S)
             if product and node["inputs"]:
                 reads.setdefault(product[1], _root(node["inputs"][0][0], nodes))  # at the first step
         for node in nodes:
-            roots = [_root(one[0], nodes) for one in node["inputs"]] if node["op"] in _AROUND else []
+            roots = [_root(edge[0], nodes) for edge in node["inputs"]] if node["op"] in _AROUND else []
             for root in roots:
                 match = re.fullmatch(r"(.*_)t\d+_out", str(nodes[root]["name"]), re.S)
                 if match is None or re.match(rf"{re.escape(match[1])}t\d+_", str(node["name"])):
                     continue
                 if node["op"] == "where" or reads.get(match[1]) in roots:
-                    found.setdefault(match[1], f"{node['op']} {node['name']!r}")
-        return found
+                    modifiers.setdefault(match[1], f"{node['op']} {node['name']!r}")
+        return modifiers
 
 
 def _root(index: int, nodes: list[Mapping[str, Any]]) -> int:
@@ -136,11 +136,11 @@ def _step(stated: dict[str, str], node: Mapping[str, Any], part: str, nodes: lis
     elif function:
         role = "output_activation"
     elif part == "out":  # an LSTM's: a gate times a function of its state
-        inner = [_function(nodes[one[0]]) for one in node["inputs"] if not _named_gate(nodes[one[0]])]
+        inner = [_function(nodes[edge[0]]) for edge in node["inputs"] if not _named_gate(nodes[edge[0]])]
         role, function = ("output_activation", inner[0]) if len(inner) == 1 and inner[0] else ("", "")
     if role:
-        said = stated.setdefault(role, function)
-        if said != function:
+        stated_function = stated.setdefault(role, function)
+        if stated_function != function:
             stated[f"operator {node['name']}"] = function
     if node["op"] not in STEP:
         stated[f"operator {node['name']}"] = str(node["op"])
@@ -160,8 +160,8 @@ def _function(node: Mapping[str, Any]) -> str:
 
 def attributes(node: Mapping[str, Any]) -> dict[str, str]:
     """Return the attributes of a node, which other versions call attr or param."""
-    told: dict[str, Any] = node.get("attrs") or node.get("attr") or node.get("param") or {}
-    return {str(key): str(value) for key, value in told.items()}
+    texts: dict[str, Any] = node.get("attrs") or node.get("attr") or node.get("param") or {}
+    return {str(key): str(value) for key, value in texts.items()}
 
 
 def operator(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dict[str, Description]:
@@ -169,7 +169,7 @@ def operator(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dic
     if node["op"] not in ("RNN", "_npx_rnn"):
         return {}
     plain = attributes(node)
-    found: dict[str, Description] = {}
+    descriptions: dict[str, Description] = {}
     waiting, seen = [node["inputs"][1][0]], set()
     while waiting:
         index = waiting.pop()
@@ -178,7 +178,7 @@ def operator(node: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> dic
         seen.add(index)
         above = nodes[index]
         if above["op"] == "null":
-            found[str(above["name"])] = plain
+            descriptions[str(above["name"])] = plain
         elif above["op"] in _THROUGH:
-            waiting += [one[0] for one in above["inputs"]]
-    return found
+            waiting += [edge[0] for edge in above["inputs"]]
+    return descriptions

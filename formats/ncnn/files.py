@@ -55,36 +55,36 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for a damaged file, and where there is no .bin next to it.
     """
     described = param.read(path)
-    beside = companion(path, path.with_suffix(".bin").name)
-    if not beside.exists():
-        raise MissingFileError(beside)
-    numbers = Numbers(beside)
+    weights_file = companion(path, path.with_suffix(".bin").name)
+    if not weights_file.exists():
+        raise MissingFileError(weights_file)
+    numbers = Numbers(weights_file)
     for row in described[:1]:
         if row.type == "Input" and param.CHECKSUM in row.parameters:
-            check_one_write(path, beside, numbers.data, row.whole(param.CHECKSUM, path), param.BITS)
+            check_one_write(path, weights_file, numbers.data, row.integer(param.CHECKSUM, path), param.BITS)
     layers: dict[str, Recurrent] = {}
     arrays: dict[str, Array] = {}
     warnings: list[str] = []
     unread: list[str] = []
     lost = ""
     rows: dict[str, tuple[param.Layer, Recurrent]] = {}
-    for one in described:
-        if one.type not in _KINDS:
-            lost = lost or ("" if param.skip(one, numbers, path) else f"{one.name!r} ({one.type})")
+    for described_layer in described:
+        if described_layer.type not in _KINDS:
+            lost = lost or ("" if param.skip(described_layer, numbers, path) else f"{described_layer.name!r} ({described_layer.type})")
             continue
-        name = unique(one.name, layers)
+        name = unique(described_layer.name, layers)
         if lost:
             unread.append(LayerNote(name, f"its numbers lie behind those of layer {lost}, whose size is unknown here", UNREAD))
             continue
-        stored, said = _stored(path, one, numbers)
-        warnings += [LayerNote(name, text, INTEGERS) for text in said]
-        layers[name] = _layer(path, one, name, stored, options)
-        rows[name] = one, layers[name]
-        if len(one.bottoms) > 1:
+        stored, notes = _stored(path, described_layer, numbers)
+        warnings += [LayerNote(name, text, INTEGERS) for text in notes]
+        layers[name] = _layer(path, described_layer, name, stored, options)
+        rows[name] = described_layer, layers[name]
+        if len(described_layer.bottoms) > 1:
             warnings.append(LayerNote(name, "its initial state is given at run time. Pass it yourself"))
         arrays |= {f"{name}/{local}": array for local, array in stored.items()}
     if not lost and not unread and numbers.at < numbers.data.size:
-        raise UnreadableError(beside, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}")
+        raise UnreadableError(weights_file, f"it has {numbers.data.size} bytes, but the layers of {path.name} take {numbers.at}")
     layers = {name: layers[name].replace(calls=received) for name, received in calls(described, rows).items()}
     evidence = tuple(f"{name}: a layer {layers[name].cell.kind.upper()}" for name in layers)
     return Checkpoint(
@@ -99,64 +99,66 @@ def read(path: Path, options: Options) -> Checkpoint:
         arrays,
         unread=tuple(unread),
         batch_first=dict.fromkeys(layers, False),
-        beside=(str(beside),),
+        beside=(str(weights_file),),
     )
 
 
-def _stored(path: Path, one: param.Layer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:
+def _stored(path: Path, layer: param.Layer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:
     """Return the arrays of a layer as numbers, and what a user should know of how they were stored."""
-    kind, way = _KINDS[one.type], one.whole(2, path)
-    output, size = one.whole(0, path), one.whole(1, path)
-    hidden = one.whole(3, path, output) if kind == "lstm" else output
+    kind, way = _KINDS[layer.type], layer.integer(2, path)
+    output, size = layer.integer(0, path), layer.integer(1, path)
+    hidden = layer.integer(3, path, output) if kind == "lstm" else output
     if way not in (0, 1, 2):
-        raise UnreadableError(path, f"layer {one.name!r} has the direction {way}, expected 0, 1 or 2")
+        raise UnreadableError(path, f"layer {layer.name!r} has the direction {way}, expected 0, 1 or 2")
     ways, (gates, blocks) = 1 + (way == 2), _GATES[kind]
     rows = ways * gates * hidden
     if not (0 < output < _MOST and 0 < hidden < _MOST and size > 0) or size % rows:
-        raise UnreadableError(path, f"layer {one.name!r} has {output} outputs, {hidden} units and {size} weights of its input")
-    width, what = size // rows, f"the numbers of layer {one.name!r} ({one.type})"
-    found = {
+        raise UnreadableError(path, f"layer {layer.name!r} has {output} outputs, {hidden} units and {size} weights of its input")
+    width, what = size // rows, f"the numbers of layer {layer.name!r} ({layer.type})"
+    result = {
         "weight_xc_data": numbers.tagged(size, what).reshape(ways, gates * hidden, width),
         "bias_c_data": numbers.tagged(ways * blocks * hidden, what).reshape(ways, blocks * hidden),
         "weight_hc_data": numbers.tagged(rows * output, what).reshape(ways, gates * hidden, output),
     }
     if output != hidden:
-        found["weight_hr_data"] = numbers.tagged(ways * output * hidden, what).reshape(ways, output, hidden)
-    said: list[str] = []
-    if one.whole(8, path):
+        result["weight_hr_data"] = numbers.tagged(ways * output * hidden, what).reshape(ways, output, hidden)
+    notes: list[str] = []
+    if layer.integer(8, path):
         for local in ("weight_xc_data", "weight_hc_data"):
             scales = numbers.raw(rows, what).reshape(ways, gates * hidden, 1)
-            charging(found[local].nbytes).memory(8 * found[local].size, path)
+            charging(result[local].nbytes).memory(8 * result[local].size, path)
             with np.errstate(all="ignore"):
-                found[local] = (found[local] / scales.astype(np.float64)).astype(np.float32)
-        said.append(
+                result[local] = (result[local] / scales.astype(np.float64)).astype(np.float32)
+        notes.append(
             "its matrices are stored as int8, and are read as the float32 numbers that these stand for. ncnn's kernels for int8 also round "
             f"their inputs, {ROUNDED}"
         )
-    whole = [local for local, array in found.items() if array.dtype.kind != "f"]
-    if whole:
-        raise UnreadableError(path, f"{whole[0]} of layer {one.name!r} are integers without scales")
-    if len({array.dtype for array in found.values()}) > 1:
-        found = {local: np.asarray(array, np.float32) for local, array in found.items()}
-    return found, said
+    integers = [local for local, array in result.items() if array.dtype.kind != "f"]
+    if integers:
+        raise UnreadableError(path, f"{integers[0]} of layer {layer.name!r} are integers without scales")
+    if len({array.dtype for array in result.values()}) > 1:
+        result = {local: np.asarray(array, np.float32) for local, array in result.items()}
+    return result, notes
 
 
-def _layer(path: Path, one: param.Layer, name: str, stored: dict[str, Array], options: Options) -> Recurrent:
-    stated = {f"parameter {key}": value for key, value in one.parameters.items()}
+def _layer(path: Path, layer: param.Layer, name: str, stored: dict[str, Array], options: Options) -> Recurrent:
+    stated = {f"parameter {key}": value for key, value in layer.parameters.items()}
     facts = options.facts(name, "its layer", stated)
-    facts.take(*(f"parameter {key}" for key in (0, 1, 2, 8, *((3,) if one.type == "LSTM" else ()))))
-    layout = registry.layout(NAME, _KINDS[one.type], True if one.type == "GRU" else None)
+    facts.take(*(f"parameter {key}" for key in (0, 1, 2, 8, *((3,) if layer.type == "LSTM" else ()))))
+    layout = registry.layout(NAME, _KINDS[layer.type], True if layer.type == "GRU" else None)
     shapes = {local: tuple(array.shape) for local, array in stored.items()}
     sizes = fit(layout, shapes)
     if sizes is None:
         raise UnreadableError(path, f"the weights of {name!r} do not fit together: {misfit([layout], shapes)}")
-    found = unpack(layout, sizes, stored)
-    way = one.whole(2, path)
+    unpacked = unpack(layout, sizes, stored)
+    way = layer.integer(2, path)
     return Recurrent(
         name,
         (
             Layer(
-                tuple(Direction(layout.cell, found[0, number], reverse=number == 1 or way == 1) for number in range(sizes.num_directions))
+                tuple(
+                    Direction(layout.cell, unpacked[0, number], reverse=number == 1 or way == 1) for number in range(sizes.num_directions)
+                )
             ),
         ),
     )
@@ -191,19 +193,19 @@ def write(path: Path, job: Job) -> WriteResult:
             tag = param.HALF if (job.dtype or single.dtype) == np.float16 else 0
             data += [(tag, packed[local]) for local in _ORDER if local in packed]
         notes.append(f"{part.stack.name or 'the layer'}: input in{number} (time, {part.stack.input_size}), output out{number}")
-    (beside,) = companions(path)
-    notes.append(f"its numbers are in {beside.name}, which belongs next to it")
+    (weights_file,) = companions(path)
+    notes.append(f"its numbers are in {weights_file.name}, which belongs next to it")
     recipe = [
         "import ncnn",
         "net = ncnn.Net()",
         f"net.load_param({str(path)!r})",
-        f"net.load_model({str(beside)!r})",
+        f"net.load_model({str(weights_file)!r})",
         "run = net.create_extractor()",
         'run.input("in0", ncnn.Mat(x))',
         'y = run.extract("out0")[1].numpy()',
     ]
     if not job.dry_run:
-        with replacing_both(path, beside) as (file, numbers):
+        with replacing_both(path, weights_file) as (file, numbers):
             summed = Summed(numbers)
             for tag, array in data:
                 summed.write(tag.to_bytes(4, "little"))
@@ -230,5 +232,5 @@ def _parameters(single: Recurrent) -> str:
     gates = _GATES[single.cell.kind][0]
     size = len(directions) * gates * first.hidden_size * first.input_size
     way = 2 if len(directions) == 2 else int(first.reverse)
-    said = {0: first.output_size, 1: size, 2: way} | ({3: first.hidden_size} if first.projection_size else {})
-    return " ".join(f"{key}={value}" for key, value in said.items())
+    parameters = {0: first.output_size, 1: size, 2: way} | ({3: first.hidden_size} if first.projection_size else {})
+    return " ".join(f"{key}={value}" for key, value in parameters.items())

@@ -54,7 +54,7 @@ def calls(described: Sequence[Layer], read: Mapping[str, tuple[Layer, Recurrent]
             graph.add(row.type, row.bottoms, row.tops, {str(key): text for key, text in row.parameters.items()}, row.type)
     for call in graph.layers:
         row, _ = read[call.layer]
-        call.given = replace(call.given, states=received.states(graph, row.bottoms[1:]))
+        call.received = replace(call.received, states=received.states(graph, row.bottoms[1:]))
     return followed(graph)
 
 
@@ -174,9 +174,11 @@ _DIALECT: Dialect = {
     "Permute": Moves(_permute),
     "Squeeze": Moves(_squeeze),
     "ExpandDims": Moves(_expand),
-    "Flatten": Moves(lambda one: one.input(0).reshape(-1)),
+    "Flatten": Moves(lambda applied: applied.input(0).reshape(-1)),
     "Slice": Moves(_slice),
-    "Concat": Moves(lambda one: moves.concatenate([one.input(place) for place in range(len(one.inputs))], _number(one, 0)), None),
-    "Flip": Moves(lambda one: moves.reverse(one.input(0), _list(one, 0))),
+    "Concat": Moves(
+        lambda applied: moves.concatenate([applied.input(place) for place in range(len(applied.inputs))], _number(applied, 0)), None
+    ),
+    "Flip": Moves(lambda applied: moves.reverse(applied.input(0), _list(applied, 0))),
     "Cast": Casts(_cast),
 }

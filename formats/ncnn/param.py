@@ -22,7 +22,7 @@ CHECKSUM, BITS = 19, 31
 checksum of the numbers, as far as a signed number of 32 bits holds it."""
 _ARRAYS = -23300
 _MOST_LAYERS = 1 << 16
-_WHOLE = re.compile(r"[+-]?\d{1,18}")
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 Parameters = dict[int, str]
 
@@ -37,10 +37,10 @@ class Layer:
     tops: tuple[str, ...]
     parameters: Parameters
 
-    def whole(self, key: int, path: Path, default: int = 0) -> int:
+    def integer(self, key: int, path: Path, default: int = 0) -> int:
         """Return a parameter that is a whole number. Raises UnreadableError for anything else."""
         text = self.parameters.get(key, str(default))
-        if not _WHOLE.fullmatch(text):
+        if not _INTEGER.fullmatch(text):
             raise UnreadableError(path, f"parameter {key} of layer {self.name!r} is {text!r}, which is not a whole number")
         return int(text)
 
@@ -57,7 +57,7 @@ def read(path: Path) -> list[Layer]:
     if not lines or lines[0].strip() != MAGIC:
         raise UnreadableError(path, f"its first line is not ncnn's number {MAGIC}")
     counts = lines[1].split() if len(lines) > 1 else []
-    if len(counts) != 2 or not all(_WHOLE.fullmatch(one) for one in counts) or not 0 <= int(counts[0]) <= _MOST_LAYERS:
+    if len(counts) != 2 or not all(_INTEGER.fullmatch(count) for count in counts) or not 0 <= int(counts[0]) <= _MOST_LAYERS:
         raise UnreadableError(path, "its second line does not count layers and blobs")
     rows = [line.split() for line in lines[2:] if line.strip()]
     if len(rows) != int(counts[0]):
@@ -66,17 +66,17 @@ def read(path: Path) -> list[Layer]:
 
 
 def _layer(path: Path, row: list[str]) -> Layer:
-    if len(row) < 4 or not all(re.fullmatch(r"\d{1,6}", one) for one in row[2:4]):
+    if len(row) < 4 or not all(re.fullmatch(r"\d{1,6}", digits) for digits in row[2:4]):
         raise UnreadableError(path, f"the line {' '.join(row)[:60]!r} is not that of a layer")
     ins, outs = int(row[2]), int(row[3])
     blobs, rest = row[4 : 4 + ins + outs], row[4 + ins + outs :]
     if len(blobs) != ins + outs:
         raise UnreadableError(path, f"layer {row[1]!r} has {len(blobs)} blobs, but counts {ins + outs}")
     parameters: Parameters = {}
-    for one in rest:
-        key, equals, value = one.partition("=")
-        if not equals or not _WHOLE.fullmatch(key) or int(key) in parameters:
-            raise UnreadableError(path, f"{one!r} of layer {row[1]!r} is not a parameter, or appears twice")
+    for word in rest:
+        key, equals, value = word.partition("=")
+        if not equals or not _INTEGER.fullmatch(key) or int(key) in parameters:
+            raise UnreadableError(path, f"{word!r} of layer {row[1]!r} is not a parameter, or appears twice")
         parameters[int(key)] = value
     return Layer(row[0], row[1], tuple(blobs[:ins]), tuple(blobs[ins:]), parameters)
 
@@ -93,9 +93,9 @@ class Numbers:
     def _bytes(self, count: int, what: str) -> Array:
         if count < 0 or self.at + count > self.data.size:
             raise UnreadableError(self.path, f"it ends at {self.data.size}, within {what}, which takes {count} bytes from {self.at} on")
-        found = self.data[self.at : self.at + count]
+        content = self.data[self.at : self.at + count]
         self.at += count
-        return found
+        return content
 
     def raw(self, count: int, what: str) -> Array:
         """Return so many float32 numbers."""
@@ -135,11 +135,11 @@ def skip(layer: Layer, numbers: Numbers, path: Path) -> bool:
     """Go past the numbers of a layer without recurrence; return False if their size is unknown here."""
     what = f"the numbers of layer {layer.name!r} ({layer.type})"
 
-    def own(key: int, default: int = 0) -> int:
-        found = layer.whole(key, path, default)
-        if found < 0:
-            raise UnreadableError(path, f"parameter {key} of layer {layer.name!r} is {found}")
-        return found
+    def number(key: int, default: int = 0) -> int:
+        value = layer.integer(key, path, default)
+        if value < 0:
+            raise UnreadableError(path, f"parameter {key} of layer {layer.name!r} is {value}")
+        return value
 
     if layer.type in WEIGHTLESS:
         return True
@@ -152,19 +152,19 @@ def skip(layer: Layer, numbers: Numbers, path: Path) -> bool:
         "Embed": (0, 2, 3),
     }.get(layer.type)
     if dense is not None:
-        width, bias, size = (own(key) for key in dense)
-        if own(8) or own(18) or own(19):  # scales of integers, or weights that are another layer's outputs
+        width, bias, size = (number(key) for key in dense)
+        if number(8) or number(18) or number(19):  # scales of integers, or weights that are another layer's outputs
             return False
         numbers.tagged(size, what)
         if bias:
             numbers.raw(width, what)
         return True
     if layer.type == "MemoryData":
-        count = own(0) * (own(1) or 1) * (own(11) or 1) * (own(2) or 1)
+        count = number(0) * (number(1) or 1) * (number(11) or 1) * (number(2) or 1)
     elif layer.type == "LayerNorm":
-        count = 2 * own(0) * own(2, 1)
+        count = 2 * number(0) * number(2, 1)
     elif layer.type in ("BatchNorm", "Scale", "PReLU", "Bias"):
-        count = own(0) * (4 if layer.type == "BatchNorm" else 1 + (layer.type == "Scale" and bool(own(1))))
+        count = number(0) * (4 if layer.type == "BatchNorm" else 1 + (layer.type == "Scale" and bool(number(1))))
     else:
         return False
     numbers.raw(count, what)

@@ -42,27 +42,27 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a whole model, or layers of it one after the other, sequence by sequence; see rnnconvert.running."""
     layers = _layers(request["file"])
     states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
-    if any(states.values()) and not all(len(one["in"]) > 1 for one in layers.values()):
+    if any(states.values()) and not all(len(layer["in"]) > 1 for layer in layers.values()):
         raise NotImplementedError("the layers of the model have no inputs for initial states")
     net = _net(request["file"])
     x = np.asarray(request["x"], np.float32)
-    found: dict[str, list[Array]] = {"hidden": [], "cell": []}
+    finals: dict[str, list[Array]] = {"hidden": [], "cell": []}
     if not request["layers"]:
         chain = list(layers.values())
-        if any(one["in"][0] != below["out"][0] for below, one in itertools.pairwise(chain)):
+        if any(entry["in"][0] != below["out"][0] for below, entry in itertools.pairwise(chain)):
             raise NotImplementedError("the recurrent layers of the model do not read one another. Name them")
-        blobs = [chain[-1]["out"][0], *(blob for one in chain for blob in one["out"][1:])]
+        blobs = [chain[-1]["out"][0], *(blob for entry in chain for blob in entry["out"][1:])]
         values = [_run(net, chain[0]["in"][0], x[:, number], blobs) for number in range(x.shape[1])]
-        _states(values, chain, found)
-        return {"y": np.stack([one[chain[-1]["out"][0]] for one in values], 1), **found}
+        _states(values, chain, finals)
+        return {"y": np.stack([value[chain[-1]["out"][0]] for value in values], 1), **finals}
     for name in request["layers"]:
         if name not in layers:
             raise NotImplementedError(f"the model has no layer {name!r}, only {', '.join(layers)}")
-        one = layers[name]
-        values = [_run(net, one["in"][0], x[:, number], one["out"]) for number in range(x.shape[1])]
-        _states(values, [one], found)
-        x = np.stack([value[one["out"][0]] for value in values], 1)
-    return {"y": x, **found}
+        description = layers[name]
+        values = [_run(net, description["in"][0], x[:, number], description["out"]) for number in range(x.shape[1])]
+        _states(values, [description], finals)
+        x = np.stack([value[description["out"][0]] for value in values], 1)
+    return {"y": x, **finals}
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -71,21 +71,21 @@ def witness(request: Mapping[str, Any]) -> None:
 
     seen, net = request["witness"], _net(request["file"])
     every = _layers(request["file"])
-    layers = {name: one for name, one in every.items() if name in seen.layers}
+    layers = {name: entry for name, entry in every.items() if name in seen.layers}
     for name in seen.layers:
         if name not in layers:
             seen.explain(name, f"the model has no layer {name!r}")
     feeds = {blob: _fed(seen, blob, dims, every) for blob, dims in _inputs(request["file"]).items()}
-    wanted = list(dict.fromkeys(blob for one in layers.values() for blob in (*one["in"], *one["out"])))
+    wanted = list(dict.fromkeys(blob for layer in layers.values() for blob in (*layer["in"], *layer["out"])))
 
     def run() -> None:
         run = net.create_extractor()
         run.set_light_mode(False)
-        for blob, given in feeds.items():
-            run.input(blob, ncnn.Mat(given).clone())
+        for blob, feed in feeds.items():
+            run.input(blob, ncnn.Mat(feed).clone())
         values = {blob: _extracted(run, blob) for blob in wanted}
-        for label, one in layers.items():
-            read, gives = ([values[blob] for blob in one[side]] for side in ("in", "out"))
+        for label, layer in layers.items():
+            read, gives = ([values[blob] for blob in layer[side]] for side in ("in", "out"))
             states, finals = ([_rows(value) for value in some[1:]] for some in (read, gives))
             seen.record(
                 label,
@@ -103,7 +103,7 @@ def _fed(seen: Any, blob: str, dims: list[int], layers: Mapping[str, Any]) -> Ar
 
     Raises NotImplementedError where no recurrent layer does: ncnn itself checks nothing.
     """
-    widths = [one["width"] for one in layers.values() if one["in"][0] == blob]
+    widths = [layer["width"] for layer in layers.values() if layer["in"][0] == blob]
     if not dims and not widths:
         raise NotImplementedError(f"its input {blob} states no sizes")
     return np.asarray(seen.draw(dims or [0, widths[0]]))  # 0: an open axis
@@ -116,34 +116,34 @@ def _rows(state: Array) -> list[Array]:
 
 def _inputs(file: str) -> dict[str, list[int]]:
     """Return the blobs that a model is fed with, and their sizes, the last axis first in the file; none where it states none."""
-    found = {}
+    shapes = {}
     for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
         words = line.split()
         if words and words[0] == "Input":
             sizes = {key: int(value) for key, _, value in (word.partition("=") for word in words[5:])}
-            found[words[4]] = [sizes[key] for key in ("2", "1", "0") if sizes.get(key, 0) > 0]
-    return found
+            shapes[words[4]] = [sizes[key] for key in ("2", "1", "0") if sizes.get(key, 0) > 0]
+    return shapes
 
 
-def _states(values: list[dict[str, Array]], chain: list[dict[str, Any]], found: dict[str, list[Array]]) -> None:
+def _states(values: list[dict[str, Array]], chain: list[dict[str, Any]], finals: dict[str, list[Array]]) -> None:
     """Add the last states of layers that give them: (directions, units) for each sequence."""
-    for one in chain:
-        for key, blob in zip(("hidden", "cell"), one["out"][1:], strict=False):
+    for layer in chain:
+        for key, blob in zip(("hidden", "cell"), layer["out"][1:], strict=False):
             rows = np.stack([value[blob].reshape(-1, value[blob].shape[-1]) for value in values])
-            found[key] += list(rows.swapaxes(0, 1))
+            finals[key] += list(rows.swapaxes(0, 1))
 
 
 def _layers(file: str) -> dict[str, dict[str, Any]]:
     """Return the blobs that each recurrent layer of a file reads and gives, and its input's width, by the layer's name."""
-    found = {}
+    result = {}
     for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
         words = line.split()
         if words and words[0] in _TYPES:
             ins, outs = int(words[2]), int(words[3])
             values = dict(word.split("=", 1) for word in words[4 + ins + outs :])
             rows = int(values.get("3", values["0"])) * _GATES[words[0]] * (2 if values.get("2") == "2" else 1)
-            found[words[1]] = {"in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs], "width": int(values["1"]) // rows}
-    return found
+            result[words[1]] = {"in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs], "width": int(values["1"]) // rows}
+    return result
 
 
 def _net(file: str) -> Any:

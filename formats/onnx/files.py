@@ -75,7 +75,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     used: set[tuple[Body, str]] = set()
     inside: set[Body] = set()
     unread: list[str] = []
-    met: list[Operation] = []
+    recurrent: list[Operation] = []
     hoist(file.model.graph)
     program = as_program(file)
     scopes = list(walk(program))
@@ -84,7 +84,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             if node.kind not in KINDS or (node.domain and not quantised.is_one(node)):
                 continue
             reader = Node(path, scope, node, unique(label_of(scope, node), layers), options)
-            met.append(node)
+            recurrent.append(node)
             stack = reader.read()
             warnings += reader.warnings
             unread += reader.unread
@@ -95,12 +95,12 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
                 used |= reader.used
     warnings += _turned(program, homes, layers)
     looked = look(program, scopes[0], layers, looks_recurrent(scopes[0]))
-    for name, one in looked.layers.items():
-        layers[name] = one.stack
-        warnings += one.warnings
-        evidence.append(one.evidence)
-        used |= {scopes[0].key(value) for node in one.nodes for value in node.reads}
-        inside |= set(bodies(one.nodes))
+    for name, layer in looked.layers.items():
+        layers[name] = layer.stack
+        warnings += layer.warnings
+        evidence.append(layer.evidence)
+        used |= {scopes[0].key(value) for node in layer.nodes for value in node.reads}
+        inside |= set(bodies(layer.nodes))
     others: dict[str, Array] = {}
     owners: dict[str, tuple[Body, str]] = {}
     for scope in scopes:
@@ -111,7 +111,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             if owners.get(label, key) != key:  # graphs may bear one name
                 label = unique(label, others)
             owners[label], others[label] = key, tensor.read()
-    unread += onnx_unread.unread(scopes, met, looked)
+    unread += onnx_unread.unread(scopes, recurrent, looked)
     warnings += [
         f"{location!r} has {size} bytes, and the model's tensors end at {end}: if no other model shares it, it may be another's"
         for location, (size, end) in file.spare().items()
@@ -139,24 +139,24 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
 def _turned(program: Program, homes: Mapping[str, Home], layers: Mapping[str, Recurrent]) -> list[str]:
     """Say which operators read a sequence that other nodes have turned around: as operators they read forward."""
     shapes = Shapes(program)
-    found = []
+    warnings = []
     for name, home in homes.items():
         directions = layers[name].layers[0].directions
         axis = int(home.scope.attributes(home.node).get("layout") == 1)
         if len(directions) == 1 and turned.before(home.scope, shapes, home.node.inputs[0], axis):
-            found.append(
+            warnings.append(
                 f"{name}: nodes turn {home.node.inputs[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. "
                 "It is read as its operator is, without that: turn its input around yourself"
             )
-    return found
+    return warnings
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return what a model states about itself: its producer, its operator sets, its versions and its own metadata."""
     model = checkpoint.read_as(Read).file.model
     producer = f"{model.producer_name} {model.producer_version}".strip()
-    sets = [f"{one.version}" + ("" if not one.domain else f" of {one.domain}") for one in model.opset_import]
-    own = {one.key: one.value for one in model.metadata_props}
+    sets = [f"{opset.version}" + ("" if not opset.domain else f" of {opset.domain}") for opset in model.opset_import]
+    properties = {prop.key: prop.value for prop in model.metadata_props}
     return {
         "producer": producer,
         "opset": ", ".join(sets),
@@ -164,7 +164,7 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
         "graph": model.graph.name,
         "domain": model.domain,
         "model version": model.model_version or "",
-        **own,
+        **properties,
     }
 
 
@@ -178,19 +178,19 @@ _IN_NUMPY = {
 
 def _recipe(path: Path, graph: onnx.GraphProto) -> list[str]:
     """Return Python that runs a model on zeros: 7 steps of 2 sequences; nothing for element types that numpy lacks."""
-    if any(one.type.tensor_type.elem_type not in _IN_NUMPY for one in graph.input):
+    if any(value.type.tensor_type.elem_type not in _IN_NUMPY for value in graph.input):
         return []
     lines = ["import numpy as np", "import onnxruntime", f"session = onnxruntime.InferenceSession({str(path)!r})"]
-    names = variables(one.name for one in graph.input)
-    for one in graph.input:
-        axes = [axis.dim_param.rpartition("/")[2] or str(axis.dim_value) for axis in one.type.tensor_type.shape.dim]
+    names = variables(value.name for value in graph.input)
+    for model_input in graph.input:
+        axes = [axis.dim_param.rpartition("/")[2] or str(axis.dim_value) for axis in model_input.type.tensor_type.shape.dim]
         sizes = ", ".join({"time": "7", "batch": "2"}.get(axis, axis) for axis in axes)
-        kind = _IN_NUMPY[one.type.tensor_type.elem_type]
-        made = f"np.full(({sizes},), 7, np.{kind})" if kind == "int32" else f"np.zeros(({sizes}), np.{kind})"
-        lines.append(f"{names[one.name]} = {made}  # ({', '.join(axes)})")
-    given = ", ".join(f"{one.name!r}: {names[one.name]}" for one in graph.input)
-    results = ", ".join(variables(one.name for one in graph.output).values())
-    return [*lines, f"{results} = session.run(None, {{{given}}})"]
+        kind = _IN_NUMPY[model_input.type.tensor_type.elem_type]
+        expression = f"np.full(({sizes},), 7, np.{kind})" if kind == "int32" else f"np.zeros(({sizes}), np.{kind})"
+        lines.append(f"{names[model_input.name]} = {expression}  # ({', '.join(axes)})")
+    feeds = ", ".join(f"{value.name!r}: {names[value.name]}" for value in graph.input)
+    results = ", ".join(variables(output.name for output in graph.output).values())
+    return [*lines, f"{results} = session.run(None, {{{feeds}}})"]
 
 
 def write(path: Path, job: Job) -> WriteResult:
@@ -200,6 +200,6 @@ def write(path: Path, job: Job) -> WriteResult:
     location = ""
     if not job.dry_run:
         location = onnx_write.write(path, model, arrays, None if external is None else external == "true")
-    beside = [path.with_name(location)] if location else []
+    companions = [path.with_name(location)] if location else []
     # A graph of its own has no place for other tensors.
-    return WriteResult(notes, _recipe(path, model.graph), [*job.carried], beside)
+    return WriteResult(notes, _recipe(path, model.graph), [*job.carried], companions)

@@ -67,9 +67,9 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
             f"onnxruntime has no recurrent operators for {' and '.join(lacking)}. To run this model there, write it with "
             f"{Flag('dtype', 'float32')}"
         )
-    made = helper.make_graph(graph.nodes, "recurrent", graph.inputs, graph.outputs, graph.initializers())
+    proto = helper.make_graph(graph.nodes, "recurrent", graph.inputs, graph.outputs, graph.initializers())
     model = helper.make_model(
-        made,
+        proto,
         opset_imports=[helper.make_opsetid("", opset)],
         ir_version=max(4, helper.find_min_ir_version_for([helper.make_opsetid("", opset)])),
         producer_name="rnnconvert",
@@ -134,8 +134,8 @@ class _Stack:
         return f"give {first} where a sequence begins{on}"
 
     def _axes_of(self, value: onnx.ValueInfoProto) -> str:
-        found = [one.dim_param.removeprefix(self.prefix) or str(one.dim_value) for one in value.type.tensor_type.shape.dim]
-        return f"({', '.join(found)}{',' if len(found) == 1 else ''})"
+        terms = [axis.dim_param.removeprefix(self.prefix) or str(axis.dim_value) for axis in value.type.tensor_type.shape.dim]
+        return f"({', '.join(terms)}{',' if len(terms) == 1 else ''})"
 
     def axes(self, *names: Any) -> list[Any]:
         """Return the axes of an input or output; named axes get the stack's prefix, since each stack has lengths of its
@@ -214,13 +214,13 @@ class _Stack:
             for group in filter(None, groups):
                 rows = sum(len(self.units[n]) for n in group)
                 axes = self.axes(rows, "batch", self.units[group[0]][0].hidden_size)
-                whole = self._input(local if self.alike else f"{local}_{group[0]}", axes, code_of(self.dtype))
+                value = self._input(local if self.alike else f"{local}_{group[0]}", axes, code_of(self.dtype))
                 start = 0
                 for n in group:
                     stop = start + len(self.units[n])
-                    states[n][local] = whole
+                    states[n][local] = value
                     if rows > stop - start:
-                        picked = [whole, self.graph.index(*range(start, stop))]
+                        picked = [value, self.graph.index(*range(start, stop))]
                         states[n][local] = self.graph.add("Gather", picked, self.name(f"{local}_n{n}"), axis=0)
                     start = stop
         return states
@@ -261,9 +261,9 @@ class _Stack:
         layout = self._layout(single.cell)
         stateless = single.replace(layers=tuple(Layer(tuple(map(_without_states, la.directions))) for la in single.layers))
         packed = pack(layout, stateless, self.job.dtype, self.job.watch)
-        given = {local: self.graph.constant(self.name(f"{label}/{local}"), array) for local, array in packed.items()}
+        constants = {local: self.graph.constant(self.name(f"{label}/{local}"), array) for local, array in packed.items()}
         slots = ["W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"]
-        values = {**given, **states, "sequence_lens": self.lengths}
+        values = {**constants, **states, "sequence_lens": self.lengths}
         inputs = [x, *(values.get(slot, "") for slot in slots)]
         if layout.kind != "lstm":
             inputs = inputs[:6]
@@ -274,10 +274,10 @@ class _Stack:
         if layout.kind == "lstm":
             outputs.append(self.name(f"{label}/Y_c"))
             finals["c"].append(outputs[2])
-        told = attributes(single)
+        settings = attributes(single)
         # Readers name a layer after its node, and programs in other languages what is made of it.
         name = "_".join([self.stack.name or layout.kind, *([label] if len(self.units) > 1 else [])])
-        self.graph.node(_OPERATORS[layout.kind], inputs, outputs, name, **told)
+        self.graph.node(_OPERATORS[layout.kind], inputs, outputs, name, **settings)
         return outputs[0]
 
     def _layout(self, cell: Cell) -> Layout:
@@ -285,14 +285,14 @@ class _Stack:
         return registry.layout("onnx", cell.kind, cell.reset_after)
 
     def _read_out(self, sequences: list[str]) -> list[str]:
-        found = []
+        projected = []
         for number, (value, matrix) in enumerate(zip(sequences, self.stack.readout or [None] * 2, strict=False)):
             if matrix is None:
                 return sequences
             weight = np.asarray(matrix).T.astype(self.dtype, copy=False)
             name = self.graph.constant(self.name(f"projection_{number}"), weight)
-            found.append(self.graph.add("MatMul", [value, name], self.name(f"projected_{number}")))
-        return found
+            projected.append(self.graph.add("MatMul", [value, name], self.name(f"projected_{number}")))
+        return projected
 
     def _merge(self, sequences: list[str], merge: str, label: str, last: bool) -> list[str]:
         if len(sequences) == 1:
@@ -325,10 +325,10 @@ class _Stack:
                     self._output(value, f"{letter}_n_{number}", self.axes(len(unit), "batch", unit[0].hidden_size))
                 continue
             rows = sum(len(self.units[number]) for number in having)
-            whole = values[0]
+            joined = values[0]
             if len(values) > 1:
-                whole = self.graph.add("Concat", values, self.name(f"{letter}_all"), axis=0)
-            self._output(whole, f"{letter}_n", self.axes(rows, "batch", self.units[0][0].hidden_size))
+                joined = self.graph.add("Concat", values, self.name(f"{letter}_all"), axis=0)
+            self._output(joined, f"{letter}_n", self.axes(rows, "batch", self.units[0][0].hidden_size))
 
     def _reversed(self, value: str) -> str:
         if self.graph.opset < _REVERSED_SLICE or self.lengths:
@@ -397,24 +397,24 @@ def attributes(single: Recurrent) -> dict[str, Any]:
         direction = "reverse"
     else:
         direction = "forward"
-    found: dict[str, Any] = {"hidden_size": single.hidden_size, "direction": direction}
+    settings: dict[str, Any] = {"hidden_size": single.hidden_size, "direction": direction}
     if cell.kind == "gru":
         # Written even where it is the default: a reader that fills defaults in may take another path.
-        found["linear_before_reset"] = int(bool(cell.reset_after))
+        settings["linear_before_reset"] = int(bool(cell.reset_after))
     if cell.coupled == "f":
-        found["input_forget"] = 1
+        settings["input_forget"] = 1
     for clip in cell.clips:
-        found["clip"] = clip.high
+        settings["clip"] = clip.high
     functions = [function for d in layer.directions for function in _functions(d.cell)]
     if any(d.cell.describe() for d in layer.directions):
-        found["activations"] = [_word(function) for function in functions]
+        settings["activations"] = [_word(function) for function in functions]
         for key, constants in (
             ("activation_alpha", [f.alpha for f in map(_stated, functions) if f.alpha is not None]),
             ("activation_beta", [f.beta for f in map(_stated, functions) if f.beta is not None]),
         ):
             if constants:
-                found[key] = constants
-    return found
+                settings[key] = constants
+    return settings
 
 
 def _functions(cell: Cell) -> list[Activation]:

@@ -16,22 +16,22 @@ _LOOPS = ("Loop", "Scan")
 
 def hoist(graph: onnx.GraphProto) -> None:
     """Move the Transposes of the loops of a graph that read nothing of the loops in front of them."""
-    taken: set[str] = set()
+    reserved: set[str] = set()
     for place, node in reversed(list(enumerate(graph.node))):
         if node.op_type not in _LOOPS or node.domain not in ("", "ai.onnx"):
             continue
         for body in bodies([node]):
-            for own in _movable(body):
-                taken = taken or names_in(graph)
-                name = unique(f"{node.name or node.output[0]}/{own.output[0]}", taken)
-                taken.add(name)
-                _move(graph, body, own, name, place)
+            for movable in _movable(body):
+                reserved = reserved or names_in(graph)
+                name = unique(f"{node.name or node.output[0]}/{movable.output[0]}", reserved)
+                reserved.add(name)
+                _move(graph, body, movable, name, place)
 
 
 def _movable(body: onnx.GraphProto) -> list[onnx.NodeProto]:
     """Return the Transposes of a body that read a value from around it, and that only nodes of the body itself read."""
-    own = {one.name for one in (*body.input, *body.initializer)} | {name for node in body.node for name in node.output}
-    elsewhere = {one.name for one in body.output}
+    defined = {value.name for value in (*body.input, *body.initializer)} | {name for node in body.node for name in node.output}
+    elsewhere = {value.name for value in body.output}
     for inner in bodies(body.node):
         elsewhere |= names_in(inner)
     return [
@@ -40,7 +40,7 @@ def _movable(body: onnx.GraphProto) -> list[onnx.NodeProto]:
         if node.op_type == "Transpose"
         and node.domain in ("", "ai.onnx")
         and len(node.input) == len(node.output) == 1
-        and node.input[0] not in own
+        and node.input[0] not in defined
         and node.output[0] not in elsewhere
     ]
 
@@ -58,7 +58,7 @@ def _move(graph: onnx.GraphProto, body: onnx.GraphProto, node: onnx.NodeProto, n
     moved.name, moved.output[0] = name, name
     body.node.remove(node)
     for reader in body.node:
-        for index, given in enumerate(reader.input):
-            if given == old:
+        for index, operand in enumerate(reader.input):
+            if operand == old:
                 reader.input[index] = name
     graph.node.insert(place, moved)

@@ -42,12 +42,12 @@ def from_onnx(model: onnx.ModelProto | onnx_ir.Model, **options: object) -> dict
         )
     file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
     chosen = Options(options)
-    found = read_model(file, file.path, chosen)
+    contents = read_model(file, file.path, chosen)
     chosen.check_used("the model")
     warn(chosen.questions)
-    for one in found.unread:
-        warnings.warn(f"not read: {one}", UserWarning, stacklevel=3)
-    return dict(found.layers)
+    for notice in contents.unread:
+        warnings.warn(f"not read: {notice}", UserWarning, stacklevel=3)
+    return dict(contents.layers)
 
 
 def _serialised(model: onnx_ir.Model) -> onnx.ModelProto:
@@ -87,7 +87,7 @@ def to_onnx(layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **o
     model, arrays, _ = build(job)
     chosen.check_used("an ONNX model")
     for tensor in model.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(_whole(arrays[tensor.name]), tensor.name))
+        tensor.CopyFrom(numpy_helper.from_array(_joined(arrays[tensor.name]), tensor.name))
     if not ir:
         return model
     try:
@@ -97,5 +97,5 @@ def to_onnx(layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **o
     return onnx_ir.from_proto(model)
 
 
-def _whole(array: Array | Pieced) -> Array:
+def _joined(array: Array | Pieced) -> Array:
     return np.asarray(array, order="C")  # np.ascontiguousarray would give a number without axes one

@@ -33,7 +33,7 @@ class Steps:
 
     def front(self, b: Nodes, name: str, x: str) -> str:
         """Add a tensor with the steps that count in front."""
-        return _taken(b, f"{name}/front", x, self.order)
+        return _gather(b, f"{name}/front", x, self.order)
 
     def lengths(self, b: Nodes, name: str) -> str:
         """Add how many steps the operator runs; a sequence without any runs one, which nothing reads."""
@@ -46,18 +46,18 @@ class Steps:
         backwards  whether the layer reads from the end, so that what comes before lies behind
         first      what stands before the first that counts (batch, 1, units); "" for zeros
         """
-        one = b.integers(1)
+        unit = b.integers(1)
         if backwards:
             place = b.add("Sub", [self.running, self.numbers], f"{name}/place")
-            last = b.add("Sub", [b.add("Unsqueeze", [self.count, one], f"{name}/counted"), one], f"{name}/last")
+            last = b.add("Sub", [b.add("Unsqueeze", [self.count, unit], f"{name}/counted"), unit], f"{name}/last")
             there = b.add("LessOrEqual", [place, last], f"{name}/there")
             place = b.add("Min", [place, last], f"{name}/known")
         else:
-            place = b.add("Sub", [self.running, one], f"{name}/place")
+            place = b.add("Sub", [self.running, unit], f"{name}/place")
             there = b.add("Greater", [self.running, b.integers(0)], f"{name}/there")
         place = b.add("Max", [place, b.integers(0)], f"{name}/taken")
         wide = b.add("Unsqueeze", [self.mask if zero else there, b.integers(2)], f"{name}/wide")
-        return b.add("Where", [wide, _taken(b, f"{name}/spread", every, place), first or b.zero()], f"{name}/every")
+        return b.add("Where", [wide, _gather(b, f"{name}/spread", every, place), first or b.zero()], f"{name}/every")
 
     def ended(self, b: Nodes, name: str, state: str, other: str) -> str:
         """Add a state after the last step: another one for a sequence without any that counts."""
@@ -73,7 +73,7 @@ class Steps:
         return b.add("Where", [b.add("Unsqueeze", [counts, b.integers(1)], f"{name}/does"), state, b.zero()], f"{name}/last")
 
 
-def _taken(b: Nodes, name: str, x: str, places: str) -> str:
+def _gather(b: Nodes, name: str, x: str, places: str) -> str:
     """Add the steps of a tensor at some places, of each sequence its own."""
     return b.add("GatherND", [x, b.add("Unsqueeze", [places, b.integers(2)], f"{name}/places")], f"{name}/taken", batch_dims=1)
 
@@ -83,16 +83,16 @@ def steps(b: Nodes, mask: str, name: str) -> Steps:
 
     name  what the names of its values begin with
     """
-    one = b.integers(1)
+    unit = b.integers(1)
     numbers = b.add("Cast", [mask], f"{name}/numbers", to=onnx.TensorProto.INT64)
     running = b.add("CumSum", [numbers, b.constant(f"{name}/axis", np.array(1, np.int64))], f"{name}/running")
-    count = b.add("ReduceSum", [numbers, one], f"{name}/count", keepdims=0)
+    count = b.add("ReduceSum", [numbers, unit], f"{name}/count", keepdims=0)
     size = b.add("Shape", [mask], f"{name}/size")
-    length = b.add("Squeeze", [b.add("Slice", [size, one, b.integers(2)], f"{name}/time")], f"{name}/length")
+    length = b.add("Squeeze", [b.add("Slice", [size, unit, b.integers(2)], f"{name}/time")], f"{name}/length")
     bounds = [b.constant(f"{name}/{word}", np.array(n, np.int64)) for word, n in (("from", 0), ("by", 1))]
     number = b.add("Expand", [b.add("Range", [bounds[0], length, bounds[1]], f"{name}/range"), size], f"{name}/number")
-    end = b.add("Add", [number, b.add("Unsqueeze", [count, one], f"{name}/wide")], f"{name}/end")
+    end = b.add("Add", [number, b.add("Unsqueeze", [count, unit], f"{name}/wide")], f"{name}/end")
     before = b.add("Sub", [end, running], f"{name}/behind")
-    place = b.add("Where", [mask, b.add("Sub", [running, one], f"{name}/front"), before], f"{name}/place")
+    place = b.add("Where", [mask, b.add("Sub", [running, unit], f"{name}/front"), before], f"{name}/place")
     order = b.add("ScatterElements", [number, place, number], f"{name}/order", axis=1)
     return Steps(mask, numbers, running, count, order)

@@ -96,10 +96,10 @@ class Node:
                 self.unread.append(self._why_not(name, value))
                 return None
             if quantised.is_one(self.node) and name in quantised.SCALES:
-                made = self._dequantised(name, array)
-                if made is None:
+                dequantised = self._dequantised(name, array)
+                if dequantised is None:
                     return None
-                array = made
+                array = dequantised
             arrays[name] = array
             self._use(value)
         if not {"W", "R"} <= set(arrays):
@@ -108,33 +108,33 @@ class Node:
 
     def _dequantised(self, name: str, codes: Array) -> Array | None:
         """Return what the integers of a matrix stand for, or None (with a note in `unread`) if their scales are not constant."""
-        given = []
+        parts = []
         for index in quantised.SCALES[name]:
             value = self._input(index)
             array = self.scope.constant(value) if value else None
             if value and array is None:
                 self.unread.append(self._why_not(f"{name}'s scales", value))
                 return None
-            given.append(array)
+            parts.append(array)
             self._use(value)
-        if given[0] is None:
+        if parts[0] is None:
             raise UnreadableError(self.path, f"node {self.name!r} has no scale for {name}")
         if not any(note.kind == INTEGERS for note in self.warnings):
             self.warnings.append(LayerNote(self.name, quantised.LOSS, INTEGERS))
-        return quantised.numbers(self.path, f"{name} of node {self.name!r}", codes, given[0], given[1])
+        return quantised.numbers(self.path, f"{name} of node {self.name!r}", codes, parts[0], parts[1])
 
     def _account(self) -> None:
         """Check that every attribute and input of the node is known, and of the type that it should have.
 
         Raises RefusedError for one that is not: its effect is unknown.
         """
-        known = {**_ATTRIBUTES, **_OWN_ATTRIBUTES[self.kind]}
+        kinds = {**_ATTRIBUTES, **_OWN_ATTRIBUTES[self.kind]}
         seen: set[str] = set()
         for attribute in self.node.source.attribute:
-            kind = known.get(attribute.name)
-            given = onnx.AttributeProto.AttributeType.Name(attribute.type)
-            if kind is None or attribute.name in seen or (given != kind and not attribute.ref_attr_name):
-                why = "appears twice" if attribute.name in seen else f"is of type {given}, expected {kind}"
+            kind = kinds.get(attribute.name)
+            stated = onnx.AttributeProto.AttributeType.Name(attribute.type)
+            if kind is None or attribute.name in seen or (stated != kind and not attribute.ref_attr_name):
+                why = "appears twice" if attribute.name in seen else f"is of type {stated}, expected {kind}"
                 raise RefusedError(
                     f"the attribute {attribute.name!r} of a node {self.node.kind}",
                     "the canonical form",
@@ -168,19 +168,19 @@ class Node:
 
     def _why_not(self, name: str, value: str) -> str:
         """Return why an input that should be a weight could not be read."""
-        own = self.scope.resolve(value)[1]
+        resolved = self.scope.resolve(value)[1]
         where, first, node = self.scope.unknown(value)
-        made = "are" if first == own else f"({own!r}) are computed from"
+        relation = "are" if first == resolved else f"({resolved!r}) are computed from"
         if node is None:
             return LayerNote(
                 self.name,
-                f"its weights {name} {made} {first!r}, an input of {where.path}, so the file lacks them. Make them "
+                f"its weights {name} {relation} {first!r}, an input of {where.path}, so the file lacks them. Make them "
                 "initializers of the model, with the numbers that are given at run time",
             )
         what = f"{node.kind} {node.name!r}" if node.name else f"{node.kind} (it gives {first!r})"
         return LayerNote(
             self.name,
-            f"its weights {name} ({own!r}) are computed by a node {what}, "
+            f"its weights {name} ({resolved!r}) are computed by a node {what}, "
             "which cannot be evaluated here. Fold the model's constants first (onnxruntime's basic optimization does), or give "
             "the weights as initializers",
         )
@@ -211,7 +211,7 @@ class Node:
             node, index = where.producer(name) or (None, 0)
             if node is None:
                 continue
-            waiting += [where.resolve(given) for given in node.inputs]
+            waiting += [where.resolve(operand) for operand in node.inputs]
             if where.calls(node):
                 called = where.call(node)
                 waiting.append((called, called.body.outputs[index]))
@@ -223,12 +223,14 @@ class Node:
         number = 2 if directions == "bidirectional" else 1
         layout = registry.layout(NAME, self.kind, self._reset_after())
         sizes = self._form(layout, arrays, number)
-        found = unpack(layout, sizes, arrays)
+        unpacked = unpack(layout, sizes, arrays)
         cells = self._cells(number)
         states, unconvertible = self._states(number, sizes)
         unconvertible = (*unconvertible, *self._lengths())
-        made = tuple(Direction(cells[d], {**found[0, d], **states[d]}, reverse=d == 1 or directions == "reverse") for d in range(number))
-        return Recurrent(self.name, (Layer(made),), unconvertible=unconvertible)
+        layer_directions = tuple(
+            Direction(cells[d], {**unpacked[0, d], **states[d]}, reverse=d == 1 or directions == "reverse") for d in range(number)
+        )
+        return Recurrent(self.name, (Layer(layer_directions),), unconvertible=unconvertible)
 
     def _reset_after(self) -> bool | None:
         if self.kind != "gru":
@@ -236,17 +238,17 @@ class Node:
         return bool(self.attributes.get("linear_before_reset", 0))
 
     def _form(self, layout: Layout, arrays: Mapping[str, Array], number: int) -> Sizes:
-        found = {name: tuple(array.shape) for name, array in arrays.items()}
-        sizes = fit(layout, found)
+        shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+        sizes = fit(layout, shapes)
         if sizes is None or sizes.num_directions != number:
-            reason = misfit([layout], found) if sizes is None else f"they are for {sizes.num_directions} directions"
+            reason = misfit([layout], shapes) if sizes is None else f"they are for {sizes.num_directions} directions"
             raise UnreadableError(self.path, f"the weights of node {self.name!r} do not fit together: {reason}")
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
             raise RefusedError("weights of this type", "the canonical form", f"node {self.name!r} has {', '.join(sorted(dtypes))}")
-        said = self.attributes.get("hidden_size")
-        if said and said != sizes.hidden_size:
-            raise UnreadableError(self.path, f"node {self.name!r} states hidden_size {said}, but its weights are for {sizes.hidden_size}")
+        stated = self.attributes.get("hidden_size")
+        if stated and stated != sizes.hidden_size:
+            raise UnreadableError(self.path, f"node {self.name!r} states hidden_size {stated}, but its weights are for {sizes.hidden_size}")
         return sizes
 
     def _text(self, name: str, default: str) -> str:
@@ -273,10 +275,10 @@ class Node:
                 )
             clips = (Clip("gates", -bound, bound),)
         cells = []
-        for own in functions:
-            gate = own[0] if self.kind != "rnn" else SIGMOID
-            candidate = own[0] if self.kind == "rnn" else own[1]
-            output = own[2] if self.kind == "lstm" else TANH
+        for function in functions:
+            gate = function[0] if self.kind != "rnn" else SIGMOID
+            candidate = function[0] if self.kind == "rnn" else function[1]
+            output = function[2] if self.kind == "lstm" else TANH
             kind: Any = self.kind
             cells.append(Cell(kind, self._reset_after(), candidate, gate, output, coupled=coupled, clips=clips))
         return cells
@@ -290,15 +292,15 @@ class Node:
         if len(names) != number * len(default):
             raise UnreadableError(self.path, f"node {self.name!r} has {len(names)} activations, expected {number * len(default)}")
         lists = {key: list(self.attributes.get(key, [])) for key in _CONSTANTS}
-        found = []
+        activations = []
         for name in names:
-            known = _FUNCTIONS.get(name.replace("_", ""), name)
-            takes = ACTIVATION_DEFAULTS.get(known, (None, None))
+            function = _FUNCTIONS.get(name.replace("_", ""), name)
+            takes = ACTIVATION_DEFAULTS.get(function, (None, None))
             constants = [
                 _single(values.pop(0)) if takes[index] is not None and values else None for index, values in enumerate(lists.values())
             ]
             for index, key in enumerate(_CONSTANTS):
-                if (known, index) in _WITHOUT_DEFAULT and constants[index] is None:
+                if (function, index) in _WITHOUT_DEFAULT and constants[index] is None:
                     raise RefusedError(
                         f"the activation {name} without its {key}",
                         "the canonical form",
@@ -306,9 +308,9 @@ class Node:
                         f"Write the attribute {key} into the model.",
                         self.name,
                     )
-            found.append(Activation(known, *constants))
+            activations.append(Activation(function, *constants))
         width = len(default)
-        return [tuple(found[start : start + width]) for start in range(0, len(found), width)]
+        return [tuple(activations[start : start + width]) for start in range(0, len(activations), width)]
 
     def _lengths(self) -> tuple[Unconvertible, ...]:
         """Return lengths of sequences that are constants of the graph, unless they are those that its input states."""
@@ -318,9 +320,9 @@ class Node:
             self.warnings.append(LayerNote(self.name, f"the lengths of its sequences, {name!r}, are given at run time. Pass them yourself"))
         if lengths is None or (lengths.size and (lengths == self._steps()).all()):
             return ()
-        shown = ", ".join(map(str, lengths.reshape(-1)[:8])) + (", ..." if lengths.size > 8 else "")
+        listed = ", ".join(map(str, lengths.reshape(-1)[:8])) + (", ..." if lengths.size > 8 else "")
         reason = "the steps after them are not computed, and other inputs may have other lengths"
-        return (Unconvertible(UNACCOUNTED, f"lengths of sequences in the model ({shown})", reason),)
+        return (Unconvertible(UNACCOUNTED, f"lengths of sequences in the model ({listed})", reason),)
 
     def _steps(self) -> int:
         """Return how many steps the graph states for the input; 0 where it does not."""
@@ -331,14 +333,14 @@ class Node:
     def _states(self, number: int, sizes: Sizes) -> tuple[list[dict[Key, Source]], tuple[Unconvertible, ...]]:
         """Return the learned states of each direction, and states that have no canonical form."""
         dtype = self.scope.constant(self._input(2))
-        found = onnx_states.States(self.path, self.scope, self.name, (number, sizes.hidden_size), dtype)
+        states = onnx_states.States(self.path, self.scope, self.name, (number, sizes.hidden_size), dtype)
         inputs = {"initial_hidden": 5} | ({"initial_cell": 6} if self.kind == "lstm" else {})
         batch_first = bool(self.attributes.get("layout"))
         for part, index in inputs.items():
             if self._input(index):
-                found.add(part, self._input(index), batch_first)
-        self.warnings += found.warnings
-        return found.learned, tuple(found.unconvertible)
+                states.add(part, self._input(index), batch_first)
+        self.warnings += states.warnings
+        return states.learned, tuple(states.unconvertible)
 
 
 def _single(value: float) -> float:

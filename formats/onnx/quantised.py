@@ -41,10 +41,10 @@ def numbers(path: object, what: str, codes: Array, scale: Array, zero: Array | N
         raise UnreadableError(path, f"{what} is of type {codes.dtype}, but its zero points are of type {zero.dtype}")
     ways, _, columns = codes.shape
     spread = []
-    for one in (scale, np.zeros(ways, codes.dtype) if zero is None else zero):
-        if one.shape not in ((ways,), (ways, columns)) and not (one.ndim == 0 and ways == 1):
-            raise UnreadableError(path, f"{what} of shape {codes.shape} has scales or zero points of shape {one.shape}")
-        spread.append(one.reshape(ways, 1, -1).astype(np.float64))
+    for factor in (scale, np.zeros(ways, codes.dtype) if zero is None else zero):
+        if factor.shape not in ((ways,), (ways, columns)) and not (factor.ndim == 0 and ways == 1):
+            raise UnreadableError(path, f"{what} of shape {codes.shape} has scales or zero points of shape {factor.shape}")
+        spread.append(factor.reshape(ways, 1, -1).astype(np.float64))
     charging(codes.nbytes).memory(24 * codes.size, path)
     with np.errstate(all="ignore"):
         return np.swapaxes(((codes - spread[1]) * spread[0]).astype(np.float32), 1, 2)

@@ -60,12 +60,12 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     _available(request["variant"]["provider"])
     if request["layers"]:
         return _nodes(request)
-    return _whole(request)
+    return _run_model(request)
 
 
 def witness(request: Mapping[str, Any]) -> None:
     """Run a model whole, with what its recurrent nodes read and give as further outputs; see rnnconvert.running."""
-    run_whole(request, _found, _Session, _wide)
+    run_whole(request, _recurrent_node, _Session, _wide)
 
 
 def _available(provider: str) -> None:
@@ -97,8 +97,8 @@ class _Session:
             raise NotImplementedError(f"onnxruntime could not load {provider}: its libraries do not fit together")
 
     def run(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
-        given = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
-        return list(_worded(self.session.run, list(outputs), given))
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        return list(_worded(self.session.run, list(outputs), arrays))
 
     @functools.cached_property
     def providers(self) -> dict[str, str]:
@@ -106,12 +106,12 @@ class _Session:
         assert self._folder is not None
         with self._folder:
             events = json.loads(Path(self.session.end_profiling()).read_text(encoding="utf-8"))
-        found = {}
+        result = {}
         for event in events:
-            told = event.get("args", {})
-            if event.get("cat") == "Node" and told.get("provider"):
-                found[event["name"].replace("_kernel_time", "") or told["op_name"]] = told["provider"]
-        return found
+            details = event.get("args", {})
+            if event.get("cat") == "Node" and details.get("provider"):
+                result[event["name"].replace("_kernel_time", "") or details["op_name"]] = details["provider"]
+        return result
 
 
 def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -119,18 +119,18 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
     try:
         return call(*arguments, **keywords)
     except Exception as error:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         # An attribute layout of 1 is refused by an assertion, types without a kernel by a NotImplemented of its own
         # or, where the kernel is there, when it runs.
-        if type(error).__name__ == "NotImplemented" or "layout" in said or "does not support" in said:
-            raise NotImplementedError(f"onnxruntime: {said}") from None
+        if type(error).__name__ == "NotImplemented" or "layout" in message or "does not support" in message:
+            raise NotImplementedError(f"onnxruntime: {message}") from None
         raise
 
 
-def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
+def _run_model(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a model of one stack, with the inputs and outputs that rnnconvert gives it."""
-    made = _Session(request["file"], request["variant"]["provider"], profiled=True)
-    session = made.session
+    profiled = _Session(request["file"], request["variant"]["provider"], profiled=True)
+    session = profiled.session
     inputs = {value.name: value for value in session.get_inputs()}
     outputs = [value.name for value in session.get_outputs()]
     ends = ["y"] if "y" in outputs else ["y_forward", "y_backward"]
@@ -141,9 +141,9 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
         )
     feeds = {"x": _typed(inputs["x"], request["x"])}
     for name, key in _STATES.items():
-        given = request.get(key)
-        if given:
-            feeds.update(_state_feeds(inputs, name, given, key))
+        states = request.get(key)
+        if states:
+            feeds.update(_state_feeds(inputs, name, states, key))
         else:
             feeds.update(_zero_feeds(inputs, name, np.shape(request["x"])[1]))
     if request.get("lengths") is not None:
@@ -153,14 +153,14 @@ def _whole(request: Mapping[str, Any]) -> dict[str, Any]:
     elif "sequence_lens" in inputs:
         feeds["sequence_lens"] = np.full(np.shape(request["x"])[1], len(request["x"]), np.int32)
     finals = {letter: _numbered(outputs, f"{letter}_n") for letter in "hc"}
-    values = made.run([*ends, *finals["h"], *finals["c"]], feeds)
+    values = profiled.run([*ends, *finals["h"], *finals["c"]], feeds)
     rows = [_wide(row) for value in values[len(ends) :] for row in value]
     hidden = sum(len(value) for value in values[len(ends) : len(ends) + len(finals["h"])])
     return {
         "y": np.concatenate([_wide(value) for value in values[: len(ends)]], axis=-1),
         "hidden": rows[:hidden],
         "cell": rows[hidden:],
-        "notes": {"providers": made.providers},
+        "notes": {"providers": profiled.providers},
     }
 
 
@@ -204,8 +204,8 @@ def _wide(array: Array) -> Array:
 def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run nodes by name, each reading what the one before gives."""
     file = Path(request["file"])
-    kept = _kept if file.stat().st_size < _LARGEST else _kept.__wrapped__
-    graphs = kept(str(file), file.stat().st_mtime_ns, tuple(request["layers"]))
+    constants_of = _constants_of if file.stat().st_size < _LARGEST else _constants_of.__wrapped__
+    graphs = constants_of(str(file), file.stat().st_mtime_ns, tuple(request["layers"]))
     x, number = request["x"], 0
     hidden: list[Array] = []
     cell: list[Array] = []
@@ -213,15 +213,15 @@ def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
     for name, graph in zip(request["layers"], graphs):
         node = graph.node
         count = graph.directions
-        own = slice(number, number + count)
-        states = {key: request[key][own] if request.get(key) else None for key in _STATES.values()}
+        rows = slice(number, number + count)
+        states = {key: request[key][rows] if request.get(key) else None for key in _STATES.values()}
         if node.op_type != "LSTM":
             states["cell"] = None
-        given = {"x": x, **states, "lengths": request.get("lengths")}
-        found, ran = _run(graph.operator, graph.arrays(given), given, request["variant"])
-        x, number = found["y"], number + count
-        hidden += found["hidden"]
-        cell += found["cell"]
+        feeds = {"x": x, **states, "lengths": request.get("lengths")}
+        results, ran = _run(graph.operator, graph.arrays(feeds), feeds, request["variant"])
+        x, number = results["y"], number + count
+        hidden += results["hidden"]
+        cell += results["cell"]
         providers[name] = ran
     for key in _STATES.values():
         if request.get(key) and len(request[key]) != number:
@@ -230,12 +230,12 @@ def _nodes(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=1)
-def _kept(file: str, written: int, layers: Sequence[str]) -> list[_Constants]:
+def _constants_of(file: str, written: int, layers: Sequence[str]) -> list[_Constants]:
     """Return nodes of a file with their weights; read once, as all cases of a layer are run one after the other."""
     import onnx
 
     model = onnx.load(file)
-    nodes = [_found(model, name) for name in layers]
+    nodes = [_recurrent_node(model, name) for name in layers]
     return [_Constants(model, node, name) for name, node in zip(layers, nodes)]
 
 
@@ -244,17 +244,17 @@ def _label(node: Any) -> str:
     return str(node.name or next((output for output in node.output if output), node.op_type))
 
 
-def _found(model: Any, name: str) -> Any:
+def _recurrent_node(model: Any, name: str) -> Any:
     """Return the recurrent node of that name in the main graph."""
     there = [node for node in model.graph.node if node.op_type in _OPERATORS and node.domain in ("", "ai.onnx")]
-    found = [node for node in there if _label(node) == name]
-    if len(found) != 1:
+    matches = [node for node in there if _label(node) == name]
+    if len(matches) != 1:
         names = ", ".join(map(_label, there)) or "none"
         raise NotImplementedError(
-            f"the main graph has {len(found) or 'no'} recurrent nodes {name!r}; it has {names}. Nodes inside If, "
+            f"the main graph has {len(matches) or 'no'} recurrent nodes {name!r}; it has {names}. Nodes inside If, "
             "Loop, Scan or a function cannot run by themselves"
         )
-    return found[0]
+    return matches[0]
 
 
 _FREE = (1, 16, 256)
@@ -280,17 +280,17 @@ class _Constants:
         self.weights = {part: value for part, value in values.items() if value is not None}
         self.directions = len(self.weights["R"])
 
-    def arrays(self, given: Mapping[str, Any]) -> dict[str, Array]:
+    def arrays(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Return the weights, and those initial states that the model makes and the caller does not give, one row per
         direction.
         """
-        found = dict(self.weights)
+        result = dict(self.weights)
         for index, part in ((5, "initial_h"), (6, "initial_c")):
-            if given[_STATES[part]] is None and (part == "initial_h" or self.node.op_type == "LSTM"):
+            if feeds[_STATES[part]] is None and (part == "initial_h" or self.node.op_type == "LSTM"):
                 value = self._value(index, part)
                 if value is not None:
-                    found[part] = self._one_row(value, part)
-        return found
+                    result[part] = self._one_row(value, part)
+        return result
 
     def _one_row(self, value: Array, part: str) -> Array:
         if self.operator.attributes.get("layout"):
@@ -397,9 +397,9 @@ def run(
 
     Raises onnxruntime's errors for a node that it refuses, NotImplementedError for one that it has no kernel for.
     """
-    given = {"x": x, "hidden": hidden, "cell": cell if operator == "LSTM" else None, "lengths": lengths}
+    feeds = {"x": x, "hidden": hidden, "cell": cell if operator == "LSTM" else None, "lengths": lengths}
     variant = {"provider": "CPUExecutionProvider", "unnoted": True}
-    return _run(_Operator(operator, attributes, (), {}), arrays, given, variant)[0]
+    return _run(_Operator(operator, attributes, (), {}), arrays, feeds, variant)[0]
 
 
 class _Operator(NamedTuple):
@@ -419,35 +419,35 @@ class _Operator(NamedTuple):
 
 
 def _run(
-    operator: _Operator, arrays: Mapping[str, Array], given: Mapping[str, Any], variant: Mapping[str, Any]
+    operator: _Operator, arrays: Mapping[str, Array], feeds: Mapping[str, Any], variant: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str]:
     """Run a model of one node; return its outputs, and the provider that it ran on."""
     dtype = arrays["R"].dtype
-    steps, batch, _ = np.shape(given["x"])
-    inputs: dict[str, Array] = {"X": np.asarray(given["x"], dtype)}
+    steps, batch, _ = np.shape(feeds["x"])
+    inputs: dict[str, Array] = {"X": np.asarray(feeds["x"], dtype)}
     constants = {name: np.ascontiguousarray(arrays[name]) for name in ("W", "R", "B", "P") if name in arrays}
     for name, key in _STATES.items():
-        if given[key] is not None:
-            inputs[name] = np.stack(list(given[key])).astype(dtype)
+        if feeds[key] is not None:
+            inputs[name] = np.stack(list(feeds[key])).astype(dtype)
         elif name in arrays:
             inputs[name] = np.repeat(arrays[name][:, None], batch, axis=1)
-    if given["lengths"] is not None:
-        inputs["sequence_lens"] = np.asarray(given["lengths"], np.int32)
+    if feeds["lengths"] is not None:
+        inputs["sequence_lens"] = np.asarray(feeds["lengths"], np.int32)
     if sum(array.nbytes for array in constants.values()) > _AS_INPUTS:
         inputs, constants = {**inputs, **constants}, {}
     directions, _, width = arrays["R"].shape
     takes = tuple((name, array.dtype.str) for name, array in inputs.items())
-    made = operator.sessions.get(takes)
-    if made is None:
+    session = operator.sessions.get(takes)
+    if session is None:
         model = _model(operator, inputs, constants, width)
-        made = operator.sessions[takes] = _Session(model, variant["provider"], profiled=not variant.get("unnoted"))
-    y, *finals = made.run(operator.outputs, inputs)
+        session = operator.sessions[takes] = _Session(model, variant["provider"], profiled=not variant.get("unnoted"))
+    y, *finals = session.run(operator.outputs, inputs)
     joined = y.transpose(0, 2, 1, 3).reshape(steps, batch, directions * width)
     states = [[_wide(row) for row in final] for final in finals]
     answered = {"y": _wide(joined), "hidden": states[0], "cell": states[1] if operator.name == "LSTM" else []}
     if variant.get("unnoted"):
         return answered, ""
-    return answered, made.providers.get(operator.name, "")
+    return answered, session.providers.get(operator.name, "")
 
 
 _SHAPES = {

@@ -20,11 +20,11 @@ _LARGEST = 1 << 30
 
 
 def run_whole(
-    request: Mapping[str, Any], found: Callable[[Any, str], Any], session: Callable[[bytes, str], Any], wide: Callable[[Array], Array]
+    request: Mapping[str, Any], find_node: Callable[[Any, str], Any], session: Callable[[bytes, str], Any], wide: Callable[[Array], Array]
 ) -> None:
     """Run a model whole; see rnnconvert.running.
 
-    found    returns a recurrent node of the main graph by its name
+    find_node  returns a recurrent node of the main graph by its name
     session  makes a model ready to run on a provider
     wide     makes float32 of float16
 
@@ -40,7 +40,7 @@ def run_whole(
     nodes = {}
     for name in seen.layers:
         try:
-            nodes[name] = found(model, name)
+            nodes[name] = find_node(model, name)
         except NotImplementedError as error:
             seen.explain(name, str(error))
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -67,10 +67,10 @@ def run_whole(
     stated = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in stated)
     ready = session(model.SerializeToString(), request["variant"]["provider"])
-    known = {**{name: onnx.numpy_helper.to_array(tensor) for name, tensor in constants.items() if name in _used(nodes)}, **feeds}
+    fixed = {**{name: onnx.numpy_helper.to_array(tensor) for name, tensor in constants.items() if name in _used(nodes)}, **feeds}
 
     def run() -> None:
-        values = {**known, **dict(zip(wanted, ready.run(list(wanted), feeds)))}
+        values = {**fixed, **dict(zip(wanted, ready.run(list(wanted), feeds)))}
         for name, node in nodes.items():
             _record(seen, name, node, {key: wide(values[value]) for key, value in _all(node).items()})
 

@@ -26,39 +26,39 @@ def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -
     read    the nodes of ONNX's own operators RNN, GRU and LSTM, which have a reader
     looked  what was found of layers in other operators of the main graph
     """
-    own = looked.nodes
-    known = {*read, *own}
-    inside = {body for scope in scopes for body in bodies(node for node in scope.nodes if node in own)}
-    found: list[str] = []
+    recognised = looked.nodes
+    explained = {*read, *recognised}
+    inside = {body for scope in scopes for body in bodies(node for node in scope.nodes if node in recognised)}
+    messages: list[str] = []
     for scope in scopes:
         if scope.body in inside:
             continue
         for node in scope.nodes:
-            if node in known or scope.calls(node):
+            if node in explained or scope.calls(node):
                 continue
             where = f"the node {node.label!r} of {scope.path}"
             if any(word in node.kind for word in LAYERS):
                 domain = f" of the domain {node.domain!r}" if node.domain else ""
                 way = _BEFORE_QUANTISED if "Quant" in node.kind or "Q" in node.kind[:1] else _from_source()
-                found.append(f"{where} is a {node.kind}{domain}, which cannot be read. {way}")
+                messages.append(f"{where} is a {node.kind}{domain}, which cannot be read. {way}")
             elif node.kind in ("Loop", "Scan"):
                 convolves = carried(node)
                 if convolves is not None:
                     what = "a ConvLSTM or another convolutional recurrent cell" if convolves else "a recurrent cell"
                     why = looked.reasons.get(node.label, "") if scope is looked.scope else ""
-                    found.append(
+                    messages.append(
                         f"{where} is a {node.kind} that computes {what} step by step, which cannot be read"
                         f"{': ' + why if why else ''}. {_from_source()}"
                     )
-        found += _written_out(scope, looked)
-    return found
+        messages += _written_out(scope, looked)
+    return messages
 
 
 def _written_out(scope: Scope, looked: Looked) -> list[str]:
     """Return cells that products and functions compute: unrolled ones, and single steps of an LSTM or a GRU."""
-    found = []
-    own = looked.nodes
-    nodes = [node for node in scope.nodes if node not in own]
+    messages = []
+    recognised = looked.nodes
+    nodes = [node for node in scope.nodes if node not in recognised]
     repeated = unrolled(scope, nodes)
     why = ""
     if scope is looked.scope:
@@ -66,15 +66,15 @@ def _written_out(scope: Scope, looked: Looked) -> list[str]:
         why = next((f": {reason}" for label, reason in looked.reasons.items() if label not in loops), "")
     if repeated:
         weight, times = repeated
-        found.append(
+        messages.append(
             f"{scope.path} multiplies by {weight!r} {times} times, each time a function of the previous product: a "
             f"recurrent layer that is written out step by step, which cannot be read{why}. {_from_source()}"
         )
     else:
         split = gates(scope, nodes)
         if split:
-            found.append(
+            messages.append(
                 f"{scope.path} computes {split} like the cell of an LSTM or a GRU, from products and functions of its own, "
                 f"which cannot be read{why}. {_from_source()}"
             )
-    return found
+    return messages

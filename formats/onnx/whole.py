@@ -131,13 +131,13 @@ def _of_ir(model: Any, held: onnx.ModelProto) -> dict[int, tuple[onnx.TensorProt
 
     from rnnconvert.formats.onnx.proto.write import put
 
-    found = {}
+    tensors = {}
     for tensor in held.graph.initializer:
         value = model.graph.initializers[tensor.name]
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             put(tensor, value.const_value.numpy())
-        found[id(tensor)] = tensor, value
-    return found
+        tensors[id(tensor)] = tensor, value
+    return tensors
 
 
 def _fill_ir(model: Any, values: Mapping[int, tuple[onnx.TensorProto, Any]], changed: Changed) -> Any:

@@ -42,21 +42,21 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     model.CopyFrom(_proto(live))
     outputs = [value.name for value in model.graph.output]
     heard = _heard(model, units)
-    known = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
-    more = sorted({name for value, _, lengths in heard.values() for name in (value, lengths) if name} - {*outputs, *known})
+    declared = {value.name for value in model.graph.input} | {tensor.name for tensor in model.graph.initializer}
+    more = sorted({name for value, _, lengths in heard.values() for name in (value, lengths) if name} - {*outputs, *declared})
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
     quiet = onnxruntime.SessionOptions()
     quiet.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), quiet, providers=["CPUExecutionProvider"])
     wanted = session.get_inputs()
     if len(wanted) != len(inputs):
-        names = ", ".join(one.name for one in wanted)
+        names = ", ".join(value.name for value in wanted)
         raise UsageError(f"the ONNX model has {len(wanted)} inputs ({names}), but {len(inputs)} were given")
-    given = {one.name: array.astype(_type(one.type)) for one, array in zip(wanted, inputs, strict=True)}
-    found = dict(zip((*outputs, *more), session.run([*outputs, *more], given), strict=True))
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer} | given | found
-    taps = {unit: _tap(found[value], whole, values.get(lengths)) for unit, (value, whole, lengths) in heard.items()}
-    return Ran(tuple(found[name] for name in outputs), taps)
+    feeds = {value.name: array.astype(_type(value.type)) for value, array in zip(wanted, inputs, strict=True)}
+    results = dict(zip((*outputs, *more), session.run([*outputs, *more], feeds), strict=True))
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer} | feeds | results
+    taps = {unit: _tap(results[value], every_step, values.get(lengths)) for unit, (value, every_step, lengths) in heard.items()}
+    return Ran(tuple(results[name] for name in outputs), taps)
 
 
 def _proto(live: Any) -> onnx.ModelProto:
@@ -66,8 +66,8 @@ def _proto(live: Any) -> onnx.ModelProto:
         return live
     import onnx_ir
 
-    made: onnx.ModelProto = onnx_ir.serde.serialize_model(live)
-    return made
+    proto: onnx.ModelProto = onnx_ir.serde.serialize_model(live)
+    return proto
 
 
 def _heard(model: onnx.ModelProto, units: Sequence[Unit]) -> dict[str, tuple[str, bool, str]]:
@@ -77,20 +77,20 @@ def _heard(model: onnx.ModelProto, units: Sequence[Unit]) -> dict[str, tuple[str
     """
     nodes = [node for node in model.graph.node if node.op_type in ("RNN", "GRU", "LSTM")]
     named = {label: node for node in nodes for label in (node.input[1], *node.output[:1], node.name) if label}
-    found = {}
+    sources = {}
     for unit in units:
         node: Any = next((named[name] for name in (unit.name, *unit.arrays) if name in named), None)
         lengths = "" if node is None else next(iter(node.input[4:5]), "")
         if node is not None and node.output[0]:
-            found[unit.name] = (node.output[0], True, lengths)
+            sources[unit.name] = (node.output[0], True, lengths)
         elif node is not None and len(node.output) > 1 and node.output[1]:
-            found[unit.name] = (node.output[1], False, lengths)
-    return found
+            sources[unit.name] = (node.output[1], False, lengths)
+    return sources
 
 
-def _tap(value: Array, whole: bool, lengths: Array | None) -> Tap:
+def _tap(value: Array, every_step: bool, lengths: Array | None) -> Tap:
     """Return a tap: Y is (time, direction, batch, unit), Y_h (direction, batch, unit)."""
-    if whole:
+    if every_step:
         steps, ways, batch, width = value.shape
         return Tap(value.swapaxes(1, 2).reshape(steps, batch, ways * width), lengths=lengths)
     ways, batch, width = value.shape
@@ -111,14 +111,14 @@ def shaken(live: Any, seed: int) -> onnx.ModelProto:
 
     from rnnconvert.formats.onnx.proto.write import tensors
 
-    made = onnx.ModelProto()
-    made.CopyFrom(_proto(live))
+    proto = onnx.ModelProto()
+    proto.CopyFrom(_proto(live))
     generator = np.random.default_rng(seed)
-    for tensor in tensors(made):
+    for tensor in tensors(proto):
         if tensor.data_type == onnx.TensorProto.STRING:
             continue
         plain = numpy_helper.to_array(tensor)
         if plain.dtype.kind == "f" and plain.size > 1:  # one number may be an exponent, or what others are compared with
             values = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
             tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    return made
+    return proto

@@ -59,7 +59,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for a damaged file.
     """
-    graphs, root, beside = nets.read(path)
+    graphs, root, weights_file = nets.read(path)
     layers: dict[str, Recurrent] = {}
     arrays: dict[str, Array] = {}
     others: dict[str, Array] = {}
@@ -73,16 +73,16 @@ def read(path: Path, options: Options) -> Checkpoint:
                 unread.append(LayerNote(name, f"an operation {layer.type}, whose gate of attention no other system here has", UNREAD))
             if layer.type not in _KINDS:
                 continue
-            one = _Operation(path, net, layer, name, options)
-            why = one.unreadable()
+            reader = _Operation(path, net, layer, name, options)
+            why = reader.unreadable()
             if why:
                 unread.append(LayerNote(name, str(why), UNREAD))
                 continue
-            layers[name] = one.read()
-            operations[layer.id] = one.operation(layers[name])
-            arrays |= {f"{name}/{local}": array for local, array in one.arrays.items()}
-            used |= one.used
-            warnings += one.warnings
+            layers[name] = reader.read()
+            operations[layer.id] = reader.operation(layers[name])
+            arrays |= {f"{name}/{local}": array for local, array in reader.arrays.items()}
+            used |= reader.used
+            warnings += reader.warnings
             evidence.append(f"{name}: an operation {layer.type}")
         for name, received in calls(net, operations).items():
             layers[name] = layers[name].replace(calls=received)
@@ -92,7 +92,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 if array is not None and is_float(array) and array.ndim:
                     others[unique(net.where + (layer.name or f"constant {layer.id}"), others)] = array
     info = root.first("rt_info")
-    runtime = next((one.attributes.get("value", "") for one in info.every("info")), "") if info is not None else ""
+    runtime = next((entry.attributes.get("value", "") for entry in info.every("info")), "") if info is not None else ""
     metadata = {"name": root.attributes.get("name", ""), "version": root.attributes["version"], "runtime": runtime}
     return Checkpoint(
         str(path),
@@ -106,7 +106,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         {**arrays, **others},
         unread=tuple(unread),
         batch_first=dict.fromkeys(layers, True),
-        beside=(str(beside),) if beside else (),
+        beside=(str(weights_file),) if weights_file else (),
     )
 
 
@@ -138,20 +138,20 @@ class _Operation:
 
     def unreadable(self) -> str:
         """Return why it cannot be read as a layer, or ""; take its arrays."""
-        given = self.layer.inputs
-        if len(given) > self.count and (self.kind != "lstm" or len(given) > self.count + 1):
-            return f"it has {len(given)} inputs, and {self.layer.type} has {self.count}"
-        if len(given) > self.count and not self._zero(given[self.count]):
+        inputs = self.layer.inputs
+        if len(inputs) > self.count and (self.kind != "lstm" or len(inputs) > self.count + 1):
+            return f"it has {len(inputs)} inputs, and {self.layer.type} has {self.count}"
+        if len(inputs) > self.count and not self._zero(inputs[self.count]):
             return "it has peepholes, as the first set of operations had them; its order of them is not settled"
         for local, place in self.weights.items():
-            value = given[place] if place < len(given) else None
+            value = inputs[place] if place < len(inputs) else None
             if value is None and local == "B":
                 continue
             array = self.net.constant(value)
             if array is None:
                 layer = self.net.producer(value)
-                made = f"computed by {layer.type} {layer.name!r}" if layer is not None else "not there"
-                return f"its weights {local} are {made}, which cannot be evaluated here"
+                origin = f"computed by {layer.type} {layer.name!r}" if layer is not None else "not there"
+                return f"its weights {local} are {origin}, which cannot be evaluated here"
             self._use(value)
             if not is_float(array):
                 return f"its weights {local} are of type {array.dtype}"
@@ -169,10 +169,10 @@ class _Operation:
     def _use(self, value: nets.Value | None) -> None:
         waiting = [value]
         while waiting:
-            one = self.net.producer(waiting.pop())
-            if one is not None and one.id not in self.used:
-                self.used.add(one.id)
-                waiting += one.inputs
+            layer = self.net.producer(waiting.pop())
+            if layer is not None and layer.id not in self.used:
+                self.used.add(layer.id)
+                waiting += layer.inputs
 
     def read(self) -> Recurrent:
         """Return the layer. Raises UnreadableError if its weights do not fit together, or for a damaged attribute."""
@@ -200,16 +200,16 @@ class _Operation:
         stated = self.layer.data.get("hidden_size", "")
         if stated.isdecimal() and int(stated) != sizes.hidden_size:
             raise UnreadableError(self.path, f"{self.name!r} states hidden_size {stated}, but its weights are for {sizes.hidden_size}")
-        found = unpack(layout, sizes, self.arrays)
+        unpacked = unpack(layout, sizes, self.arrays)
         cell = self._cell()
         states, odd = self._states(sizes)
-        made = tuple(
-            Direction(cell, {**found[0, number], **states[number]}, reverse=number == 1 or way == "reverse")
+        layer_directions = tuple(
+            Direction(cell, {**unpacked[0, number], **states[number]}, reverse=number == 1 or way == "reverse")
             for number in range(sizes.num_directions)
         )
-        merge: Any = "none" if len(made) == 2 else "concat"
-        merge = self._merge() if len(made) == 2 else merge
-        return Recurrent(self.name, (Layer(made, merge),), unconvertible=(*odd, *self._lengths()))
+        merge: Any = "none" if len(layer_directions) == 2 else "concat"
+        merge = self._merge() if len(layer_directions) == 2 else merge
+        return Recurrent(self.name, (Layer(layer_directions, merge),), unconvertible=(*odd, *self._lengths()))
 
     def operation(self, stack: Recurrent) -> Operation:
         """Return where the layer that was read stands in its graph: before its directions are merged there, or behind that."""
@@ -218,7 +218,8 @@ class _Operation:
         merged = layer.merge in _MERGES.values()
         if merged:
             outputs = {
-                (one.id, 0): "b1th" if one.data.get("keep_dims") in ("true", "1") else "bth" for one in self.net.readers[self.layer.id, 0]
+                (reader.id, 0): "b1th" if reader.data.get("keep_dims") in ("true", "1") else "bth"
+                for reader in self.net.readers[self.layer.id, 0]
             }
         directions = 1 if merged else len(layer.directions)
         return Operation(
@@ -235,17 +236,17 @@ class _Operation:
     def _merge(self) -> str:
         """Return how the graph joins the two directions of the outputs; "concat" where it keeps them, as exporters do."""
         readers = self.net.readers.get((self.layer.id, 0), [])
-        found = {_MERGES.get(one.type, "concat") for one in readers}
-        for one in readers:
-            axes = self.net.constant(one.inputs[1]) if one.type in _MERGES and len(one.inputs) > 1 else None
-            if one.type in _MERGES and (axes is None or [int(axis) for axis in axes.reshape(-1)[:2]] != [1]):
+        merges = {_MERGES.get(reader.type, "concat") for reader in readers}
+        for consumer in readers:
+            axes = self.net.constant(consumer.inputs[1]) if consumer.type in _MERGES and len(consumer.inputs) > 1 else None
+            if consumer.type in _MERGES and (axes is None or [int(axis) for axis in axes.reshape(-1)[:2]] != [1]):
                 return "concat"
-        return found.pop() if len(found) == 1 else "concat"
+        return merges.pop() if len(merges) == 1 else "concat"
 
     def _cell(self) -> Cell:
         default = _DEFAULTS[self.kind]
         text = self.layer.data.get("activations", "")
-        functions = tuple(self._function(one.strip().lower(), place) for place, one in enumerate(text.split(","))) if text else default
+        functions = tuple(self._function(word.strip().lower(), place) for place, word in enumerate(text.split(","))) if text else default
         if len(functions) != len(default):
             raise UnreadableError(self.path, f"{self.name!r} has {len(functions)} activations, expected {len(default)}")
         gate = functions[0] if self.kind != "rnn" else SIGMOID
@@ -255,8 +256,8 @@ class _Operation:
         return Cell(kind, self.after, candidate, gate, output, clips=self._clips())
 
     def _function(self, name: str, place: int) -> Activation:
-        known = name.replace("_", "")
-        return Activation(known if known in _PLAIN else f"{name}, whose constants OpenVINO keeps elsewhere")
+        plain_name = name.replace("_", "")
+        return Activation(plain_name if plain_name in _PLAIN else f"{name}, whose constants OpenVINO keeps elsewhere")
 
     def _clips(self) -> tuple[Clip, ...]:
         text = self.layer.data.get("clip", "0")
@@ -274,19 +275,19 @@ class _Operation:
         odd = []
         for part, place in self.states.items():
             value = self.layer.inputs[place]
-            found, source = self._state(value)
-            if found is None:
+            numbers, source = self._state(value)
+            if numbers is None:
                 if source in ("Parameter", "ReadValue"):
                     self.warnings.append(LayerNote(self.name, f"its initial state is given at run time ({source}). Pass it yourself"))
                 elif source != "":
                     odd.append(Unconvertible("initial_state", "an initial state made in the graph", f"it is made by {source}"))
                 continue
-            if not found.any():
+            if not numbers.any():
                 continue
-            rows = found.reshape(1, -1) if self.cell and found.ndim < 3 and found.size == sizes.hidden_size else found
+            rows = numbers.reshape(1, -1) if self.cell and numbers.ndim < 3 and numbers.size == sizes.hidden_size else numbers
             rows = np.broadcast_to(rows, (1, sizes.num_directions, sizes.hidden_size)) if rows.ndim < 3 else rows
             if rows.ndim != 3 or rows.shape[1:] != (sizes.num_directions, sizes.hidden_size) or (rows != rows[:1]).any():
-                odd.append(Unconvertible("initial_state", "an initial state for one batch", f"its numbers have the shape {found.shape}"))
+                odd.append(Unconvertible("initial_state", "an initial state for one batch", f"its numbers have the shape {numbers.shape}"))
                 continue
             for number in range(sizes.num_directions):
                 states[number][part, ""] = rows[0, number].astype(self.arrays["R"].dtype)
@@ -311,6 +312,6 @@ class _Operation:
         shape = self.layer.shapes[0] if self.layer.shapes else ()
         if lengths is None or (len(shape) == 3 and shape[1] > 0 and (lengths == shape[1]).all()):
             return ()
-        shown = ", ".join(map(str, lengths.reshape(-1)[:8]))
+        listed = ", ".join(map(str, lengths.reshape(-1)[:8]))
         reason = "the steps after them are not computed, and other inputs may have other lengths"
-        return (Unconvertible(UNACCOUNTED, f"lengths of sequences in the model ({shown})", reason),)
+        return (Unconvertible(UNACCOUNTED, f"lengths of sequences in the model ({listed})", reason),)

@@ -19,7 +19,7 @@ from rnnconvert.formats.openvino.net import TYPES, Layer, Net, Value
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, LayerCall, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
-_OWN = re.compile(r"opset\d{1,2}")
+_OPSET = re.compile(r"opset\d{1,2}")
 _TYPES = {"FP16": "f2", "FP64": "f8"}
 """Element types that recurrent operations compute in besides float32, by the IR's names of precisions."""
 
@@ -54,8 +54,8 @@ def calls(net: Net, operations: Mapping[str, Operation]) -> dict[str, tuple[Call
     graph = Graph(_DIALECT)
     layers: dict[str, LayerCall] = {}
     for layer in net.layers.values():
-        keys = [(layer.id, port) for port in range(len(layer.given))]
-        for key, shape in zip(keys, layer.given, strict=True):
+        keys = [(layer.id, port) for port in range(len(layer.input_shapes))]
+        for key, shape in zip(keys, layer.input_shapes, strict=True):
             graph.value(key).name = f"{layer.name} (layer {layer.id})" + (f", output {key[1]}" if key[1] else "")
             graph.describe(key, _dims(layer, shape))
         if layer.id in operations:
@@ -63,15 +63,15 @@ def calls(net: Net, operations: Mapping[str, Operation]) -> dict[str, tuple[Call
         elif layer.type == "Const" and keys:
             graph.constant(keys[0], _numbers(net, layer))
         elif layer.type not in ("Const", "Parameter", "ReadValue"):  # what ReadValue gives is from the run before
-            known = layer.type if _OWN.fullmatch(layer.version) else (layer.version, layer.type)
-            graph.add(known, layer.inputs, keys, layer.data, layer.type)
+            kind = layer.type if _OPSET.fullmatch(layer.version) else (layer.version, layer.type)
+            graph.add(kind, layer.inputs, keys, layer.data, layer.type)
     for number, call in layers.items():
         operation, inputs = operations[number], net.layers[number].inputs
         begin = received.states(graph, [inputs[place] for place in operation.states if inputs[place] is not None])
         if begin == INPUT and net.where:
             begin = "what the loop around it hands on"
         lengths = received.source(graph, inputs[operation.lengths]) if operation.lengths else ""
-        call.given = replace(call.given, states=begin, lengths=lengths)
+        call.received = replace(call.received, states=begin, lengths=lengths)
     return followed(graph)
 
 
@@ -80,7 +80,7 @@ def _numbers(net: Net, layer: Layer) -> Any:
 
 
 def _call(graph: Graph, layer: Layer, operation: Operation) -> LayerCall:
-    others = [(layer.id, port) for port in range(len(layer.given)) if (layer.id, port) not in operation.outputs]
+    others = [(layer.id, port) for port in range(len(layer.input_shapes)) if (layer.id, port) not in operation.outputs]
     return graph.call(
         operation.name,
         (layer.inputs[0], operation.axes),
@@ -132,7 +132,7 @@ def _gather(applied: Applied) -> Array:
 def _strided(applied: Applied) -> Array:
     begin, end = applied.integers(1), applied.integers(2)
     masks = [_words(applied, f"{key}_mask") for key in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")]
-    filled = [[bool(one) for one in mask] + [False] * (len(begin) - len(mask)) for mask in masks]
+    filled = [[bool(flag) for flag in mask] + [False] * (len(begin) - len(mask)) for mask in masks]
     return moves.strided(applied.input(0), begin, end, _optional(applied, 3) or [1] * len(begin), masks=filled)
 
 
@@ -179,13 +179,17 @@ _DIALECT: Dialect = {
     "Identity": SAME,
     "Result": SAME,
     "Convert": Casts(_convert),
-    "Transpose": Moves(lambda one: moves.transpose(one.input(0), one.integers(1))),
-    "Reshape": Moves(lambda one: moves.reshape(one.input(0), one.integers(1), one.attributes.get("special_zero") in ("true", "1"))),
-    "Squeeze": Moves(lambda one: moves.squeeze(one.input(0), _optional(one, 1))),
-    "Unsqueeze": Moves(lambda one: moves.unsqueeze(one.input(0), one.integers(1))),
-    "Concat": Moves(lambda one: moves.concatenate([one.input(place) for place in range(len(one.inputs))], _number(one, "axis")), None),
-    "Split": Moves(lambda one: moves.split(one.input(0), one.integers(1)[0], _number(one, "num_splits", 1))),
-    "VariadicSplit": Moves(lambda one: moves.split(one.input(0), one.integers(1)[0], one.integers(2))),
+    "Transpose": Moves(lambda applied: moves.transpose(applied.input(0), applied.integers(1))),
+    "Reshape": Moves(
+        lambda applied: moves.reshape(applied.input(0), applied.integers(1), applied.attributes.get("special_zero") in ("true", "1"))
+    ),
+    "Squeeze": Moves(lambda applied: moves.squeeze(applied.input(0), _optional(applied, 1))),
+    "Unsqueeze": Moves(lambda applied: moves.unsqueeze(applied.input(0), applied.integers(1))),
+    "Concat": Moves(
+        lambda applied: moves.concatenate([applied.input(place) for place in range(len(applied.inputs))], _number(applied, "axis")), None
+    ),
+    "Split": Moves(lambda applied: moves.split(applied.input(0), applied.integers(1)[0], _number(applied, "num_splits", 1))),
+    "VariadicSplit": Moves(lambda applied: moves.split(applied.input(0), applied.integers(1)[0], applied.integers(2))),
     "Gather": Moves(_gather),
     "StridedSlice": Moves(_strided),
     "Slice": Moves(_slice),
@@ -194,16 +198,18 @@ _DIALECT: Dialect = {
     "Broadcast": Moves(_broadcast),
     "Reverse": Moves(_reversed),
     "ReverseSequence": Moves(
-        lambda one: moves.reverse_sequences(one.input(0), one.input(1).reshape(-1), _number(one, "seq_axis", 1), _number(one, "batch_axis"))
+        lambda applied: moves.reverse_sequences(
+            applied.input(0), applied.input(1).reshape(-1), _number(applied, "seq_axis", 1), _number(applied, "batch_axis")
+        )
     ),
-    "Roll": Moves(lambda one: moves.roll(one.input(0), one.integers(1), one.integers(2))),
-    "ShapeOf": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
-    "Add": Computes(lambda one: one.input(0) + one.input(1)),
-    "Subtract": Computes(lambda one: one.input(0) - one.input(1)),
-    "Multiply": Computes(lambda one: one.input(0) * one.input(1)),
-    "Divide": Computes(lambda one: one.input(0) // one.input(1)),
+    "Roll": Moves(lambda applied: moves.roll(applied.input(0), applied.integers(1), applied.integers(2))),
+    "ShapeOf": Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
+    "Add": Computes(lambda applied: applied.input(0) + applied.input(1)),
+    "Subtract": Computes(lambda applied: applied.input(0) - applied.input(1)),
+    "Multiply": Computes(lambda applied: applied.input(0) * applied.input(1)),
+    "Divide": Computes(lambda applied: applied.input(0) // applied.input(1)),
     "Maximum": moves.compares(np.maximum),
     "Minimum": moves.compares(np.minimum),
     "Range": Computes(_range),
-    "ReduceProd": Computes(lambda one: np.prod(one.input(0), keepdims=one.attributes.get("keep_dims") == "true")),
+    "ReduceProd": Computes(lambda applied: np.prod(applied.input(0), keepdims=applied.attributes.get("keep_dims") == "true")),
 }

@@ -52,7 +52,7 @@ class Layer:
     data: dict[str, str]
     inputs: list[Value | None]
     shapes: list[tuple[int, ...]]
-    given: list[tuple[int, ...]]
+    input_shapes: list[tuple[int, ...]]
     precision: str
 
 
@@ -68,19 +68,19 @@ class Net:
         self.layers: dict[str, Layer] = {}
         outputs: dict[str, dict[str, int]] = {}
         inputs: dict[str, dict[str, int]] = {}
-        for one in _children(element, "layers", "layer"):
-            key = one.attributes.get("id", "")
+        for child in _children(element, "layers", "layer"):
+            key = child.attributes.get("id", "")
             if key in self.layers or not key:
                 raise UnreadableError(path, f"two layers have the id {key!r}" if key else "a layer has no id")
-            ports = {way: [port.attributes.get("id", "") for port in _children(one, way, "port")] for way in ("input", "output")}
-            shapes = [_shape(port) for port in _children(one, "input", "port")]
-            results = [*_children(one, "output", "port")]
-            data = one.first("data")
+            ports = {way: [port.attributes.get("id", "") for port in _children(child, way, "port")] for way in ("input", "output")}
+            shapes = [_shape(port) for port in _children(child, "input", "port")]
+            results = [*_children(child, "output", "port")]
+            data = child.first("data")
             self.layers[key] = Layer(
                 key,
-                one.attributes.get("name", ""),
-                one.attributes.get("type", ""),
-                one.attributes.get("version", ""),
+                child.attributes.get("name", ""),
+                child.attributes.get("type", ""),
+                child.attributes.get("version", ""),
                 dict(data.attributes) if data is not None else {},
                 [None] * len(ports["input"]),
                 shapes,
@@ -114,29 +114,31 @@ class Net:
             return None
         if layer.type == "Const":
             return self._stored(layer)
-        given = layer.inputs
-        first = self.constant(given[0], depth + 1) if given else None
+        inputs = layer.inputs
+        first = self.constant(inputs[0], depth + 1) if inputs else None
         if first is None:
             return None
         if layer.type == "Convert":
             target = TYPES.get(layer.data.get("destination_type", ""))
             narrowed = target is not None and first.dtype.kind == "f" and target.kind == "f" and target.itemsize >= first.dtype.itemsize
-            return first if narrowed or target is None else self._made(first.astype(target))
-        second = self.constant(given[1], depth + 1) if len(given) > 1 else None
+            return first if narrowed or target is None else self._charged(first.astype(target))
+        second = self.constant(inputs[1], depth + 1) if len(inputs) > 1 else None
         if second is None:
             return None
         try:
             if layer.type in ("Multiply", "Subtract"):
                 kind = widest([np.dtype(np.float32), *(each.dtype for each in (first, second) if is_float(each))])
-                one, two = first.astype(kind), second.astype(kind)
-                size = np.broadcast_shapes(one.shape, two.shape)
+                left, two = first.astype(kind), second.astype(kind)
+                size = np.broadcast_shapes(left.shape, two.shape)
                 charging(first.nbytes).memory(kind.itemsize * int(np.prod(size, dtype=object)), self.path)
-                found: Array = one * two if layer.type == "Multiply" else one - two
-                return found
+                product: Array = left * two if layer.type == "Multiply" else left - two
+                return product
             if layer.type == "Reshape" and second.dtype.kind == "i" and second.size <= 8:
-                kept = layer.data.get("special_zero") == "true"
+                keeps_zeros = layer.data.get("special_zero") == "true"
                 lengths = [int(length) for length in second.reshape(-1)]
-                shape = [first.shape[axis] if kept and not length and axis < first.ndim else length for axis, length in enumerate(lengths)]
+                shape = [
+                    first.shape[axis] if keeps_zeros and not length and axis < first.ndim else length for axis, length in enumerate(lengths)
+                ]
                 return first.reshape(shape)
             if layer.type in ("Unsqueeze", "Squeeze") and second.dtype.kind == "i" and second.size == 1:
                 axis = int(second.reshape(-1)[0])
@@ -145,7 +147,7 @@ class Net:
             raise UnreadableError(self.path, f"layer {layer.name!r} ({layer.type}) has operands that do not fit: {error}") from None
         return None
 
-    def _made(self, array: Array) -> Array:
+    def _charged(self, array: Array) -> Array:
         charging(array.nbytes).memory(array.nbytes, self.path)
         return array
 
@@ -156,7 +158,7 @@ class Net:
             return None
         text = layer.data.get("shape", "")
         try:
-            shape = tuple(int(one) for one in text.split(",")) if text.strip() else ()
+            shape = tuple(int(length) for length in text.split(",")) if text.strip() else ()
             offset, size = int(layer.data.get("offset", "")), int(layer.data.get("size", ""))
         except ValueError:
             raise UnreadableError(self.path, f"the constant {layer.name!r} does not state its shape, offset and size in numbers") from None
@@ -174,7 +176,7 @@ def _children(element: Element, above: str, tag: str) -> Iterator[Element]:
 
 def _shape(port: Element) -> tuple[int, ...]:
     """Return the lengths of a port's axes, -1 for one that is open."""
-    texts = [one.text.strip() for one in port.every("dim")]
+    texts = [dim.text.strip() for dim in port.every("dim")]
     return tuple(int(text) if text.isdecimal() and len(text) < 19 else -1 for text in texts)
 
 
@@ -193,12 +195,12 @@ def read(path: Path) -> tuple[list[Net], Element, Path | None]:
             f"it is of version {version!r} of OpenVINO's IR, and {' and '.join(_VERSIONS)} are read",
             "Convert the original model with today's OpenVINO.",
         )
-    beside = companion(path, path.with_suffix(".bin").name)
-    numbers = map_file(beside) if beside.exists() and beside.stat().st_size else None
+    weights_file = companion(path, path.with_suffix(".bin").name)
+    numbers = map_file(weights_file) if weights_file.exists() and weights_file.stat().st_size else None
     info = root.first("rt_info")
     for entry in info.every("info") if info is not None else ():
         if numbers is not None and _CHECKSUM.fullmatch(stated := entry.attributes.get("crc32", "")):
-            check_one_write(path, beside, numbers, int(stated, 16))
+            check_one_write(path, weights_file, numbers, int(stated, 16))
     nets = [Net(path, numbers, root)]
     waiting = [(root, "")]
     while waiting:
@@ -209,4 +211,4 @@ def read(path: Path) -> tuple[list[Net], Element, Path | None]:
                     inner = f"{where}{layer.attributes.get('name', layer.attributes.get('id', ''))}/"
                     nets.append(Net(path, numbers, body, inner))
                     waiting.append((body, inner))
-    return nets, root, beside if numbers is not None else None
+    return nets, root, weights_file if numbers is not None else None

@@ -48,20 +48,20 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     x = np.asarray(request["x"])
     states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
     if not request["layers"]:
-        return _whole(core, core.read_model(request["file"]), x, states)
-    found = {"hidden": [], "cell": []}  # type: dict[str, list[Array]]
+        return _whole_model(core, core.read_model(request["file"]), x, states)
+    finals = {"hidden": [], "cell": []}  # type: dict[str, list[Array]]
     for name in request["layers"]:
         x, last = _alone(core, core.read_model(request["file"]), name, x, states)
-        for key in found:
-            found[key] += last[key]
-    return {"y": x, **found}
+        for key in finals:
+            finals[key] += last[key]
+    return {"y": x, **finals}
 
 
 def witness(request: Mapping[str, Any]) -> None:
     """Run a model whole, with what its operations read and give as further results; see rnnconvert.running."""
     core, seen = library().Core(), request["witness"]
     model = core.read_model(request["file"])
-    nodes = {one.get_friendly_name(): one for one in model.get_ops() if one.get_type_name() in _SEQUENCES}
+    nodes = {operation.get_friendly_name(): operation for operation in model.get_ops() if operation.get_type_name() in _SEQUENCES}
     for name in seen.layers:
         if name not in nodes:
             seen.explain(name, f"the model has no sequence {name!r}, only {', '.join(nodes)}")
@@ -92,8 +92,8 @@ def witness(request: Mapping[str, Any]) -> None:
                 x.swapaxes(0, 1),
                 y.transpose(2, 0, 1, 3).reshape(steps, batch, -1),  # from (batch, directions, time, units)
                 mask=np.arange(steps)[:, None] < lengths,
-                states=[*(list(one.swapaxes(0, 1)) for one in states), *[[]] * (2 - count)],
-                finals=[*(list(one.swapaxes(0, 1)) for one in finals), *[[]] * (2 - count)],
+                states=[*(list(state.swapaxes(0, 1)) for state in states), *[[]] * (2 - count)],
+                finals=[*(list(final.swapaxes(0, 1)) for final in finals), *[[]] * (2 - count)],
             )
 
     seen.twice(run)
@@ -104,11 +104,11 @@ def _compiled(core: Any, model: Any) -> Any:
     return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
 
 
-def _whole(core: Any, model: Any, x: Array, states: Mapping[str, Sequence[Array]]) -> dict[str, Any]:
+def _whole_model(core: Any, model: Any, x: Array, states: Mapping[str, Sequence[Array]]) -> dict[str, Any]:
     """Run a model of one stack, with the names that rnnconvert gives its outputs."""
     if any(states.values()):
         raise NotImplementedError("the model has no inputs for initial states. Name its layers")
-    outputs = [next(iter(sorted(one.get_names())), "") for one in model.outputs]
+    outputs = [next(iter(sorted(output.get_names())), "") for output in model.outputs]
     if len(model.inputs) != 1 or "y" not in outputs:
         raise NotImplementedError(f"the model has {len(model.inputs)} inputs and the outputs {', '.join(outputs)}: name its layers")
     done = _compiled(core, model)(np.ascontiguousarray(x.swapaxes(0, 1), np.float32))
@@ -122,7 +122,7 @@ def _whole(core: Any, model: Any, x: Array, states: Mapping[str, Sequence[Array]
 def _alone(core: Any, model: Any, name: str, x: Array, states: dict[str, list[Array]]) -> tuple[Array, dict[str, list[Array]]]:
     """Run one operation of a model with its own weights."""
     openvino = library()
-    nodes = {one.get_friendly_name(): one for one in model.get_ops() if one.get_type_name() in _SEQUENCES}
+    nodes = {operation.get_friendly_name(): operation for operation in model.get_ops() if operation.get_type_name() in _SEQUENCES}
     if name not in nodes:
         raise NotImplementedError(f"the model has no sequence {name!r}, only {', '.join(nodes)}")
     node = nodes[name]
@@ -132,17 +132,17 @@ def _alone(core: Any, model: Any, name: str, x: Array, states: dict[str, list[Ar
     batch = x.shape[1]
     feeds = [np.ascontiguousarray(x.swapaxes(0, 1), np.float32)]
     for key in ("hidden", "cell")[:count]:
-        given = [states[key].pop(0) for _ in range(ways)] if states[key] else [_constant(node, feeds, key)] * ways
-        feeds.append(np.stack([np.broadcast_to(one, (batch, units)) for one in given], 1).astype(np.float32))
+        initial = [states[key].pop(0) for _ in range(ways)] if states[key] else [_constant(node, feeds, key)] * ways
+        feeds.append(np.stack([np.broadcast_to(state, (batch, units)) for state in initial], 1).astype(np.float32))
     feeds.append(np.full(batch, x.shape[0], np.int64))
     parameters = []
     for place, fed in enumerate(feeds):
         parameter = openvino.opset13.parameter(list(fed.shape), fed.dtype)
         node.input(place).replace_source_output(parameter.output(0))
         parameters.append(parameter)
-    made = openvino.Model([node.output(place) for place in range(1 + count)], parameters, "alone")
-    made.validate_nodes_and_infer_types()
-    done = _compiled(core, made)(feeds)
+    model_alone = openvino.Model([node.output(place) for place in range(1 + count)], parameters, "alone")
+    model_alone.validate_nodes_and_infer_types()
+    done = _compiled(core, model_alone)(feeds)
     y = np.asarray(done[0])  # (batch, directions, time, units)
     joined = y.transpose(2, 0, 1, 3).reshape(y.shape[2], batch, -1)
     last = [list(np.asarray(done[place]).swapaxes(0, 1)) for place in range(1, 1 + count)]

@@ -57,15 +57,15 @@ def write(path: Path, job: Job) -> WriteResult:
         for name, state, shape in ends:
             graph.result(name, state, shape)
         notes.append(f"{part.stack.name or 'the layer'}: input {prefix}x (batch, time, {part.stack.input_size}), output {prefix}y")
-    (beside,) = companions(path)
-    notes.append(f"its numbers are in {beside.name}, which belongs next to it")
+    (weights_file,) = companions(path)
+    notes.append(f"its numbers are in {weights_file.name}, which belongs next to it")
     recipe = [
         "import openvino",
         f'model = openvino.Core().compile_model({str(path)!r}, "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})',
         "y = model(x)[0]",
     ]
     if not job.dry_run:
-        with replacing_both(path, beside) as (file, data):
+        with replacing_both(path, weights_file) as (file, data):
             numbers = Summed(data)
             for array in graph.arrays:
                 numbers.pieces(array)
@@ -108,15 +108,15 @@ class _Graph:
         for port, (source, out) in enumerate(inputs):
             self.edges.append(f'<edge from-layer="{source}" from-port="{out}" to-layer="{number}" to-port="{port}"/>')
         first = len(inputs)
-        made = []
+        ports = []
         for port, shape in enumerate(outputs, first):
             code = types[port - first] if types else "f32"
             dims = "".join(f"<dim>{length}</dim>" for length in shape)
             listed = name.replace(",", r"\,")  # a comma separates the names of one value
             label = f" names={attribute(listed)}" if port == first else ""
-            made.append(f'<port id="{port}" precision="{_PRECISIONS[code]}"{label}>{dims}</port>')
-        if made:
-            lines.append(f"<output>{''.join(made)}</output>")
+            ports.append(f'<port id="{port}" precision="{_PRECISIONS[code]}"{label}>{dims}</port>')
+        if ports:
+            lines.append(f"<output>{''.join(ports)}</output>")
         self.layers.append("".join(lines) + "</layer>")
         return number, first
 
@@ -127,12 +127,12 @@ class _Graph:
         data = {"element_type": code, "shape": ", ".join(map(str, shape)), "offset": self.size, "size": nbytes(array)}
         self.arrays.append(array)
         self.size += nbytes(array) + -nbytes(array) % 8
-        made = self.add("Const", name, [], [shape], data, [code])
+        constant = self.add("Const", name, [], [shape], data, [code])
         if code != "f16":
-            return made
-        return self.add("Convert", f"{name}/float32", [made], [shape], {"destination_type": "f32"})
+            return constant
+        return self.add("Convert", f"{name}/float32", [constant], [shape], {"destination_type": "f32"})
 
-    def whole(self, name: str, *numbers: int) -> Out:
+    def integers(self, name: str, *numbers: int) -> Out:
         """Add a constant of whole numbers; of one, a scalar."""
         return self.constant(name, np.array(numbers if len(numbers) > 1 else numbers[0], np.int64))
 
@@ -148,34 +148,37 @@ class _Graph:
         stateless = single.replace(
             layers=(
                 Pair(
-                    tuple(one.with_arrays({key: None for key in one.arrays if key[0].startswith("initial")}) for one in pair.directions),
+                    tuple(
+                        direction.with_arrays({key: None for key in direction.arrays if key[0].startswith("initial")})
+                        for direction in pair.directions
+                    ),
                     pair.merge,
                 ),
             )
         )
         packed = pack(layout, stateless, self.job.dtype, self.job.watch)
         shape = self.add("ShapeOf", f"{name}/shape", [below], [(3,)], {"output_type": "i64"}, ["i64"])
-        axis = self.whole(f"{name}/axis", 0)
+        axis = self.integers(f"{name}/axis", 0)
         batch = self._row(f"{name}/batch", shape, np.array([0]), axis, (1,))
         steps = self._row(f"{name}/steps", shape, np.array([1]), axis, (1,))
         lengths = self.add("Broadcast", f"{name}/lengths", [steps, batch], [(-1,)], {"mode": "numpy"}, ["i64"])
         size = self.add(
             "Concat", f"{name}/state shape", [batch, self.constant(f"{name}/state", np.array([count, units]))], [(3,)], {"axis": 0}, ["i64"]
         )
-        own = [("h", "initial_hidden"), ("c", "initial_cell")][: 2 if single.cell.kind == "lstm" else 1]
-        states = [self._state(f"{name}/initial_{letter}", single, part, size) for letter, part in own]
+        letters = [("h", "initial_hidden"), ("c", "initial_cell")][: 2 if single.cell.kind == "lstm" else 1]
+        states = [self._state(f"{name}/initial_{letter}", single, part, size) for letter, part in letters]
         weights = [self.constant(f"{name}/{local}", packed[local]) for local in ("W", "R", "B")]
         final: tuple[int, ...] = (-1, count, units)
         data = self._data(single)
-        made = self.add(
+        output = self.add(
             _SEQUENCES[single.cell.kind],
             name,
             [below, *states, lengths, *weights],
             [(-1, count, -1, units), final, *([final] if single.cell.kind == "lstm" else [])],
             data,
         )
-        ends = [(f"{name}/{letter}_n", (made[0], made[1] + place), final) for place, letter in enumerate("hc"[: len(states)], 1)]
-        return self._joined(name, made, pair, units), ends
+        ends = [(f"{name}/{letter}_n", (output[0], output[1] + place), final) for place, letter in enumerate("hc"[: len(states)], 1)]
+        return self._joined(name, output, pair, units), ends
 
     def _data(self, single: Recurrent) -> dict[str, Any]:
         (pair,) = single.layers
@@ -190,7 +193,7 @@ class _Graph:
         data = {
             "direction": way,
             "hidden_size": single.hidden_size,
-            "activations": ", ".join(one.name for one in functions or [cell.activation]),
+            "activations": ", ".join(function.name for function in functions or [cell.activation]),
             "activations_alpha": "",
             "activations_beta": "",
             "clip": cell.clips[0].high if cell.clips else 0,
@@ -206,25 +209,25 @@ class _Graph:
         (pair,) = single.layers
         rows = [direction.get(part) for direction in pair.directions]
         dtype = (self.job.dtype or single.dtype).newbyteorder("<")
-        learned = [np.zeros(single.hidden_size) if one is None else one for one in rows]
+        learned = [np.zeros(single.hidden_size) if row is None else row for row in rows]
         stacked = np.stack(learned)[None].astype(dtype)
         value = self.constant(f"{name}/value", stacked if stacked.any() else np.zeros((), dtype))
         return self.add("Broadcast", name, [value, size], [(-1, len(rows), single.hidden_size)], {"mode": "bidirectional"})
 
-    def _joined(self, name: str, made: Out, pair: Pair, units: int) -> Out:
+    def _joined(self, name: str, sequence: Out, pair: Pair, units: int) -> Out:
         """Join the directions of (batch, directions, time, units) into (batch, time, out)."""
         count = len(pair.directions)
         if count == 2 and pair.merge in _MERGES:
             return self.add(
                 _MERGES[pair.merge],
                 f"{name}/joined",
-                [made, self.whole(f"{name}/joined/axis", 1)],
+                [sequence, self.integers(f"{name}/joined/axis", 1)],
                 [(-1, -1, units)],
                 {"keep_dims": "false"},
             )
-        order = self.whole(f"{name}/order", 0, 2, 1, 3)
-        turned = self.add("Transpose", f"{name}/time first", [made, order], [(-1, -1, count, units)], {})
-        shape = self.whole(f"{name}/y shape", 0, 0, count * units)
+        order = self.integers(f"{name}/order", 0, 2, 1, 3)
+        turned = self.add("Transpose", f"{name}/time first", [sequence, order], [(-1, -1, count, units)], {})
+        shape = self.integers(f"{name}/y shape", 0, 0, count * units)
         return self.add("Reshape", f"{name}/y", [turned, shape], [(-1, -1, count * units)], {"special_zero": "true"})
 
     def text(self, checksum: int) -> str:

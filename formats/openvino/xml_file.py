@@ -41,7 +41,7 @@ class Element:
 
     def every(self, tag: str) -> Iterator[Element]:
         """Yield the elements of that tag in this one."""
-        return (one for one in self.children if one.tag == tag)
+        return (child for child in self.children if child.tag == tag)
 
 
 def read(path: Path) -> Element:
@@ -59,9 +59,9 @@ def read(path: Path) -> Element:
         reading.work(1 + len(attributes), path)
         if len(open_ones) > _DEEPEST:
             raise UnreadableError(path, f"its elements are nested more than {_DEEPEST} deep")
-        made = Element(tag, attributes)
-        open_ones[-1].children.append(made)
-        open_ones.append(made)
+        element = Element(tag, attributes)
+        open_ones[-1].children.append(element)
+        open_ones.append(element)
 
     def refuse(*_: object) -> None:
         raise UnreadableError(path, "it has a document type, which a model does not need and which may define entities")

@@ -58,16 +58,16 @@ class PaddleFiles(ArrayFiles):
             return seen
         # Others name arrays so, too: Paddle's own files have its names of the parameters in them, or those of cells.
         stored = file.once(paddle_params.read)
-        own = stored.metadata["names"] or any(map(_CELL.fullmatch, stored.arrays))
+        has_names = stored.metadata["names"] or any(map(_CELL.fullmatch, stored.arrays))
         named = lowered(file.path).suffix == registry.endings(self.NAME)[0]
-        return Seen(STATED if own or named else KIND, seen.evidence)
+        return Seen(STATED if has_names or named else KIND, seen.evidence)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every layer. Raises what others raise."""
         if inference.recognise(Opened(path)):
             return inference.read(path, options)
-        found = super().read(path, options)
-        listed: Any = found.metadata["listed"]
+        checkpoint = super().read(path, options)
+        listed: Any = checkpoint.metadata["listed"]
         lists = [
             LayerNote(
                 name,
@@ -75,26 +75,26 @@ class PaddleFiles(ArrayFiles):
                 "Paddle gives one: it is read as a stack, but it may be a LayerList of paddle.nn.RNN",
                 unnamed="the file itself",
             )
-            for name, layer in found.layers.items()
+            for name, layer in checkpoint.layers.items()
             if layer.num_layers > 1 and not layer.first.projection_size and (f"{name}." if name else "") not in listed
         ]
-        return found.replace(warnings=(*found.warnings, *lists))
+        return checkpoint.replace(warnings=(*checkpoint.warnings, *lists))
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a layer; the second cell of a BiRNN reads from the end, that of an RNN may."""
-        made = super().layer(group, stored, options)
+        stack = super().layer(group, stored, options)
         half = _HALF.fullmatch(group.name)
         if half and half["side"] == "bw" and any(full.startswith(f"{half['above']}cell_fw.") for full in stored.arrays):
-            return each(made, lambda one: one.replace(reverse=True))
+            return each(stack, lambda direction: direction.replace(reverse=True))
         if group.layout.holds.layers or not _ALONE.fullmatch(group.name):
-            return made
+            return stack
         why = "arrays do not state whether a paddle.nn.RNN reads from the end (is_reverse=True)"
         backwards = options.ask("go_backwards", group.name, assumed="false", why=why) == "true"
-        return each(made, lambda one: one.replace(reverse=backwards))
+        return each(stack, lambda direction: direction.replace(reverse=backwards))
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return what can be written: with both biases, since a layer without them has some that are zero."""
-        return [replace(one, holds=replace(one.holds, biases=("both",))) for one in super().layouts(options)]
+        return [replace(layout, holds=replace(layout.holds, biases=("both",))) for layout in super().layouts(options)]
 
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """Return the call that makes a layer for these arrays."""
@@ -118,30 +118,34 @@ class PaddleFiles(ArrayFiles):
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the layers; a cell of a stack is not found again, and a single cell is not a broken stack."""
-        found, doubts = self._found(arrays, options)
-        stacks = {full for group in found if group.layout.holds.layers for full in group.names.values()}
-        kept = [group for group in found if group.layout.holds.layers or not stacks & set(group.names.values())]
-        kept = _paired(kept)
-        used = {full for group in kept for full in group.names.values()}
-        if kept and used >= {full for full in arrays if _CELL.fullmatch(full)}:
+        all_groups, doubts = self._find_groups(arrays, options)
+        stacks = {full for group in all_groups if group.layout.holds.layers for full in group.names.values()}
+        remaining = [group for group in all_groups if group.layout.holds.layers or not stacks & set(group.names.values())]
+        remaining = _paired(remaining)
+        used = {full for group in remaining for full in group.names.values()}
+        if remaining and used >= {full for full in arrays if _CELL.fullmatch(full)}:
             doubts = {name: doubt for name, doubt in doubts.items() if doubt.extra}
-        return kept, sentences(doubts)
+        return remaining, sentences(doubts)
 
 
 def _paired(groups: list[FoundLayer]) -> list[FoundLayer]:
     """Return the layers, with the two cells of a BiRNN as one of two directions if they are alike."""
     cells = {group.name: group for group in groups if not group.layout.holds.layers}
-    found: list[FoundLayer] = []
+    result: list[FoundLayer] = []
     for group in groups:
         half = _HALF.fullmatch(group.name) if group.name in cells else None
         other = cells.get(f"{half['above']}cell_{'bw' if half['side'] == 'fw' else 'fw'}") if half else None
         if half is None or other is None or (other.layout, other.sizes) != (group.layout, group.sizes):
-            found.append(group)
+            result.append(group)
         elif half["side"] == "fw":
             layout = registry.layout_named(group.layout.name.removesuffix("_cell"))
-            names = {f"0.{one.name.rpartition('.')[2]}.{local}": full for one in (group, other) for local, full in one.names.items()}
-            found.append(FoundLayer(half["above"].rstrip("."), layout, replace(group.sizes, num_directions=2), names))
-    return found
+            names = {
+                f"0.{half_group.name.rpartition('.')[2]}.{local}": full
+                for half_group in (group, other)
+                for local, full in half_group.names.items()
+            }
+            result.append(FoundLayer(half["above"].rstrip("."), layout, replace(group.sizes, num_directions=2), names))
+    return result
 
 
 def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -152,32 +156,32 @@ def _once(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """
     cells = {match["above"] for match in map(_CELL.fullmatch, arrays) if match}
     two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
-    kept: dict[str, Array] = {}
+    distinct: dict[str, Array] = {}
     for full, array in arrays.items():
         match = _ALIAS.fullmatch(full)
         if match is None:
-            kept[full] = array
+            distinct[full] = array
         elif match["above"] not in cells:
-            kept[_own(match, match["above"] in two)] = array
-    return kept
+            distinct[_cell_name(match, match["above"] in two)] = array
+    return distinct
 
 
 def _contradicting(arrays: Mapping[str, Array]) -> dict[str, str]:
     """Return notes about second names whose arrays are not those of their cells, except in projected stacks."""
     projected = {match["above"] for match in map(_CELL.fullmatch, arrays) if match and match["rest"] == "weight_ho"}
     two = {match["above"] for match in map(_ALIAS.fullmatch, arrays) if match and match["side"]}
-    found = {}
+    reasons = {}
     for full, array in arrays.items():
         match = _ALIAS.fullmatch(full)
-        own = _own(match, match["above"] in two) if match and match["above"] not in projected else ""
-        if own not in arrays or np.shares_memory(array, arrays[own]):
+        cell_name = _cell_name(match, match["above"] in two) if match and match["above"] not in projected else ""
+        if cell_name not in arrays or np.shares_memory(array, arrays[cell_name]):
             continue
-        if array.dtype != arrays[own].dtype or not np.array_equal(array, arrays[own], equal_nan=True):
-            found[full] = f"it is a second name of {own} with other numbers; {own} was read, which Paddle loads last"
-    return found
+        if array.dtype != arrays[cell_name].dtype or not np.array_equal(array, arrays[cell_name], equal_nan=True):
+            reasons[full] = f"it is a second name of {cell_name} with other numbers; {cell_name} was read, which Paddle loads last"
+    return reasons
 
 
-def _own(match: re.Match[str], two: bool) -> str:
+def _cell_name(match: re.Match[str], two: bool) -> str:
     """Return the name that an array has in its cell."""
     way = "_bw" if match["side"] else "_fw"
     side = way if two else ""

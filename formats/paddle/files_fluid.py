@@ -48,11 +48,11 @@ def recognise(file: Opened) -> Seen | None:
     if combined is not None:
         return Seen(SHAPED, f"a folder of a Fluid program and its parameters in one file, {combined.name}")
     try:
-        names = (one.name for one in file.path.iterdir() if _LAYER.fullmatch(one.name) and lod_tensor.looks_like(one))
-        found = next(names, "")
+        names = (entry.name for entry in file.path.iterdir() if _LAYER.fullmatch(entry.name) and lod_tensor.looks_like(entry))
+        name = next(names, "")
     except OSError:
         return None
-    return Seen(SHAPED, f"a folder of Fluid's parameters, {found} among them") if found else None
+    return Seen(SHAPED, f"a folder of Fluid's parameters, {name} among them") if name else None
 
 
 _ALL = ("__params__", "params")
@@ -61,8 +61,8 @@ _ALL = ("__params__", "params")
 
 def _combined(folder: Path) -> Path | None:
     """Return the file of a folder that has all parameters of the program next to it, in the order of their names."""
-    found = [folder / name for name in _ALL if (folder / name).is_file() and lod_tensor.looks_like(folder / name)]
-    return found[0] if len(found) == 1 and paddle_program.beside(folder) is not None else None
+    matches = [folder / name for name in _ALL if (folder / name).is_file() and lod_tensor.looks_like(folder / name)]
+    return matches[0] if len(matches) == 1 and paddle_program.program_in(folder) is not None else None
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -77,7 +77,7 @@ def write(path: Path, job: Job) -> WriteResult:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every layer whose fc is known. Raises UnreadableError for a damaged file or a folder without such layers."""
-    program, combined = paddle_program.beside(path), _combined(path)
+    program, combined = paddle_program.program_in(path), _combined(path)
     model = paddle_program.read(program) if program is not None else None
     if program is not None and model is not None and combined is not None:
         stored = Stored(lod_tensor.read_all(companion(program, combined.name), model.parameters))
@@ -93,28 +93,28 @@ def read(path: Path, options: Options) -> Checkpoint:
     stated = paddle_program.stated(model) if model is not None else {}
     for match in matches:
         name, kind = match["name"], match["kind"]
-        said = _Program(name, program, stated.get(f"{name}.w_0", []), options)
+        statement = _Program(name, program, stated.get(f"{name}.w_0", []), options)
         try:
-            fc = _fc(name, kind, stored.arrays, said, options)
-            layers[name], homes = _layer(name, kind, fc, stored.arrays, said)
+            fc = _fc(name, kind, stored.arrays, statement, options)
+            layers[name], homes = _layer(name, kind, fc, stored.arrays, statement)
             uses[name] = [use for use in stated.get(f"{name}.w_0", []) if use.fc == fc]
         except NotALayerError as error:
             unread.append(LayerNote(name, str(error), UNREAD))
             continue
-        beside = {
+        leftovers = {
             full: array.shape
             for full, array in stored.arrays.items()
-            if full.startswith((f"{name}.", f"{fc}.")) and not any(full.startswith(own) for own in homes)  # with what an optimiser keeps
+            if full.startswith((f"{name}.", f"{fc}.")) and not any(full.startswith(home) for home in homes)  # with what an optimiser keeps
         }
-        options.facts(name, "its parameters", beside)
+        options.facts(name, "its parameters", leftovers)
         used |= homes
         evidence.append(f"{name}: parameters named as those of dynamic_{kind}, after {fc}")
-        if said.operator is not None and program is not None:
+        if statement.operator is not None and program is not None:
             evidence.append(f"{name}: {program.name} states what its operator computes")
     if model is not None:
         layers = {name: layers[name].replace(calls=received) for name, received in _calls(model, layers, uses).items()}
-    met = {match["name"] for match in matches}
-    for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - met):
+    layer_names = {match["name"] for match in matches}
+    for other in sorted({part["name"] for part in map(_PART.fullmatch, stored.arrays) if part} - layer_names):
         unread.append(LayerNote(other, f"its matrix {other}.w_0 is missing", UNREAD))
     others = {name: array for name, array in stored.arrays.items() if name not in used}
     return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(unread), unread=tuple(unread))
@@ -140,13 +140,13 @@ def _calls(
         for name, several in uses.items()
         for use in several
     ]
-    found: dict[str, tuple[Call, ...]] = {}
+    received_calls: dict[str, tuple[Call, ...]] = {}
     for operators in model.graphs:
-        own = [one for one in placed if any(one.operator is operator for operator in operators)]
-        for name, received in calls(operators, own, {}, model.shapes).items():
-            found[name] = (*found.get(name, ()), *received)
+        placed_ours = [placement for placement in placed if any(placement.operator is operator for operator in operators)]
+        for name, received in calls(operators, placed_ours, {}, model.shapes).items():
+            received_calls[name] = (*received_calls.get(name, ()), *received)
     unseen = Call(Unknown("its program does not show it"))
-    return {name: found.get(name, (unseen,)) for name in layers}
+    return {name: received_calls.get(name, (unseen,)) for name in layers}
 
 
 class _Program:
@@ -159,7 +159,7 @@ class _Program:
     def __init__(self, name: str, path: Path | None, uses: Sequence[paddle_program.Stated], options: Options) -> None:
         self.name, self.options = name, options
         self.where = path.name if path is not None else ""
-        agreed = bool(uses) and all((one.fc, one.operator.attributes) == (uses[0].fc, uses[0].operator.attributes) for one in uses)
+        agreed = bool(uses) and all((use.fc, use.operator.attributes) == (uses[0].fc, uses[0].operator.attributes) for use in uses)
         self.operator = uses[0].operator if agreed else None
         self.fc = uses[0].fc if agreed else ""
         if self.operator is not None:
@@ -175,10 +175,10 @@ class _Program:
 
     def fact(self, option: str, attribute: str, assumed: str, choices: Sequence[str] = ()) -> str:
         """Return what the program states, or what the caller decides."""
-        said = self.stated(attribute)
-        if said is not None:
-            said = {"identity": "linear"}.get(said, said)
-            return self.options.stated(option, self.name, said, self.where)
+        value = self.stated(attribute)
+        if value is not None:
+            value = {"identity": "linear"}.get(value, value)
+            return self.options.stated(option, self.name, value, self.where)
         why = f"parameters do not state the layer's {attribute}"
         return self.options.ask(option, self.name, assumed=assumed, why=why, choices=choices)
 
@@ -200,12 +200,12 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, op
         raise NotALayerError(
             f"{program.where} gives it the output of {what}. Choose with {Setting('fc', 'NAME', layer=name)} if it is an fc anyway"
         )
-    said = options.get("fc", name)
-    if said is not None:
-        if said not in fitting:
+    value = options.get("fc", name)
+    if value is not None:
+        if value not in fitting:
             there = f"the fitting ones are {', '.join(fitting) or 'none'}"
-            raise NotALayerError(f"no {said!r} gives it {_GATES[kind] * units} values; {there}")
-        return said
+            raise NotALayerError(f"no {value!r} gives it {_GATES[kind] * units} values; {there}")
+        return value
     if len(fitting) == 1:
         return fitting[0]
     alike = f"fc_{name.rpartition('_')[2]}"
@@ -221,21 +221,21 @@ def _layer(name: str, kind: str, fc: str, arrays: Mapping[str, Array], program: 
     """Return a layer and the names of its arrays; what they leave open is asked. Raises NotALayerError."""
     homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
     homes = {local: full for local, full in homes.items() if full in arrays}
-    found = {local: arrays[full] for local, full in homes.items()}
+    homes_arrays = {local: arrays[full] for local, full in homes.items()}
     odd = [full for full in homes.values() if not is_float(arrays[full])]
     if odd:
         raise NotALayerError(f"{odd[0]!r} is of type {arrays[odd[0]].dtype}, not of floating-point numbers")
     variant = "lstm"
     if kind == "gru":
-        units = found["gru.w"].shape[0]
-        if found["gru.w"].shape != (units, 3 * units):
-            raise NotALayerError(f"{name}.w_0 has the shape {found['gru.w'].shape}, expected {(units, 3 * units)}")
+        units = homes_arrays["gru.w"].shape[0]
+        if homes_arrays["gru.w"].shape != (units, 3 * units):
+            raise NotALayerError(f"{name}.w_0 has the shape {homes_arrays['gru.w'].shape}, expected {(units, 3 * units)}")
         # The operator reads the memory of the whole weight as two matrices.
-        found["gru.w"] = found["gru.w"].reshape(-1)
+        homes_arrays["gru.w"] = homes_arrays["gru.w"].reshape(-1)
         origin = program.fact("origin_mode", "origin_mode", "false")
         variant = "gru_origin" if origin == "true" else "gru"
     layout = registry.layout_named(f"{NAME}.{variant}")
-    shapes = {local: tuple(array.shape) for local, array in found.items()}
+    shapes = {local: tuple(array.shape) for local, array in homes_arrays.items()}
     sizes = fit(layout, shapes)
     if sizes is None:
         raise NotALayerError(f"its parameters do not fit together: {misfit([layout], shapes)}")
@@ -244,8 +244,8 @@ def _layer(name: str, kind: str, fc: str, arrays: Mapping[str, Array], program: 
         has = "no peepholes" if peepholes == "true" else "peepholes"
         raise NotALayerError(f"{program.where} states use_peepholes={peepholes}, but its bias has {has}")
     backwards = program.fact("go_backwards", "is_reverse", "false")
-    stack = assemble(name, _cell(layout, program), unpack(layout, sizes, found), 1)
-    return each(stack, lambda one: one.replace(reverse=backwards == "true")), set(homes.values())
+    stack = assemble(name, _cell(layout, program), unpack(layout, sizes, homes_arrays), 1)
+    return each(stack, lambda direction: direction.replace(reverse=backwards == "true")), set(homes.values())
 
 
 _FUNCTIONS = ("sigmoid", "tanh", "relu", "linear")
@@ -255,8 +255,8 @@ _FUNCTIONS = ("sigmoid", "tanh", "relu", "linear")
 def _cell(layout: Layout, program: _Program) -> Cell:
     """Return the cell with the functions that the program states or the caller gives."""
 
-    def function(key: str, usual: Activation, attribute: str) -> Activation:
-        return Activation(program.fact(key, attribute, str(usual), _FUNCTIONS))
+    def function(key: str, default: Activation, attribute: str) -> Activation:
+        return Activation(program.fact(key, attribute, str(default), _FUNCTIONS))
 
     candidate = "candidate_activation"
     if layout.kind == "gru" and program.operator is not None:

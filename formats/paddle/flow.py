@@ -70,20 +70,20 @@ def calls(
         graph.constant((name, 0), array)
     placed = {id(layer.operator): layer for layer in layers}
     for operator in operators:
-        inputs = {parameter: [key(name) for name in given] for parameter, given in operator.inputs.items()}
+        inputs = {parameter: [key(name) for name in names] for parameter, names in operator.inputs.items()}
         layer = placed.get(id(operator))
         begins = [key(state) for state in layer.states] if layer is not None else []
         reads, lengths = (key(layer.reads[0]), key(layer.lengths)) if layer is not None else (("", 0), ("", 0))
-        for given in operator.outputs.values():
-            for name in given:
+        for listed in operator.outputs.values():
+            for name in listed:
                 written[name] = written.get(name, 0) + (name in written or name in arrays or _is_read(name, inputs))
                 graph.value(key(name)).name = name
                 written.setdefault(name, 0)
-        outputs = [key(name) for given in operator.outputs.values() for name in given]
+        outputs = [key(name) for names in operator.outputs.values() for name in names]
         if operator.type in _FED:
-            for one in outputs:
-                stated = operator.lists.get("shape", shapes.get(one[0], ()))
-                graph.describe(one, [length if length >= 0 else f"{one[0]} {axis}" for axis, length in enumerate(stated)] or None)
+            for output in outputs:
+                stated = operator.lists.get("shape", shapes.get(output[0], ()))
+                graph.describe(output, [length if length >= 0 else f"{output[0]} {axis}" for axis, length in enumerate(stated)] or None)
         elif layer is None:
             _add(graph, operator, inputs, outputs)
         if layer is None:
@@ -93,36 +93,36 @@ def calls(
             layer.name,
             (reads, layer.reads[1]),
             {sequence: layer.sequence[1]},
-            {one: "the last states" for one in outputs if one != sequence},
+            {ending: "the last states" for ending in outputs if ending != sequence},
             hidden=layer.stack.layers[-1].output_size,
             width=layer.stack.input_size,
         )
         length = received.source(graph, lengths) if layer.lengths else ""
-        call.given = replace(call.given, states=received.states(graph, begins), lengths=length)
+        call.received = replace(call.received, states=received.states(graph, begins), lengths=length)
     return followed(graph)
 
 
 def _is_read(name: str, inputs: Mapping[str, Sequence[Key]]) -> bool:
-    return any(name == own for keys in inputs.values() for own, _ in keys)
+    return any(name == parameter_name for keys in inputs.values() for parameter_name, _ in keys)
 
 
 def _add(graph: Graph, operator: Operator, inputs: Mapping[str, Sequence[Key]], outputs: Sequence[Key]) -> None:
     first = next((parameter for parameter in _DATA if inputs.get(parameter)), "")
-    order = [*([first] if first else []), *(one for one in inputs if one != first)]
+    order = [*([first] if first else []), *(parameter for parameter in inputs if parameter != first)]
     parameters = [parameter for parameter in order for _ in inputs[parameter]]
-    said: dict[str, Any] = {**operator.attributes, **operator.lists, "parameters": parameters}
+    settings: dict[str, Any] = {**operator.attributes, **operator.lists, "parameters": parameters}
     read = [key for parameter in order for key in inputs[parameter]]
     if operator.type in _SEVERAL:  # the axis is a constant that Paddle 3 has as a value
         read = [*inputs[first]] if first else []
-        said["axis value"] = [_full(graph, one) for parameter in order[1:] for one in inputs[parameter]]
+        settings["axis value"] = [_full(graph, source) for parameter in order[1:] for source in inputs[parameter]]
     if operator.type in _CONSTANTS and (filled := _filled(operator)) is not None:
         graph.constant(outputs[0], filled)
-    graph.add(operator.type, read, outputs, said, operator.type)
+    graph.add(operator.type, read, outputs, settings, operator.type)
 
 
 def _full(graph: Graph, key: Key) -> Any:
-    found = graph.value(key).constant
-    return found() if callable(found) else found
+    constant = graph.value(key).constant
+    return constant() if callable(constant) else constant
 
 
 def _filled(operator: Operator) -> Array | None:
@@ -144,24 +144,24 @@ _LARGEST = 1 << 62
 # What operators do ----------------------------------------------------------------------------------------------
 
 
-def _given(applied: Applied, parameter: str, place: int) -> Array | None:
+def _argument(applied: Applied, parameter: str, place: int) -> Array | None:
     """Return an input by its parameter or its place; None where the operator does not have it."""
     names = applied.attributes["parameters"]
-    name = next((one for one in (parameter, str(place)) if one in names), "")
+    name = next((word for word in (parameter, str(place)) if word in names), "")
     return applied.inputs[names.index(name)] if name else None
 
 
 def _numbers(applied: Applied, key: str, parameter: str = "", place: int = -1) -> list[int]:
     """Return whole numbers that an operator states, or reads."""
-    given = _given(applied, parameter, place)
-    if given is not None:
-        return [int(number) for number in given.reshape(-1)]
+    argument = _argument(applied, parameter, place)
+    if argument is not None:
+        return [int(number) for number in argument.reshape(-1)]
     stated = applied.attributes.get(key, ())
     return [int(stated)] if isinstance(stated, int | float) else [int(number) for number in stated]
 
 
 def _axis(applied: Applied) -> int:
-    values = [one for one in applied.attributes.get("axis value", ()) if one is not None and one.size == 1]
+    values = [value for value in applied.attributes.get("axis value", ()) if value is not None and value.size == 1]
     return int(values[-1].reshape(())) if values else next(iter(_numbers(applied, "axis")), 0)
 
 
@@ -186,9 +186,9 @@ def _split_equally(applied: Applied) -> list[Array]:
 def _slice(applied: Applied) -> Array:
     axes = _numbers(applied, "axes")
     starts, ends = _numbers(applied, "starts", "StartsTensor", 1), _numbers(applied, "ends", "EndsTensor", 2)
-    found = moves.cut(applied.input(0), starts, ends, _numbers(applied, "strides", "StridesTensor", 3), axes)
+    part = moves.cut(applied.input(0), starts, ends, _numbers(applied, "strides", "StridesTensor", 3), axes)
     gone = _numbers(applied, "decrease_axis")
-    return moves.squeeze(found, gone) if gone and gone != [-1] else found
+    return moves.squeeze(part, gone) if gone and gone != [-1] else part
 
 
 def _flip(applied: Applied) -> Array:
@@ -205,7 +205,7 @@ def _dropout(applied: Applied) -> Array:
 
 
 def _scale(applied: Applied) -> Array:
-    scale = _given(applied, "ScaleTensor", 1)
+    scale = _argument(applied, "ScaleTensor", 1)
     factor = float(applied.attributes.get("scale", 1.0)) if scale is None else float(scale.reshape(-1)[0])
     if factor != 1.0 or applied.attributes.get("bias", 0.0):
         raise ChangesError("scale")
@@ -225,7 +225,7 @@ def _flatten(applied: Applied) -> Array:
 
 
 def _take(applied: Applied) -> Array:
-    places, axis = _given(applied, "Index", 1), _given(applied, "Axis", 2)
+    places, axis = _argument(applied, "Index", 1), _argument(applied, "Axis", 2)
     if places is None:
         raise ChangesError("gather without places")
     where = int(applied.attributes.get("axis", applied.attributes.get("dim", 0))) if axis is None else int(axis.reshape(-1)[0])
@@ -233,10 +233,12 @@ def _take(applied: Applied) -> Array:
 
 
 _TRANSPOSE, _RESHAPE, _FLIP = Moves(_transpose), Moves(_reshape), Moves(_flip)
-_SQUEEZE = Moves(lambda one: moves.squeeze(one.input(0), _numbers(one, "axes", "", 1) or _numbers(one, "axis", "", 1)))
-_UNSQUEEZE = Moves(lambda one: moves.unsqueeze(one.input(0), _numbers(one, "axes", "AxesTensor", 1) or _numbers(one, "axis", "", 1)))
-_FLATTEN, _TAKE, _ZEROS = Moves(_flatten), Moves(_take), Measures(lambda one: np.zeros(one.input(0).shape))
-_UNSTACK = Moves(lambda one: moves.unstack(one.input(0), next(iter(_numbers(one, "axis")), 0)))
+_SQUEEZE = Moves(lambda applied: moves.squeeze(applied.input(0), _numbers(applied, "axes", "", 1) or _numbers(applied, "axis", "", 1)))
+_UNSQUEEZE = Moves(
+    lambda applied: moves.unsqueeze(applied.input(0), _numbers(applied, "axes", "AxesTensor", 1) or _numbers(applied, "axis", "", 1))
+)
+_FLATTEN, _TAKE, _ZEROS = Moves(_flatten), Moves(_take), Measures(lambda applied: np.zeros(applied.input(0).shape))
+_UNSTACK = Moves(lambda applied: moves.unstack(applied.input(0), next(iter(_numbers(applied, "axis")), 0)))
 _FED = ("feed", "data")
 _SEVERAL = ("concat", "stack")
 _CONSTANTS = ("full", "full_int_array", "fill_constant", "assign_value", "assign_value_")
@@ -259,8 +261,8 @@ _DIALECT: Dialect = {
     "unsqueeze2": _UNSQUEEZE,
     "flatten": _FLATTEN,
     "flatten_contiguous_range": _FLATTEN,
-    "concat": Moves(lambda one: moves.concatenate(one.arrays, _axis(one)), None),
-    "stack": Moves(lambda one: moves.stack(one.arrays, _axis(one)), None),
+    "concat": Moves(lambda applied: moves.concatenate(applied.arrays, _axis(applied)), None),
+    "stack": Moves(lambda applied: moves.stack(applied.arrays, _axis(applied)), None),
     "unstack": _UNSTACK,
     "unbind": _UNSTACK,
     "split": Moves(_split),
@@ -274,8 +276,8 @@ _DIALECT: Dialect = {
     "cast": Casts(_dtype),
     "dropout": Moves(_dropout),
     "scale": Moves(_scale),
-    "shape": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
-    "shape64": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
+    "shape": Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
+    "shape64": Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
     **dict.fromkeys(_CONSTANTS, Computes()),
     "full_with_tensor": Computes(),
     "zeros": Computes(),

@@ -70,7 +70,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     used: set[str] = set()
     unread, warnings, evidence = [], [], []
     operators = program.graphs[0]
-    makes = {name: one for one in operators for names in one.outputs.values() for name in names}
+    makes = {name: maker for maker in operators for names in maker.outputs.values() for name in names}
     for operator, name in _named(operators):
         if operator.type != "rnn":
             unread.append(LayerNote(name, str(_OTHERS[operator.type]), UNREAD))
@@ -93,7 +93,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             )
         )
         evidence.append(f"{name}: {program.path.name} has an operator rnn of the mode {operator.attributes['mode']}")
-        warnings += _given(name, operator, makes)
+        warnings += _given_states(name, operator, makes)
     for name, received in calls(operators, placed, arrays, program.shapes).items():
         layers[name] = layers[name].replace(calls=received)
     others = {name: array for name, array in arrays.items() if name not in used and array.size}
@@ -112,7 +112,7 @@ def _opened(path: Path) -> tuple[Program, dict[str, Array]]:
     stem = path.with_suffix("") if lowered(path).suffix in (*PROGRAMS, PARAMETERS) else path
     program, parameters = path, stem.with_name(stem.name + PARAMETERS)
     if lowered(path).suffix == PARAMETERS:
-        there = [one for ending in PROGRAMS if (one := stem.with_name(stem.name + ending)).is_file()]
+        there = [candidate for ending in PROGRAMS if (candidate := stem.with_name(stem.name + ending)).is_file()]
         if len(there) != 1:
             names = " or ".join(stem.name + ending for ending in PROGRAMS)
             raise UnreadableError(
@@ -127,37 +127,37 @@ def _opened(path: Path) -> tuple[Program, dict[str, Array]]:
         )
     for file in (program, parameters):
         companion(path, file.name)
-    found = pir.read(program) if lowered(program).suffix == PROGRAMS[0] else protobuf.read(program)
-    if not found.graphs:
+    model = pir.read(program) if lowered(program).suffix == PROGRAMS[0] else protobuf.read(program)
+    if not model.graphs:
         raise UnreadableError(program, "it has no graph: it is not a program of Paddle's")
-    return found, lod_tensor.read_all(parameters, found.parameters)
+    return model, lod_tensor.read_all(parameters, model.parameters)
 
 
 def _named(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, str]]:
     """Yield the recurrent operators, each with a name of its own."""
-    taken: dict[str, int] = {}
-    for one in operators:
-        if one.type != "rnn" and one.type not in _OTHERS:
+    counts: dict[str, int] = {}
+    for operator in operators:
+        if operator.type != "rnn" and operator.type not in _OTHERS:
             continue
-        said = [*one.inputs.get("DropoutState", ()), *one.outputs.get("DropoutState", ())]
-        found = re.fullmatch(r"(.+?)\.dropout_state.*", said[0], re.S) if said else None
-        weights = one.inputs.get("WeightList", ())
-        if found:
-            name = found[1]
+        reserve = [*operator.inputs.get("DropoutState", ()), *operator.outputs.get("DropoutState", ())]
+        matched = re.fullmatch(r"(.+?)\.dropout_state.*", reserve[0], re.S) if reserve else None
+        weights = operator.inputs.get("WeightList", ())
+        if matched:
+            name = matched[1]
         elif weights:
             name = weights[0].rpartition(".")[0]
         else:
-            name = one.type
-        taken[name] = taken.get(name, 0) + 1
-        yield one, name if taken[name] == 1 else f"{name}.{taken[name]}"
+            name = operator.type
+        counts[name] = counts.get(name, 0) + 1
+        yield operator, name if counts[name] == 1 else f"{name}.{counts[name]}"
 
 
 def _layer(name: str, operator: Operator, arrays: Mapping[str, Array], options: Options, where: str) -> tuple[Recurrent, set[str]]:
     """Return a layer, and the names of its arrays. Raises NotALayerError."""
-    said = operator.attributes
-    kind, number, two = _MODES.get(str(said.get("mode"))), said.get("num_layers"), bool(said.get("is_bidirec"))
+    settings = operator.attributes
+    kind, number, two = _MODES.get(str(settings.get("mode"))), settings.get("num_layers"), bool(settings.get("is_bidirec"))
     if kind is None or not isinstance(number, int) or number < 1:
-        raise NotALayerError(f"the mode {said.get('mode')!r} with num_layers={number!r} is unknown")
+        raise NotALayerError(f"the mode {settings.get('mode')!r} with num_layers={number!r} is unknown")
     weights = operator.inputs.get("WeightList", ())
     ways = 1 + two
     if len(weights) != 4 * number * ways:
@@ -175,35 +175,35 @@ def _layer(name: str, operator: Operator, arrays: Mapping[str, Array], options: 
         for part, words in enumerate(("weight", "bias")):
             for end, side in enumerate(("ih", "hh")):
                 homes[f"{above}.{words}_{side}"] = weights[2 * (number * ways * part + place) + end]
-    found = {local: arrays[full] for local, full in homes.items()}
+    layer_arrays = {local: arrays[full] for local, full in homes.items()}
     layout = registry.layout_named(f"paddle.{kind}")
-    shapes = {local: tuple(array.shape) for local, array in found.items()}
-    sizes = next((one for one in fits(layout, shapes) if one.num_directions == ways), None)
+    shapes = {local: tuple(array.shape) for local, array in layer_arrays.items()}
+    sizes = next((fit for fit in fits(layout, shapes) if fit.num_directions == ways), None)
     if sizes is None:
         raise NotALayerError(f"its parameters do not fit together: {misfit([layout], shapes)}")
     stated = {"hidden_size": sizes.hidden_size, "input_size": sizes.input_size}
     for word, value in stated.items():
-        if said.get(word, value) != value:
-            raise NotALayerError(f"its program states {word}={said[word]}, but its arrays have {value}")
-    options.facts(name, where, {word: value for word, value in said.items() if word not in _STATED}, harmless=_HARMLESS)
+        if settings.get(word, value) != value:
+            raise NotALayerError(f"its program states {word}={settings[word]}, but its arrays have {value}")
+    options.facts(name, where, {word: value for word, value in settings.items() if word not in _STATED}, harmless=_HARMLESS)
     cell = layout.cell
     if kind == "rnn":
-        function = RELU if said["mode"] == "RNN_RELU" else TANH
+        function = RELU if settings["mode"] == "RNN_RELU" else TANH
         options.stated("nonlinearity", name, str(function), where)
         cell = cell.replace(activation=function)
-    return assemble(name, cell, unpack(layout, sizes, found), ways), set(weights)
+    return assemble(name, cell, unpack(layout, sizes, layer_arrays), ways), set(weights)
 
 
-def _given(name: str, operator: Operator, makes: Mapping[str, Operator]) -> list[LayerNote]:
+def _given_states(name: str, operator: Operator, makes: Mapping[str, Operator]) -> list[LayerNote]:
     """Return warnings about what the model gives a layer besides its input."""
-    found = []
+    notes = []
     for state in operator.inputs.get("PreState", ()):
         maker = makes.get(state)
         if maker is None or maker.type not in _FILLS or not _is_zero(maker):
-            found.append(LayerNote(name, f"its model gives it an initial state ({state!r}). Pass it yourself"))
+            notes.append(LayerNote(name, f"its model gives it an initial state ({state!r}). Pass it yourself"))
     if lengths := operator.inputs.get("SequenceLength", ()):
-        found.append(LayerNote(name, f"its model gives it the lengths of its sequences ({lengths[0]!r}). Pass them yourself"))
-    return found
+        notes.append(LayerNote(name, f"its model gives it the lengths of its sequences ({lengths[0]!r}). Pass them yourself"))
+    return notes
 
 
 def _is_zero(operator: Operator) -> bool:

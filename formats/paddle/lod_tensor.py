@@ -72,10 +72,10 @@ def read_folder(path: str | os.PathLike[str]) -> Stored:
 def read(path: Path) -> Array:
     """Return the array of a file, as a view of its map. Raises UnreadableError."""
     data = map_file(path)
-    found, end = _tensor(data, 0, path, path.name)
+    tensor, end = _tensor(data, 0, path, path.name)
     if end != data.size:
-        raise UnreadableError(path, f"a tensor of the shape {found.shape} ends before the file does")
-    return found
+        raise UnreadableError(path, f"a tensor of the shape {tensor.shape} ends before the file does")
+    return tensor
 
 
 def read_all(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
@@ -90,15 +90,15 @@ def read_all(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Arr
     for name in sorted(shapes):
         if at == data.size:
             raise UnreadableError(path, f"it has {len(arrays)} tensors, but its program has {len(shapes)} parameters")
-        found, at = _tensor(data, at, path, name)
-        if found.shape != shapes[name]:
+        tensor, at = _tensor(data, at, path, name)
+        if tensor.shape != shapes[name]:
             raise UnreadableError(
                 path,
-                f"its tensor number {len(arrays)} has the shape {found.shape}, but the parameter {name!r} of its program has "
+                f"its tensor number {len(arrays)} has the shape {tensor.shape}, but the parameter {name!r} of its program has "
                 f"{shapes[name]}",
                 "Give the program and the parameters of one model.",
             )
-        arrays[name] = found
+        arrays[name] = tensor
     if at != data.size:
         raise UnreadableError(path, f"it goes on after the {len(arrays)} parameters of its program")
     return arrays

@@ -57,19 +57,19 @@ def read(path: str | os.PathLike[str]) -> Stored:
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
     for name, value in _leaves(root, "", 0, itertools.count(), path):
-        found = numpy_value(value) if isinstance(value, Foreign) else None
-        if found is None:
+        array = numpy_value(value) if isinstance(value, Foreign) else None
+        if array is None:
             unreadable[name] = f"it is not an array but {_called(value)}"
         elif name in arrays:
             raise UnreadableError(path, f"two arrays are called {name!r}")
         else:
-            arrays[name] = found.view(BFLOAT16) if found.dtype == np.uint16 else found
+            arrays[name] = array.view(BFLOAT16) if array.dtype == np.uint16 else array
     return Stored(arrays, {"unreadable": unreadable, "names": root.get(NAMES, {})})
 
 
-def _leaves(value: Any, name: str, depth: int, met: Iterator[int], path: object) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, name: str, depth: int, counter: Iterator[int], path: object) -> Iterator[tuple[str, Any]]:
     """Yield what is at the ends of dictionaries and lists, without plain numbers and texts."""
-    if next(met) > _MOST_ENTRIES:
+    if next(counter) > _MOST_ENTRIES:
         raise UnreadableError(path, f"it has more than {_MOST_ENTRIES} entries")
     if depth > _DEPTH or value is None or isinstance(value, str | bytes | int | float):
         return
@@ -79,10 +79,10 @@ def _leaves(value: Any, name: str, depth: int, met: Iterator[int], path: object)
     elif isinstance(value, dict):
         for key, inner in value.items():
             if key != NAMES:
-                yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1, met, path)
+                yield from _leaves(inner, f"{name}.{key}" if name else str(key), depth + 1, counter, path)
     elif isinstance(value, list | tuple):
         for place, inner in enumerate(value):
-            yield from _leaves(inner, f"{name}.{place}" if name else str(place), depth + 1, met, path)
+            yield from _leaves(inner, f"{name}.{place}" if name else str(place), depth + 1, counter, path)
     else:
         yield name, value
 

@@ -19,7 +19,7 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.formats.paddle.program import MOST, Operator, Program, Value
 
 BEGINS = b'{"base_code":{"magic":"pir"'
-_OWN = ("0", "1", "2")
+_BUILT_IN_DIALECTS = ("0", "1", "2")
 """The numbers of Paddle's dialects: builtin, operators, control flow. Others are those of extensions."""
 _READS = {"rnn": ("Input", "PreState", "WeightList", "SequenceLength", "DropoutState")}
 """What the values that an operator reads are for, in their order."""
@@ -47,57 +47,57 @@ def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ..
     """Return operators, and note the parameters among them."""
     names: dict[int, tuple[str, ...]] = {0: ()}
     """The values that a number stands for: none, one, or those of a list."""
-    found = []
-    for one in listed:
-        kind = one["#"]
+    result = []
+    for entry in listed:
+        kind = entry["#"]
         if kind == "p":
-            name, made = str(one["A"][3]), one["O"]
-            names[made["%"]] = (name,)
-            if one["OA"][0]:
-                parameters[name] = tuple(int(length) for length in made["TT"]["D"][1])
+            name, results = str(entry["A"][3]), entry["O"]
+            names[results["%"]] = (name,)
+            if entry["OA"][0]:
+                parameters[name] = tuple(int(length) for length in results["TT"]["D"][1])
             continue
         dialect, _, operator = kind.partition(".")
-        made = [value["%"] for value in one["O"]]
-        given = [names.get(value["%"], ()) for value in one["I"]]
+        results = [value["%"] for value in entry["O"]]
+        operands = [names.get(value["%"], ()) for value in entry["I"]]
         if kind == "0.combine":
-            names[made[0]] = tuple(name for value in given for name in value)
+            names[results[0]] = tuple(name for value in operands for name in value)
             continue
         if kind == "0.split":  # takes a list of values apart
-            names |= {number: (value,) for number, value in zip(made, given[0], strict=True)}
+            names |= {number: (value,) for number, value in zip(results, operands[0], strict=True)}
             continue
         if kind == "0.slice":  # takes one of them
-            (index,) = (said["AT"]["D"] for said in one["A"] if said["N"] == "index")
-            names[made[0]] = (given[0][index],)
+            (index,) = (attribute["AT"]["D"] for attribute in entry["A"] if attribute["N"] == "index")
+            names[results[0]] = (operands[0][index],)
             continue
-        names |= {value["%"]: _values(value) for value in one["O"]}
+        names |= {value["%"]: _values(value) for value in entry["O"]}
         words = _READS.get(operator, ())
-        inputs = {words[at] if at < len(words) else str(at): value for at, value in enumerate(given)}
-        outputs = {str(at): names[number] for at, number in enumerate(made)}
-        known = operator if dialect in _OWN else kind
-        found.append(Operator(known, inputs, outputs, _attributes(one["A"]), _lists(one["A"])))
-    return tuple(found)
+        inputs = {words[at] if at < len(words) else str(at): value for at, value in enumerate(operands)}
+        outputs = {str(at): names[number] for at, number in enumerate(results)}
+        kind_known = operator if dialect in _BUILT_IN_DIALECTS else kind
+        result.append(Operator(kind_known, inputs, outputs, _attributes(entry["A"]), _lists(entry["A"])))
+    return tuple(result)
 
 
-def _values(made: Mapping[str, Any]) -> tuple[str, ...]:
+def _values(value: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the values that an operator's output stands for: one, or those of a list."""
-    kind = made["TT"]
+    kind = value["TT"]
     if kind["#"].partition(".")[2] != "t_vec":
-        return (f"%{made['%']}",)
-    return tuple(f"%{made['%']} {place}" for place in range(len(kind["D"])))
+        return (f"%{value['%']}",)
+    return tuple(f"%{value['%']} {place}" for place in range(len(kind["D"])))
 
 
 def _lists(listed: list[dict[str, Any]]) -> Mapping[str, tuple[int, ...]]:
     """Return the attributes that are whole numbers in a row."""
-    found: dict[str, tuple[int, ...]] = {}
-    for one in listed:
-        rows = one["AT"].get("D")
+    result: dict[str, tuple[int, ...]] = {}
+    for attribute in listed:
+        rows = attribute["AT"].get("D")
         numbers = [row.get("D") if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else [None]
         if all(type(number) is int or (type(number) is float and number.is_integer()) for number in numbers):
-            found[str(one["N"])] = tuple(int(number or 0) for number in numbers)
-    return found
+            result[str(attribute["N"])] = tuple(int(number or 0) for number in numbers)
+    return result
 
 
 def _attributes(listed: list[dict[str, Any]]) -> Mapping[str, Value]:
     """Return the attributes that are one value."""
-    found = {str(one["N"]): one["AT"].get("D") for one in listed}
-    return {name: value for name, value in found.items() if isinstance(value, str | int | float)}
+    values = {str(attribute["N"]): attribute["AT"].get("D") for attribute in listed}
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float)}

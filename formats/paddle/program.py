@@ -64,11 +64,11 @@ class Stated:
     reads: str = ""
 
 
-def beside(folder: Path) -> Path | None:
+def program_in(folder: Path) -> Path | None:
     """Return the program of a folder of parameters, if it is there."""
     names = ("__model__", "model")
-    found = [folder / name for name in names if (folder / name).is_file()] + sorted(folder.glob("*.pdmodel"))
-    return found[0] if found else None
+    matches = [folder / name for name in names if (folder / name).is_file()] + sorted(folder.glob("*.pdmodel"))
+    return matches[0] if matches else None
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ def read(path: Path) -> Program:
 
 def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bool] | None:
     """Return the name and shape of a tensor, and whether it is stored; None for another variable."""
-    said = dict(wire.values(content, path))
-    name, kind = said.get(1), said.get(2)
+    fields = dict(wire.values(content, path))
+    name, kind = fields.get(1), fields.get(2)
     if not isinstance(name, memoryview) or not isinstance(kind, memoryview):
         return None
     tensor = dict(wire.values(kind, path))
@@ -117,18 +117,18 @@ def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bo
     for number, inner in wire.values(described, path):
         if number == 1 and isinstance(inner, memoryview):
             shape = lod_tensor.described(bytes(inner), path)
-    return _text(name, path), tuple(shape), said.get(3) == 1
+    return _text(name, path), tuple(shape), fields.get(3) == 1
 
 
 def stated(program: Program) -> dict[str, list[Stated]]:
     """Return what a program states about each use of a recurrent weight, by the weight's name."""
-    found: dict[str, list[Stated]] = {}
+    uses: dict[str, list[Stated]] = {}
     for operators in program.graphs:
-        makes = {name: one for one in operators for names in one.outputs.values() for name in names}
-        for one in operators:
-            if one.type in _RECURRENT and one.read("Weight"):
-                found.setdefault(one.read("Weight"), []).append(Stated(one, *_fc(one, makes)))
-    return found
+        makes = {name: operator for operator in operators for names in operator.outputs.values() for name in names}
+        for recurrent in operators:
+            if recurrent.type in _RECURRENT and recurrent.read("Weight"):
+                uses.setdefault(recurrent.read("Weight"), []).append(Stated(recurrent, *_fc(recurrent, makes)))
+    return uses
 
 
 def _fc(operator: Operator, makes: Mapping[str, Operator]) -> tuple[str, str]:
@@ -154,8 +154,8 @@ def _operator(content: memoryview, path: Path) -> Operator:
             kind = _text(value, path)
         elif number in sides:
             words = list(wire.fields(value, path))
-            parameter = next((_text(one, path) for which, one in words if which == 1), "")
-            sides[number][parameter] = tuple(_text(one, path) for which, one in words if which == 2)
+            parameter = next((_text(part, path) for which, part in words if which == 1), "")
+            sides[number][parameter] = tuple(_text(part, path) for which, part in words if which == 2)
         elif number == 4:
             attributes |= _attribute(value, path)
             lists |= _list(value, path)
@@ -175,17 +175,17 @@ def _list(content: memoryview, path: Path) -> dict[str, tuple[int, ...]]:
 
 def _attribute(content: memoryview, path: Path) -> dict[str, Value]:
     """Return an attribute by its name, where it is one value; an empty dictionary for lists and blocks."""
-    said = dict(wire.values(content, path))
-    name = said.get(1)
+    fields = dict(wire.values(content, path))
+    name = fields.get(1)
     for number, sort in _SIMPLE.items():
-        value = said.get(number)
+        value = fields.get(number)
         if value is None or not isinstance(name, memoryview):
             continue
         if isinstance(value, memoryview):
             return {_text(name, path): _text(value, path)}
         real = struct.unpack("<f", struct.pack("<I", value & 0xFFFFFFFF))[0]
-        made: Value = {"truth": bool(value), "real": real, "whole": wire.signed(value)}.get(sort, value)
-        return {_text(name, path): made}
+        typed: Value = {"truth": bool(value), "real": real, "whole": wire.signed(value)}.get(sort, value)
+        return {_text(name, path): typed}
     return {}
 
 

@@ -61,10 +61,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _flat(tree: Any, name: str) -> dict[str, Array]:
     """Return arrays in dictionaries by their names with dots between."""
     if isinstance(tree, dict):
-        found: dict[str, Array] = {}
+        flat: dict[str, Array] = {}
         for key, value in tree.items():
-            found.update(_flat(value, f"{name}.{key}" if name else str(key)))
-        return found
+            flat.update(_flat(value, f"{name}.{key}" if name else str(key)))
+        return flat
     return {name: tree} if isinstance(tree, np.ndarray) else {}
 
 
@@ -72,7 +72,7 @@ def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> dict[str,
     """Return the arrays of one layer under its own names; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} layers: Paddle stacks layers in one")
-    found: dict[str, dict[str, Array]] = {}
+    by_layer: dict[str, dict[str, Array]] = {}
     for full, array in loaded.items():
         match = _NAME.fullmatch(full)
         names = [match["above"].rstrip(".")] if match else []
@@ -80,12 +80,12 @@ def _parameters(loaded: Mapping[str, Array], layers: Sequence[str]) -> dict[str,
         if bare:
             names.append(bare["above"].rstrip("."))
         for name in names:
-            found.setdefault(name, {})[full[len(name) + 1 :] if name else full] = array
+            by_layer.setdefault(name, {})[full[len(name) + 1 :] if name else full] = array
     if not layers:
-        layers = [min(found, key=len)] if found else [""]
-    if layers[0] not in found:
-        raise NotImplementedError(f"the file has no layer {layers[0]!r}, only {', '.join(found)}")
-    return found[layers[0]]
+        layers = [min(by_layer, key=len)] if by_layer else [""]
+    if layers[0] not in by_layer:
+        raise NotImplementedError(f"the file has no layer {layers[0]!r}, only {', '.join(by_layer)}")
+    return by_layer[layers[0]]
 
 
 def _shape(arrays: Mapping[str, Array]) -> tuple[str, int, int, dict[str, Array]]:
@@ -124,38 +124,38 @@ def _module(arrays: Mapping[str, Array], dtype: str, nonlinearity: Any) -> tuple
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it lists most of its parameters twice
         target.set_state_dict(dict(arrays))
-    for own, parameter in _own(target).items():
-        if own in arrays:
+    for parameter_name, parameter in _named_parameters(target).items():
+        if parameter_name in arrays:
             continue
-        if not own.rpartition(".")[2].startswith("bias_"):
-            raise NotImplementedError(f"{name} does not have the parameter {own}")
+        if not parameter_name.rpartition(".")[2].startswith("bias_"):
+            raise NotImplementedError(f"{name} does not have the parameter {parameter_name}")
         # Paddle's kernel dies of a layer that is made with bias_ih_attr=False; biases of zero are the same.
         parameter.set_value(np.zeros(parameter.shape, dtype))
     return module, name, max(layers, 1) * sides
 
 
-def _own(module: Any) -> dict[str, Any]:
+def _named_parameters(module: Any) -> dict[str, Any]:
     """Return the parameters of a layer under the names of its cells, or of a cell under their own."""
     cells = [("", module)] if hasattr(module, "weight_ih") else []
     cells += [(path + ".", cell) for path, cell in module.named_sublayers() if hasattr(cell, "weight_ih")]
     return {start + name: parameter for start, cell in cells for name, parameter in cell._parameters.items() if parameter is not None}
 
 
-def _run(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _run(arrays: Mapping[str, Array], dtype: str, request: Mapping[str, Any]) -> dict[str, Any]:
     import paddle
 
-    module, name, count = _module(arrays, dtype, given["how"].get("nonlinearity"))
-    cotangents = given.get("cotangents")
-    if cotangents and given.get("lengths") is not None and given.get("hidden") and _shape(arrays)[2] == 2:
+    module, name, count = _module(arrays, dtype, request["how"].get("nonlinearity"))
+    cotangents = request.get("cotangents")
+    if cotangents and request.get("lengths") is not None and request.get("hidden") and _shape(arrays)[2] == 2:
         # Its fused operator gives other gradients of a backward direction's recurrent weights than the loss has.
         raise NotImplementedError("gradients of two directions with lengths and initial states: Paddle 3.3.1's are wrong on the CPU")
 
     def tensor(values: Any) -> Any:
-        made = paddle.to_tensor(np.ascontiguousarray(values, dtype))
-        made.stop_gradient = not cotangents
-        return made
+        converted = paddle.to_tensor(np.ascontiguousarray(values, dtype))
+        converted.stop_gradient = not cotangents
+        return converted
 
-    x = tensor(given["x"])
+    x = tensor(request["x"])
     _, _, _, first = _shape(arrays)
     widths = {"hidden": first["weight_hh"].shape[1]}
     if name == "LSTM":
@@ -163,29 +163,29 @@ def _run(arrays: Mapping[str, Array], dtype: str, given: Mapping[str, Any]) -> d
     states = []
     for part, width in widths.items():
         zeros = np.zeros((count, x.shape[1], width))
-        states.append(tensor(np.stack(list(given[part])) if given.get(part) else zeros))
+        states.append(tensor(np.stack(list(request[part])) if request.get(part) else zeros))
     alone = not hasattr(module, "num_layers")
     fed = [state[0] for state in states] if alone else states
-    lengths = given.get("lengths")
-    told = None if lengths is None else paddle.to_tensor(np.asarray(lengths, "int32"))
-    y, final = module(x, tuple(fed) if len(fed) > 1 else fed[0], told)
+    lengths = request.get("lengths")
+    lengths_tensor = None if lengths is None else paddle.to_tensor(np.asarray(lengths, "int32"))
+    y, final = module(x, tuple(fed) if len(fed) > 1 else fed[0], lengths_tensor)
     outputs = [y, *(final if isinstance(final, (tuple, list)) else [final])]
     if alone:
         outputs = [y, *(state.unsqueeze(0) for state in outputs[1:])]
-    found = _answer(outputs)
+    result = _answer(outputs)
     if lengths is not None:  # what a cell gives past the end of a sequence is nothing
-        steps = np.arange(len(found["y"]))[:, None]
-        found["y"] = np.where((steps < np.asarray(lengths))[..., None], found["y"], 0)
+        steps = np.arange(len(result["y"]))[:, None]
+        result["y"] = np.where((steps < np.asarray(lengths))[..., None], result["y"], 0)
     if cotangents:
         scales = [cotangents["y"], np.stack(list(cotangents["hidden"]))]
         scales += [np.stack(list(cotangents["cell"]))] if name == "LSTM" else []
         total = sum((value * tensor(scale)).sum() for value, scale in zip(outputs, scales))
         total.backward()
-        slopes = {part: list(_gradient(state)) for part, state in zip(widths, states) if given.get(part)}
+        slopes = {part: list(_gradient(state)) for part, state in zip(widths, states) if request.get(part)}
         owner = module.cell if alone else module
-        weights = {own: _gradient(parameter) for own, parameter in _own(owner).items() if own in arrays}
-        found["gradients"] = {"x": _gradient(x), "hidden": [], "cell": [], **slopes, "weights": {"": weights}}
-    return found
+        weights = {local: _gradient(parameter) for local, parameter in _named_parameters(owner).items() if local in arrays}
+        result["gradients"] = {"x": _gradient(x), "hidden": [], "cell": [], **slopes, "weights": {"": weights}}
+    return result
 
 
 def _gradient(tensor: Any) -> Array:

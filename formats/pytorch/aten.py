@@ -39,14 +39,14 @@ def _counted(split: Callable[[Applied], list[Array]]) -> Callable[[Applied], lis
     """Return an operator that gives as many parts as the code takes."""
 
     def parts(applied: Applied) -> list[Array]:
-        given = split(applied)
-        count = applied.attributes.get("count", len(given))
-        if count != len(given):
-            raise UnfitError(f"{applied.kind} into {len(given)} parts", [count])
-        if split is to.split and applied.input(1).ndim == 0 and len(given) == 1 and count == 1:
+        pieces = split(applied)
+        count = applied.attributes.get("count", len(pieces))
+        if count != len(pieces):
+            raise UnfitError(f"{applied.kind} into {len(pieces)} parts", [count])
+        if split is to.split and applied.input(1).ndim == 0 and len(pieces) == 1 and count == 1:
             # Another number of parts is what a longer sequence would give; "cat of" joins them all.
             raise ChangesError(f"{applied.kind}, which cuts what is longer than {number(applied, 1)},")
-        return given
+        return pieces
 
     return parts
 
@@ -73,12 +73,12 @@ def _product(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 _NUMBERS: Mapping[str, Callable[..., Any]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": to.divided, "floor_divide": to.divided, "neg": np.negative,
-    "eq": to.equal, "ne": lambda one, other: not to.equal(one, other), "lt": np.less, "gt": np.greater, "le": np.less_equal,
+    "eq": to.equal, "ne": lambda left, other: not to.equal(left, other), "lt": np.less, "gt": np.greater, "le": np.less_equal,
     "ge": np.greater_equal, "not": np.logical_not, "and": np.logical_and, "or": np.logical_or, "abs": np.abs,
-    "contains": lambda several, one: bool(np.isin(one, several).all()),
-    "remainder": lambda one, other: np.mod(one, other) if np.all(other) else to.divided(one, other),
-    LIST: lambda *numbers: np.asarray([int(one) for one in numbers], np.int64),
-    "list_add": lambda one, other: np.concatenate([np.atleast_1d(one), np.atleast_1d(other)]),
+    "contains": lambda several, member: bool(np.isin(member, several).all()),
+    "remainder": lambda dividend, other: np.mod(dividend, other) if np.all(other) else to.divided(dividend, other),
+    LIST: lambda *numbers: np.asarray([int(value) for value in numbers], np.int64),
+    "list_add": lambda first, other: np.concatenate([np.atleast_1d(first), np.atleast_1d(other)]),
 }  # fmt: skip
 
 DIALECT: Dialect = {
@@ -96,7 +96,7 @@ DIALECT: Dialect = {
     **_all(Moves(to.pad), "pad constant_pad_nd"),
     **_all(Moves(to.matrix_transpose), "mT matrix_H adjoint"),
     **{name: Moves(_counted(split)) for name, split in _PARTS.items()},
-    **{f"{one} of {name}": _again(split, join) for name, split in _PARTS.items() for one, join in _JOINS.items()},
+    **{f"{kind} of {name}": _again(split, join) for name, split in _PARTS.items() for kind, join in _JOINS.items()},
     "permute": Moves(lambda applied: applied.input(0).transpose(applied.integers(1))),
     "t": Moves(to.t),
     "numpy_T": Moves(lambda applied: applied.input(0).T),

@@ -204,7 +204,7 @@ def gather(applied: Applied) -> Array:
     axis = _axis(applied, 1, array)
     if index.ndim != array.ndim:
         raise UnfitError("gather of other axes")
-    cut = tuple(slice(None) if one == axis else slice(length) for one, length in enumerate(index.shape))
+    cut = tuple(slice(None) if dimension == axis else slice(length) for dimension, length in enumerate(index.shape))
     return np.take_along_axis(array[cut], index, axis)
 
 
@@ -213,8 +213,8 @@ def indexed(applied: Applied) -> Array:
     places = applied.inputs[1:]
     if any(place is not None and place.dtype.kind not in "iub" for place in places):
         raise UnfitError("indices of another type than whole numbers")
-    given = [number for number, place in enumerate(places) if place is not None]
-    if given != list(range(given[0], given[-1] + 1)) if given else False:
+    indexed_axes = [number for number, place in enumerate(places) if place is not None]
+    if indexed_axes != list(range(indexed_axes[0], indexed_axes[-1] + 1)) if indexed_axes else False:
         raise ChangesError("index by several axes that are apart")
     where: Any = tuple(slice(None) if place is None else place for place in places)
     return np.asarray(applied.input(0)[where])
@@ -341,8 +341,8 @@ def steps(applied: Applied) -> Array:
 
 def padded(applied: Applied) -> Array:
     """Return a padded sequence of packed data."""
-    whole = steps(applied)
-    return whole.swapaxes(0, 1) if applied.attributes["batch_first"] else whole
+    sequence = steps(applied)
+    return sequence.swapaxes(0, 1) if applied.attributes["batch_first"] else sequence
 
 
 def to(applied: Applied) -> np.dtype[Any]:
@@ -365,15 +365,15 @@ def on_numbers(function: Callable[..., Any]) -> Computes:
     return Computes(compute)
 
 
-def equal(one: Array, other: Array) -> bool:
+def equal(first: Array, other: Array) -> bool:
     """Return whether numbers, or lists of them, are the same."""
-    if max(one.ndim, other.ndim) > 1:
+    if max(first.ndim, other.ndim) > 1:
         raise UnfitError("comparison of tensors")
-    return np.array_equal(one, other)
+    return np.array_equal(first, other)
 
 
-def divided(one: Array, other: Array) -> Array:
+def divided(dividend: Array, other: Array) -> Array:
     """Return quotients, rounded down. Raises UnfitError for zero."""
     if not np.all(other):
         raise UnfitError("division by zero")
-    return np.floor_divide(one, other)
+    return np.floor_divide(dividend, other)

@@ -23,7 +23,7 @@ _CONSTANTS = ("has_biases", "num_layers", "dropout", "train", "bidirectional", "
 
 
 @dataclass(frozen=True)
-class Said:
+class Statement:
     """What the code states about one layer.
 
     nonlinearity  the function of a plain RNN, or ""
@@ -46,35 +46,35 @@ def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> 
     return [f"{stem}_l{layer}{end}" for layer in range(layers) for end in ends for stem in stems]
 
 
-def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> Said:
+def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> Statement:
     """Return what the calls state that read a layer's weights.
 
     Raises RefusedError where the calls contradict one another, or the names and shapes of the weights.
     """
-    own = set(names.values())
+    layer_tensors = set(names.values())
     functions: dict[str, str] = {}
     facts: dict[str, Any] = {}
     warnings: list[str] = []
     for call in calls:
         flat = call.tensors == (f"{prefix}_flat_weights",)
-        if not flat and not own & set(call.tensors):
+        if not flat and not layer_tensors & set(call.tensors):
             continue
         if call.function in (*SEQUENCES, *CELLS):
             _check_kind(path, prefix, call, kind)
             if not flat:
                 _check_order(path, prefix, call, names, sizes)
-            said = dict(zip(_CONSTANTS, call.constants, strict=False))
-            _check_sizes(path, prefix, said, sizes)
-            if said.get("train") is True and said.get("dropout"):
+            constants = dict(zip(_CONSTANTS, call.constants, strict=False))
+            _check_sizes(path, prefix, constants, sizes)
+            if constants.get("train") is True and constants.get("dropout"):
                 warnings.append(
                     LayerNote(
                         prefix.rstrip("."),
                         f"the archive was traced in training mode and drops "
-                        f"{said['dropout']:g} of the values between layers at every run; dropout is left out",
+                        f"{constants['dropout']:g} of the values between layers at every run; dropout is left out",
                         unnamed="the module itself",
                     )
                 )
-            facts |= {key: said[key] for key in ("batch_first", "dropout") if said.get(key) is not None}
+            facts |= {key: constants[key] for key in ("batch_first", "dropout") if constants.get(key) is not None}
             functions[_NONLINEARITIES.get(call.function, "")] = call.function
         elif kind == "rnn" and any(local.startswith("weight_hh") and full in call.tensors for local, full in names.items()):
             functions[_NONLINEARITIES.get(call.function, call.function)] = call.function
@@ -86,7 +86,7 @@ def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str,
             f"the code of {path} calls {' and '.join(f'torch.{name}' for name in functions.values())} with the weights under {prefix!r}",
             f"Save the module's state_dict, and convert that with {Setting('nonlinearity', '...')}",
         )
-    return Said(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
+    return Statement(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
 
 
 def _check_kind(path: Path, prefix: str, call: Call, kind: str) -> None:
@@ -105,13 +105,13 @@ def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], 
         stems = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         expected = [names[stem] for stem in stems if stem in names]
         absent = {f"{prefix}{stem}" for stem in stems if stem not in names}  # a cell without biases hands in None
-        given = [name for name in call.tensors if name not in absent]
+        tensors = [name for name in call.tensors if name not in absent]
     else:
         biases = "input_bias" in sizes.parts
         local = flat_names(sizes.num_layers, sizes.num_directions, biases, bool(sizes.projection_size))
         expected = [names.get(name, "") for name in local]
-        given = list(call.tensors)
-    if given != expected:
+        tensors = list(call.tensors)
+    if tensors != expected:
         raise RefusedError(
             "weights in an order of their own",
             "the canonical form",
@@ -121,54 +121,54 @@ def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], 
         )
 
 
-def _check_sizes(path: Path, prefix: str, said: Mapping[str, Any], sizes: Sizes) -> None:
+def _check_sizes(path: Path, prefix: str, constants: Mapping[str, Any], sizes: Sizes) -> None:
     biases = "input_bias" in sizes.parts
     expected = {"has_biases": biases, "num_layers": sizes.num_layers, "bidirectional": sizes.num_directions == 2}
     for key, value in expected.items():
-        if said.get(key) is not None and said[key] != value:
+        if constants.get(key) is not None and constants[key] != value:
             raise RefusedError(
-                f"{key}={said[key]} in the code, but {value} by the weights",
+                f"{key}={constants[key]} in the code, but {value} by the weights",
                 "the canonical form",
                 f"the code of {path} and the weights under {prefix!r} contradict one another",
                 "Save the state_dict of a module of torch.nn with these weights.",
             )
 
 
-def nameless(calls: Iterable[Call], arrays: Mapping[str, Array], taken: set[str]) -> list[tuple[str, bool, dict[str, str]]]:
+def nameless(calls: Iterable[Call], arrays: Mapping[str, Array], claimed: set[str]) -> list[tuple[str, bool, dict[str, str]]]:
     """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its
     arrays.
 
     The weights of a call stand in torch's own order.
     """
-    found: dict[tuple[str, ...], tuple[str, bool, dict[str, str]]] = {}
+    layers: dict[tuple[str, ...], tuple[str, bool, dict[str, str]]] = {}
     for call in calls:
         if call.function not in (*SEQUENCES, *CELLS) or not set(call.tensors) <= set(arrays):
             continue
-        if call.tensors in found or taken & set(call.tensors):
+        if call.tensors in layers or claimed & set(call.tensors):
             continue
         local = _locals(call)
         if local is not None and len(local) == len(call.tensors):
             base = call.function.split("_")[0] + ("_cell" if call.function in CELLS else "")
-            same = sum(name == base or name.removeprefix(f"{base}_").isdecimal() for name, _, _ in found.values())
+            same = sum(name == base or name.removeprefix(f"{base}_").isdecimal() for name, _, _ in layers.values())
             name = f"{base}_{same + 1}" if same else base
-            found[call.tensors] = name, call.function in CELLS, dict(zip(local, call.tensors, strict=True))
-    return list(found.values())
+            layers[call.tensors] = name, call.function in CELLS, dict(zip(local, call.tensors, strict=True))
+    return list(layers.values())
 
 
 def written_out(calls: Iterable[Call], arrays: Mapping[str, Array], used: set[str]) -> list[str]:
     """Return warnings of sums of two products under a function, which may be an RNN cell whose weights lost their
     names.
     """
-    found = {}
+    layers = {}
     for call in calls:
         matrices = [name for name in call.tensors if name in arrays and arrays[name].ndim == 2]
         if call.function not in (*SEQUENCES, *CELLS) and len(matrices) > 1 and not used & set(matrices):
             key = call.function, frozenset(matrices)
-            found[key] = (
+            layers[key] = (
                 f"the code computes {call.function} of a sum of products with {' and '.join(matrices)}. If that is a recurrent "
                 "cell, save the model before freezing it, so that its weights keep their names"
             )
-    return list(found.values())
+    return list(layers.values())
 
 
 def _locals(call: Call) -> Sequence[str] | None:
@@ -176,8 +176,8 @@ def _locals(call: Call) -> Sequence[str] | None:
     count = len(call.tensors)
     if call.function in CELLS:
         return ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[:count] if count in (2, 4) else None
-    said = dict(zip(_CONSTANTS, call.constants, strict=False))
-    biases, layers, both = said.get("has_biases"), said.get("num_layers"), said.get("bidirectional")
+    constants = dict(zip(_CONSTANTS, call.constants, strict=False))
+    biases, layers, both = constants.get("has_biases"), constants.get("num_layers"), constants.get("bidirectional")
     if not isinstance(biases, bool) or not isinstance(layers, int) or not isinstance(both, bool) or layers > count:
         return None
     for projection in (False, True):

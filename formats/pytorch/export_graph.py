@@ -44,9 +44,9 @@ def follow(module: Any) -> Program:
     values: dict[str, Any] = {}
     dims = {name: _dims(meta) for name, meta in graph["tensor_values"].items()}
     for spec in module["signature"]["input_specs"]:
-        for name, kept in _inputs(spec):
-            values[name] = program.kept(kept) if kept else program.input(name, dims.get(name))
-            if not kept and name in graph["tensor_values"]:
+        for name, stored_name in _inputs(spec):
+            values[name] = program.stored(stored_name) if stored_name else program.input(name, dims.get(name))
+            if not stored_name and name in graph["tensor_values"]:
                 values[name].dtype = str(DTYPES.get(graph["tensor_values"][name]["dtype"], ""))
     for node in graph["nodes"]:
         _node(program, node, values, dims)
@@ -63,8 +63,8 @@ def _inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if kind in fields:
         yield stated["arg"]["name"], str(stated[fields[kind]])
         return
-    for one in stated["arg"].values() if isinstance(stated.get("arg"), dict) else ():
-        for item in one if isinstance(one, list) else [one]:
+    for argument in stated["arg"].values() if isinstance(stated.get("arg"), dict) else ():
+        for item in argument if isinstance(argument, list) else [argument]:
             name = item.get("name") or item.get("as_name") if isinstance(item, dict) else None
             if name:
                 yield str(name), ""
@@ -85,7 +85,7 @@ def _node(program: Program, node: Mapping[str, Any], values: dict[str, Any], dim
     target = str(node["target"])
     names = list(_outputs(node["outputs"]))
     if target == "torch.ops.higher_order.wrap_with_set_grad_enabled":
-        results = _within(program, [one["arg"] for one in node["inputs"][1:]], values)
+        results = _within(program, [entry["arg"] for entry in node["inputs"][1:]], values)
     else:
         results = _applied(program, target, node["inputs"], values, len(names))
     for output, value in zip(names, results, strict=False):
@@ -99,22 +99,22 @@ def _node(program: Program, node: Mapping[str, Any], values: dict[str, Any], dim
 def _within(program: Program, arguments: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
     """Follow a graph within the graph, and return what it gives: where gradients are off, for example."""
     graph = arguments[0]["as_graph"]["graph"]
-    names = [next(_named_by(one)) for one in graph["inputs"]]
-    inner = dict(zip(names, (_argument(one, values) for one in arguments[1:]), strict=True))
+    names = [next(_named_by(entry)) for entry in graph["inputs"]]
+    inner = dict(zip(names, (_argument(argument, values) for argument in arguments[1:]), strict=True))
     dims = {name: _dims(meta) for name, meta in graph["tensor_values"].items()}
     for node in graph["nodes"]:
         _node(program, node, inner, dims)
-    return [_argument(one, inner) for one in graph["outputs"]]
+    return [_argument(output, inner) for output in graph["outputs"]]
 
 
 def _applied(program: Program, target: str, arguments: Sequence[Mapping[str, Any]], values: Mapping[str, Any], count: int) -> list[Any]:
     """Note an operator, and return what it gives."""
-    keywords = {str(one["name"]): _argument(one["arg"], values) for one in arguments if one.get("kind") == 2}
-    positional = [(str(one["name"]), _argument(one["arg"], values)) for one in arguments if one.get("kind") != 2]
+    keywords = {str(argument["name"]): _argument(argument["arg"], values) for argument in arguments if argument.get("kind") == 2}
+    positional = [(str(argument["name"]), _argument(argument["arg"], values)) for argument in arguments if argument.get("kind") != 2]
     inputs = [value for _, value in positional]
     if target.startswith("torch.ops.aten."):
         name = target.split(".")[3]
-        expected = [one.rstrip("*") for one in aten.PARAMETERS.get(name.rstrip("_"), "").split()]
+        expected = [word.rstrip("*") for word in aten.PARAMETERS.get(name.rstrip("_"), "").split()]
         if expected and all(name in expected for name, _ in positional):
             keywords |= dict(positional)
             inputs = []
@@ -148,8 +148,8 @@ def _outputs(outputs: Any) -> Iterator[str]:
 
 
 def _named_by(argument: Mapping[str, Any]) -> Iterator[str]:
-    for one in argument.values():
-        for item in one if isinstance(one, list) else [one]:
+    for value in argument.values():
+        for item in value if isinstance(value, list) else [value]:
             yield str(item.get("name") or item.get("as_name") or "") if isinstance(item, dict) else ""
 
 
@@ -165,7 +165,7 @@ def _argument(argument: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
     if kind in ("as_device", "as_layout", "as_memory_format"):
         return kind
     if isinstance(value, list):
-        return [_named(one, values) for one in value]
+        return [_named(element, values) for element in value]
     return _named(value, values)
 
 

@@ -45,7 +45,7 @@ def _aliased(stored: Stored) -> Stored:
     Source: safetensors/torch.py (0.5), save_model: {name that is left out: name that is kept}.
     """
     texts: Mapping[str, str] = stored.metadata.get("__metadata__", {})
-    aliases = {name: stored.arrays[kept] for name, kept in texts.items() if kept in stored.arrays}
+    aliases = {name: stored.arrays[text] for name, text in texts.items() if text in stored.arrays}
     return Stored({**aliases, **stored.arrays}, stored.metadata) if aliases else stored
 
 
@@ -129,20 +129,20 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
             cell = Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
         _check_stated(path, name, prefix, values, sizes)
         warnings.extend(code.warnings)
-        own, note = _in_one_type({local: arrays[full] for local, full in names.items()})
+        layer_arrays, note = _in_one_type({local: arrays[full] for local, full in names.items()})
         warnings.extend(LayerNote(name, str(text), unnamed="the module") for text in note)
-        found = unpack(layout, sizes, own)
-        layers[name] = assemble(name, cell, found, sizes.num_directions)
+        unpacked = unpack(layout, sizes, layer_arrays)
+        layers[name] = assemble(name, cell, unpacked, sizes.num_directions)
         homes[name] = (layout, names)
-        said = {key: values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in values}
-        facts[name] = said | dict(code.facts)
+        stated = {key: values[prefix + key] for key in ("batch_first", "dropout") if prefix + key in values}
+        facts[name] = stated | dict(code.facts)
         used.update(names.values())
 
-    own = list(_of_ours(path, arrays))
-    used |= {full for _, _, names in own for full in names.values()}
+    ours_stored = list(_of_ours(path, arrays))
+    used |= {full for _, _, names in ours_stored for full in names.values()}
     modules = list(_modules({name: array for name, array in arrays.items() if name not in used}))
-    called = plain_names({prefix.rstrip(".") for prefix, _, _ in (*own, *modules)}, nests, tensors)
-    for prefix, ours, names in own:
+    called = plain_names({prefix.rstrip(".") for prefix, _, _ in (*ours_stored, *modules)}, nests, tensors)
+    for prefix, ours, names in ours_stored:
         name = unique(called[prefix.rstrip(".")], layers)
         layers[name] = ours.replace(name=name)
         homes[name] = (None, names)
@@ -156,14 +156,14 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         _check_read(unreadable, prefix, local)
         layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
         name = unique(called[prefix.rstrip(".")], layers)
-        options.facts(name, "its module", _beside(tensors, prefix, set(names.values()), nests, sizes, recurrent))
+        options.facts(name, "its module", _neighbours(tensors, prefix, set(names.values()), nests, sizes, recurrent))
         overwritten = {full: disputed[full] for full in names.values() if full in disputed}
-        said = {full: f"not {raw!r} with some numbers dropped out" for full, raw in overwritten.items()}
-        options.facts(name, "its module", said)
+        changes = {full: f"not {raw!r} with some numbers dropped out" for full, raw in overwritten.items()}
+        options.facts(name, "its module", changes)
         add(name, prefix, layout, sizes, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
     for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
-        style = next(one.tensors[0].name for one in _layouts() if one.holds.layers != is_cell)
+        style = next(candidate.tensors[0].name for candidate in _layouts() if candidate.holds.layers != is_cell)
         layout, sizes = _recognised(path, f"{name}.", {local: arrays[full] for local, full in names.items()}, style)
         name = unique(name, layers)
         add(name, "CONSTANTS.", layout, sizes, names)
@@ -195,7 +195,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         arrays,
         Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
         tuple(unread),
-        batch_first={name: bool(said["batch_first"]) for name, said in facts.items() if "batch_first" in said},
+        batch_first={name: bool(fact["batch_first"]) for name, fact in facts.items() if "batch_first" in fact},
     )
 
 
@@ -212,10 +212,10 @@ def _received(
 
     program = follow()
     if isinstance(program, str):
-        found = program_layers.unfollowed(layers, program)
+        reads = program_layers.unfollowed(layers, program)
     else:
-        found = program_layers.received(program, layers, {name: names for name, (_, names) in homes.items()}, arrays)
-    return {name: found.of(stack) for name, stack in layers.items()}, found.warnings
+        reads = program_layers.received(program, layers, {name: names for name, (_, names) in homes.items()}, arrays)
+    return {name: reads.of(stack) for name, stack in layers.items()}, reads.warnings
 
 
 _LOST = (
@@ -227,12 +227,12 @@ _LOST = (
 def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:
     """Return the modules of rnnconvert.formats.pytorch.module."""
     try:
-        found = list(outline.stored(arrays))
+        outlines = list(outline.stored(arrays))
     except UsageError as error:
         raise UnreadableError(path, str(error)) from None
-    for prefix, _, names in found:
+    for prefix, _, names in outlines:
         _check_types(prefix, {key: arrays[full] for key, full in names.items() if key != "outline"})
-    return found
+    return outlines
 
 
 def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
@@ -240,33 +240,33 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
     name = classes.get(prefix.rstrip("."), "")
     plain = re.sub(r"__torch__\.|___torch_mangle_\d+\.", "", name)
     ours = {layout.class_name.rpartition(".")[2] for layout in _layouts()}
-    known = plain.startswith(("torch.nn.", "torch.ao.nn.quantized.dynamic.")) and plain.rpartition(".")[2] in ours
-    return "" if not name or known or prefix == "" else plain
+    standard = plain.startswith(("torch.nn.", "torch.ao.nn.quantized.dynamic.")) and plain.rpartition(".")[2] in ours
+    return "" if not name or standard or prefix == "" else plain
 
 
-def _beside(
-    arrays: Mapping[str, object], prefix: str, own: Collection[str], nests: Container[object], sizes: Sizes, others: Container[str]
+def _neighbours(
+    arrays: Mapping[str, object], prefix: str, claimed: Collection[str], nests: Container[object], sizes: Sizes, others: Container[str]
 ) -> dict[str, object]:
     """Return what else a file keeps of a module: attached to one of its parameters, among them, or in a module inside it.
 
     A file's top level may hold anything: there, only what is attached counts, and what could be a layer's own.
 
     arrays  shapes by name, or why a tensor is not read
-    own     the names of the module's parameters
+    claimed  the names of the module's parameters
     others  names of arrays that are of other recurrent modules
     """
     top = ".".join(part for part in prefix.rstrip(".").split(".") if part != COMPILED)
     anything = not top or top in nests or top.split(".")[-1] in WRAPPERS
-    ends = {len(name) for name in own if name.startswith(prefix)}
+    ends = {len(name) for name in claimed if name.startswith(prefix)}
 
     def counts(name: str, shape: object) -> bool:
-        attached = any(name[end : end + 1] in (".", "_") and name[:end] in own for end in ends)
+        attached = any(name[end : end + 1] in (".", "_") and name[:end] in claimed for end in ends)
         if attached or not anything:
             return True
         return "." not in name.removeprefix(prefix) and (not isinstance(shape, tuple) or as_wide(shape, sizes))
 
     inside = {name: shape for name, shape in arrays.items() if name.startswith(prefix)}
-    inside = {name: shape for name, shape in inside.items() if name not in own and name not in others}
+    inside = {name: shape for name, shape in inside.items() if name not in claimed and name not in others}
     return {name: shape for name, shape in inside.items() if counts(name, shape)}
 
 
@@ -275,7 +275,7 @@ def _check_read(unreadable: Mapping[str, str], prefix: str, style: str) -> None:
     widest = _styles()[style]
     patterns = [pattern(widest, tensor) for tensor in widest.tensors]
     for full, why in unreadable.items():
-        if full.startswith(prefix) and any(one.fullmatch(full.removeprefix(prefix)) for one in patterns):
+        if full.startswith(prefix) and any(allowed.fullmatch(full.removeprefix(prefix)) for allowed in patterns):
             raise RefusedError("a parameter that is not a dense tensor", "the canonical form", f"{full!r}: {why}", _instead(why))
 
 
@@ -326,7 +326,7 @@ def _styles() -> dict[str, Layout]:
     styles: dict[str, Layout] = {}
     for layout in _layouts():
         style = layout.tensors[0].name
-        styles[style] = max(layout, styles.get(style, layout), key=lambda one: len(one.tensors))
+        styles[style] = max(layout, styles.get(style, layout), key=lambda candidate: len(candidate.tensors))
     return styles
 
 
@@ -346,17 +346,17 @@ def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, 
 
 
 def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str) -> tuple[Layout, Sizes]:
-    found = {name: tuple(array.shape) for name, array in arrays.items()}
+    shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     fitting = [layout for layout in _layouts() if layout.tensors[0].name == style]
     for layout in fitting:
-        sizes = fit(layout, found)
+        sizes = fit(layout, shapes)
         if sizes is not None:
             _check_types(prefix, arrays)
             return layout, sizes
     raise UnreadableError(
         path,
         f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
-        f"but they do not fit together: {misfit(fitting, found)}",
+        f"but they do not fit together: {misfit(fitting, shapes)}",
     )
 
 
@@ -392,22 +392,22 @@ def _nonlinearity(path: Path, name: str, prefix: str, values: Mapping[str, Any],
     """Return an RNN's function as its attributes or its code show it, "" where neither does. Raises RefusedError if they
     differ.
     """
-    said = str(_MODES.get(str(values.get(f"{prefix}mode"))) or values.get(f"{prefix}nonlinearity") or code)
-    if code and said != code:
+    stated = str(_MODES.get(str(values.get(f"{prefix}mode"))) or values.get(f"{prefix}nonlinearity") or code)
+    if code and stated != code:
         raise RefusedError(
-            f"an RNN that states {said} but computes {code}",
+            f"an RNN that states {stated} but computes {code}",
             "the canonical form",
             f"the attributes and the code of {path} contradict one another",
             "Save the module's state_dict.",
             name,
         )
-    return said
+    return stated
 
 
-def _rnn(name: str, said: str, has_code: bool, options: Options) -> Cell:
+def _rnn(name: str, stated: str, has_code: bool, options: Options) -> Cell:
     """Return an RNN's cell, whose function the file states or the caller decides."""
-    if said:
-        function = options.stated("nonlinearity", name, said, "the file")
+    if stated:
+        function = options.stated("nonlinearity", name, stated, "the file")
     else:
         why = "a state_dict does not hold an RNN's nonlinearity"
         if has_code:
@@ -427,6 +427,6 @@ def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any],
         "bias": "input_bias" in sizes.parts,
     }
     for key, value in stated.items():
-        said = values.get(prefix + key)
-        if prefix and isinstance(said, (bool, int)) and said != value:
-            raise UnreadableError(path, f"{name!r} states {key}={said}, but its parameters are for {value}")
+        stated_value = values.get(prefix + key)
+        if prefix and isinstance(stated_value, (bool, int)) and stated_value != value:
+            raise UnreadableError(path, f"{name!r} states {key}={stated_value}, but its parameters are for {value}")

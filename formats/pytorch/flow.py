@@ -41,16 +41,16 @@ def _lines(module: Any, name: str) -> Iterator[list[tuple[str, Any]]]:
 
     if type(module) is nn.Sequential:
         yield list(_expanded(module, name))
-    for own, child in module.named_children():
+    for child_name, child in module.named_children():
         if type(module) is not nn.Sequential or type(child) is not nn.Sequential:
-            yield from _lines(child, f"{name}.{own}".lstrip("."))
+            yield from _lines(child, f"{name}.{child_name}".lstrip("."))
 
 
 def _expanded(module: Any, name: str) -> Iterator[tuple[str, Any]]:
     from torch import nn
 
-    for own, child in module.named_children():
-        path = f"{name}.{own}".lstrip(".")
+    for child_name, child in module.named_children():
+        path = f"{name}.{child_name}".lstrip(".")
         if type(child) is nn.Sequential:
             yield from _expanded(child, path)
         else:
@@ -67,15 +67,15 @@ def _follow(line: Sequence[tuple[str, Any]], reads: dict[str, Flat], gives: dict
     for name, module in line:
         group = type(module).__module__.removeprefix("torch.nn.modules.")
         passing = (*_ELEMENTWISE, *_OVER_SPACE) if channels and flat is None else _ELEMENTWISE
-        own = type(module).__module__.startswith("torch.nn.modules.")
-        if own and (group in _NORMS or type(module).__name__ == _PRELU):
+        standard = type(module).__module__.startswith("torch.nn.modules.")
+        if standard and (group in _NORMS or type(module).__name__ == _PRELU):
             reads |= {name: flat} if flat is not None else {}
             rows += [name] if rows else []
-        elif own and (group in passing or isinstance(module, nn.Identity)):
+        elif standard and (group in passing or isinstance(module, nn.Identity)):
             continue
-        elif own and group == "conv":
+        elif standard and group == "conv":
             channels, flat, rows = module.out_channels, None, []
-        elif own and isinstance(module, nn.Linear):
+        elif standard and isinstance(module, nn.Linear):
             reads |= {name: flat} if flat is not None else {}
             channels, flat, rows = 0, Flat(), [name]
         elif type(module) is nn.Flatten and channels and flat is None and _behind_the_batch(module):

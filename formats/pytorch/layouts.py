@@ -97,7 +97,7 @@ BATCH_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, *_MOMENTS),
     "torch/nn/modules/batchnorm.py, _NormBase.__init__",
     _NORM,
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )
 LAYER_NORM = Surrounding(
     "pytorch",
@@ -106,7 +106,7 @@ LAYER_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "torch/nn/modules/normalization.py, LayerNorm",
     {"epsilon": "eps"},
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )
 RMS_NORM = Surrounding(
     "pytorch",
@@ -115,7 +115,7 @@ RMS_NORM = Surrounding(
     _SCALE_AND_SHIFT[:1],
     "torch/nn/modules/normalization.py, RMSNorm",
     {"epsilon": "eps"},
-    usual={"epsilon": 1.1920928955078125e-07},  # eps=None is that of float32
+    defaults={"epsilon": 1.1920928955078125e-07},  # eps=None is that of float32
 )
 GROUP_NORM = Surrounding(
     "pytorch",
@@ -124,7 +124,7 @@ GROUP_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "torch/nn/modules/normalization.py, GroupNorm",
     {"epsilon": "eps", "groups": "num_groups"},
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )
 INSTANCE_NORM = Surrounding(
     "pytorch",
@@ -133,7 +133,7 @@ INSTANCE_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, *_MOMENTS),
     "torch/nn/modules/instancenorm.py, _InstanceNorm",
     _NORM,
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )
 # Without moments an instance norm is a group norm with a group for each channel.
 INSTANCE_NORM_AS_GROUPS = Surrounding(
@@ -143,6 +143,6 @@ INSTANCE_NORM_AS_GROUPS = Surrounding(
     _SCALE_AND_SHIFT,
     INSTANCE_NORM.source,
     {"epsilon": "eps", "groups": "num_features"},
-    usual={"epsilon": 1e-5},
+    defaults={"epsilon": 1e-5},
 )
 PRELU = Surrounding("pytorch", "prelu", "PReLU", (SurroundingTensor("weight", "slope"),), "torch/nn/modules/activation.py, PReLU")

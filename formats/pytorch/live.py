@@ -89,9 +89,9 @@ def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         from rnnconvert.formats.pytorch.module import module_of
         from rnnconvert.rewrites.limits import taken_over
 
-        taken = [chosen.get(name, layer.name) and name for name in accepted(chosen, layer.name)]
+        accepted_names = [chosen.get(name, layer.name) and name for name in accepted(chosen, layer.name)]
         chosen.check_used("a module of rnnconvert's own")
-        return module_of(taken_over(layer, list(filter(None, taken))), dtype)
+        return module_of(taken_over(layer, list(filter(None, accepted_names))), dtype)
     chosen.check_used("a torch.nn module")
     stack = part.stack
     keywords: dict[str, Any] = {"bias": stack.first.biases != "none"}
@@ -103,8 +103,8 @@ def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         keywords["nonlinearity"] = stack.cell.activation.name
     arrays = packed(part, dtype)
     kind = getattr(torch, dtype or str(stack.dtype.newbyteorder("=")))
-    made = getattr(torch.nn, part.layout.class_name.rpartition(".")[2])(stack.input_size, stack.hidden_size, dtype=kind, **keywords)
+    module = getattr(torch.nn, part.layout.class_name.rpartition(".")[2])(stack.input_size, stack.hidden_size, dtype=kind, **keywords)
     with torch.no_grad():
-        for key, parameter in made.state_dict().items():
+        for key, parameter in module.state_dict().items():
             parameter.copy_(tensor(arrays[key]))
-    return made
+    return module

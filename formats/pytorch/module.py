@@ -69,9 +69,9 @@ class OwnRecurrent(Scriptable):
         self.stack = Stack(stack)
         for name, shape in outline.shapes(stack, outline.TORCH).items():
             self.register_parameter(name, nn.Parameter(torch.zeros(shape, device=device, dtype=dtype)))
-        told = np.frombuffer(self.text.encode(), np.uint8).copy()
+        text_bytes = np.frombuffer(self.text.encode(), np.uint8).copy()
         self.outline: Tensor
-        self.register_buffer("outline", torch.tensor(told, device=device))
+        self.register_buffer("outline", torch.tensor(text_bytes, device=device))
         self.stack.to(device)
 
     @property
@@ -96,21 +96,21 @@ class OwnRecurrent(Scriptable):
             return self._packed(input, hx)
         if input.dim() not in (2, 3):
             raise ValueError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D instead")
-        one = input.dim() == 2
-        if one:
+        unbatched = input.dim() == 2
+        if unbatched:
             x = input.unsqueeze(1)
         elif self.batch_first:
             x = input.transpose(0, 1)
         else:
             x = input
-        given = self._given(x, hx, one)
+        initial = self._initial_states(x, hx, unbatched)
         if torch.onnx.is_in_onnx_export():
             from rnnconvert.formats.pytorch.module_onnx import exported
 
-            y, finals = exported(self, x, given if hx is not None else None)
+            y, finals = exported(self, x, initial if hx is not None else None)
         else:
-            y, finals = self._run(x, given, None)
-        if one:
+            y, finals = self._run(x, initial, None)
+        if unbatched:
             return y.squeeze(1), self._states([[state.squeeze(0) for state in states] for states in finals])
         return y.transpose(0, 1) if self.batch_first else y, self._states(finals)
 
@@ -126,8 +126,8 @@ class OwnRecurrent(Scriptable):
         # Without its order the sequences stay as they lie, the longest first.
         x, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes))
         lengths = lengths.to(data.device)
-        given = [[_picked(state, order) for state in states] for states in self._given(x, hx, False)]
-        y, finals = self._run(x, given, lengths)
+        initial = [[_picked(state, order) for state in states] for states in self._initial_states(x, hx, False)]
+        y, finals = self._run(x, initial, lengths)
         packed = PackedSequence(y[live_steps(len(y), lengths)], batch_sizes, order, back)
         return packed, self._states([[_picked(state, back) for state in states] for states in finals])
 
@@ -142,7 +142,7 @@ class OwnRecurrent(Scriptable):
         """Return one direction's weights in their slots."""
         return [getattr(self, slot + end, None) for slot in SLOTS]
 
-    def _given(self, x: Tensor, hx: States, one: bool) -> list[list[Tensor]]:
+    def _initial_states(self, x: Tensor, hx: States, unbatched: bool) -> list[list[Tensor]]:
         """Return the initial states: for h, and for c where there is one, a (batch, width) tensor for each direction."""
         if x.shape[2] != self.input_size:
             raise RuntimeError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.shape[2]}")
@@ -152,14 +152,14 @@ class OwnRecurrent(Scriptable):
                 [self._initial(x, word + end, width) for end, width in zip(self.ends, widths, strict=True)]
                 for word, widths in zip(words, self.widths, strict=False)
             ]
-        found = []
+        result = []
         for states, widths in zip(hx if self.has_cell else [hx], self.widths, strict=True):
-            rows = [state.unsqueeze(0) if one else state for state in states]
+            rows = [state.unsqueeze(0) if unbatched else state for state in states]
             wanted = [(x.shape[1], width) for width in widths]
             if [tuple(row.shape) for row in rows] != wanted:
                 raise RuntimeError(f"Expected hidden states of sizes {wanted}, got {[list(row.shape) for row in rows]}")
-            found.append(rows)
-        return found
+            result.append(rows)
+        return result
 
     def _initial(self, x: Tensor, name: str, width: int) -> Tensor:
         zero = x.new_zeros((x.shape[1], width))
@@ -167,17 +167,17 @@ class OwnRecurrent(Scriptable):
         return zero if learned is None else zero + learned
 
     def _states(self, finals: list[list[Tensor]]) -> States:
-        found = [
+        result = [
             torch.stack(states) if len(set(widths)) == 1 else tuple(states) for states, widths in zip(finals, self.widths, strict=True)
         ]
-        return (found[0], found[1]) if self.has_cell else found[0]
+        return (result[0], result[1]) if self.has_cell else result[0]
 
     def _load_from_state_dict(
         self, state_dict: Any, prefix: str, local_metadata: Any, strict: bool, missing: Any, unexpected: Any, errors: list[str]
     ) -> None:
-        said = state_dict.get(prefix + "outline")
-        if said is not None and not torch.equal(said.cpu(), self.outline.cpu()):
-            errors.append(f"{prefix}outline: these are the weights of another layer, {outline.said(said.cpu().numpy())}")
+        stored = state_dict.get(prefix + "outline")
+        if stored is not None and not torch.equal(stored.cpu(), self.outline.cpu()):
+            errors.append(f"{prefix}outline: these are the weights of another layer, {outline.words_of(stored.cpu().numpy())}")
             return
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing, unexpected, errors)
 
@@ -201,8 +201,8 @@ class ForeignGRU(OwnRecurrent):
             y, h, _ = self.scripted(input, hx, None)
             return y, h
         else:
-            found: tuple[Tensor, Tensor] = self.run(input, hx)
-            return found
+            result: tuple[Tensor, Tensor] = self.run(input, hx)
+            return result
 
 
 class ForeignRNN(ForeignGRU):
@@ -222,8 +222,8 @@ class ForeignLSTM(OwnRecurrent):
             y, h, c = self.scripted(input, h_0, c_0)
             return y, (h, c)
         else:
-            found: tuple[Tensor, tuple[Tensor, Tensor]] = self.run(input, hx)
-            return found
+            result: tuple[Tensor, tuple[Tensor, Tensor]] = self.run(input, hx)
+            return result
 
 
 _CLASSES = {"rnn": ForeignRNN, "gru": ForeignGRU, "lstm": ForeignLSTM}
@@ -247,8 +247,8 @@ def module_of(stack: Recurrent, dtype: str | None = None) -> OwnRecurrent:
 
     limits.check(stack, dtype)
     kind = getattr(torch, dtype or str(stack.dtype.newbyteorder("=")))
-    made = module_of_text(outline.to_text(stack), dtype=kind)
+    module = module_of_text(outline.to_text(stack), dtype=kind)
     with torch.no_grad():
         for name, array in outline.numbers(stack, outline.TORCH).items():
-            getattr(made, name).copy_(tensor(array))
-    return made
+            getattr(module, name).copy_(tensor(array))
+    return module

@@ -41,12 +41,12 @@ def exported(module: OwnRecurrent, x: Tensor, states: list[list[Tensor]] | None)
         outputs: list[Tensor] = []
         for unit in units(layer):
             ends = module.ends[number : number + len(unit)]
-            own = None if states is None else [rows[number : number + len(unit)] for rows in states]
-            y, h, c = _node(module, unit, ends, below[min(len(outputs), len(below) - 1)], own)
+            states_of_unit = None if states is None else [rows[number : number + len(unit)] for rows in states]
+            y, h, c = _node(module, unit, ends, below[min(len(outputs), len(below) - 1)], states_of_unit)
             outputs += y.unbind(1)
             finals[0] += h.unbind(0)
             if module.has_cell:
-                finals[1] += _memory(unit, ends, x, own) if c is None else c.unbind(0)
+                finals[1] += _memory(unit, ends, x, states_of_unit) if c is None else c.unbind(0)
             number += len(unit)
         last = index == stack.num_layers - 1
         if last and module.readouts:
@@ -56,9 +56,9 @@ def exported(module: OwnRecurrent, x: Tensor, states: list[list[Tensor]] | None)
     return turned(y, None) if stack.output_order == "processing" else y, finals
 
 
-def _memory(unit: tuple[Direction, ...], ends: list[str], x: Tensor, own: list[list[Tensor]] | None) -> list[Tensor]:
+def _memory(unit: tuple[Direction, ...], ends: list[str], x: Tensor, initial: list[list[Tensor]] | None) -> list[Tensor]:
     """Return the cell states of a cell without any: unchanged."""
-    return own[1] if own is not None else [x.new_zeros(x.shape[1], direction.hidden_size) for direction in unit]
+    return initial[1] if initial is not None else [x.new_zeros(x.shape[1], direction.hidden_size) for direction in unit]
 
 
 def _node(
@@ -69,21 +69,21 @@ def _node(
         check(direction)
     cell = unit[0].cell
     plain = tuple(direction.replace(cell=direction.cell.replace(constants={})) for direction in unit)
-    given: dict[str, Tensor] = {"X": x}
+    inputs: dict[str, Tensor] = {"X": x}
     words = {"W": _input, "R": _recurrent, "B": _biases, "P": _peephole}
     for word, make in words.items():
         rows = [make(module, direction, end) for direction, end in zip(unit, ends, strict=True)]
         if any(row is not None for row in rows):
             zero = next(torch.zeros_like(row) for row in rows if row is not None)
-            given[word] = torch.stack([zero if row is None else row for row in rows])
+            inputs[word] = torch.stack([zero if row is None else row for row in rows])
     for position, (word, part) in enumerate((("initial_h", "initial_hidden"), ("initial_c", "initial_cell"))):
         if position == 0 or cell.kind == "lstm":
             state = _state(module, unit, ends, x, part) if states is None else torch.stack(states[position])
-            given |= {} if state is None else {word: state}
+            inputs |= {} if state is None else {word: state}
     sizes = (len(unit), x.shape[1], unit[0].hidden_size)
     shapes = [(x.shape[0], *sizes), sizes, sizes][: 3 if cell.kind == "lstm" else 2]
-    made = _operator(cell.kind.upper(), attributes(Recurrent("", (Layer(plain),))), given, shapes)
-    return made[0], made[1], made[2] if cell.kind == "lstm" else None
+    outputs = _operator(cell.kind.upper(), attributes(Recurrent("", (Layer(plain),))), inputs, shapes)
+    return outputs[0], outputs[1], outputs[2] if cell.kind == "lstm" else None
 
 
 def check(direction: Direction) -> None:
@@ -150,28 +150,28 @@ def _peephole(module: OwnRecurrent, direction: Direction, end: str) -> Tensor | 
 def _state(module: OwnRecurrent, unit: tuple[Direction, ...], ends: list[str], x: Tensor, part: str) -> Tensor | None:
     """Return the learned states of an operator, spread over the batch; None where it has none."""
     learned = [getattr(module, part + end, None) for end in ends]
-    if all(own is None for own in learned):
+    if all(state is None for state in learned):
         return None
-    rows = [x.new_zeros(direction.hidden_size) if own is None else own for direction, own in zip(unit, learned, strict=True)]
+    rows = [x.new_zeros(direction.hidden_size) if state is None else state for direction, state in zip(unit, learned, strict=True)]
     return torch.stack(rows).unsqueeze(1).expand(len(unit), x.shape[1], unit[0].hidden_size)
 
 
-def _operator(kind: str, told: Mapping[str, Any], given: Mapping[str, Tensor], shapes: list[Any]) -> list[Tensor]:
-    names = list(given)
+def _operator(kind: str, settings: Mapping[str, Any], inputs: Mapping[str, Tensor], shapes: list[Any]) -> list[Tensor]:
+    names = list(inputs)
     if torch.jit.is_tracing():
-        return list(_Traced.apply(kind, dict(told), names, shapes, *(given[name] for name in names)))
+        return list(_Traced.apply(kind, dict(settings), names, shapes, *(inputs[name] for name in names)))
     if not hasattr(torch.onnx, "ops"):
         raise RefusedError(
             "an operator of its own", "torch.export in this torch", "torch.onnx.ops came with torch 2.8", "Export with dynamo=False."
         )
-    dtypes = [given["X"].dtype] * len(shapes)
-    return list(torch.onnx.ops.symbolic_multi_out(kind, _slots(given, None), dict(told), dtypes=dtypes, shapes=shapes))
+    dtypes = [inputs["X"].dtype] * len(shapes)
+    return list(torch.onnx.ops.symbolic_multi_out(kind, _slots(inputs, None), dict(settings), dtypes=dtypes, shapes=shapes))
 
 
-def _slots(given: Mapping[str, Any], absent: Any) -> list[Any]:
+def _slots(inputs: Mapping[str, Any], absent: Any) -> list[Any]:
     """Return the inputs by position, up to the last one given."""
-    last = max(INPUTS.index(name) for name in given)
-    return [given.get(name, absent) for name in INPUTS[: last + 1]]
+    last = max(INPUTS.index(name) for name in inputs)
+    return [inputs.get(name, absent) for name in INPUTS[: last + 1]]
 
 
 _SUFFIXES = {int: "i", float: "f", str: "s"}
@@ -181,13 +181,13 @@ class _Traced(torch.autograd.Function):
     """An operator as the tracing exporter takes it; what it computes meanwhile is ignored."""
 
     @staticmethod
-    def forward(ctx: Any, kind: str, told: dict[str, Any], names: list[str], shapes: list[Any], *given: Tensor) -> Any:
-        return tuple(given[0].new_zeros([int(size) for size in shape]) for shape in shapes)
+    def forward(ctx: Any, kind: str, settings: dict[str, Any], names: list[str], shapes: list[Any], *inputs: Tensor) -> Any:
+        return tuple(inputs[0].new_zeros([int(size) for size in shape]) for shape in shapes)
 
     @staticmethod
-    def symbolic(g: Any, kind: str, told: dict[str, Any], names: list[str], shapes: list[Any], *given: Any) -> Any:
+    def symbolic(g: Any, kind: str, settings: dict[str, Any], names: list[str], shapes: list[Any], *tensors: Any) -> Any:
         absent = g.op("prim::Constant")
         absent.setType(torch._C.OptionalType.ofTensor())
-        typed = {f"{name}_{_SUFFIXES[type(value[0] if isinstance(value, list) else value)]}": value for name, value in told.items()}
-        inputs = _slots(dict(zip(names, given, strict=True)), absent)
+        typed = {f"{name}_{_SUFFIXES[type(value[0] if isinstance(value, list) else value)]}": value for name, value in settings.items()}
+        inputs = _slots(dict(zip(names, tensors, strict=True)), absent)
         return g.op(kind, *inputs, outputs=len(shapes), **typed)

@@ -98,8 +98,8 @@ class Way(Equations, nn.Module):
         steps = self.inputs(turned(x, lengths) if self.reverse else x, weight_ih, bias_ih, bias_hh)
         state, memory = h[self.number], c[self.number]
         outputs: list[Tensor] = []
-        for t, given in enumerate(steps.unbind(0)):
-            new_state, new_memory = self.step(given, state, memory, recurrent, bias_hh, peephole, projection)
+        for t, step_inputs in enumerate(steps.unbind(0)):
+            new_state, new_memory = self.step(step_inputs, state, memory, recurrent, bias_hh, peephole, projection)
             if lengths is not None:
                 live = (lengths > t).unsqueeze(1)
                 new_state, new_memory = torch.where(live, new_state, state), torch.where(live, new_memory, memory)
@@ -114,15 +114,15 @@ class Way(Equations, nn.Module):
 
     def inputs(self, x: Tensor, weight_ih: Tensor | None, bias_ih: Tensor | None, bias_hh: Tensor | None) -> Tensor:
         """Return all that does not depend on the state, of every step at once: W x, biases and run-time constants."""
-        given = torch.cat([x] * self.gates, -1) if weight_ih is None else x @ weight_ih.t()
+        summed = torch.cat([x] * self.gates, -1) if weight_ih is None else x @ weight_ih.t()
         if bias_ih is not None:
-            given = given + bias_ih
+            summed = summed + bias_ih
         # A candidate whose product is reset has its recurrent bias reset with it, in its equation.
         if bias_hh is not None and not self.reset_after:
-            given = given + bias_hh
+            summed = summed + bias_hh
         if self.added is not None:
-            given = given + self.added.to(given.dtype)
-        return given
+            summed = summed + self.added.to(summed.dtype)
+        return summed
 
 
 def joined(outputs: list[Tensor], merge: str) -> Tensor:

@@ -68,39 +68,41 @@ def takes(value: Any) -> bool:
     return isinstance(value, Mapping) and {"state", "param_groups"} <= set(value)
 
 
-def of_live(value: Any, model: Model, told: CallerFacts) -> OptimizerState:
+def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
     """Return the state of a torch.optim.Optimizer, or of its state dictionary.
 
     Raises UsageError for an unknown class, for parameters that are not the model's, and for incomplete
     state.
     """
     if isinstance(value, Mapping):
-        return _state("a torch optimizer's state", "", value, None, model, told)
-    own = type(value)
-    if own.__name__ not in _KINDS or not own.__module__.startswith("torch.optim"):
+        return _state("a torch optimizer's state", "", value, None, model, facts)
+    optimizer_class = type(value)
+    if optimizer_class.__name__ not in _KINDS or not optimizer_class.__module__.startswith("torch.optim"):
         raise UsageError(
-            f"{own.__module__}.{own.__qualname__} is an unknown optimizer. The known ones are "
+            f"{optimizer_class.__module__}.{optimizer_class.__qualname__} is an unknown optimizer. The known ones are "
             f"{', '.join(f'torch.optim.{name}' for name in _KINDS)}"
         )
-    return _state(f"torch.optim.{own.__name__}", own.__name__, value.state_dict(), _names(value, model), model, told)
+    return _state(
+        f"torch.optim.{optimizer_class.__name__}", optimizer_class.__name__, value.state_dict(), _names(value, model), model, facts
+    )
 
 
 def _names(optimizer: Any, model: Model) -> list[str] | None:
     """Return the model's names of an optimizer's parameters, in its order; None where the model is not at hand."""
     if not _is_module(model):
         return None
-    known: dict[int, str] = {}
+    names_by_id: dict[int, str] = {}
     for name, tensor in model.live.named_parameters(remove_duplicate=False):
-        known.setdefault(id(tensor), name)
+        names_by_id.setdefault(id(tensor), name)
     names = []
     for group in optimizer.param_groups:
         for tensor in group["params"]:
-            if id(tensor) not in known:
+            if id(tensor) not in names_by_id:
                 raise UsageError(
                     f"the optimizer trains a parameter of shape {tuple(tensor.shape)} that {model.title} does not have. Hand in the "
                     "optimizer of the model that the weights went into or came from"
                 )
-            names.append(known[id(tensor)])
+            names.append(names_by_id[id(tensor)])
     return names
 
 
@@ -109,22 +111,22 @@ def _is_module(model: Model) -> bool:
     return model.framework == NAME and hasattr(model.live, "named_parameters")
 
 
-def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
+def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
     """Return the optimizer's state that a checkpoint holds next to the weights, under any name.
 
     Raises UsageError if it holds several, or one that is unknown or does not fit.
     """
     values: Mapping[str, Any] = checkpoint.metadata.get("values", {})  # type: ignore[assignment]
     ends = ".param_groups.0.lr"
-    found = [name.removesuffix(ends[1:]) for name in values if f".{name}".endswith(ends)]
-    if not found:
+    prefixes = [name.removesuffix(ends[1:]) for name in values if f".{name}".endswith(ends)]
+    if not prefixes:
         return None
-    if len(found) > 1:
+    if len(prefixes) > 1:
         raise UsageError(
-            f"{checkpoint.path} holds the state of {len(found)} optimizers, under {', '.join(repr(p.rstrip('.')) for p in found)}; "
+            f"{checkpoint.path} holds the state of {len(prefixes)} optimizers, under {', '.join(repr(p.rstrip('.')) for p in prefixes)}; "
             "load it with torch.load and hand in the state dictionary of one"
         )
-    prefix = found[0]
+    prefix = prefixes[0]
     state: dict[int, dict[str, Any]] = {}
     groups: dict[int, dict[str, Any]] = {}
     for name, value in {**values, **checkpoint.tensors}.items():
@@ -138,33 +140,33 @@ def of_file(checkpoint: Checkpoint, model: Model, told: CallerFacts) -> Optimize
             raise UsageError(f"{checkpoint.path}: a group of its optimizer does not list its parameters")
     title = f"the optimizer's state in {checkpoint.path}"
     with malformed(lambda what: UsageError(f"{title} does not have the form that torch.optim gives it: {what}")):
-        return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, told)
+        return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, facts)
 
 
-def _state(title: str, class_name: str, given: State, names: list[str] | None, model: Model, told: CallerFacts) -> OptimizerState:
-    groups: list[dict[str, Any]] = list(given["param_groups"])
+def _state(title: str, class_name: str, stored: State, names: list[str] | None, model: Model, facts: CallerFacts) -> OptimizerState:
+    groups: list[dict[str, Any]] = list(stored["param_groups"])
     kind = _kind(title, class_name, groups)
-    order = dict(enumerate(names)) if names is not None else _ordered(title, groups, model, told)
+    order = dict(enumerate(names)) if names is not None else _ordered(title, groups, model, facts)
     slots: dict[str, dict[str, Array]] = {}
     settings: dict[str, dict[str, Any]] = {}
     steps: dict[str, int | None] = {}
     for group in groups:
-        own = _settings(title, kind, class_name, group, told)
+        settings_of_name = _settings(title, kind, class_name, group, facts)
         for number in group["params"]:
             name = order[number]
-            kept = given["state"].get(number, {})
+            slots_of_state = stored["state"].get(number, {})
             if name in settings:
                 raise UsageError(f"{title} trains {name!r} twice")
-            settings[name] = own
+            settings[name] = settings_of_name
             if kind != "sgd":
-                steps[name] = int(plain(kept.get("step", 0)))
-            for slot in slots_needed(kind, own):
-                array = _slot(title, name, kept, _SLOTS[kind][slot], tuple(model.arrays[name].shape), model.arrays[name].dtype)
+                steps[name] = int(plain(slots_of_state.get("step", 0)))
+            for slot in slots_needed(kind, settings_of_name):
+                array = _slot(title, name, slots_of_state, _SLOTS[kind][slot], tuple(model.arrays[name].shape), model.arrays[name].dtype)
                 if SLOTS[kind][slot] and (array < 0).any():
                     raise UsageError(f"{title}: {_SLOTS[kind][slot]!r} of {name!r} is a square and has negative numbers")
                 slots.setdefault(slot, {})[name] = array
     if names is None:
-        how = "in the order of parameters=" if told.parameters else "in the order of model.parameters()"
+        how = "in the order of parameters=" if facts.parameters else "in the order of model.parameters()"
         notes: tuple[str, ...] = (f"the source's optimizer numbers its parameters, which were taken {how}",)
     else:
         notes = ()
@@ -191,7 +193,7 @@ def _kind(title: str, class_name: str, groups: list[dict[str, Any]]) -> str:
     if class_name:
         return _KINDS[class_name]
     keys = set(groups[0]) if groups else set()
-    kind = next((kind for kind, own in _KEYS.items() if own <= keys), "")
+    kind = next((kind for kind, kind_keys in _KEYS.items() if kind_keys <= keys), "")
     if not kind:
         raise UsageError(
             f"{title} belongs to an unknown optimizer: its groups have {', '.join(sorted(keys)) or 'nothing'}. "
@@ -200,14 +202,14 @@ def _kind(title: str, class_name: str, groups: list[dict[str, Any]]) -> str:
     return kind
 
 
-def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: CallerFacts) -> dict[int, str]:
+def _ordered(title: str, groups: list[dict[str, Any]], model: Model, facts: CallerFacts) -> dict[int, str]:
     """Return the model's name of each parameter's number."""
     numbered = [number for group in groups for number in group["params"]]
-    said = [name for group in groups for name in group.get("param_names", ())]
-    if told.parameters is not None:
-        names = list(told.parameters)
-    elif len(said) == len(numbered):
-        names = _prefixed(said, model)
+    stated = [name for group in groups for name in group.get("param_names", ())]
+    if facts.parameters is not None:
+        names = list(facts.parameters)
+    elif len(stated) == len(numbered):
+        names = _prefixed(stated, model)
     elif len(groups) > 1:
         raise UsageError(
             f"{title} has {len(groups)} groups of parameters, whose order is not that of the model. Give it with "
@@ -230,38 +232,38 @@ def _ordered(title: str, groups: list[dict[str, Any]], model: Model, told: Calle
     return dict(zip(numbered, names, strict=True))
 
 
-def _prefixed(said: list[str], model: Model) -> list[str]:
+def _prefixed(names: list[str], model: Model) -> list[str]:
     """Return names as the model has them: a file may have its weights under another name."""
-    found = []
-    for name in said:
+    result = []
+    for name in names:
         fits = [full for full in model.arrays if full == name or full.endswith(f".{name}")]
-        found.append(min(fits, key=len) if fits else name)
-    return found
+        result.append(min(fits, key=len) if fits else name)
+    return result
 
 
-def _settings(title: str, kind: str, class_name: str, group: Mapping[str, Any], told: CallerFacts) -> dict[str, Any]:
-    found = {word: plain(group[key]) for key, word in _WORDS.items() if key in group}
+def _settings(title: str, kind: str, class_name: str, group: Mapping[str, Any], facts: CallerFacts) -> dict[str, Any]:
+    settings = {word: plain(group[key]) for key, word in _WORDS.items() if key in group}
     if kind == "adam":
-        found["beta_1"], found["beta_2"] = (plain(beta) for beta in group["betas"])
+        settings["beta_1"], settings["beta_2"] = (plain(beta) for beta in group["betas"])
         decoupled = group.get("decoupled_weight_decay", None if not class_name else class_name == "AdamW")
         if decoupled is not None:
-            found["decay"] = "decoupled" if decoupled else "coupled"
-        elif found["weight_decay"] and "decay" not in told.hyperparameters:
+            settings["decay"] = "decoupled" if decoupled else "coupled"
+        elif settings["weight_decay"] and "decay" not in facts.hyperparameters:
             raise UsageError(
-                f"{title} does not state whether it is from Adam or AdamW, but weight_decay is {found['weight_decay']}. Give it with "
+                f"{title} does not state whether it is from Adam or AdamW, but weight_decay is {settings['weight_decay']}. Give it with "
                 "hyperparameters={'decay': 'coupled'} (Adam) or 'decoupled' (AdamW)"
             )
     else:
-        found["decay"] = "coupled"
-    return {**found, **told.hyperparameters}
+        settings["decay"] = "coupled"
+    return {**settings, **facts.hyperparameters}
 
 
-def _slot(title: str, name: str, kept: State, key: str, shape: tuple[int, ...], dtype: Any) -> Array:
+def _slot(title: str, name: str, slots: State, key: str, shape: tuple[int, ...], dtype: Any) -> Array:
     """Return a slot's numbers; zeros where the parameter was never trained, as torch begins it."""
-    value = kept.get(key)
+    value = slots.get(key)
     if value is None:
-        others = [other for other in kept if other not in ("step", key) and kept[other] is not None]
-        if others or (int(plain(kept.get("step", 0))) and key != "momentum_buffer"):
+        others = [other for other in slots if other not in ("step", key) and slots[other] is not None]
+        if others or (int(plain(slots.get("step", 0))) and key != "momentum_buffer"):
             raise UsageError(
                 f"{title}: {name!r} has {', '.join(map(repr, others)) or 'steps'} but no {key!r}: half of its state is missing"
             )
@@ -294,12 +296,12 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
     if not _is_module(model):
         raise UsageError(f"{model.title} has no parameters that an optimizer could hold. Load the weights into the module itself")
     tensors = dict(model.live.named_parameters(remove_duplicate=False))
-    made = {name: _made(torch, tensors[name], name, state, _group_of(value, tensors[name])) for name in state.names}
-    before = {id(tensors[name]): value.state.get(tensors[name]) for name in made}
+    states = {name: _state_of(torch, tensors[name], name, state, _group_of(value, tensors[name])) for name in state.names}
+    before = {id(tensors[name]): value.state.get(tensors[name]) for name in states}
     groups = [(group, dict(group), list(group["params"])) for group in value.param_groups]
 
     def undo() -> None:
-        for name in made:
+        for name in states:
             value.state.pop(tensors[name], None)
             if before[id(tensors[name])] is not None:
                 value.state[tensors[name]] = before[id(tensors[name])]
@@ -309,11 +311,11 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
             group.update({**old, "params": params})
 
     with all_or_none(undo):
-        for name, kept in made.items():
-            if kept is None:
+        for name, slots in states.items():
+            if slots is None:
                 value.state.pop(tensors[name], None)
             else:
-                value.state[tensors[name]] = kept
+                value.state[tensors[name]] = slots
             group = _group_of(value, tensors[name])
             group.update(_entries(group, state.settings[name]))
         _hold(value, [tensors[name] for name in tensors if name in frozen])
@@ -321,35 +323,35 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
 
 
 def _group_of(optimizer: Any, tensor: Any) -> dict[str, Any]:
-    found: dict[str, Any] = next(g for g in optimizer.param_groups if any(p is tensor for p in g["params"]))
-    return found
+    group: dict[str, Any] = next(g for g in optimizer.param_groups if any(p is tensor for p in g["params"]))
+    return group
 
 
-def _made(torch: Any, tensor: Any, name: str, state: OptimizerState, group: Mapping[str, Any]) -> dict[str, Any] | None:
+def _state_of(torch: Any, tensor: Any, name: str, state: OptimizerState, group: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what torch keeps for a parameter; None for one without state, which torch begins at its first gradient."""
     kind, count = state.kind, state.steps.get(name)
     needed = slots_needed(kind, state.settings[name])
     empty = not any(state.slots[slot][name].any() for slot in needed)
     if empty and not count and kind != "adagrad":
         return None
-    kept: dict[str, Any] = {}
+    slots: dict[str, Any] = {}
     if kind != "sgd":
         held = bool(group.get("capturable") or group.get("fused"))
         kind_of_number = torch.float64 if torch.get_default_dtype() == torch.float64 and not held else torch.float32
-        kept["step"] = torch.tensor(float(count or 0), dtype=kind_of_number, device=tensor.device if held else "cpu")
+        slots["step"] = torch.tensor(float(count or 0), dtype=kind_of_number, device=tensor.device if held else "cpu")
     for slot in needed:
         array = np.array(state.slots[slot][name], order="C")
         numbers_ = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == BFLOAT16 else torch.from_numpy(array)
-        kept[_SLOTS[kind][slot]] = torch.zeros_like(tensor, memory_format=torch.preserve_format).copy_(numbers_).detach()
-    return kept
+        slots[_SLOTS[kind][slot]] = torch.zeros_like(tensor, memory_format=torch.preserve_format).copy_(numbers_).detach()
+    return slots
 
 
 def _entries(group: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return hyperparameters in a group's form, where they differ."""
-    found = {key: settings[word] for key, word in _WORDS.items() if word in settings and key in group}
+    entries = {key: settings[word] for key, word in _WORDS.items() if word in settings and key in group}
     if "betas" in group:
-        found["betas"] = (settings["beta_1"], settings["beta_2"])
-    return {key: value for key, value in found.items() if value != group[key]}
+        entries["betas"] = (settings["beta_1"], settings["beta_2"])
+    return {key: value for key, value in entries.items() if value != group[key]}
 
 
 def _hold(optimizer: Any, tensors: list[Any]) -> None:
@@ -376,4 +378,4 @@ def spelled(word: str, value: Any) -> str:
     """Return a hyperparameter as torch.optim writes it."""
     if word in _BETAS:
         return _BETAS[word].format(value)
-    return f"{next((key for key, own in _WORDS.items() if own == word), word)}={value!r}"
+    return f"{next((key for key, setting in _WORDS.items() if setting == word), word)}={value!r}"

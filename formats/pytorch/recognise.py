@@ -121,11 +121,11 @@ def of_tensors(file: Opened) -> bool:
     if b"_load_from_bytes" in file.head:
         return True
     try:
-        made = file.once(pickled_arrays.read).metadata
+        metadata = file.once(pickled_arrays.read).metadata
     except UnreadableError:
         return False
-    makers = (*made["unreadable"].values(), *(one for several in made["made"].values() for one in several))
-    return any("_load_from_bytes" in one for one in makers)
+    makers = (*metadata["unreadable"].values(), *(name for several in metadata["made"].values() for name in several))
+    return any("_load_from_bytes" in maker for maker in makers)
 
 
 def pickled(path: Path) -> Stored:
@@ -145,5 +145,5 @@ def _named(file: Opened, reader: Callable[[Path], Stored], kind: str) -> str:
         names = file.once(reader).arrays
     except UnreadableError:
         return ""
-    found = next((name for name in names if _NAMED.fullmatch(name)), "")
-    return f"{kind}, with {found!r} as torch.nn names it" if found else ""
+    example = next((name for name in names if _NAMED.fullmatch(name)), "")
+    return f"{kind}, with {example!r} as torch.nn names it" if example else ""

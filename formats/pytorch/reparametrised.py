@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Derived:
     """A parameter that a file keeps in other arrays.
 
     full    its name
     pieces  the arrays that it is made of
     array   its numbers, or why these arrays do not give them
-    said    what was done, in words
+    note    what was done, in words
     """
 
     full: str
     pieces: tuple[str, ...]
     array: Array | RefusedError | UnreadableError
-    said: str
+    note: str
 
 
 def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str], dict[str, str]]:
@@ -39,41 +39,41 @@ def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array],
 
     Pieces that a parameter is not made of stay arrays of their module.
     """
-    made = {found.pieces[0]: found for name in arrays if (found := _made(path, name, arrays))}
+    derived = {weight.pieces[0]: weight for name in arrays if (weight := _derived(path, name, arrays))}
     disputed: dict[str, str] = {}
-    known: set[str] = set()
-    for first, one in list(made.items()):
-        given = arrays.get(one.full)
-        if one.full in known:
-            del made[first]
+    seen: set[str] = set()
+    for first, entry in list(derived.items()):
+        stored = arrays.get(entry.full)
+        if entry.full in seen:
+            del derived[first]
             continue
-        known.add(one.full)
-        if given is None and not isinstance(one.array, np.ndarray):
-            raise one.array
-        if given is None:
+        seen.add(entry.full)
+        if stored is None and not isinstance(entry.array, np.ndarray):
+            raise entry.array
+        if stored is None:
             continue
         if first.endswith("_raw"):
             # fastai's wrapper overwrites the parameter of the module inside it whenever it is called.
-            inside = one.full.rpartition(".")[0] == first.rpartition(".")[0]
-            if inside and not _is_dropped_out(given, arrays[first]):
-                disputed[one.full] = first
-        elif not isinstance(one.array, np.ndarray) or not _alike(given, one.array):
-            del made[first]
+            inside = entry.full.rpartition(".")[0] == first.rpartition(".")[0]
+            if inside and not _is_dropped_out(stored, arrays[first]):
+                disputed[entry.full] = first
+        elif not isinstance(entry.array, np.ndarray) or not _alike(stored, entry.array):
+            del derived[first]
         else:
-            made[first] = replace(one, array=given, said="")
-    pieces = {name for one in made.values() for name in one.pieces}
+            derived[first] = replace(entry, array=stored, note="")
+    pieces = {name for derivation in derived.values() for name in derivation.pieces}
     plain: dict[str, Array] = {}
     for name, array in arrays.items():
-        if name in made:
-            numbers = made[name].array
+        if name in derived:
+            numbers = derived[name].array
             assert isinstance(numbers, np.ndarray)  # every problem was raised above, or its array replaced
-            plain[made[name].full] = numbers
+            plain[derived[name].full] = numbers
         elif name not in pieces:
             plain.setdefault(name, array)
-    return plain, [f"{one.full}: {one.said}" for one in made.values() if one.said], disputed
+    return plain, [f"{derivation.full}: {derivation.note}" for derivation in derived.values() if derivation.note], disputed
 
 
-def _made(path: Path, name: str, arrays: Mapping[str, Array]) -> _Made | None:
+def _derived(path: Path, name: str, arrays: Mapping[str, Array]) -> _Derived | None:
     """Return the parameter whose first piece has this name. Raises RefusedError for an unknown parametrization."""
     head, _, last = name.rpartition(".")
     base, _, ending = last.rpartition("_")
@@ -94,7 +94,7 @@ def _made(path: Path, name: str, arrays: Mapping[str, Array]) -> _Made | None:
     full = f"{head}.{base}" if head else base
     if base.startswith(("weight_ih", "weight_hh")) and ending == "raw":
         full = _dropped_out(arrays, head, base)
-        return _Made(full, (name,), array, f"taken from {name}, from which weight dropout makes it")
+        return _Derived(full, (name,), array, f"taken from {name}, from which weight dropout makes it")
     if not base.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")):
         return None
     if ending == "orig":
@@ -103,11 +103,11 @@ def _made(path: Path, name: str, arrays: Mapping[str, Array]) -> _Made | None:
     return _normed(path, full, name, f"{full}_g", arrays) if ending == "v" and not spectral else None
 
 
-def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Array]) -> _Made:
+def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Array]) -> _Derived:
     """Return a pruned parameter. Source: torch/nn/utils/prune.py; torch/nn/utils/spectral_norm.py has `_orig`, too."""
     mask, array = arrays.get(f"{full}_mask"), arrays[name]
     if mask is not None and mask.shape == array.shape:
-        return _Made(full, (name, f"{full}_mask"), array * mask.astype(array.dtype), "pruning mask applied")
+        return _Derived(full, (name, f"{full}_mask"), array * mask.astype(array.dtype), "pruning mask applied")
     why: RefusedError | UnreadableError = UnreadableError(
         path, f"{name!r} is pruned, but its mask {full + '_mask'!r} is missing or misshapen"
     )
@@ -120,31 +120,31 @@ def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Array]) -> _M
             + (f" and {full + '_v'!r}" if f"{full}_v" in arrays else ""),
             f"Call torch.nn.utils.remove_spectral_norm({module or 'module'}, {local!r}) before saving.",
         )
-    return _Made(full, (name,), why, "")
+    return _Derived(full, (name,), why, "")
 
 
-def _normed(path: Path, full: str, direction: str, magnitude: str, arrays: Mapping[str, Array]) -> _Made:
+def _normed(path: Path, full: str, direction: str, magnitude: str, arrays: Mapping[str, Array]) -> _Derived:
     try:
         array = _weight_norm(path, full, arrays.get(magnitude), arrays[direction])
     except UnreadableError as why:
-        return _Made(full, (direction,), why, "")
-    return _Made(full, (direction, magnitude), array, "weight norm applied")
+        return _Derived(full, (direction,), why, "")
+    return _Derived(full, (direction, magnitude), array, "weight norm applied")
 
 
-def _alike(one: Array, other: Array) -> bool:
+def _alike(array: Array, other: Array) -> bool:
     """Return whether two arrays are the same but for the rounding of one computation."""
-    if one.shape != other.shape or one.dtype != other.dtype or not is_float(one):
+    if array.shape != other.shape or array.dtype != other.dtype or not is_float(array):
         return False
-    eps = float(ml_dtypes.finfo(one.dtype).eps)
-    return bool(np.allclose(one.astype(np.float64), other.astype(np.float64), rtol=8 * eps, atol=0))
+    eps = float(ml_dtypes.finfo(array.dtype).eps)
+    return bool(np.allclose(array.astype(np.float64), other.astype(np.float64), rtol=8 * eps, atol=0))
 
 
-def _is_dropped_out(given: Array, raw: Array) -> bool:
+def _is_dropped_out(stored: Array, raw: Array) -> bool:
     """Return whether an array is another one times one factor, with some of its numbers set to zero."""
-    if given.shape != raw.shape or given.dtype != raw.dtype or not is_float(raw):
+    if stored.shape != raw.shape or stored.dtype != raw.dtype or not is_float(raw):
         return False
-    kept = given != 0
-    numbers, origin = given[kept].astype(np.float64), raw[kept].astype(np.float64)
+    remaining = stored != 0
+    numbers, origin = stored[remaining].astype(np.float64), raw[remaining].astype(np.float64)
     if not len(numbers):
         return True
     if not origin.all():
@@ -156,16 +156,16 @@ def _is_dropped_out(given: Array, raw: Array) -> bool:
 
 def _dropped_out(arrays: Mapping[str, Array], head: str, base: str) -> str:
     """Return the parameter that weight dropout makes from a raw one: in fastai it belongs to the inner module."""
-    own, inside = (".".join(filter(None, (head, between, base))) for between in ("", "module"))
+    plain_path, inside = (".".join(filter(None, (head, between, base))) for between in ("", "module"))
     bias = ".".join(filter(None, (head, "module", base.replace("weight_", "bias_"))))
-    return inside if inside in arrays or bias in arrays else own
+    return inside if inside in arrays or bias in arrays else plain_path
 
 
 def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Array) -> Array:
     """Return g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
     if magnitude is None or direction.ndim != 2 or magnitude.shape != (len(direction), 1):
-        found = None if magnitude is None else magnitude.shape
-        raise UnreadableError(path, f"{name!r} has weight norm, but its magnitudes have shape {found}, expected {(len(direction), 1)}")
+        shape = None if magnitude is None else magnitude.shape
+        raise UnreadableError(path, f"{name!r} has weight norm, but its magnitudes have shape {shape}, expected {(len(direction), 1)}")
     wide = direction.astype(np.float64)
     norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
     weight: Array = (wide * (magnitude.astype(np.float64) / norm)).astype(direction.dtype)

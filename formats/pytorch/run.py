@@ -48,10 +48,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     file = request["file"]
     how = json.dumps(request["how"], sort_keys=True)
     module = _ready(file, Path(file).stat().st_mtime_ns, tuple(request["layers"]), how)
-    found = _run(module, request, variant["device"])
+    result = _run(module, request, variant["device"])
     if variant["device"] == "cuda":
-        found["notes"] = {"cuDNN": str(torch.backends.cudnn.version()), "TF32": "on" if variant["tf32"] else "off"}
-    return found
+        result["notes"] = {"cuDNN": str(torch.backends.cudnn.version()), "TF32": "on" if variant["tf32"] else "off"}
+    return result
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -69,12 +69,12 @@ def _parameters(file: str, layers: Sequence[str]) -> dict[str, Any]:
     """Return the tensors of a module, without its prefix; if no layer is named, those of the only one in the file."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} modules: torch stacks layers in one")
-    found = [own for tensors in _dictionaries(_loaded(file, Path(file).stat().st_mtime_ns), 8) for own in _under(tensors, layers)]
-    if len(found) != 1:
+    states = [prefix for tensors in _dictionaries(_loaded(file, Path(file).stat().st_mtime_ns), 8) for prefix in _under(tensors, layers)]
+    if len(states) != 1:
         which = f"of {layers[0]!r}" if layers else "in the file"
-        problem = "are spelled another way than weight_hh_l0" if not found else "are there several times"
+        problem = "are spelled another way than weight_hh_l0" if not states else "are there several times"
         raise NotImplementedError(f"the parameters {which} {problem}")
-    return found[0]
+    return states[0]
 
 
 @functools.lru_cache(maxsize=1)
@@ -111,14 +111,14 @@ def _under(tensors: Mapping[str, Any], layers: Sequence[str]) -> Iterator[dict[s
     ends = ("weight_hh_l0", "weight_hh")
     prefixes = {name[: -len(end)] for name in names for end in ends if name.endswith(end)}
     for prefix in sorted(prefixes):
-        own = prefix.rstrip(".")
-        if (not layers or own in (layers[0], f"module.{layers[0]}")) and (not own or prefix.endswith(".")):
-            around = own[: -len("module")] if own.endswith("module") else own
+        path = prefix.rstrip(".")
+        if (not layers or path in (layers[0], f"module.{layers[0]}")) and (not path or prefix.endswith(".")):
+            around = path[: -len("module")] if path.endswith("module") else path
             if any(name.endswith("_raw") and name.startswith(around) for name in names):
-                raise NotImplementedError(f"the weights of {own!r} are those of a weight dropout, which torch.nn does not have")
+                raise NotImplementedError(f"the weights of {path!r} are those of a weight dropout, which torch.nn does not have")
             # A module may hold others, whose parameters begin alike.
-            found = {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
-            yield {name: value for name, value in found.items() if _PARAMETER.fullmatch(name)}
+            parameters = {name[len(prefix) :]: tensors[name] for name in names if name.startswith(prefix)}
+            yield {name: value for name, value in parameters.items() if _PARAMETER.fullmatch(name)}
 
 
 def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
@@ -127,24 +127,24 @@ def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
 
     if "weight_hh" in arrays:
         arrays = {f"{name}_l0": value for name, value in arrays.items()}
-    own = {name: value for name, value in arrays.items() if "_l" in name}
+    own_arrays = {name: value for name, value in arrays.items() if "_l" in name}
     # Arrays of several types are brought to one, as loading them into a module does.
-    dtype = functools.reduce(torch.promote_types, (array.dtype for array in own.values()))
-    own = {name: array.to(dtype) for name, array in own.items()}
-    rows, out = own["weight_hh_l0"].shape
-    hidden = own["weight_hr_l0"].shape[1] if "weight_hr_l0" in own else out
+    dtype = functools.reduce(torch.promote_types, (array.dtype for array in own_arrays.values()))
+    own_arrays = {name: array.to(dtype) for name, array in own_arrays.items()}
+    rows, out = own_arrays["weight_hh_l0"].shape
+    hidden = own_arrays["weight_hr_l0"].shape[1] if "weight_hr_l0" in own_arrays else out
     with torch.device("meta"):  # no memory, and no random numbers that the file's replace
         module = getattr(torch.nn, _CLASSES[rows // hidden])(
-            own["weight_ih_l0"].shape[1],
+            own_arrays["weight_ih_l0"].shape[1],
             hidden,
-            num_layers=sum(name.startswith("weight_hh_l") and not name.endswith("_reverse") for name in own),
-            bias="bias_ih_l0" in own,
-            bidirectional="weight_hh_l0_reverse" in own,
+            num_layers=sum(name.startswith("weight_hh_l") and not name.endswith("_reverse") for name in own_arrays),
+            bias="bias_ih_l0" in own_arrays,
+            bidirectional="weight_hh_l0_reverse" in own_arrays,
             dtype=dtype,
-            **({"proj_size": out} if "weight_hr_l0" in own else {}),
+            **({"proj_size": out} if "weight_hr_l0" in own_arrays else {}),
             **how,
         )
-    module.load_state_dict(own, assign=True)
+    module.load_state_dict(own_arrays, assign=True)
     return module
 
 
@@ -169,33 +169,33 @@ def run(
     return _run(module, {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents})
 
 
-def _run(module: Any, given: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
+def _run(module: Any, request: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
     import torch
 
     module = module.to(device)
     module.zero_grad()
-    cotangents = given.get("cotangents")
+    cotangents = request.get("cotangents")
 
     def tensor(value: Any) -> Any:
-        made = torch.as_tensor(np.asarray(value, np.float64)).to(device, module.weight_hh_l0.dtype)
-        return made.requires_grad_() if cotangents else made
+        converted = torch.as_tensor(np.asarray(value, np.float64)).to(device, module.weight_hh_l0.dtype)
+        return converted.requires_grad_() if cotangents else converted
 
-    x = tensor(given["x"])
+    x = tensor(request["x"])
     names = ("hidden", "cell") if isinstance(module, torch.nn.LSTM) else ("hidden",)
-    states = [tensor(np.stack(list(given[name]))) for name in names if given.get(name)]
+    states = [tensor(np.stack(list(request[name]))) for name in names if request.get(name)]
     with torch.set_grad_enabled(bool(cotangents)):
-        y, *finals = _called(module, x, states, given.get("lengths"))
-        found: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}
-        found.update({name: list(_array(final)) for name, final in zip(("hidden", "cell"), finals)})
+        y, *finals = _called(module, x, states, request.get("lengths"))
+        result: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}
+        result.update({name: list(_array(final)) for name, final in zip(("hidden", "cell"), finals)})
         if cotangents:
             total = (y * tensor(cotangents["y"])).sum()
             for name, final in zip(("hidden", "cell"), finals):
                 total = total + (final * tensor(np.stack(cotangents[name]))).sum()
             total.backward()
             weights = {name: _array(value.grad) for name, value in module.named_parameters()}
-            found["gradients"] = {"x": _array(x.grad), "hidden": [], "cell": [], "weights": {"": weights}}
-            found["gradients"].update({name: list(_array(state.grad)) for name, state in zip(("hidden", "cell"), states)})
-    return found
+            result["gradients"] = {"x": _array(x.grad), "hidden": [], "cell": [], "weights": {"": weights}}
+            result["gradients"].update({name: list(_array(state.grad)) for name, state in zip(("hidden", "cell"), states)})
+    return result
 
 
 def _called(module: Any, x: Any, states: Sequence[Any], lengths: Any) -> list[Any]:

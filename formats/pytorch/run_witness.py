@@ -77,11 +77,11 @@ def _program(file: str, seen: Any) -> tuple[Any, tuple[list[Any], dict[str, Any]
         for name in archive.namelist():
             config = json.loads(archive.read(name)) if name.endswith(("weights_config.json", "constants_config.json")) else {}
             entries = config.get("config", {}) if isinstance(config, dict) else {}
-            pickled = [key for key, one in entries.items() if not isinstance(one, dict) or one.get("use_pickle")]
+            pickled = [key for key, entry in entries.items() if not isinstance(entry, dict) or entry.get("use_pickle")]
             if pickled:
                 raise NotImplementedError(f"{pickled[0]!r} is stored as a pickle, which is not executed")
     load = torch.load
-    with mock.patch.object(torch, "load", lambda *given, **named: load(*given, **{**named, "weights_only": True})):
+    with mock.patch.object(torch, "load", lambda *arguments, **named: load(*arguments, **{**named, "weights_only": True})):
         program = torch.export.load(file)
     values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes if node.op == "placeholder"}
     limits = getattr(program, "range_constraints", {})
@@ -95,7 +95,7 @@ def _program(file: str, seen: Any) -> tuple[Any, tuple[list[Any], dict[str, Any]
         dims = [_length(dim, limits, seen) for dim in value.shape]
         return _tensor(seen.draw(dims, str(value.dtype).rpartition(".")[2]), value.dtype)
 
-    specs = [one for one in program.graph_signature.input_specs if one.kind.name == "USER_INPUT"]
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
     flat = [drawn(spec) for spec in specs]
     positional, named = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
     return program.module(), (list(positional), dict(named))
@@ -127,8 +127,8 @@ def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any
     """
     import torch
 
-    kinds = [str(one.type()) for one in itertools.islice(model.forward.graph.inputs(), 1, None)]
-    defaults = [one.has_default_value() for one in model.forward.schema.arguments[1:]]
+    kinds = [str(argument.type()) for argument in itertools.islice(model.forward.graph.inputs(), 1, None)]
+    defaults = [argument.has_default_value() for argument in model.forward.schema.arguments[1:]]
     needed = [kind for kind, optional in zip(kinds, defaults) if not optional]
     tensors = [kind == "Tensor" for kind in needed]
     if not needed or not all(tensors):
@@ -156,8 +156,8 @@ def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any
         *first,
     ]
     error = ""
-    for made in itertools.islice(itertools.product(first, *[others] * (len(needed) - 1)), _TRIES):
-        inputs = [one() for one in made]
+    for choice in itertools.islice(itertools.product(first, *[others] * (len(needed) - 1)), _TRIES):
+        inputs = [maker() for maker in choice]
         try:
             model(*inputs)
         except Exception as problem:  # a shape that it does not take
@@ -188,58 +188,58 @@ class _Recorder:
     def layers(self, function: str, weights: Sequence[Any]) -> list[str]:
         """Return the names of the layers that are asked for and have these weights."""
         full = self._names.get(weights[0].data_ptr(), ())
-        found = [_plain(name) for name in full]
-        return [name for name in dict.fromkeys(found or [self._numbered(function, weights)]) if name in self.seen.layers]
+        names = [_plain(name) for name in full]
+        return [name for name in dict.fromkeys(names or [self._numbered(function, weights)]) if name in self.seen.layers]
 
     def _numbered(self, function: str, weights: Sequence[Any]) -> str:
         """Return the name of a layer whose weights have none, as freezing leaves them: its function, and a number."""
-        key = tuple(one.data_ptr() for one in weights)
+        key = tuple(weight.data_ptr() for weight in weights)
         if key not in self._nameless:
             base = function.split("_")[0] + ("_cell" if function in _CELLS else "")
-            same = sum(one == base or one.removeprefix(f"{base}_").isdecimal() for one in self._nameless.values())
+            same = sum(label == base or label.removeprefix(f"{base}_").isdecimal() for label in self._nameless.values())
             self._nameless[key] = f"{base}_{same + 1}" if same else base
         return self._nameless[key]
 
-    def record(self, function: str, packed: bool, given: Sequence[Any], outputs: Any) -> None:
+    def record(self, function: str, packed: bool, arguments: Sequence[Any], outputs: Any) -> None:
         """Record a call by its operator's arguments."""
-        weights = given[3 if packed else 2] if function in _SEQUENCES else given[2:4]
+        weights = arguments[3 if packed else 2] if function in _SEQUENCES else arguments[2:4]
         for name in self.layers(function, weights):
             if function in _CELLS:
-                self._cell(name, given, outputs)
+                self._cell(name, arguments, outputs)
             elif packed:
-                self._packed(name, given, outputs)
+                self._packed(name, arguments, outputs)
             else:
-                self._sequence(name, given, outputs)
+                self._sequence(name, arguments, outputs)
 
-    def _sequence(self, name: str, given: Sequence[Any], outputs: Any) -> None:
-        batch_first = bool(given[8])
-        x, y = (self.array(value.transpose(0, 1) if batch_first else value) for value in (given[0], outputs[0]))
-        self.seen.record(name, x, y, states=self._states(given[1]), finals=self._states(outputs[1:]))
+    def _sequence(self, name: str, arguments: Sequence[Any], outputs: Any) -> None:
+        batch_first = bool(arguments[8])
+        x, y = (self.array(value.transpose(0, 1) if batch_first else value) for value in (arguments[0], outputs[0]))
+        self.seen.record(name, x, y, states=self._states(arguments[1]), finals=self._states(outputs[1:]))
 
-    def _packed(self, name: str, given: Sequence[Any], outputs: Any) -> None:
+    def _packed(self, name: str, arguments: Sequence[Any], outputs: Any) -> None:
         """Record sequences that are packed: the first steps of all, then the second steps of those that have one."""
-        sizes = [int(size) for size in given[1]]
+        sizes = [int(size) for size in arguments[1]]
         starts = np.cumsum([0, *sizes])
         mask = np.arange(sizes[0])[None] < np.asarray(sizes)[:, None]
         both = []
-        for values in (self.array(given[0]), self.array(outputs[0])):
+        for values in (self.array(arguments[0]), self.array(outputs[0])):
             padded = np.zeros((len(sizes), sizes[0], values.shape[1]), values.dtype)
             for step, size in enumerate(sizes):
                 padded[step, :size] = values[starts[step] : starts[step] + size]
             both.append(padded)
         x, y = both
-        self.seen.record(name, x, y, mask=mask, states=self._states(given[2]), finals=self._states(outputs[1:]))
+        self.seen.record(name, x, y, mask=mask, states=self._states(arguments[2]), finals=self._states(outputs[1:]))
 
-    def _cell(self, name: str, given: Sequence[Any], outputs: Any) -> None:
+    def _cell(self, name: str, arguments: Sequence[Any], outputs: Any) -> None:
         several = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-        before = list(given[1]) if isinstance(given[1], (list, tuple)) else [given[1]]
-        states, finals = ([[self.array(one)] for one in values] + [[]] * (2 - len(values)) for values in (before, several))
+        before = list(arguments[1]) if isinstance(arguments[1], (list, tuple)) else [arguments[1]]
+        states, finals = ([[self.array(value)] for value in values] + [[]] * (2 - len(values)) for values in (before, several))
         y = self.array(several[0])[None]
-        self.seen.record(name, self.array(given[0])[None], y, states=states, finals=finals)
+        self.seen.record(name, self.array(arguments[0])[None], y, states=states, finals=finals)
 
     def _states(self, states: Any) -> list[list[Array]]:
         several = list(states) if isinstance(states, (list, tuple)) else [states]
-        return [list(self.array(one)) for one in several] + [[] for _ in range(2 - len(several))]
+        return [list(self.array(state)) for state in several] + [[] for _ in range(2 - len(several))]
 
 
 def _plain(name: str) -> str:
@@ -253,8 +253,8 @@ def _kernels(recorder: _Recorder) -> Iterator[None]:
     import torch
 
     library = torch.library.Library("aten", "IMPL")
-    overloads = [(one, f"{one}.{kind}") for one in _SEQUENCES for kind in ("input", "data")]
-    for function, name in [*overloads, *((one, one) for one in _CELLS)]:
+    overloads = [(sequence, f"{sequence}.{kind}") for sequence in _SEQUENCES for kind in ("input", "data")]
+    for function, name in [*overloads, *((cell, cell) for cell in _CELLS)]:
         base, _, overload = name.partition(".")
         operator = getattr(getattr(torch.ops.aten, base), overload or "default")
         library.impl(name, _recording(function, operator, recorder), "CPU")
@@ -265,9 +265,9 @@ def _kernels(recorder: _Recorder) -> Iterator[None]:
 
 
 def _recording(function: str, operator: Any, recorder: _Recorder) -> Callable[..., Any]:
-    def kernel(*given: Any, **named: Any) -> Any:
-        outputs = operator.decompose(*given, **named)
-        arguments = [*given, *named.values()]
+    def kernel(*positional: Any, **named: Any) -> Any:
+        outputs = operator.decompose(*positional, **named)
+        arguments = [*positional, *named.values()]
         recorder.record(function, operator._overloadname == "data", arguments, outputs)
         return outputs
 

@@ -35,9 +35,9 @@ def describe_live(module: Any, example: Sequence[Any]) -> Description:
     example  its inputs; sizes that the module does not depend on stay open
     """
     from rnnconvert.formats.pytorch.described.graph import traced
-    from rnnconvert.formats.pytorch.described.scopes import describe as whole
+    from rnnconvert.formats.pytorch.described.scopes import describe as describe_model
 
-    return whole(traced(module, example))
+    return describe_model(traced(module, example))
 
 
 def open_file(path: Path, config: Path | None = None) -> Loaded:

@@ -34,7 +34,7 @@ class Constants:
     def __init__(self, archive: Archive, prefix: str) -> None:
         self._archive = archive
         self._prefix = prefix
-        self._known: dict[Global, dict[str, Any]] = {}
+        self._attributes: dict[Global, dict[str, Any]] = {}
         self._texts: dict[str, str] = {}
         self._calls: dict[str, dict[str, list[torchscript_code.Call]]] = {}
 
@@ -42,11 +42,11 @@ class Constants:
         """Return the constants of a class by name; none for a class that is not of the archive's own code."""
         if not made_by.module.startswith("__torch__"):
             return {}
-        if made_by not in self._known:
-            if len(self._known) >= MAX_CLASSES:
+        if made_by not in self._attributes:
+            if len(self._attributes) >= MAX_CLASSES:
                 return {}
-            self._known[made_by] = self._find(made_by)
-        return self._known[made_by]
+            self._attributes[made_by] = self._find(made_by)
+        return self._attributes[made_by]
 
     def calls(self, classes: Mapping[str, Global]) -> Iterator[torchscript_code.Call]:
         """Yield what the code of each module calls with weights, by the modules' names and classes."""
@@ -79,20 +79,20 @@ class Constants:
             return None if made_by is None else source(made_by.module)[0].get(made_by.name)
 
         def function(name: str) -> Any:
-            module, _, own = name.rpartition(".")
-            found, functions = source(module)
-            return functions.get(own) or found.get(own)
+            module, _, method = name.rpartition(".")
+            attributes, functions = source(module)
+            return functions.get(method) or attributes.get(method)
 
         def attribute(program: Program, path: str, name: str) -> Any:
             full = f"{path}.{name}" if path else name
             if name == "_flat_weights":
-                return values.Items([program.kept(one) for one in _flat(stored.arrays, full.removesuffix(name))])
+                return values.Items([program.stored(array) for array in _flat(stored.arrays, full.removesuffix(name))])
             if full in classes:
                 return values.Module(full)
             if name in assigned:
                 raise KeyError(full)
             if full in stored.arrays:
-                return program.kept(full)
+                return program.stored(full)
             value = stored.metadata["values"][full]
             return values.Items([*value]) if isinstance(value, list) else value
 
@@ -113,15 +113,15 @@ class Constants:
     def _find(self, made_by: Global) -> dict[str, Any]:
         _, _, body = self._text(made_by).partition(f"class {made_by.name}(Module):\n")
         end = _END.search(body)
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for attribute, number, word, flag in _CONSTANT.findall(body, 0, end.start() if end else len(body)):
             if flag:
-                found[attribute] = flag == "True"
+                attributes[attribute] = flag == "True"
             elif number:
-                found[attribute] = float(number) if "." in number else int(number)
+                attributes[attribute] = float(number) if "." in number else int(number)
             else:
-                found[attribute] = word
-        return found
+                attributes[attribute] = word
+        return attributes
 
 
 def _flat(names: Iterable[str], prefix: str) -> list[str]:

@@ -62,7 +62,7 @@ class _UnreadError(Exception):
 
 def calls(text: str) -> dict[str, list[Call]]:
     """Return the calls with weights in each class of a source."""
-    found: dict[str, list[Call]] = {}
+    calls_by_name: dict[str, list[Call]] = {}
     name, method = "", _Method("")
     for line in text.splitlines():
         if started := _CLASS.match(line):
@@ -71,14 +71,14 @@ def calls(text: str) -> dict[str, list[Call]]:
             method = _Method(started.group(1))
         elif line.startswith("    ") and name:
             method.read(line.strip())
-            found.setdefault(name, []).extend(method.calls)
+            calls_by_name.setdefault(name, []).extend(method.calls)
             method.calls.clear()
-    return found
+    return calls_by_name
 
 
-def below(name: str, found: Iterator[Call] | list[Call]) -> Iterator[Call]:
+def below(name: str, several: Iterator[Call] | list[Call]) -> Iterator[Call]:
     """Yield calls of a module's methods, with the names that the tensors have in the whole archive."""
-    for call in found:
+    for call in several:
         tensors = tuple(t if not name or t.startswith("CONSTANTS.") else f"{name}.{t}" for t in call.tensors)
         yield Call(call.function, tensors, call.constants)
 
@@ -115,11 +115,11 @@ class _Method:
 class _Expression:
     """A parser of one expression, which follows what is known of its parts."""
 
-    def __init__(self, text: str, values: Mapping[str, _Value], found: list[Call]) -> None:
+    def __init__(self, text: str, values: Mapping[str, _Value], collected: list[Call]) -> None:
         self._tokens = [match.groups() for match in _TOKEN.finditer(text)]
         self._at = 0
         self._values = values
-        self._calls = found
+        self._calls = collected
 
     def _mark(self) -> str:
         return (self._tokens[self._at][3] or "") if self._at < len(self._tokens) else ""
@@ -141,17 +141,17 @@ class _Expression:
         text, number, name, mark = self._take()
         dotted = ""
         if text is not None:
-            found = _Value(constant=text[1:-1])
+            value = _Value(constant=text[1:-1])
         elif number is not None:
-            found = _Value(constant=_number(number))
+            value = _Value(constant=_number(number))
         elif name in ("True", "False"):
-            found = _Value(constant=name == "True")
+            value = _Value(constant=name == "True")
         elif name is not None:
             dotted = name
-            found = self._values.get(name, _UNKNOWN)
+            value = self._values.get(name, _UNKNOWN)
         elif mark in ("(", "["):
             items = self._list(")" if mark == "(" else "]", depth)
-            found = items[0] if mark == "(" and len(items) == 1 else _Value(items=tuple(items))
+            value = items[0] if mark == "(" and len(items) == 1 else _Value(items=tuple(items))
         else:
             raise _UnreadError
         while self._mark() in (".", "(", "["):
@@ -161,21 +161,21 @@ class _Expression:
                 if part is None:
                     raise _UnreadError
                 dotted = f"{dotted}.{part}" if dotted else ""
-                known = found.path
-                found = _UNKNOWN if known is None else _Value(path=f"{known}.{part}" if known else part)
+                path = value.path
+                value = _UNKNOWN if path is None else _Value(path=f"{path}.{part}" if path else part)
             elif mark == "(":
-                found = self._called(dotted, self._list(")", depth))
+                value = self._called(dotted, self._list(")", depth))
                 dotted = ""
             else:
                 index = self._list("]", depth)
                 number_of = index[0].constant if len(index) == 1 else None
-                items_of = found.items or ()
-                whole = isinstance(number_of, int) and 0 <= number_of < len(items_of)
-                found = items_of[number_of] if whole else _UNKNOWN  # type: ignore[index]
+                items_of = value.items or ()
+                within = isinstance(number_of, int) and 0 <= number_of < len(items_of)
+                value = items_of[number_of] if within else _UNKNOWN  # type: ignore[index]
                 dotted = ""
         if self._at < len(self._tokens) and self._mark() not in (",", ")", "]"):
             raise _UnreadError  # an operator, or something else that is not followed
-        return found
+        return value
 
     def _list(self, end: str, depth: int) -> list[_Value]:
         items = []
@@ -192,37 +192,37 @@ class _Expression:
         self._expect(end)
         return items
 
-    def _called(self, dotted: str, given: list[_Value]) -> _Value:
+    def _called(self, dotted: str, arguments: list[_Value]) -> _Value:
         owner, _, function = dotted.rpartition(".")
         if owner not in ("torch", "ops.aten"):
             return _UNKNOWN
         if function in SEQUENCES:
-            self._sequence(function, given)
+            self._sequence(function, arguments)
         elif function in CELLS:
-            tensors = tuple(value.path for value in given[2:] if value.path)
+            tensors = tuple(value.path for value in arguments[2:] if value.path)
             if tensors:
                 self._calls.append(Call(function, tensors))
-        elif function in _VIEWS and given:
-            return given[0]
+        elif function in _VIEWS and arguments:
+            return arguments[0]
         elif function in _PRODUCTS:
-            return _Value(sums=tuple(name for value in given for name in (*_named(value), *value.sums)))
+            return _Value(sums=tuple(name for value in arguments for name in (*_named(value), *value.sums)))
         elif function in _SUMS:
-            with_weights = any(value.sums for value in given)
-            return _Value(sums=tuple(n for v in given for n in (*_named(v), *v.sums)) if with_weights else ())
-        elif given and given[0].sums:
-            self._calls.append(Call(function, given[0].sums))
+            with_weights = any(value.sums for value in arguments)
+            return _Value(sums=tuple(n for v in arguments for n in (*_named(v), *v.sums)) if with_weights else ())
+        elif arguments and arguments[0].sums:
+            self._calls.append(Call(function, arguments[0].sums))
         return _UNKNOWN
 
-    def _sequence(self, function: str, given: list[_Value]) -> None:
-        for number, value in enumerate(given):
+    def _sequence(self, function: str, arguments: list[_Value]) -> None:
+        for number, value in enumerate(arguments):
             # The weights are the list before `has_biases`; an LSTM's states are a list, too.
-            behind = given[number + 1 : number + 2]
+            behind = arguments[number + 1 : number + 2]
             if not behind or not isinstance(behind[0].constant, bool):
                 continue
             named = [value] if value.path else list(value.items or ())
-            if named and all(one.path for one in named):
-                constants = tuple(one.constant for one in given[number + 1 :])
-                self._calls.append(Call(function, tuple(str(one.path) for one in named), constants))
+            if named and all(tensor.path for tensor in named):
+                constants = tuple(tensor.constant for tensor in arguments[number + 1 :])
+                self._calls.append(Call(function, tuple(str(argument.path) for argument in named), constants))
             return
 
 

@@ -29,7 +29,7 @@ from rnnconvert.formats.pytorch.names import Read, plain_names
 from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
 from rnnconvert.language.layout import Tensor
-from rnnconvert.models.kept import Kept
+from rnnconvert.models.kept import Backup
 from rnnconvert.models.model import (
     Group,
     Model,
@@ -57,7 +57,7 @@ def takes(value: Any) -> bool:
     torch = sys.modules.get("torch")
     if torch is None:
         return False
-    tensors = isinstance(value, Mapping) and value and all(isinstance(one, torch.Tensor) for one in value.values())
+    tensors = isinstance(value, Mapping) and value and all(isinstance(tensor, torch.Tensor) for tensor in value.values())
     return bool(tensors) or isinstance(value, torch.nn.Module)
 
 
@@ -91,8 +91,8 @@ def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
 def _of_module(module: Any) -> Model:
     tensors = dict(module.named_parameters(remove_duplicate=False))
     tensors |= {name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in tensors}
-    kept = set(module.state_dict())
-    tensors = {name: tensor for name, tensor in tensors.items() if name in kept}
+    stored = set(module.state_dict())
+    tensors = {name: tensor for name, tensor in tensors.items() if name in stored}
     _check(module, tensors)
     arrays = {name: numbers(tensor) for name, tensor in tensors.items()}
     units: list[Unit] = []
@@ -104,13 +104,13 @@ def _of_module(module: Any) -> Model:
         if any(name.startswith(f"{outer}.") or not outer for outer in within):
             continue
         alias = done.setdefault(id(owner), name)
-        found = [unit.replace(alias=alias if alias != name else "") for unit in _units(name, owner, arrays)]
-        if found and found[0].stack is not None:
+        module_units = [unit.replace(alias=alias if alias != name else "") for unit in _units(name, owner, arrays)]
+        if module_units and module_units[0].stack is not None:
             within.append(name)
-        units += found
+        units += module_units
     units = noting_order(units, module)
-    taken = {name for unit in units for name in unit.arrays} | set(aside)
-    units += loose_units(arrays, taken)
+    claimed = {name for unit in units for name in unit.arrays} | set(aside)
+    units += loose_units(arrays, claimed)
     return Model(
         "pytorch",
         f"torch {type(module).__name__}",
@@ -157,13 +157,13 @@ def _check_tensor(where: str, tensor: Any) -> None:
 def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:
     """Return names of tensors that share their memory with an earlier one."""
     first: dict[tuple[object, ...], str] = {}
-    found = {}
+    ties = {}
     for name, tensor in tensors.items():
         place = (str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
         other = first.setdefault(place, name)
         if other != name and tensor.numel():
-            found[name] = other
-    return found
+            ties[name] = other
+    return ties
 
 
 def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit]:
@@ -197,16 +197,16 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         ),
         "",
     )
-    own = {
+    own_names = {
         local: prefix + local
         for local, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
         if prefix + local in arrays and local not in _COUNTERS
     }
-    if class_name and own:
-        made = repr(module).partition("\n")[0]
-        owner = Owner(name, class_name, own, lambda key: getattr(module, key, None), made)
-        found = plain_units("pytorch", owner, arrays)
-        yield from (unit.replace(facts={**unit.facts, **_own_code(module)}, stated=True) for unit in found)
+    if class_name and own_names:
+        title = repr(module).partition("\n")[0]
+        owner = Owner(name, class_name, own_names, lambda key: getattr(module, key, None), title)
+        plain = plain_units("pytorch", owner, arrays)
+        yield from (unit.replace(facts={**unit.facts, **_own_code(module)}, stated=True) for unit in plain)
 
 
 _WRITTEN = (
@@ -243,11 +243,11 @@ def _own_code(module: Any) -> dict[str, str]:
 
 
 def _recurrent(stack: Recurrent, layout: Any, names: Mapping[str, str], facts: Mapping[str, Any]) -> Iterator[Unit]:
-    made = constructor(stack, layout)
+    module = constructor(stack, layout)
     for number, layer in enumerate(single_layers(stack)):
-        own = names_of_layer(layout, names, number)
-        group = Group(layout, tuple(range(layer.num_directions)), own)
-        yield Unit(layer.name, stack=layer, groups=(group,), facts=facts, made=made)
+        names_of_number = names_of_layer(layout, names, number)
+        group = Group(layout, tuple(range(layer.num_directions)), names_of_number)
+        yield Unit(layer.name, stack=layer, groups=(group,), facts=facts, title=module)
 
 
 def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
@@ -255,12 +255,12 @@ def _fill(module: Any, tensors: Mapping[str, Any], new: Mapping[str, Array]) -> 
     import torch
 
     ready = {name: _as_tensor(array) for name, array in new.items()}
-    memory = {name: found for name in ready if (found := _memory(tensors[name])) is not None}
+    memory = {name: remembered for name in ready if (remembered := _memory(tensors[name])) is not None}
     before = {name: tensors[name].detach().clone() for name in ready if name not in memory}
-    with contextlib.closing(Kept(memory.values())) as kept:
+    with contextlib.closing(Backup(memory.values())) as backup:
 
         def undo() -> None:
-            kept.put_back()
+            backup.put_back()
             copy(before)
 
         def copy(values: Mapping[str, Any]) -> None:
@@ -280,8 +280,8 @@ def _memory(tensor: Any) -> Array | None:
     if plain.device.type != "cpu" or plain.layout is not torch.strided or not plain.is_contiguous() or not plain.numel():
         return None
 
-    found: Array = plain.reshape(-1).view(torch.uint8).numpy()
-    return found
+    memory: Array = plain.reshape(-1).view(torch.uint8).numpy()
+    return memory
 
 
 def _as_tensor(array: Array) -> Any:
@@ -292,8 +292,8 @@ def _as_tensor(array: Array) -> Any:
     numbers_ = plain.view(np.int16) if plain.dtype == BFLOAT16 else plain
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of memory that may not be written, such as a mapped file's
-        made = torch.from_numpy(numbers_)
-    return made.view(torch.bfloat16) if plain.dtype == BFLOAT16 else made
+        tensor = torch.from_numpy(numbers_)
+    return tensor.view(torch.bfloat16) if plain.dtype == BFLOAT16 else tensor
 
 
 def _overlaps(tensors: Mapping[str, Any]) -> list[list[str]]:
@@ -316,8 +316,8 @@ def _end(start: int, shape: Sequence[int], stride: Sequence[int]) -> int:
     return start + sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1
 
 
-def _same_numbers(one: Any, two: Any) -> bool:
-    return bool(((one == two) | (one.isnan() & two.isnan())).all())
+def _same_numbers(first: Any, two: Any) -> bool:
+    return bool(((first == two) | (first.isnan() & two.isnan())).all())
 
 
 def _fixed(tensor: Any) -> str:
@@ -375,16 +375,16 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             owners.setdefault(owner, {})[local] = full
     for owner, names in owners.items():
         class_name = str(classes.get(owner, "")).rpartition(".")[2]
-        known = class_name if by_class("pytorch", class_name) else ""
-        found = plain_units("pytorch", Owner(owner, known, names, _values_of(values, owner), known), arrays)
-        units += (unit.replace(stated=bool(known)) for unit in found)
+        known_class = class_name if by_class("pytorch", class_name) else ""
+        plain = plain_units("pytorch", Owner(owner, known_class, names, _values_of(values, owner), known_class), arrays)
+        units += (unit.replace(stated=bool(known_class)) for unit in plain)
     place = {name: number for number, name in enumerate(arrays)}
     units.sort(key=lambda unit: min(place[name] for name in unit.arrays))
     alphabet = lowered(checkpoint.file).suffix == ".safetensors"
     if alphabet:
         units.sort(key=lambda unit: natural(unit.name))
-    taken = {name for unit in units for name in unit.arrays} | set(aside)
-    units += loose_units(arrays, taken)
+    claimed = {name for unit in units for name in unit.arrays} | set(aside)
+    units += loose_units(arrays, claimed)
     return Model(
         "pytorch",
         checkpoint.path,
@@ -412,12 +412,12 @@ def _plain_class(stated: object) -> str:
 def _shared(arrays: Mapping[str, Array]) -> dict[str, str]:
     """Return names of arrays of a file that are the same numbers as an earlier one's, in the same place."""
     first: dict[tuple[object, ...], str] = {}
-    found = {}
+    shared = {}
     for name, array in arrays.items():
         other = first.setdefault((array.__array_interface__["data"][0], array.shape, array.strides), name)
         if other != name and array.size:
-            found[name] = other
-    return found
+            shared[name] = other
+    return shared
 
 
 def _values_of(values: Mapping[str, Any], owner: str) -> Callable[[str], Any]:
@@ -457,16 +457,16 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     if lowered(path).suffix != ".safetensors" and "root" in checkpoint.metadata:
         patch.write(path, checkpoint.file, checkpoint.arrays, arrays)
         return [OLD_STATE] if optimizer else []
-    kept = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
-    plain = plain_names(kept)
-    made = {plain[name]: arrays.get(name, array) for name, array in kept.items()}
+    remaining = {name: array for name, array in checkpoint.arrays.items() if name not in optimizer}
+    plain = plain_names(remaining)
+    arrays_to_write = {plain[name]: arrays.get(name, array) for name, array in remaining.items()}
     if lowered(path).suffix == ".safetensors":
         texts: Any = checkpoint.metadata.get("__metadata__", {})
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
-        once = {name: array for name, array in made.items() if texts.get(name) not in made}
+        once = {name: array for name, array in arrays_to_write.items() if texts.get(name) not in arrays_to_write}
         safetensors.write(path, once, {**texts, "format": "pt"})
     else:
-        zip_writer.write(path, made)
+        zip_writer.write(path, arrays_to_write)
     left_out = [f"a {path.suffix} file holds only tensors: {left_behind(checkpoint)}"] if root != "state_dict" else []
     return left_out + (["the optimizer's state of the target file is left out: it belongs to the old weights"] if optimizer else [])
 

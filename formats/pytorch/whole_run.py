@@ -42,7 +42,7 @@ def open_file(path: Path) -> Loaded:
 
     def call(*inputs: Array) -> list[Array]:
         with torch.no_grad():
-            return [numbers(one) for one in _tensors(module(*[_tensor(module, one) for one in inputs]))]
+            return [numbers(tensor) for tensor in _tensors(module(*[_tensor(module, array) for array in inputs]))]
 
     return Loaded(Program(call, str(path)))
 
@@ -73,7 +73,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     live.eval()
     try:
         with torch.no_grad():
-            outputs = live(*[_tensor(live, one) for one in inputs])
+            outputs = live(*[_tensor(live, array) for array in inputs])
     finally:
         for hook in hooks:
             hook.remove()
@@ -100,7 +100,7 @@ def _tensors(outputs: Any) -> list[Any]:
         return [outputs]
     if isinstance(outputs, dict):
         outputs = list(outputs.values())
-    return [tensor for one in outputs if one is not None for tensor in _tensors(one)]
+    return [tensor for output in outputs if output is not None for tensor in _tensors(output)]
 
 
 def _tap(modules: dict[str, Any], unit: Unit, calls: list[Any]) -> Tap:
@@ -128,10 +128,10 @@ def shaken(live: Any, seed: int) -> Any:
     """Return a deep copy with every floating-point parameter and buffer moved."""
     import torch
 
-    made = copy.deepcopy(live)
+    clone = copy.deepcopy(live)
     generator = np.random.default_rng(seed)
     with torch.no_grad():
-        for tensor in {id(t): t for t in (*made.parameters(), *made.buffers()) if t.is_floating_point()}.values():
+        for tensor in {id(t): t for t in (*clone.parameters(), *clone.buffers()) if t.is_floating_point()}.values():
             plain = tensor.detach().cpu().to(torch.float64).numpy()
             tensor.copy_(torch.from_numpy(moved(plain, torch.finfo(tensor.dtype).eps, generator)))
-    return made
+    return clone

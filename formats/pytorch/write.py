@@ -26,29 +26,29 @@ def write(path: Path, job: Job) -> WriteResult:
     """Write a state dictionary: a zip checkpoint, or a .safetensors."""
     arrays: dict[str, Array | Pieced] = {}
     notes: list[str] = []
-    one = len(job.parts) == 1 and job.source.format != NAME
+    single = len(job.parts) == 1 and job.source.format != NAME
     stacks = job.stacks()
-    made: list[tuple[str, str, str]] = []
+    written: list[tuple[str, str, str]] = []
     for layout, stack in stacks:
         asked = job.options.get("prefix", stack.name)
-        bare = "" if one and len(stacks) == 1 else stack.name.strip("/").replace("/", ".")
+        bare = "" if single and len(stacks) == 1 else stack.name.strip("/").replace("/", ".")
         name = bare if asked is None else asked.rstrip(".")
         prefix = f"{name}." if name else ""
         for local, packed in pack(layout, stack, job.dtype, job.watch).items():
             put(arrays, prefix + local, packed)
         call = constructor(stack, layout, layout.holds.layers and job.batch_first(stack.name), job.dtype)
-        made.append((name, stack.name, call))
+        written.append((name, stack.name, call))
     dropped = job.carry(arrays, plain_names(job.carried).__getitem__)
-    kept = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
-    if kept is not None:
+    patched = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
+    if patched is not None:
         if not job.dry_run:
             from rnnconvert.formats.pytorch.archives import patch
 
-            patch.write(path, job.source.file, job.source.arrays, kept)
-        into = [f"{name or 'the file itself'} loads into {call}" for name, _, call in made]
+            patch.write(path, job.source.file, job.source.arrays, patched)
+        into = [f"{name or 'the file itself'} loads into {call}" for name, _, call in written]
         return WriteResult([*into, "everything apart from the weights is kept unchanged"], dropped=dropped)
-    result = WriteResult(notes, _recipe(path, made), dropped)
-    if _whole(job) and _nested(job.source):
+    result = WriteResult(notes, _recipe(path, written), dropped)
+    if _whole_file(job) and _nested(job.source):
         notes.append(f"a state_dict is written: {left_behind(job.source)}")
     if job.dry_run:
         return result
@@ -64,7 +64,7 @@ def write(path: Path, job: Job) -> WriteResult:
     return result
 
 
-def _recipe(path: Path, made: Sequence[tuple[str, str, str]]) -> list[str]:
+def _recipe(path: Path, written: Sequence[tuple[str, str, str]]) -> list[str]:
     """Return Python that loads a file of tensors: for each name in it, its layer's name and the call that makes the
     module.
     """
@@ -72,8 +72,8 @@ def _recipe(path: Path, made: Sequence[tuple[str, str, str]]) -> list[str]:
         lines = ["import torch", "from safetensors.torch import load_file", f"state = load_file({str(path)!r})"]
     else:
         lines = ["import torch", f"state = torch.load({str(path)!r}, weights_only=True)"]
-    called = variables(layer for _, layer, _ in made)
-    for name, layer, call in made:
+    called = variables(layer for _, layer, _ in written)
+    for name, layer, call in written:
         prefix = f"{name}."
         chosen = f"{{key[{len(prefix)}:]: value for key, value in state.items() if key.startswith({prefix!r})}}"
         lines.append(f"{called[layer]} = {call}")
@@ -81,7 +81,7 @@ def _recipe(path: Path, made: Sequence[tuple[str, str, str]]) -> list[str]:
     return lines
 
 
-def _whole(job: Job) -> bool:
+def _whole_file(job: Job) -> bool:
     """Return whether all that the source holds is to be written, and not some of its layers."""
     everything = len(job.carried) == len(job.source.tensors) and len(job.parts) >= len(job.source.layers)
     return job.source.format == NAME and everything
@@ -113,7 +113,7 @@ def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
 
     Raises RefusedError where more than the nesting would be lost.
     """
-    if job.source.metadata.get("root") != "envelope" or not _whole(job):
+    if job.source.metadata.get("root") != "envelope" or not _whole_file(job):
         return None
     homes = job.source.read_as(Read).homes
     loses = bool(_values(job.source) or job.source.metadata.get("unreadable"))

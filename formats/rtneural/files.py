@@ -32,7 +32,7 @@ from rnnconvert.language.packing import pack
 
 _AROUND = ("dense", "time-distributed-dense", "conv1d", "conv2d", "prelu", "batchnorm", "batchnorm2d", "activation")
 """The types of layers without recurrence that RTNeural knows."""
-_BESIDE = ("in_shape", "layers", "metadata", "samplerate", "in_skip", "in_gain", "out_gain", *recorded.KEYS)
+_STATED_KEYS = ("in_shape", "layers", "metadata", "samplerate", "in_skip", "in_gain", "out_gain", *recorded.KEYS)
 """The keys beside the row of layers that are known."""
 _STATED = ("samplerate", "in_skip", "in_gain", "out_gain")
 """Those that say something of the whole model."""
@@ -56,15 +56,15 @@ class RtNeural(ArrayFiles):
         layers = document.get("layers")
         if not isinstance(layers, list) or "in_shape" not in document:
             return None
-        typed = layers and all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in layers)
-        own = "AIDA-X" if {*_CHANGES, "samplerate"} & document.keys() else "RTNeural"
-        return Seen(STATED, f"JSON with in_shape and a row of layers by type, as {own} reads it") if typed else None
+        typed = layers and all(isinstance(layer, dict) and isinstance(layer.get("type"), str) for layer in layers)
+        reader = "AIDA-X" if {*_CHANGES, "samplerate"} & document.keys() else "RTNeural"
+        return Seen(STATED, f"JSON with in_shape and a row of layers by type, as {reader} reads it") if typed else None
 
     def stored(self, file: Opened) -> Stored:
         """Return the weights of all layers, and the document around them."""
         path, document = file.path, file.once(json_file.read)
         layers = document.get("layers")
-        if not isinstance(layers, list) or not all(isinstance(one, dict) for one in layers):
+        if not isinstance(layers, list) or not all(isinstance(entry, dict) for entry in layers):
             raise UnreadableError(path, 'it is JSON without a list "layers" of objects')
         if len(layers) > _MOST_LAYERS:
             raise UnreadableError(path, f"it has {len(layers)} layers, and at most {_MOST_LAYERS} are read")
@@ -83,27 +83,27 @@ class RtNeural(ArrayFiles):
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer of a row; warnings name what AIDA-X does around it."""
-        found = super().read(path, options)
-        document: Any = found.metadata["document"]
+        checkpoint = super().read(path, options)
+        document: Any = checkpoint.metadata["document"]
         warnings = [
             f"{key} is {document[key]}: {what}, and a layer alone does not do that"
             for key, what in _CHANGES.items()
             if document.get(key) not in (None, 0)
         ]
-        warnings += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _BESIDE]
-        names: Any = found.metadata["names"]
+        warnings += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _STATED_KEYS]
+        names: Any = checkpoint.metadata["names"]
         row = [(name, str(layer["type"])) for name, layer in zip(names, document["layers"], strict=True)]
-        received = in_a_row(row, found.layers)
-        samples, unused = recorded.recorded(path, document, names, found.tensors, found.layers)
+        received = in_a_row(row, checkpoint.layers)
+        samples, unused = recorded.recorded(path, document, names, checkpoint.tensors, checkpoint.layers)
         warnings += [f"its sample of what the model gives is not used: {unused}"] if unused else []
-        layers = {name: stack.replace(calls=received[name]) for name, stack in found.layers.items()}
-        return found.replace(layers=layers, warnings=(*found.warnings, *warnings), recorded=samples)
+        layers = {name: stack.replace(calls=received[name]) for name, stack in checkpoint.layers.items()}
+        return checkpoint.replace(layers=layers, warnings=(*checkpoint.warnings, *warnings), recorded=samples)
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
+    def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers of the row by their types, and those that are not read."""
         document, names = stored.metadata["document"], stored.metadata["names"]
         layouts = {layout.class_name: layout for layout in registry.layouts_of(self.NAME)}
-        found: list[FoundLayer] = []
+        result: list[FoundLayer] = []
         doubts: list[LayerNote] = []
         below = _width(path, document.get("in_shape"), "in_shape")
         for name, layer in zip(names, document["layers"], strict=True):
@@ -114,8 +114,8 @@ class RtNeural(ArrayFiles):
                 what = "is a recurrent layer that" if recurrent else "has a type that"
                 doubts.append(LayerNote(name, f"it {what} RTNeural does not know and leaves out", UNREAD))
             if layout is not None:
-                own = [f"{name}/weights/{place}" for place in range(len(layer.get("weights", [])))]
-                arrays = {full.removeprefix(f"{name}/"): full for full in own}
+                full_names = [f"{name}/weights/{place}" for place in range(len(layer.get("weights", [])))]
+                arrays = {full.removeprefix(f"{name}/"): full for full in full_names}
                 shapes = {local: tuple(stored.arrays[full].shape) for local, full in arrays.items()}
                 sizes = fit(layout, shapes)
                 if sizes is None:
@@ -127,26 +127,26 @@ class RtNeural(ArrayFiles):
                         f"around them it has {below} and {width}",
                     )
                 else:
-                    found.append(FoundLayer(name, layout, sizes, arrays, layout.cell))
+                    result.append(FoundLayer(name, layout, sizes, arrays, layout.cell))
                 stated = {key: value for key, value in layer.items() if key not in ("type", "shape", "weights")}
                 # RTNeural computes tanh whatever this says: another function is what the model was trained with.
                 options.facts(name, "its layer", stated, neutral={"activation": ("tanh", "")})
             below = width
-        return found, doubts
+        return result, doubts
 
     def packed(self, path: Path, job: Job) -> tuple[dict[str, Array | Pieced], WriteResult]:
         """Return the weights of the layers by full names, and these names."""
         arrays: dict[str, Array | Pieced] = {}
         names: dict[str, None] = {}
-        whole = self._whole(job)
+        complete = self._is_whole_file(job)
         for layout, stack in job.stacks():
-            name = stack.name if whole else unique(layout.class_name, names)
+            name = stack.name if complete else unique(layout.class_name, names)
             names[name] = None
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 arrays[f"{name}/{local}"] = packed
         return arrays, WriteResult([*names])
 
-    def _whole(self, job: Job) -> bool:
+    def _is_whole_file(self, job: Job) -> bool:
         """Return whether every layer of a source of this format is written again, so that its row can be kept."""
         source = job.source
         written = {stack.name for _, stack in job.stacks()}
@@ -161,26 +161,26 @@ class RtNeural(ArrayFiles):
         """
         arrays, written = self.packed(path, job)
         names = [*written.notes]
-        whole = self._whole(job)
-        if len(job.parts) > 1 and not whole:
+        complete = self._is_whole_file(job)
+        if len(job.parts) > 1 and not complete:
             raise UsageError(
                 f"{path}: the layers of this format read one another, and {', '.join(part.stack.name for part in job.parts)} may not. "
                 f"Choose one with {Flag('layer')}, or join those that do with {Setting('stack', 'join')}"
             )
-        document = _filled(job.source.metadata, arrays) if whole else _row(job, names, arrays)
+        document = _filled(job.source.metadata, arrays) if complete else _row(job, names, arrays)
         if not job.dry_run:
             json_file.write(path, document)
         notes = [f"{name} is a layer of type {name.partition('_')[0]}" for name in names]
-        return replace(written, notes=notes, dropped=written.dropped if whole else [*job.carried])
+        return replace(written, notes=notes, dropped=written.dropped if complete else [*job.carried])
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return what AIDA-X states: the sample rate, the name and whatever else stands in its metadata, and its sample."""
         document: Any = checkpoint.metadata["document"]
         stated = document.get("metadata")
-        own = {key: document[key] for key in _STATED if key in document}
+        facts = {key: document[key] for key in _STATED if key in document}
         if checkpoint.recorded:
-            own["sample"] = f"of {len(checkpoint.recorded[0].x)} steps, which verify runs, too"
-        return {**own, **(stated if isinstance(stated, dict) else {})}
+            facts["sample"] = f"of {len(checkpoint.recorded[0].x)} steps, which verify runs, too"
+        return {**facts, **(stated if isinstance(stated, dict) else {})}
 
 
 def _width(path: Path, shape: object, what: str) -> int:

@@ -59,13 +59,13 @@ def recorded(
     if skip not in (0, 1) or width != 1:
         return (), f"the model gives {width} values a step, and adds {skip} of its input to them"
 
-    def whole(sequence: Array, read: Array) -> Array:
+    def restore(sequence: Array, read: Array) -> Array:
         dtype = sequence.dtype
         for weight, bias, function in dense:
             sequence = FUNCTIONS[function](np, sequence @ weight.astype(dtype) + bias.astype(dtype), None, None)
         return sequence + read.astype(dtype) if skip else sequence
 
-    return (Recorded(x[:, None, None], y[:, None, None], names[0], whole),), ""
+    return (Recorded(x[:, None, None], y[:, None, None], names[0], restore),), ""
 
 
 _Dense = tuple[Array, Array, str]

@@ -60,16 +60,16 @@ def recognise(file: Opened) -> Seen | None:
     """Recognize variables in the scopes of tf.nn.rnn_cell's classes, or a frozen graph."""
     index = tensor_bundle.index_of(file.path)
     if index is not None:
-        found = "a TensorFlow checkpoint" if has_cells(index) else ""
+        kind = "a TensorFlow checkpoint" if has_cells(index) else ""
     elif "table" in file.kinds:
         return Seen(STATED, "a TensorFlow checkpoint of version 1")
     elif lowered(file.path).suffix == _GRAPH and graph_def.looks_like(file.head):
         return Seen(STATED, "a graph of TensorFlow's")
     elif file.archive and file.kinds & {"hdf5", "npz", "pickle"}:
-        found = file.archive if _in_archive(file) else ""
+        kind = file.archive if _in_archive(file) else ""
     else:
         return None
-    return Seen(SHAPED, f"{found} with variables in the scopes of tf.nn.rnn_cell") if found else None
+    return Seen(SHAPED, f"{kind} with variables in the scopes of tf.nn.rnn_cell") if kind else None
 
 
 def _in_archive(file: Opened) -> bool:
@@ -80,12 +80,12 @@ def _in_archive(file: Opened) -> bool:
         stored = file.once(archives.reader(file.path, file.head))
     except UnreadableError:
         return False
-    said = stored.metadata.get("attributes", {}).values()
-    if any(one.keys() & {"layer_names", "weight_names", "keras_version", "model_config"} for one in said):
+    attributes = stored.metadata.get("attributes", {}).values()
+    if any(held.keys() & {"layer_names", "weight_names", "keras_version", "model_config"} for held in attributes):
         return False
-    met = wrappers(name.removesuffix(_FIRST) for name in stored.arrays)
+    wrapped_cells = wrappers(name.removesuffix(_FIRST) for name in stored.arrays)
     # Keras 3 numbers its variables in scopes of the same names, and people call a cell of theirs `lstm_cell`.
-    return any(member.known and member.state_matrix for wrapped in met for member in wrapped.cells.values())
+    return any(member.known_class and member.state_matrix for wrapped in wrapped_cells for member in wrapped.cells.values())
 
 
 def has_cells(index: Path) -> bool:
@@ -94,15 +94,15 @@ def has_cells(index: Path) -> bool:
         names = tensor_bundle.names(index)
     except UnreadableError:
         return False
-    found = wrappers(names)
-    if _known(found) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names):
+    wrapped_cells = wrappers(names)
+    if _has_known(wrapped_cells) or any(name.rpartition("/")[2] == "opaque_kernel" for name in names):
         return True
-    cells = [cell for wrapped in found for cell in wrapped.cells.values()]
+    cells = [cell for wrapped in wrapped_cells for cell in wrapped.cells.values()]
     return any(cell.state_matrix and "recurrent_kernel" not in cell.names for cell in cells)
 
 
-def _known(found: Collection[Wrapped]) -> bool:
-    return any(member.known for wrapped in found for member in wrapped.cells.values())
+def _has_known(wrapped_cells: Collection[Wrapped]) -> bool:
+    return any(member.known_class for wrapped in wrapped_cells for member in wrapped.cells.values())
 
 
 def layouts(options: Options) -> list[Layout]:
@@ -122,8 +122,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     reader = _Reader(stored.arrays, graph, options)
     if graph is not None and lowered(path).suffix == _GRAPH:
         reader.looked = tensorflow1_loops.read(path, graph)
-    beside = tensorflow1_states.beside(graph) if graph else set()
-    for wrapped in wrappers([name for name in stored.arrays if name not in beside], options.layers()):
+    state_variables = tensorflow1_states.state_variables(graph) if graph else set()
+    for wrapped in wrappers([name for name in stored.arrays if name not in state_variables], options.layers()):
         reader.add(wrapped)
     for full in stored.arrays:
         reader.add_flat(path, full)
@@ -168,8 +168,8 @@ def read(path: Path, options: Options) -> Checkpoint:
 def _stored(path: Path) -> tuple[Stored, Graph | None]:
     index = tensor_bundle.index_of(path)
     if index is not None:
-        beside = companion(index, index.with_suffix(".meta").name)
-        return tensor_bundle.read(index), graph_def.read(beside) if beside.is_file() else None
+        meta_graph = companion(index, index.with_suffix(".meta").name)
+        return tensor_bundle.read(index), graph_def.read(meta_graph) if meta_graph.is_file() else None
     file = Opened(path)
     if file.kinds & {"npz", "hdf5", "pickle"}:
         return _by_variable(file.once(archives.reader(path, file.head))), None
@@ -221,16 +221,16 @@ class _Reader:
     def add_computed(self) -> None:
         """Take in the layers that operations of the graph compute, apart from those that are read by their names."""
         read = self._read() | self.named
-        for name, one in self.looked.layers.items():
-            constants = tensorflow1_loops.constants(one)
+        for name, layer in self.looked.layers.items():
+            constants = tensorflow1_loops.constants(layer)
             if constants & read:
                 continue
             name = unique(name, self.layers)
-            own = one.renamed(name)
-            self.layers[name] = own.stack
-            self.warnings += own.warnings
+            renamed = layer.renamed(name)
+            self.layers[name] = renamed.stack
+            self.warnings += renamed.warnings
             self.inside |= constants & self.arrays.keys()
-            self.evidence.append(own.evidence)
+            self.evidence.append(renamed.evidence)
 
     def follow(self) -> None:
         """Note what the layers that are read by their names receive in the graph."""
@@ -240,7 +240,7 @@ class _Reader:
             name: (
                 self.layers[name],
                 [
-                    frozenset(full for (_, own), member in cells.items() if own == way for full in member.names.values())
+                    frozenset(full for (_, cell_way), member in cells.items() if cell_way == way for full in member.names.values())
                     for way in sorted({way for _, way in cells})
                 ],
             )
@@ -275,18 +275,18 @@ class _Reader:
     def _computed(self, wrapped: Wrapped) -> bool:
         """Return whether layers that operations of the graph compute are made of the arrays of cells."""
         arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
-        return any(arrays & tensorflow1_loops.constants(one) for one in self.looked.layers.values())
+        return any(arrays & tensorflow1_loops.constants(layer) for layer in self.looked.layers.values())
 
     def _unfitted(self, wrapped: Wrapped, member: Member, why: str) -> None:
         """Say why cells are not a layer, where no loop says more about them."""
         arrays = {full for cell in wrapped.cells.values() for full in cell.names.values()}
-        if member.known and not wrapped.odd and any(arrays & loop.matrices.keys() for loop in self.loops):
+        if member.known_class and not wrapped.odd and any(arrays & loop.matrices.keys() for loop in self.loops):
             return
         if self._computed(wrapped):
             return
         self.named |= arrays
         last = member.scope.rpartition("/")[2]
-        (self._leave if member.known or known_other(last) else self.warnings.append)(LayerNote(wrapped.name, str(why), UNREAD))
+        (self._leave if member.known_class or known_other(last) else self.warnings.append)(LayerNote(wrapped.name, str(why), UNREAD))
 
     def _leave(self, why: str) -> None:
         """Note that a recurrent layer is not read."""
@@ -296,7 +296,7 @@ class _Reader:
     def add(self, wrapped: Wrapped) -> None:
         """Take in a layer, or a warning that says why it is not one."""
         name = wrapped.name
-        made: dict[tuple[int, int], Direction] = {}
+        directions: dict[tuple[int, int], Direction] = {}
         notes: list[str] = []
         states: set[str] = set()
         for place, member in sorted(wrapped.cells.items()):
@@ -305,7 +305,7 @@ class _Reader:
             except NotALayerError as error:
                 self._unfitted(wrapped, member, str(error))
                 return
-            local = {own: self.arrays[full] for own, full in member.names.items()}
+            local = {short_name: self.arrays[full] for short_name, full in member.names.items()}
             cell = self._cell(name, member, layout)
             direction = Direction(cell, unpack(layout, sizes, local)[0, 0], reverse=place[1] == 1)
             begins = self._starts(name, member, direction)
@@ -331,29 +331,29 @@ class _Reader:
                 if start.fed
             ]
             states.update(*(start.made_of for start in begins.values()))
-            made[place] = _begun(direction, begins)
-        depth, ways = 1 + max(layer for layer, _ in made), 1 + max(way for _, way in made)
-        widths = {made[0, way].input_size for way in range(ways)}
+            directions[place] = _begun(direction, begins)
+        depth, ways = 1 + max(layer for layer, _ in directions), 1 + max(way for _, way in directions)
+        widths = {directions[0, way].input_size for way in range(ways)}
         if len(widths) > 1:
             self._leave(LayerNote(name, f"its two directions read {' and '.join(map(str, sorted(widths)))} values per step", UNREAD))
             return
-        layers = tuple(Layer(tuple(made[layer, way] for way in range(ways))) for layer in range(depth))
+        layers = tuple(Layer(tuple(directions[layer, way] for way in range(ways))) for layer in range(depth))
         try:
             self.layers[name] = Recurrent(name, layers, "end" if wrapped.join == "end" else "layer")
         except ValueError as error:
             self._leave(LayerNote(name, f"its cells do not read one another: {error}", UNREAD))
             return
         around = {match[1] for member in wrapped.cells.values() if (match := _AROUND.search(member.scope))}
-        self.warnings += [LayerNote(name, f"the computation of {one} around its cells is not read") for one in sorted(around)]
+        self.warnings += [LayerNote(name, f"the computation of {operator} around its cells is not read") for operator in sorted(around)]
         between = self._around(wrapped)
-        self.warnings += [LayerNote(name, str(one)) for one in between]
+        self.warnings += [LayerNote(name, str(sentence)) for sentence in between]
         if depth > 1:  # what stands around the cells of a stack stands between its layers
-            between += [f"{one} computes around its cells" for one in around]
-            self.options.facts(name, "what stands between its layers", {f"layer {n}": one for n, one in enumerate(between)})
+            between += [f"{operator} computes around its cells" for operator in around]
+            self.options.facts(name, "what stands between its layers", {f"layer {n}": sentence for n, sentence in enumerate(between)})
         self.warnings += notes
         self.states |= states
         self.cells[name] = wrapped.cells
-        self.evidence.append(f"{name}: variables in the scopes of {', '.join(_said(wrapped))}")
+        self.evidence.append(f"{name}: variables in the scopes of {', '.join(_scopes_named(wrapped))}")
 
     def _starts(self, name: str, member: Member, direction: Direction) -> dict[str, Start]:
         """Return what the states of a cell begin with, by part; nothing where no graph shows it."""
@@ -368,21 +368,21 @@ class _Reader:
         """Return what wrappers without a scope of their own compute around the cells of a layer."""
         above = {member.scope.rpartition("/")[0] for member in wrapped.cells.values()}
         gates = [name for scope in above for name in self._highways.get(scope, ())]
-        said = [f"HighwayWrapper mixes what a cell reads into what it gives ({gates[0]}), which is not read"] if gates else []
+        sentences = [f"HighwayWrapper mixes what a cell reads into what it gives ({gates[0]}), which is not read"] if gates else []
         graph = self.graph
         if graph is None:
-            return said
+            return sentences
         cells = [member.matrix for member in wrapped.cells.values()]
-        sums = [one for matrix in cells for one in tensorflow1_graph.added(graph, matrix)]
+        sums = [addition for matrix in cells for addition in tensorflow1_graph.added(graph, matrix)]
         if sums and not gates:
-            said.append(f"the graph adds something to what its cells give ({sums[0]}), as ResidualWrapper does; that is not read")
+            sentences.append(f"the graph adds something to what its cells give ({sums[0]}), as ResidualWrapper does; that is not read")
         times = max(tensorflow1_graph.uses(graph, matrix) for matrix in cells)
         if times > 1:
-            said.append(
+            sentences.append(
                 f"the graph computes a cell of it {times} times in each step, like a MultiRNNCell that has one cell several times; "
                 "that is read as one layer"
             )
-        return said
+        return sentences
 
     def add_flat(self, path: Path, full: str) -> None:
         """Take in a vector of CudnnLSTM and its kin, whose sizes the options give."""
@@ -406,8 +406,8 @@ class _Reader:
         """Return the layout and sizes of a cell. Raises NotALayerError."""
         if wrapped.odd:
             raise NotALayerError(wrapped.odd)
-        kind = CLASSES.get(member.known) or _KINDS[self._class(wrapped)]
-        tried = _tried(kind, member.known.startswith("coupled_"))
+        kind = CLASSES.get(member.known_class) or _KINDS[self._class(wrapped)]
+        tried = _tried(kind, member.known_class.startswith("coupled_"))
         shapes = self._shapes(member)
         dtypes = {str(self.arrays[full].dtype.newbyteorder("=")) for full in member.names.values()}
         if len(dtypes) > 1 or not dtypes <= set(FLOATS):
@@ -427,7 +427,7 @@ class _Reader:
         Raises NotALayerError where no class has such variables, or the scopes are those of cells with other equations.
         """
         name, cells = wrapped.name, list(wrapped.cells.values())
-        scopes = [cell.scope.rpartition("/")[2] for cell in cells if not cell.known]
+        scopes = [cell.scope.rpartition("/")[2] for cell in cells if not cell.known_class]
         why = f"its cells are in the scope {scopes[0]!r}, which names no class with known equations"
         possible = [
             word for word, kind in _KINDS.items() if all(any(fit(layout, self._shapes(cell)) for layout in _tried(kind)) for cell in cells)
@@ -442,59 +442,61 @@ class _Reader:
 
     def _cell(self, name: str, member: Member, layout: Layout) -> Cell:
         """Return what a cell computes; what neither its scope nor the graph states is asked."""
-        own = member.names
+        names = member.names
         # A coupled cell splits its product in three: of its graph nothing is read.
         kernel = member.matrix
-        told = tensorflow1_graph.told(self.graph, kernel, own.get("projection/kernel", "")) if self.graph and kernel else GraphFacts()
+        facts = (
+            tensorflow1_graph.cell_facts(self.graph, kernel, names.get("projection/kernel", "")) if self.graph and kernel else GraphFacts()
+        )
         cell = layout.cell
         if len(layout.holds.activations) > 1:
-            function = self._function(name, member, told)
+            function = self._function(name, member, facts)
             cell = cell.replace(activation=function, output_activation=function if layout.kind == "lstm" else TANH)
         if layout.kind == "lstm":
-            added = self._forget_bias(name, member, told)
-            cell = cell.replace(constants={"f": added}, clips=self._clips(name, member, told))
+            added = self._forget_bias(name, member, facts)
+            cell = cell.replace(constants={"f": added}, clips=self._clips(name, member, facts))
         return cell
 
-    def _function(self, name: str, member: Member, told: GraphFacts) -> Activation:
+    def _function(self, name: str, member: Member, facts: GraphFacts) -> Activation:
         choices = tuple(sorted({*FUNCTIONS.values(), "linear"}))
-        if told.activation is not None:
-            said = self.options.stated("activation", name, told.activation.name, "the graph", ("nonlinearity",))
-            return told.activation if said == told.activation.name else Activation(said)
+        if facts.activation is not None:
+            answer = self.options.stated("activation", name, facts.activation.name, "the graph", ("nonlinearity",))
+            return facts.activation if answer == facts.activation.name else Activation(answer)
         # These classes have no argument for it.
-        if member.known in ("lstm_fused_cell", "cudnn_compatible_lstm_cell"):
+        if member.known_class in ("lstm_fused_cell", "cudnn_compatible_lstm_cell"):
             return TANH
         if self.options.peek("cell", name) == "rnn_relu":
             return Activation(self.options.stated("activation", name, "relu", "the option cell", ("nonlinearity",)))
         why, also = self._silent("function"), ("nonlinearity",)
         return Activation(self.options.ask("activation", name, assumed="tanh", why=why, choices=choices, also=also))
 
-    def _forget_bias(self, name: str, member: Member, told: GraphFacts) -> float:
-        if told.forget_bias is not None:
-            return _number(self.options.stated("forget_bias", name, f"{told.forget_bias:.9g}", "the graph"))
-        if member.known == "cudnn_compatible_lstm_cell":
+    def _forget_bias(self, name: str, member: Member, facts: GraphFacts) -> float:
+        if facts.forget_bias is not None:
+            return _number(self.options.stated("forget_bias", name, f"{facts.forget_bias:.9g}", "the graph"))
+        if member.known_class == "cudnn_compatible_lstm_cell":
             return 0.0
         return _number(self.options.ask("forget_bias", name, assumed="1.0", why=self._silent("forget_bias")))
 
-    def _clips(self, name: str, member: Member, told: GraphFacts) -> tuple[Clip, ...]:
-        if member.known in ("basic_lstm_cell", "cudnn_compatible_lstm_cell"):
-            return told.clips or ()  # these classes have none
+    def _clips(self, name: str, member: Member, facts: GraphFacts) -> tuple[Clip, ...]:
+        if member.known_class in ("basic_lstm_cell", "cudnn_compatible_lstm_cell"):
+            return facts.clips or ()  # these classes have none
         kinds: dict[str, Any] = {"cell_clip": "cell"} if "kernel" in member.names else {}
         if {"projection/kernel", "W_P_0"} & set(member.names):
             kinds["proj_clip"] = "projection"
-        found = [clip for clip in told.clips or () if clip.kind not in kinds.values()]
+        clips = [clip for clip in facts.clips or () if clip.kind not in kinds.values()]
         for option, kind in kinds.items():
-            if told.clips is not None:
-                own = next((clip for clip in told.clips if clip.kind == kind), None)
-                stated = "none" if own is None else f"{own.high:.9g}"
+            if facts.clips is not None:
+                clip_stated = next((clip for clip in facts.clips if clip.kind == kind), None)
+                stated = "none" if clip_stated is None else f"{clip_stated.high:.9g}"
                 bound = self.options.stated(option, name, stated, "the graph")
-                if own is not None and bound == stated:
-                    found.append(own)
+                if clip_stated is not None and bound == stated:
+                    clips.append(clip_stated)
                     continue
             else:
                 bound = self.options.ask(option, name, assumed="none", why=self._silent(option))
             if bound != "none":
-                found.append(Clip(kind, -abs(float(bound)), abs(float(bound))))
-        return tuple(found)
+                clips.append(Clip(kind, -abs(float(bound)), abs(float(bound))))
+        return tuple(clips)
 
     def _silent(self, what: str) -> str:
         if self.graph is not None:
@@ -505,7 +507,9 @@ class _Reader:
 def _tried(kind: str, coupled: bool = False) -> list[Layout]:
     """Return the layouts of the classes of a kind."""
     return [
-        one for one in registry.layouts_of(NAME) if one.kind == kind and bool(one.coupled) == coupled and not one.name.endswith("_flat")
+        layout
+        for layout in registry.layouts_of(NAME)
+        if layout.kind == kind and bool(layout.coupled) == coupled and not layout.name.endswith("_flat")
     ]
 
 
@@ -523,7 +527,7 @@ def _begun(direction: Direction, begins: Mapping[str, Start]) -> Direction:
     return direction.with_arrays(states)
 
 
-def _said(wrapped: Wrapped) -> list[str]:
+def _scopes_named(wrapped: Wrapped) -> list[str]:
     return sorted({member.scope.rpartition("/")[2] for member in wrapped.cells.values()})
 
 

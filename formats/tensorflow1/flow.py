@@ -33,8 +33,8 @@ def calls(stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozens
 
     layers  the layers, each with the variables or constants of each direction
     """
-    found = followed(_Flow(stated, layers).graph)
-    return {name: found.get(name, (Call(_UNSEEN),)) for name in layers}
+    received_calls = followed(_Flow(stated, layers).graph)
+    return {name: received_calls.get(name, (Call(_UNSEEN),)) for name in layers}
 
 
 class _Flow:
@@ -47,7 +47,7 @@ class _Flow:
         for node in nodes:
             if node.op == "Enter" and not _TRAINING.search(node.text("frame_name")):
                 entered.setdefault(node.text("frame_name"), []).append(node)
-        made = [
+        layer_calls = [
             (call, loops)
             for name, (stack, ways) in layers.items()
             for call, loops in self._layer(name, stack, [self._loops(entered, arrays) for arrays in ways], entered)
@@ -58,12 +58,12 @@ class _Flow:
         for node in nodes:
             if not self.frames.holds(node.name):
                 self._add(node)
-        for call, loops in made:
+        for call, loops in layer_calls:
             enters = [node for loop in loops for node in entered[loop]]
             begin = [node.inputs[0] for node in enters if not node.number("is_constant", 0) and self._is_state(node)]
             lengths = [received.source(self.graph, output(value)) for loop in loops for value in self._lengths(loop)]
             words = " and ".join(dict.fromkeys(filter(None, lengths)))
-            call.given = replace(call.given, states=received.states(self.graph, map(output, begin)), lengths=words)
+            call.received = replace(call.received, states=received.states(self.graph, map(output, begin)), lengths=words)
 
     def _producer(self, source: str) -> Node | None:
         return self.stated.nodes.get(source.partition(":")[0])
@@ -90,10 +90,10 @@ class _Flow:
         loops = [way[0] for way in ways]
         reads = [self._scattered(entered[loop]) for loop in loops]
         gives = [self._gathered(loop) for loop in loops]
-        if any(len(one) != 1 for one in reads) or any(len(one) > 1 for one in gives):
+        if any(len(read) != 1 for read in reads) or any(len(give) > 1 for give in gives):
             return []
         both: Hashable = (name, _WAYS)
-        outputs = [one[0] if one else None for one in gives]
+        outputs = [give[0] if give else None for give in gives]
         self.graph.add(_WAYS, [both], outputs, {}, None, over=True)
         ends = [output(end.name) for loop in loops for end in self.frames.exits(loop)]
         call = self.graph.call(
@@ -110,8 +110,8 @@ class _Flow:
     def _scattered(self, enters: Sequence[Node]) -> list[str]:
         """Return the sequences that a loop reads."""
         before = [self._producer(node.inputs[0]) for node in enters if node.inputs]
-        found = [one.read[2] for one in before if one is not None and one.op == "TensorArrayScatterV3"]
-        return [*dict.fromkeys(map(output, found))]
+        scattered = [source_node.read[2] for source_node in before if source_node is not None and source_node.op == "TensorArrayScatterV3"]
+        return [*dict.fromkeys(map(output, scattered))]
 
     def _gathered(self, frame: str) -> list[str]:
         """Return the sequences that a loop gives."""
@@ -125,12 +125,12 @@ class _Flow:
 
     def _lengths(self, frame: str) -> list[str]:
         """Return what the steps of a loop are compared with: _copy_some_through of rnn.py."""
-        found = []
+        lengths = []
         for node in self.frames.inside(frame).values():
             enter = self._producer(node.read[1]) if node.op == "GreaterEqual" and len(node.read) == 2 else None
             if enter is not None and enter.op == "Enter" and enter.inputs:
-                found.append(enter.inputs[0])
-        return found
+                lengths.append(enter.inputs[0])
+        return lengths
 
     def _add(self, node: Node) -> None:
         first = output(node.name)

@@ -25,12 +25,12 @@ class Frames:
             inside = self._inside.setdefault(frame, {})
             waiting = [node]
             while waiting:
-                one = waiting.pop()
-                if one.name in inside or one.op == "Exit":
+                visited = waiting.pop()
+                if visited.name in inside or visited.op == "Exit":
                     continue
-                inside[one.name] = one
-                self._frame.setdefault(one.name, frame)
-                waiting += readers.get(one.name, ())
+                inside[visited.name] = visited
+                self._frame.setdefault(visited.name, frame)
+                waiting += readers.get(visited.name, ())
         for node in graph.nodes.values():
             if node.op == "Exit":
                 self._exits.setdefault(self.of(node), []).append(node)
@@ -67,7 +67,10 @@ class Frames:
             return None
         for merge in merges:
             before = [inside.get(_name(source)) for source in merge.inputs[:2]]
-            if [one.op if one is not None and one.inputs else "" for one in before] != ["Enter", "NextIteration"]:
+            if [source_node.op if source_node is not None and source_node.inputs else "" for source_node in before] != [
+                "Enter",
+                "NextIteration",
+            ]:
                 return None
         begun = {_name(merge.inputs[0]) for merge in merges}
         if any((enter.name in begun) == bool(enter.number("is_constant", 0)) for enter in self.enters(frame)):

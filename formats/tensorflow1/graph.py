@@ -33,7 +33,7 @@ FUNCTIONS: Mapping[str, str] = {
 LINEAR = Activation("linear")
 _THROUGH = {"Identity", "Enter", "ReadVariableOp", "Cast"}
 _SUMS = {"Add", "AddV2", "BiasAdd"}
-_KEPT = {"StackPush", "StackPushV2"}
+_KEEPS_FOR_TRAINING = {"StackPush", "StackPushV2"}
 _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
 BLOCKS = {"LSTMBlockCell", "BlockLSTM"}
 """Operations that are a whole LSTM."""
@@ -55,21 +55,21 @@ class GraphFacts:
     clips: tuple[Clip, ...] | None = None
 
 
-def told(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
+def cell_facts(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
     """Return what every use of a cell's matrix agrees on.
 
     kernel      name of the variable of an LSTM's or RNN's matrix, or that of a GRU's candidate
     projection  name of the projection's, where there is one
     """
-    found = {one for node in _products(graph, kernel) if (one := _use(graph, node)) is not None}
-    if len(found) != 1:
+    facts = {single for node in _products(graph, kernel) if (single := _use(graph, node)) is not None}
+    if len(facts) != 1:
         return GraphFacts()
-    (one,) = found
-    if not projection or one.clips is None:
-        return one
+    (single,) = facts
+    if not projection or single.clips is None:
+        return single
     bounds = {_clip(graph, output(node.name), "projection") for node in _products(graph, projection)}
     bound = bounds.pop() if len(bounds) == 1 else None
-    return GraphFacts(one.forget_bias, one.activation, None if bound is None else (*one.clips, *bound))
+    return GraphFacts(single.forget_bias, single.activation, None if bound is None else (*single.clips, *bound))
 
 
 def added(graph: Graph, kernel: str) -> list[str]:
@@ -80,11 +80,11 @@ def added(graph: Graph, kernel: str) -> list[str]:
         parts = name.split("/")
         return next((scope for count in range(1, len(parts)) if (scope := "/".join(parts[:count])) in scopes), "")
 
-    found = set()
+    names = set()
     for node in graph.nodes.values():
         if node.op in _SUMS and not _TRAINING.search(node.name) and not above(node.name):
-            found |= {node.name for source in node.inputs if above(source)}
-    return sorted(found)
+            names |= {node.name for source in node.inputs if above(source)}
+    return sorted(names)
 
 
 def _scope(graph: Graph, product: Node) -> str:
@@ -103,7 +103,7 @@ def uses(graph: Graph, kernel: str) -> int:
     frames: dict[bytes, set[str]] = {}
     for node in graph.nodes.values():
         if node.op == "Enter" and _origin(graph, node) == kernel:
-            products = {one.name for one in _products(graph, node.name) if not _TRAINING.search(one.name)}
+            products = {product.name for product in _products(graph, node.name) if not _TRAINING.search(product.name)}
             frames.setdefault(bytes(node.attributes.get("frame_name", b"")), set()).update(products)
     return max(map(len, frames.values()), default=0)
 
@@ -135,11 +135,11 @@ def step_products(graph: Graph, variable: str) -> list[Node]:
 
 def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> Iterator[Node]:
     """Yield the nodes that multiply by a variable."""
-    queue, met = [output(variable)], set()
+    queue, seen = [output(variable)], set()
     for source in queue:
         for node in readers(graph, source):
-            if node.op in _THROUGH and node.name not in met:
-                met.add(node.name)
+            if node.op in _THROUGH and node.name not in seen:
+                seen.add(node.name)
                 queue.append(output(node.name))
             elif node.op in blocks or (node.op == "MatMul" and not node.number("transpose_a", 0) and not node.number("transpose_b", 0)):
                 yield node
@@ -167,7 +167,7 @@ def _use(graph: Graph, product: Node) -> GraphFacts | None:
 
 def readers(graph: Graph, source: str) -> list[Node]:
     """Return the nodes that read an output to compute with it, without those that training adds."""
-    return [node for node in graph.readers.get(source, []) if node.op not in _KEPT and not _TRAINING.search(node.name)]
+    return [node for node in graph.readers.get(source, []) if node.op not in _KEEPS_FOR_TRAINING and not _TRAINING.search(node.name)]
 
 
 def _function(graph: Graph, source: str) -> Activation | None:
@@ -181,21 +181,21 @@ def _function(graph: Graph, source: str) -> Activation | None:
     (op,) = ops
     if op == "LeakyRelu":
         return Activation("leaky_relu", round(reading[0].number("alpha", 0.2), 7))
-    if op == "Mul" and all(_constant(graph, one) is None for node in reading for one in node.inputs):
+    if op == "Mul" and all(_constant(graph, operand) is None for node in reading for operand in node.inputs):
         return LINEAR
     return Activation(FUNCTIONS[op]) if op in FUNCTIONS else None
 
 
 def _added(graph: Graph, source: str) -> float | None:
     """Return the constant that is added to a piece, 0 where it goes straight on."""
-    found = set()
+    constants_added = set()
     for node in readers(graph, source):
-        constants = [_constant(graph, one) for one in node.inputs if output(one) != source]
+        constants = [_constant(graph, operand) for operand in node.inputs if output(operand) != source]
         if node.op in ("Add", "AddV2") and len(constants) == 1 and constants[0] is not None:
-            found.add(constants[0])
+            constants_added.add(constants[0])
         elif node.op == "Sigmoid":
-            found.add(0.0)
-    return found.pop() if len(found) == 1 else None
+            constants_added.add(0.0)
+    return constants_added.pop() if len(constants_added) == 1 else None
 
 
 def _constant(graph: Graph, source: str) -> float | None:
@@ -233,7 +233,7 @@ def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tup
     for op in ("Minimum", "Maximum"):
         nodes = [node for node in readers(graph, source) if node.op == op]
         if nodes:
-            values = [_constant(graph, one) for one in nodes[0].inputs if output(one) != source]
+            values = [_constant(graph, operand) for operand in nodes[0].inputs if output(operand) != source]
             bounds.append(values[0] if values and len(nodes) == 1 else None)
             source = output(nodes[0].name)
     if not bounds:
@@ -258,8 +258,8 @@ class Loop:
     def __str__(self) -> str:
         word = next((word for word in _NAMED if f"{word}_cell" in self.name), "")
         what = f"{_NAMED[word]} by its name, " if word else ""
-        shown = ", ".join(map(str, sorted(self.matrices.values())))
-        return f"{what}the loop {self.node!r}, which reads {len(self.matrices)} matrices ({shown})"
+        sizes = ", ".join(map(str, sorted(self.matrices.values())))
+        return f"{what}the loop {self.node!r}, which reads {len(self.matrices)} matrices ({sizes})"
 
 
 _NAMED = {"lstm": "an LSTM", "gru": "a GRU", "simple_rnn": "a SimpleRNN"}
@@ -268,7 +268,7 @@ _NAMED = {"lstm": "an LSTM", "gru": "a GRU", "simple_rnn": "a SimpleRNN"}
 
 def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
     """Return the loops of a graph that read matrices, which are `arrays` by the names of their nodes."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    matrices_of: dict[str, dict[str, tuple[int, ...]]] = {}
     for node in graph.nodes.values():
         if node.op not in ("Enter", "While", "StatelessWhile") or _TRAINING.search(node.name):
             continue
@@ -278,8 +278,8 @@ def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
             origin = _origin(graph, before) if before is not None else ""
             array = arrays.get(origin)
             if array is not None and array.ndim == 2 and array.size and is_float(array):
-                found.setdefault(where, {})[origin] = tuple(array.shape)
-    return [Loop(_alike(list(matrices)), where, matrices) for where, matrices in found.items()]
+                matrices_of.setdefault(where, {})[origin] = tuple(array.shape)
+    return [Loop(_alike(list(matrices)), where, matrices) for where, matrices in matrices_of.items()]
 
 
 def _alike(names: Sequence[str]) -> str:

@@ -23,6 +23,6 @@ def read(path: Path, graph: Graph) -> Looked:
     return layers_of(lambda: Lowering(graph).program(path), _LATER)
 
 
-def constants(one: Computed) -> set[str]:
+def constants(layer: Computed) -> set[str]:
     """Return the operations whose stored numbers a layer's operators read."""
-    return {value.removesuffix(":0") for node in one.nodes for value in node.reads}
+    return {value.removesuffix(":0") for node in layer.nodes for value in node.reads}

@@ -34,14 +34,14 @@ class _Space:
     """Operations and the names by which they know values: the graph's own, or those of a function.
 
     nodes   the operations by name
-    known   values that others give: arguments, states of a loop
+    values  values that others give: arguments, states of a loop
     block   the graph that they are written into
     prefix  what the names of their values begin with there
     depth   how many functions are around
     """
 
     nodes: Mapping[str, Node]
-    known: dict[str, str]
+    values: dict[str, str]
     block: Block
     prefix: str = ""
     depth: int = 0
@@ -99,18 +99,18 @@ class Lowering:
 
     def _value(self, space: _Space, source: str) -> str:
         """Return the name that a value has in the new graph; its operation is written already."""
-        if source in space.known:
-            return space.known[source]
+        if source in space.values:
+            return space.values[source]
         name, *rest = source.split(":")
-        if not rest and f"{name}:0" in space.known:
-            return space.known[f"{name}:0"]
+        if not rest and f"{name}:0" in space.values:
+            return space.values[f"{name}:0"]
         number = int(rest[-1]) if rest and rest[-1].isdigit() else 0
         if len(rest) == 2 and rest[0] in _SECOND:
             number = _SECOND[rest[0]]
-        known = f"{name}:{number}"
-        if known in space.known:
-            return space.known[known]
-        return f"{space.prefix}{known}"
+        key = f"{name}:{number}"
+        if key in space.values:
+            return space.values[key]
+        return f"{space.prefix}{key}"
 
     def _write(self, space: _Space, name: str) -> None:
         """Write an operation, after all that it reads."""
@@ -136,13 +136,13 @@ class Lowering:
         if node.op == "Exit" and space is self.space:
             frame = self.frames.of(node)
             return [source.partition(":")[0] for enter in self.frames.enters(frame) for source in enter.inputs if source[:1] != "^"]
-        found = []
+        names = []
         for source in node.inputs:
             name = source.partition(":")[0]
-            if source.startswith("^") or source in space.known or (f"{name}:0" in space.known and ":" not in source):
+            if source.startswith("^") or source in space.values or (f"{name}:0" in space.values and ":" not in source):
                 continue
-            found.append(name)
-        return found
+            names.append(name)
+        return names
 
     def _write_node(self, space: _Space, node: Node) -> None:
         self.written += 1
@@ -168,13 +168,13 @@ class Lowering:
         if node.op in ("PartitionedCall", "StatefulPartitionedCall") and space.depth < _DEEPEST:
             function = self.graph.functions.get(node.called("f"))
             if function is not None and len(function.inputs) == len(inputs):
-                given = self._call(function, inputs, space.block, f"{space.prefix}{node.name}/", space.depth + 1)
-                for name, value in zip(outputs, given, strict=False):
+                results = self._call(function, inputs, space.block, f"{space.prefix}{node.name}/", space.depth + 1)
+                for name, value in zip(outputs, results, strict=False):
                     space.block.add("Identity", [value], [name])
                 return
         if node.op in _ARRAYS and (node.op not in _BY_PLACE or self._in_order(space, sources[1])):
-            kept = _ARRAYS[node.op]
-            inputs = [inputs[index] for index in kept if index < len(inputs)]
+            operands = _ARRAYS[node.op]
+            inputs = [inputs[index] for index in operands if index < len(inputs)]
             operator = "Gather" if node.op == "TensorArrayReadV3" else "Identity"
             if operator == "Gather" and space is self.space and self._is_last(sources[1], inputs):
                 self.lasts.add(inputs[0])
@@ -191,10 +191,10 @@ class Lowering:
 
     def _learn(self, value: str, shape: Array | None) -> None:
         """Note the axes of a sequence that becomes a list, which states the shape of its elements."""
-        stated = {one.name for one in (*self.inputs, *self.stated)}
+        stated = {value_info.name for value_info in (*self.inputs, *self.stated)}
         if shape is None or shape.ndim != 1 or shape.dtype.kind != "i" or shape.size > _AXES or value in stated:
             return
-        dims = [None, *(None if one < 0 else int(one) for one in shape)]
+        dims = [None, *(None if length < 0 else int(length) for length in shape)]
         self.stated.append(Declared(value, TYPES[1], dims))
 
     def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
@@ -202,8 +202,8 @@ class Lowering:
         for _ in range(_DEEPEST):
             node = space.nodes.get(source.partition(":")[0])
             if node is not None and node.op in _ORDERS and depth < _DEEPEST:
-                parts = [self._numbers(space, one, depth + 1) for one in node.read]
-                return _order(node.op, [one for one in parts if one is not None], len(parts))
+                parts = [self._numbers(space, operand, depth + 1) for operand in node.read]
+                return _order(node.op, [part for part in parts if part is not None], len(parts))
             if node is None or (node.op not in PASSING and node.op != "Const"):
                 return None
             if node.op == "Const":
@@ -226,12 +226,12 @@ class Lowering:
         sources = node.read if node is not None else ()
         if node is None or node.op != "Range" or len(sources) != 3:
             return False
-        numbers = [self._numbers(space, one) for one in (sources[0], sources[2])]
-        return [one is not None and one.size == 1 and int(one.reshape(())) for one in numbers] == [0, 1]
+        numbers = [self._numbers(space, place) for place in (sources[0], sources[2])]
+        return [number is not None and number.size == 1 and int(number.reshape(())) for number in numbers] == [0, 1]
 
-    def _single(self, one: _Variable) -> bool:
+    def _single(self, variable: _Variable) -> bool:
         """Return whether a variable is a list of one element."""
-        name = one.before.rpartition(":")[0]
+        name = variable.before.rpartition(":")[0]
         node = self.graph.nodes.get(name)
         place = {"TensorListReserve": 1, "TensorArrayV3": 0}.get(node.op if node is not None else "")
         sources = node.read if node is not None else ()
@@ -260,8 +260,8 @@ class Lowering:
 
     def _call(self, function: Function, inputs: Sequence[str], block: Block, prefix: str, depth: int) -> list[str]:
         """Write what a function computes; return the values that it gives."""
-        known = dict(zip(function.inputs, inputs, strict=True))
-        space = _Space(function.nodes, known, block, prefix, depth)
+        values = dict(zip(function.inputs, inputs, strict=True))
+        space = _Space(function.nodes, values, block, prefix, depth)
         for source in function.outputs:
             self._write(space, source.partition(":")[0])
         return [self._value(space, source) for source in function.outputs]
@@ -277,7 +277,7 @@ class Lowering:
         kinds = kinds if len(kinds) == len(inputs) else [1] * len(inputs)
         prefix = f"{node.name}/body/"
         states = [f"{prefix}state_{number}" for number in range(len(inputs))]
-        variables = [_Variable(*one) for one in zip(inputs, kinds, states, body.outputs, outputs, strict=True)]
+        variables = [_Variable(*fields) for fields in zip(inputs, kinds, states, body.outputs, outputs, strict=True)]
 
         def step(block: Block) -> _Space:
             space = _Space(body.nodes, dict(zip(body.inputs, states, strict=True)), block, prefix, 1)
@@ -304,14 +304,14 @@ class Lowering:
             return
         merges, switches, condition = parts
         prefix = f"{name}/body/"
-        variables, known = [], {}
+        variables, state_values = [], {}
         for number, merge in enumerate(merges):
             enter, again = (inside[source.partition(":")[0]] for source in merge.inputs[:2])
             switch = switches.get(merge.name, "")
             state = f"{prefix}state_{number}"
             before = self._value(self.space, enter.inputs[0])
             variables.append(_Variable(before, int(merge.number("T", 1)), state, again.inputs[0], finals.get(switch, "")))
-            known[f"{switch}:1"] = state
+            state_values[f"{switch}:1"] = state
         constant = {
             f"{enter.name}:0": self._value(self.space, enter.inputs[0])
             for enter in self.frames.enters(name)
@@ -319,14 +319,14 @@ class Lowering:
         }
 
         def step(block: Block) -> _Space:
-            space = _Space(self.graph.nodes, {**known, **constant}, block, prefix, 1)
-            for one in variables:
-                self._write(space, one.after.partition(":")[0])
+            space = _Space(self.graph.nodes, {**state_values, **constant}, block, prefix, 1)
+            for variable in variables:
+                self._write(space, variable.after.partition(":")[0])
             return space
 
         def going(values: Sequence[str], block: Block, local: str) -> str:
-            given = {f"{merge.name}:0": value for merge, value in zip(merges, values, strict=True)}
-            space = _Space(self.graph.nodes, {**given, **constant}, block, f"{name}/{local}/", 1)
+            values_there = {f"{merge.name}:0": value for merge, value in zip(merges, values, strict=True)}
+            space = _Space(self.graph.nodes, {**values_there, **constant}, block, f"{name}/{local}/", 1)
             self._write(space, condition.partition(":")[0])
             return self._value(space, condition)
 
@@ -338,12 +338,12 @@ class Lowering:
         """Write a loop: a Loop with the variables that change, and what it collects at each step."""
         block = Block(f"{name}/body/", self.arrays)
         space = step(block)
-        after = [self._value(space, one.after) for one in variables]
+        after = [self._value(space, variable.after) for variable in variables]
         states: list[tuple[_Variable, str]] = []
         collected: list[tuple[str, str]] = []
         single: list[tuple[_Variable, str]] = []
-        counters = {one.name for one in variables if self._counts(space, one)}
-        self.counts |= {one.final: name for one in variables if one.final and one.name in counters}
+        counters = {variable.name for variable in variables if self._counts(space, variable)}
+        self.counts |= {variable.final: name for variable in variables if variable.final and variable.name in counters}
         for one, value in zip(variables, after, strict=True):
             item = self._collected(space, one, counters)
             if item is None:
@@ -353,7 +353,7 @@ class Lowering:
                 self.lists[one.final] = name
             else:
                 single.append((one, item[0]))
-        begins = going([one.before for one in variables], self.main, "first")
+        begins = going([variable.before for variable in variables], self.main, "first")
         goes_on = going(after, block, "next")
 
         def variables_of(part: Sequence[tuple[_Variable, str]]) -> list[Variable]:
@@ -361,16 +361,16 @@ class Lowering:
 
         Loop(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
 
-    def _counts(self, space: _Space, one: _Variable) -> bool:
+    def _counts(self, space: _Space, variable: _Variable) -> bool:
         """Return whether a variable is the number of the step: 0, 1, 2 and so on."""
-        first = self.arrays.get(one.before)
-        node = space.nodes.get(self._passed(space, one.after).partition(":")[0])
+        first = self.arrays.get(variable.before)
+        node = space.nodes.get(self._passed(space, variable.after).partition(":")[0])
         if first is None or first.size != 1 or first.any() or node is None or node.op not in ("Add", "AddV2"):
             return False
         sources = node.read
         steps = [self._numbers(space, source) for source in sources]
-        own = [self._origin(space, source) == one.name for source in sources]
-        return sorted(own) == [False, True] and any(
+        own_sources = [self._origin(space, source) == variable.name for source in sources]
+        return sorted(own_sources) == [False, True] and any(
             step is not None and step.size == 1 and step.dtype.kind == "i" and int(step.reshape(())) == 1 for step in steps
         )
 
@@ -382,12 +382,12 @@ class Lowering:
             source = node.inputs[0]
         return source
 
-    def _collected(self, space: _Space, one: _Variable, counters: set[str]) -> tuple[str, bool] | None:
+    def _collected(self, space: _Space, variable: _Variable, counters: set[str]) -> tuple[str, bool] | None:
         """Return what a loop puts into a list at each step, and whether each element has a place of its own.
 
         None for any other variable.
         """
-        source = one.after
+        source = variable.after
         for _ in range(_DEEPEST):
             node = space.nodes.get(source.partition(":")[0])
             sources = node.read if node is not None else ()
@@ -395,12 +395,12 @@ class Lowering:
                 return None
             if node.op in _WRITES:
                 array, index, item = (sources[at] for at in _WRITES[node.op])
-                if self._origin(space, array) != one.name:
+                if self._origin(space, array) != variable.name:
                     return None
                 fixed = self._numbers(space, index)
                 if fixed is None and self._origin(space, index) not in counters:
                     return None
-                if fixed is not None and (fixed.any() or not self._single(one)):
+                if fixed is not None and (fixed.any() or not self._single(variable)):
                     return None
                 return self._value(space, item), fixed is None
             source = sources[0]
@@ -410,7 +410,7 @@ class Lowering:
         """Return the value that an operation passes on."""
         for _ in range(_DEEPEST):
             node = space.nodes.get(source.partition(":")[0])
-            if node is None or node.op not in PASSING or self._value(space, source) in space.known.values():
+            if node is None or node.op not in PASSING or self._value(space, source) in space.values.values():
                 break
             source = node.inputs[0]
         return self._value(space, source)
@@ -418,15 +418,15 @@ class Lowering:
 
 def _order(op: str, parts: Sequence[Array], expected: int) -> Array | None:
     """Return the axes that a Range or a ConcatV2 of whole numbers gives; None for anything else."""
-    if len(parts) != expected or any(one.dtype.kind != "i" or one.ndim > 1 or one.size > _AXES for one in parts):
+    if len(parts) != expected or any(part.dtype.kind != "i" or part.ndim > 1 or part.size > _AXES for part in parts):
         return None
     if op == "ConcatV2":
         *values, axis = parts
-        return np.concatenate(values) if values and axis.ndim == 0 and all(one.ndim for one in values) else None
-    if len(parts) != 3 or any(one.ndim for one in parts) or not parts[2]:
+        return np.concatenate(values) if values and axis.ndim == 0 and all(value.ndim for value in values) else None
+    if len(parts) != 3 or any(part.ndim for part in parts) or not parts[2]:
         return None
-    found = range(int(parts[0]), int(parts[1]), int(parts[2]))
-    return np.array(found, parts[0].dtype) if len(found) <= _AXES else None
+    counting = range(int(parts[0]), int(parts[1]), int(parts[2]))
+    return np.array(counting, parts[0].dtype) if len(counting) <= _AXES else None
 
 
 _ORDERS = ("Range", "ConcatV2")

@@ -50,7 +50,7 @@ _OLDER = (
     (re.compile(r"(^|/)BasicLSTMCell/Linear/Bias$"), r"\1basic_lstm_cell/bias"),
     (re.compile(r"(^|/)LSTMCell/W_0$"), r"\1lstm_cell/kernel"),
     (re.compile(r"(^|/)LSTMCell/B$"), r"\1lstm_cell/bias"),
-    (re.compile(r"(^|/)LSTMCell/W_([FIO])_diag$"), lambda found: f"{found[1]}lstm_cell/w_{found[2].lower()}_diag"),
+    (re.compile(r"(^|/)LSTMCell/W_([FIO])_diag$"), lambda matched: f"{matched[1]}lstm_cell/w_{matched[2].lower()}_diag"),
     (re.compile(r"(^|/)LSTMCell/W_P_0$"), r"\1lstm_cell/projection/kernel"),
     (re.compile(r"(^|/)GRUCell/Gates/Linear/Matrix$"), r"\1gru_cell/gates/kernel"),
     (re.compile(r"(^|/)GRUCell/Gates/Linear/Bias$"), r"\1gru_cell/gates/bias"),
@@ -78,7 +78,7 @@ class Member(NamedTuple):
     """A cell: its scope, which class that names ("" for an unknown one), and full names by local ones."""
 
     scope: str
-    known: str
+    known_class: str
     names: dict[str, str]
 
     @property
@@ -89,7 +89,7 @@ class Member(NamedTuple):
     @property
     def state_matrix(self) -> str:
         """The variable of the matrix that multiplies its old state."""
-        return next((self.names[one] for one in ("kernel", "gates/kernel", "w_ru", "W_0") if one in self.names), "")
+        return next((self.names[local] for local in ("kernel", "gates/kernel", "w_ru", "W_0") if local in self.names), "")
 
 
 @dataclass(frozen=True)
@@ -128,32 +128,34 @@ def wrappers(names: Iterable[str], chosen: Iterable[str] = ()) -> list[Wrapped]:
     Cells in a wrapper's scope are taken whatever their own are called, and where there are no others, those in a loop's.
     """
     own_names = [(modern(full), full) for full in without_slots(names)]
-    found = _placed(own_names, {*chosen, *_pairs(own_names)})
-    if not found:  # a dense layer has a kernel and a bias in such a scope, too
-        found = _placed(own_names, {*chosen, *(match["scope"] for name, _ in own_names if (match := _IN_LOOP.fullmatch(name)))})
+    wrapped_cells = _placed(own_names, {*chosen, *_pairs(own_names)})
+    if not wrapped_cells:  # a dense layer has a kernel and a bias in such a scope, too
+        wrapped_cells = _placed(own_names, {*chosen, *(match["scope"] for name, _ in own_names if (match := _IN_LOOP.fullmatch(name)))})
     # Keras has layers of these names, too, whose recurrent matrices are arrays of their own.
-    own = [one for one in found.values() if not any(c.known and "recurrent_kernel" in c.names for c in one.cells.values())]
-    for wrapped in own:
+    recurrent = [
+        each for each in wrapped_cells.values() if not any(c.known_class and "recurrent_kernel" in c.names for c in each.cells.values())
+    ]
+    for wrapped in recurrent:
         _check(wrapped)
-    return sorted(own, key=lambda one: natural(next(iter(one.cells.values())).scope))
+    return sorted(recurrent, key=lambda entry: natural(next(iter(entry.cells.values())).scope))
 
 
 def _placed(names: Iterable[tuple[str, str]], chosen: Collection[str]) -> dict[str, Wrapped]:
     """Return the cells of variables, which have a modern and a full name, by the names of their layers."""
-    found: dict[str, Wrapped] = {}
+    wrapped_cells: dict[str, Wrapped] = {}
     # A cell beside a wrapper is none of the wrapper's: it takes its name where that is free.
     for name, full in sorted(names, key=lambda both: not _is_wrapped(both[0])):
-        _place(name, full, found, chosen)
-    return found
+        _place(name, full, wrapped_cells, chosen)
+    return wrapped_cells
 
 
 def _pairs(names: Iterable[tuple[str, str]]) -> set[str]:
     """Return the scopes within a loop's that hold the two matrices of a GRU."""
-    met: dict[str, set[str]] = {}
+    locals_by_scope: dict[str, set[str]] = {}
     for name, _ in names:
         if match := _IN_LOOP.fullmatch(name):
-            met.setdefault(match["scope"], set()).add(match["local"])
-    return {scope for scope, locals in met.items() if {"gates/kernel", "candidate/kernel"} <= locals}
+            locals_by_scope.setdefault(match["scope"], set()).add(match["local"])
+    return {scope for scope, locals in locals_by_scope.items() if {"gates/kernel", "candidate/kernel"} <= locals}
 
 
 def _is_wrapped(name: str) -> bool:
@@ -172,7 +174,7 @@ def _is_slot(name: str, every: set[str]) -> bool:
     return any("/".join(parts[:count]) in every for count in range(1, len(parts)))
 
 
-def _place(name: str, full: str, found: dict[str, Wrapped], chosen: Collection[str]) -> None:
+def _place(name: str, full: str, wrapped_cells: dict[str, Wrapped], chosen: Collection[str]) -> None:
     wrapping = _WRAPPED.fullmatch(name)
     if wrapping is None:
         return
@@ -183,20 +185,22 @@ def _place(name: str, full: str, found: dict[str, Wrapped], chosen: Collection[s
     cell = _cell(rest, bool(multi or two or stack), chosen)
     if cell is None:
         return
-    above, scope, known, local = cell
+    above, scope, class_name, local = cell
     layer = wrapping["inner"] if deep or wrapping["outer"] is None else wrapping["outer"]
     direction = 1 if wrapping["way"] == "bw" else 0
     start = (stack if deep else re.sub(r"cell_\d+/$", "", stack)) + re.sub(r"[fb]w/$", "", "" if stack and not deep else two)
     layered = start if two or stack else re.sub(r"cell_\d+/$", "", multi)
     key = (layered + above).rstrip("/") or scope
-    if not layered and (not known or (key in found and any(c.scope != above + scope for c in found[key].cells.values()))):
+    if not layered and (
+        not class_name or (key in wrapped_cells and any(c.scope != above + scope for c in wrapped_cells[key].cells.values()))
+    ):
         key = above + scope
-    if not known and not layered and key not in chosen and not known_other(scope):
+    if not class_name and not layered and key not in chosen and not known_other(scope):
         return
-    wrapped = found.setdefault(key, Wrapped(key, "end" if two and (deep or not stack) else "layer"))
+    wrapped = wrapped_cells.setdefault(key, Wrapped(key, "end" if two and (deep or not stack) else "layer"))
     place = (int(layer or 0), direction)
     path = stack + two + multi + above + scope
-    member = wrapped.cells.setdefault(place, Member(path, known, {}))
+    member = wrapped.cells.setdefault(place, Member(path, class_name, {}))
     if member.scope != path:
         wrapped.odd = wrapped.odd or f"{member.scope!r} and {path!r} are in the same place"
         return
@@ -217,7 +221,7 @@ def _cell(rest: str, wrapped: bool, chosen: Iterable[str]) -> tuple[str, str, st
             return ("".join(f"{part}/" for part in parts[:at]), parts[at], plain if plain in CLASSES else "", "/".join(parts[at + 1 :]))
     if wrapped and len(parts) > 1:
         return "", parts[0], "", "/".join(parts[1:])
-    for scope in sorted((one for one in chosen if rest.startswith(f"{one}/")), key=len, reverse=True):
+    for scope in sorted((chosen_scope for chosen_scope in chosen if rest.startswith(f"{chosen_scope}/")), key=len, reverse=True):
         above, _, last = scope.rpartition("/")
         local = rest[len(scope) + 1 :]
         if _LOCAL.fullmatch(local):

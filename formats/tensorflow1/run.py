@@ -61,8 +61,8 @@ def absent(variant: Mapping[str, Any]) -> str:
     """Return why it cannot run here although tensorflow is installed, or "" if it can."""
     if variant.get("raw"):
         return ""
-    found = importlib.util.find_spec("tensorflow")
-    places = list(found.submodule_search_locations or []) if found is not None else []
+    spec = importlib.util.find_spec("tensorflow")
+    places = list(spec.submodule_search_locations or []) if spec is not None else []
     packaged = importlib.util.find_spec("tensorflow_core") is not None  # where 1.15 keeps itself
     return (
         ""
@@ -87,14 +87,15 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
     if request["variant"].get("raw"):
         return _raw(kind, cells, reader, request)
     with tf.Graph().as_default() as graph:
-        given = {name: [np.asarray(one, dtype) for one in request.get(name) or []] for name in ("hidden", "cell")}
+        states = {name: [np.asarray(state, dtype) for state in request.get(name) or []] for name in ("hidden", "cell")}
         x = tf.constant(np.asarray(request["x"], dtype))
         block = bool(request["variant"].get("block"))
-        made = [
-            [_cell(one, request["how"], len(row) * at + way, block, dtype) for way, one in enumerate(row)] for at, row in enumerate(cells)
+        rows = [
+            [_cell(cell_name, request["how"], len(row) * at + way, block, dtype) for way, cell_name in enumerate(row)]
+            for at, row in enumerate(cells)
         ]
         lengths = None if request.get("lengths") is None else tf.constant(np.asarray(request["lengths"], "int32"))
-        y, final = _run(kind, scope, made, x, lengths, _states(made, given))
+        y, final = _run(kind, scope, rows, x, lengths, _states(rows, states))
         flat = [state for state in final]
         with tf.Session(graph=graph) as session:
             tf.train.Saver().restore(session, prefix)
@@ -121,7 +122,7 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
     """Return how a layer is wrapped, the scope of its wrapper, and its cells by layer and direction."""
     if len(layers) > 1:
         raise NotImplementedError(f"a chain of {len(layers)} layers: run one at a time")
-    found: Dict[Tuple[str, str], Dict[Tuple[int, int], Dict[str, Any]]] = {}
+    cells_by_layer: Dict[Tuple[str, str], Dict[Tuple[int, int], Dict[str, Any]]] = {}
     for full, shape in shapes.items():
         match = _NAME.fullmatch(full)
         if match is None:
@@ -136,15 +137,19 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         number = int(match["outer"] or match["deep"] or match["inner"] or 0)
         way = int("bw" in (match["side"], match["way"]))
         multi = match["deep"] is not None or match["inner"] is not None
-        cells = found.setdefault((kind, scope.rstrip("/")), {})
+        cells = cells_by_layer.setdefault((kind, scope.rstrip("/")), {})
         cell = cells.setdefault((number, way), {"name": match["cell"], "multi": multi, "full": full})
         cell["path"] = full[: -len(match["local"])]
         if cell["name"] != match["cell"]:
             cell["clash"] = match["cell"]
         cell[match["local"]] = tuple(shape)
-    chosen = {key: cells for key, cells in found.items() if not layers or layers[0] in (key[1], f"{key[1]}/multi_rnn_cell".lstrip("/"))}
+    chosen = {
+        key: cells for key, cells in cells_by_layer.items() if not layers or layers[0] in (key[1], f"{key[1]}/multi_rnn_cell".lstrip("/"))
+    }
     if len(chosen) != 1:
-        raise NotImplementedError(f"{len(chosen)} layers of that name; the file has {', '.join(one[1] for one in found)}")
+        raise NotImplementedError(
+            f"{len(chosen)} layers of that name; the file has {', '.join(layer_key[1] for layer_key in cells_by_layer)}"
+        )
     (((kind, scope), by_place),) = chosen.items()
     clash = next((cell for cell in by_place.values() if "clash" in cell), None)
     if clash is not None:
@@ -159,10 +164,10 @@ def _cell(shapes: Dict[str, Any], how: Mapping[str, Any], at: int, block: bool, 
     from tensorflow.contrib import cudnn_rnn, rnn
 
     name, plain = shapes["name"], re.sub(r"_\d+$", "", shapes["name"])
-    said = {key: values[at] for key, values in how.items()}
-    activation = said.get("activation") or "tanh"
+    settings = {key: values[at] for key, values in how.items()}
+    activation = settings.get("activation") or "tanh"
     function = tf.identity if activation == "linear" else getattr(tf.nn, activation)
-    basic, own = tf.nn.rnn_cell, {"dtype": tf.as_dtype(dtype), "name": name}
+    basic, common = tf.nn.rnn_cell, {"dtype": tf.as_dtype(dtype), "name": name}
     if "w_ru" in shapes:
         return rnn.GRUBlockCell(shapes["b_c"][0], name=name), shapes
     if "candidate/input_projection/bias" in shapes:
@@ -171,71 +176,71 @@ def _cell(shapes: Dict[str, Any], how: Mapping[str, Any], at: int, block: bool, 
         units = shapes["candidate/bias"][0]
         if block and function is tf.nn.tanh and dtype == "float32":
             return rnn.GRUBlockCellV2(units, name=name), shapes
-        return basic.GRUCell(units, activation=function, **own), shapes
+        return basic.GRUCell(units, activation=function, **common), shapes
     columns = shapes["bias"][0]
     if plain == "basic_rnn_cell":
-        return basic.BasicRNNCell(columns, activation=function, **own), shapes
+        return basic.BasicRNNCell(columns, activation=function, **common), shapes
     units = columns // 4
     shapes["lstm"] = True
     if plain == "cudnn_compatible_lstm_cell":
         return cudnn_rnn.CudnnCompatibleLSTMCell(units), shapes
-    added, bound = said["forget_bias"], said.get("cell_clip")
+    added, bound = settings["forget_bias"], settings.get("cell_clip")
     sighted = "w_f_diag" in shapes
     if plain == "lstm_fused_cell":
         return rnn.LSTMBlockFusedCell(units, added, bound, sighted, name=name), shapes
     if plain == "basic_lstm_cell":
-        return basic.BasicLSTMCell(units, added, activation=function, **own), shapes
+        return basic.BasicLSTMCell(units, added, activation=function, **common), shapes
     if plain != "lstm_cell":
         raise NotImplementedError(f"the cell {name!r}: the executor does not run this class")
     projected = shapes.get("projection/kernel")
     if block and projected is None and function is tf.nn.tanh:
-        return rnn.LSTMBlockCell(units, added, bound, sighted, **own), shapes
+        return rnn.LSTMBlockCell(units, added, bound, sighted, **common), shapes
     return basic.LSTMCell(
         units,
         use_peepholes=sighted,
         cell_clip=bound,
         num_proj=projected and projected[1],
-        proj_clip=said.get("proj_clip"),
+        proj_clip=settings.get("proj_clip"),
         forget_bias=added,
         activation=function,
-        **own,
+        **common,
     ), shapes
 
 
-def _states(made: Sequence[Any], given: Mapping[str, Sequence[Array]]) -> Any:
+def _states(rows: Sequence[Any], given_states: Mapping[str, Sequence[Array]]) -> Any:
     """Return initial states by layer and direction; None for zeros."""
     import tensorflow as tf
 
-    if not given["hidden"]:
+    if not given_states["hidden"]:
         return None
-    kinds = {bool(shapes.get("lstm")) for row in made for _, shapes in row}
+    kinds = {bool(shapes.get("lstm")) for row in rows for _, shapes in row}
     if len(kinds) > 1:
         raise NotImplementedError("initial states of LSTMs mixed with other cells, which have one each")
-    hidden, cell = iter(given["hidden"]), iter(given["cell"])
-    found = []
-    for row in made:
+    hidden, cell = iter(given_states["hidden"]), iter(given_states["cell"])
+    initial = []
+    for row in rows:
         states = []
         for _, shapes in row:
             h = tf.constant(next(hidden))
             states.append(tf.nn.rnn_cell.LSTMStateTuple(tf.constant(next(cell)), h) if shapes.get("lstm") else h)
-        found.append(states)
-    return found
+        initial.append(states)
+    return initial
 
 
-def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, states: Any) -> Tuple[Any, List[Any]]:
+def _run(kind: str, scope: str, rows: Sequence[Any], x: Any, lengths: Any, states: Any) -> Tuple[Any, List[Any]]:
     """Return the outputs and final states of TensorFlow's own wrapper around the cells."""
     import tensorflow as tf
     from tensorflow.contrib import rnn
 
     common = {"sequence_length": lengths, "dtype": x.dtype, "time_major": True}
-    multi = made[0][0][1]["multi"]
-    ways = [[row[way][0] for row in made] for way in range(len(made[0]))]
+    multi = rows[0][0][1]["multi"]
+    ways = [[row[way][0] for row in rows] for way in range(len(rows[0]))]
     begun = [None if states is None else [row[way] for row in states] for way in range(len(ways))]
     if kind == "stacked":
         y, *finals = rnn.stack_bidirectional_dynamic_rnn(ways[0], ways[1], x, begun[0], begun[1], scope=scope, **common)
-        return y, [finals[way][at] for at in range(len(made)) for way in range(2)]
+        return y, [finals[way][at] for at in range(len(rows)) for way in range(2)]
     cells = [tf.nn.rnn_cell.MultiRNNCell(way) if multi else way[0] for way in ways]
-    starts = [one and (tuple(one) if multi else one[0]) for one in begun]
+    starts = [state and (tuple(state) if multi else state[0]) for state in begun]
     if kind == "both":
         y, finals = tf.nn.bidirectional_dynamic_rnn(
             cells[0], cells[1], x, initial_state_fw=starts[0], initial_state_bw=starts[1], scope=scope, **common
@@ -250,7 +255,7 @@ def _run(kind: str, scope: str, made: Sequence[Any], x: Any, lengths: Any, state
     else:
         y, final = tf.nn.dynamic_rnn(cells[0], x, initial_state=starts[0], scope=scope, **common)
         finals = [final]
-    return y, [one[at] if multi else one for at in range(len(made)) for one in finals]
+    return y, [state[at] if multi else state for at in range(len(rows)) for state in finals]
 
 
 def _raw(kind: str, cells: _Cells, reader: Any, request: Mapping[str, Any]) -> Dict[str, Any]:
@@ -259,34 +264,34 @@ def _raw(kind: str, cells: _Cells, reader: Any, request: Mapping[str, Any]) -> D
     """
     if request.get("lengths") is not None:
         raise NotImplementedError("sequences of different lengths: BlockLSTM supports one length")
-    given = {name: list(request.get(name) or []) for name in ("hidden", "cell")}
+    states = {name: list(request.get(name) or []) for name in ("hidden", "cell")}
     below = [np.asarray(request["x"], "float32")] * 2
     hidden: List[Array] = []
     cell: List[Array] = []
     for number, row in enumerate(cells):
-        found = []
+        outputs = []
         for way, shapes in enumerate(row):
             at = number * len(row) + way
-            said = {key: values[at] for key, values in request["how"].items()}
-            begun = [given[name][at] if given[name] else None for name in ("hidden", "cell")]
-            y, h, c = _steps(shapes, reader, below[way][::-1] if way else below[way], said, begun)
-            found.append(y[::-1] if way else y)
+            settings = {key: values[at] for key, values in request["how"].items()}
+            begun = [states[name][at] if states[name] else None for name in ("hidden", "cell")]
+            y, h, c = _steps(shapes, reader, below[way][::-1] if way else below[way], settings, begun)
+            outputs.append(y[::-1] if way else y)
             hidden.append(h)
             cell += [] if c is None else [c]
-        joined = np.concatenate(found, 2)
+        joined = np.concatenate(outputs, 2)
         # Directions that meet only at the end read each its own.
-        below = (found * 2)[:2] if kind == "both" else [joined] * 2
+        below = (outputs * 2)[:2] if kind == "both" else [joined] * 2
     return {"y": joined, "hidden": hidden, "cell": cell}
 
 
-def _steps(shapes: Mapping[str, Any], reader: Any, x: Array, said: Mapping[str, Any], begun: Sequence[Any]) -> Tuple[Array, Array, Any]:
+def _steps(shapes: Mapping[str, Any], reader: Any, x: Array, settings: Mapping[str, Any], begun: Sequence[Any]) -> Tuple[Array, Array, Any]:
     """Return the outputs and final states of one direction of one layer."""
     import tensorflow as tf
 
     def variable(name: str) -> Any:
         return tf.constant(reader.get_tensor(shapes["path"] + name))
 
-    if "projection/kernel" in shapes or (said.get("activation") or "tanh") != "tanh":
+    if "projection/kernel" in shapes or (settings.get("activation") or "tanh") != "tanh":
         raise NotImplementedError("a projection, or a function other than tanh: the operations do not have them")
     names = ("w_ru", "b_ru", "w_c", "b_c")
     if "candidate/bias" in shapes:
@@ -294,19 +299,19 @@ def _steps(shapes: Mapping[str, Any], reader: Any, x: Array, said: Mapping[str, 
     if names[0] in shapes:
         w_ru, b_ru, w_c, b_c = (variable(name) for name in names)
         h = tf.zeros((x.shape[1], b_c.shape[0])) if begun[0] is None else tf.constant(np.asarray(begun[0], "float32"))
-        found = []
+        outputs = []
         for now in x:
             h = tf.raw_ops.GRUBlockCell(x=tf.constant(now), h_prev=h, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c).h
-            found.append(h)
-        return tf.stack(found).numpy(), h.numpy(), None
+            outputs.append(h)
+        return tf.stack(outputs).numpy(), h.numpy(), None
     plain = re.sub(r"_\d+$", "", shapes["name"])
     if "kernel" not in shapes or plain not in ("lstm_cell", "basic_lstm_cell", "lstm_fused_cell", "cudnn_compatible_lstm_cell"):
         raise NotImplementedError(f"the cell {shapes['name']!r}: there is no operation for it")
     units = shapes["bias"][0] // 4
     sighted = "w_f_diag" in shapes
     zeros = tf.zeros(units)
-    states = [tf.zeros((x.shape[1], units)) if one is None else tf.constant(np.asarray(one, "float32")) for one in begun]
-    made = tf.raw_ops.BlockLSTM(
+    states = [tf.zeros((x.shape[1], units)) if state is None else tf.constant(np.asarray(state, "float32")) for state in begun]
+    block = tf.raw_ops.BlockLSTM(
         seq_len_max=tf.constant(len(x), tf.int64),
         x=tf.constant(x),
         cs_prev=states[1],
@@ -316,8 +321,8 @@ def _steps(shapes: Mapping[str, Any], reader: Any, x: Array, said: Mapping[str, 
         wcf=variable("w_f_diag") if sighted else zeros,
         wco=variable("w_o_diag") if sighted else zeros,
         b=variable("bias"),
-        forget_bias=said["forget_bias"],
-        cell_clip=said.get("cell_clip") or -1,
+        forget_bias=settings["forget_bias"],
+        cell_clip=settings.get("cell_clip") or -1,
         use_peephole=sighted,
     )
-    return made.h.numpy(), made.h[-1].numpy(), made.cs[-1].numpy()
+    return block.h.numpy(), block.h[-1].numpy(), block.cs[-1].numpy()

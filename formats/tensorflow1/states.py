@@ -72,7 +72,7 @@ def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mappin
     """
     products = step_products(graph, matrix)
     names = {node.name for node in products}
-    found: dict[str, dict[tuple[object, ...], Start]] = {part: {} for part in sizes}
+    starts_by_part: dict[str, dict[tuple[object, ...], Start]] = {part: {} for part in sizes}
     for node in products:
         for part, source in _states(graph, node).items():
             if part not in sizes:
@@ -85,27 +85,27 @@ def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mappin
                 continue
             start = _start(graph, before, reached, arrays, sizes[part])
             numbers = None if start.numbers is None else start.numbers.tobytes()
-            found[part][numbers, start.fed, start.odd] = start
-    return {part: _agreed(list(several.values())) for part, several in found.items()}
+            starts_by_part[part][numbers, start.fed, start.odd] = start
+    return {part: _agreed(list(several.values())) for part, several in starts_by_part.items()}
 
 
 def _agreed(several: list[Start]) -> Start:
     """Return the start that every use of a cell has."""
     if not several:
         return Start(odd=UNSEEN)
-    known = [one for one in several if not one.fed]
-    if len(known) > 1:
-        return next((one for one in known if one.odd), Start(odd="the graph uses the cell more than once, with different states"))
-    fed = next((one.fed for one in several if one.fed), "")
-    return replace(known[0], fed=fed) if known else several[0]
+    unfed = [start for start in several if not start.fed]
+    if len(unfed) > 1:
+        return next((start for start in unfed if start.odd), Start(odd="the graph uses the cell more than once, with different states"))
+    fed = next((start.fed for start in several if start.fed), "")
+    return replace(unfed[0], fed=fed) if unfed else several[0]
 
 
 def _states(graph: Graph, product: Node) -> dict[str, str]:
     """Return the states that a cell reads at a step, by part; "" for one that is not found."""
     if product.op in _STATES:
         cell, hidden = _STATES[product.op]
-        found = {"initial_hidden": _input(product, hidden)}
-        return found if cell is None else {**found, "initial_cell": _input(product, cell)}
+        states = {"initial_hidden": _input(product, hidden)}
+        return states if cell is None else {**states, "initial_cell": _input(product, cell)}
     joined = _producer(graph, product.inputs[0]) if product.inputs else None
     values = joined.read if joined else ()
     if joined is None or joined.op not in ("Concat", "ConcatV2") or len(values) != 3:
@@ -120,19 +120,19 @@ def _input(node: Node, number: int) -> str:
 
 def _cell_state(graph: Graph, product: Node) -> str:
     """Return the old cell state: what the forget gate is multiplied with."""
-    queue, met = [output(product.name)], set()
+    queue, seen = [output(product.name)], set()
     for source in queue:
         for node in readers(graph, source):
-            if node.name in met:
+            if node.name in seen:
                 continue
-            met.add(node.name)
+            seen.add(node.name)
             if node.op in ("Add", "AddV2", "BiasAdd"):
                 queue.append(output(node.name))
             elif node.op in ("Split", "SplitV"):
                 queue.append(f"{node.name}:{2 if node.number('num_split', 0) == 4 else 1}")
             elif node.op == "Sigmoid":
                 for mixed in readers(graph, output(node.name)):
-                    others = [one for one in mixed.inputs if output(one) != output(node.name)]
+                    others = [operand for operand in mixed.inputs if output(operand) != output(node.name)]
                     if mixed.op == "Mul" and len(others) == 1:
                         return others[0]
     return ""
@@ -149,7 +149,7 @@ def _before(graph: Graph, source: str) -> str:
         if node is None:
             return ""
         if node.op == "Merge":
-            first = [one for one in node.inputs if (above := _producer(graph, one)) and above.op != "NextIteration"]
+            first = [operand for operand in node.inputs if (above := _producer(graph, operand)) and above.op != "NextIteration"]
             if len(first) != 1 or len(node.inputs) != 2:
                 return source
             source = first[0]
@@ -163,19 +163,19 @@ def _before(graph: Graph, source: str) -> str:
 def _ancestors(graph: Graph, source: str, stops: set[str]) -> list[Node] | None:
     """Return the nodes whose numbers an output is made from; None where one of `stops` is among them."""
     queue = [source.partition(":")[0]]
-    met: set[str] = set()
-    found = []
+    seen: set[str] = set()
+    nodes = []
     for name in queue:
         node = graph.nodes.get(name)
-        if node is None or name in met or len(met) > _MOST:
+        if node is None or name in seen or len(seen) > _MOST:
             continue
         if name in stops:
             return None
-        met.add(name)
-        found.append(node)
+        seen.add(name)
+        nodes.append(node)
         if node.op not in _SHAPES:
-            queue += [one.partition(":")[0] for one in node.read]
-    return found
+            queue += [name_read.partition(":")[0] for name_read in node.read]
+    return nodes
 
 
 def _start(graph: Graph, source: str, made_of: list[Node], arrays: Mapping[str, Array], size: int) -> Start:
@@ -202,21 +202,21 @@ class _Values:
 
     def __init__(self, graph: Graph, arrays: Mapping[str, Array]) -> None:
         self.graph, self.arrays = graph, arrays
-        self._known: dict[str, Array | _Unread] = {}
+        self._cache: dict[str, Array | _Unread] = {}
 
     def of(self, source: str, depth: int) -> Array:
         """Return the numbers of an output, each computed once. Raises _Unread."""
-        if source not in self._known:
+        if source not in self._cache:
             try:
-                self._known[source] = self._of(source, depth)
+                self._cache[source] = self._of(source, depth)
             except _Unread as error:
-                self._known[source] = error
+                self._cache[source] = error
             except (ValueError, TypeError, IndexError, OverflowError) as error:
-                self._known[source] = _Unread(f"the graph computes {source!r} from numbers that do not fit: {error}")
-        found = self._known[source]
-        if isinstance(found, _Unread):
-            raise found
-        return found
+                self._cache[source] = _Unread(f"the graph computes {source!r} from numbers that do not fit: {error}")
+        value = self._cache[source]
+        if isinstance(value, _Unread):
+            raise value
+        return value
 
     def _of(self, source: str, depth: int) -> Array:
         node = _producer(self.graph, source)
@@ -257,13 +257,13 @@ class _Values:
             except ValueError:
                 raise _Unread(f"the shapes that {node.name!r} reads do not fit together") from None
         if node.op in ("Unpack", "Split") and node.number("axis" if node.op == "Unpack" else "split_dim", 0) == 0:
-            whole, pieces = (value(0), 0) if node.op == "Unpack" else (value(1), int(node.number("num_split", 0)))
-            if node.op == "Unpack" and whole.ndim and number < len(whole):
-                return np.asarray(whole[number])
+            packed, pieces = (value(0), 0) if node.op == "Unpack" else (value(1), int(node.number("num_split", 0)))
+            if node.op == "Unpack" and packed.ndim and number < len(packed):
+                return np.asarray(packed[number])
             axis = int(value(0).reshape(())) if node.op == "Split" else 0
-            inside = -whole.ndim <= axis < whole.ndim and 0 < pieces <= whole.shape[axis]
-            if inside and whole.shape[axis] % pieces == 0 and number < pieces:
-                return np.split(whole, pieces, axis)[number]
+            inside = -packed.ndim <= axis < packed.ndim and 0 < pieces <= packed.shape[axis]
+            if inside and packed.shape[axis] % pieces == 0 and number < pieces:
+                return np.split(packed, pieces, axis)[number]
         raise _Unread(f"the graph computes it ({node.op} {node.name!r})")
 
     def _tiled(self, array: Array, times: str, node: Node) -> Array:
@@ -277,21 +277,21 @@ class _Values:
         """Return how often an array is repeated along the axes after the first."""
         node = _producer(self.graph, source)
         if node is not None and node.op == "Const" and node.tensor is not None:
-            return [int(one) for one in np.asarray(node.tensor).reshape(-1)[1:]]
+            return [int(length) for length in np.asarray(node.tensor).reshape(-1)[1:]]
         if node is not None and node.op == "Pack":
             read = node.read
-            return [int(self.of(one, 0).reshape(())) for one in read[1:]]
+            return [int(self.of(operand, 0).reshape(())) for operand in read[1:]]
         raise _Unread(f"the graph computes how often a state is repeated ({source!r})")
 
 
-def beside(graph: Graph) -> set[str]:
+def state_variables(graph: Graph) -> set[str]:
     """Return the variables and constants that block operations read as states, or as peepholes that they do not use."""
-    found = set()
+    names = set()
     for node in graph.nodes.values():
         if node.op not in _STATES:
             continue
         idle = () if node.number("use_peephole", 0) else _PEEPHOLES.get(node.op, ())
         for number, source in enumerate(node.inputs):
             if number in _STATES[node.op] or number in idle:
-                found.add(_before(graph, source).partition(":")[0])
-    return found
+                names.add(_before(graph, source).partition(":")[0])
+    return names

@@ -53,8 +53,8 @@ def write(path: Path, job: Job) -> WriteResult:
             scope = _scope(home, direction, layout) or place.lstrip("/") + _own_scope(layout)
             single = Recurrent(part.stack.name, (Layer((direction.replace(reverse=False),)),))
             for local, packed in pack(layout, single, job.dtype or direction.dtype, job.watch).items():
-                kept = home.names.get(local) if home is not None and scope == home.scope else None
-                put(arrays, kept or f"{scope}/{local}", packed)
+                original = home.names.get(local) if home is not None and scope == home.scope else None
+                put(arrays, original or f"{scope}/{local}", packed)
         notes.append(f"{above or 'the file itself'} loads into {constructor(part.stack, part.layout)}")
     result = WriteResult(notes, dropped=job.carry(arrays))
     if not job.dry_run:
@@ -79,9 +79,9 @@ def _own_scope(layout: Layout) -> str:
 
 def _scope(home: Member | None, direction: Direction, layout: Layout) -> str:
     """Return the scope that a cell already has, if the class that it names computes the same as the cell."""
-    if home is None or CLASSES.get(home.known) != layout.kind or home.known.startswith("coupled_"):
+    if home is None or CLASSES.get(home.known_class) != layout.kind or home.known_class.startswith("coupled_"):
         return ""
-    cudnn = home.known.startswith("cudnn_")
+    cudnn = home.known_class.startswith("cudnn_")
     if layout.kind == "lstm" and cudnn and (direction.cell.constants.get("f") or direction.projection_size):
         return ""
     return "" if layout.kind == "gru" and cudnn != bool(layout.reset_after) else home.scope

@@ -262,7 +262,7 @@ def write(path: Path, job: Job) -> WriteResult:
             data_files.append(path.with_name(data_name))
             file.write(json.dumps(document, indent=1).encode() + b"\n")
     where = f"its numbers are in {path.name}.DIGEST.data, which belongs next to it; load it in JavaScript with tf.loadLayersModel"
-    return WriteResult([where, *turned], dropped=[*job.carried], beside=data_files)
+    return WriteResult([where, *turned], dropped=[*job.carried], companions=data_files)
 
 
 def _described(single: Recurrent, name: str, first: bool) -> dict[str, Any]:

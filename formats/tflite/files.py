@@ -68,20 +68,20 @@ def read(path: Path, options: Options) -> Checkpoint:
     batch_first: dict[str, bool] = {}
     labels: set[str] = set()
     looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Loops()
-    own = looked.nodes_by_name
+    recognised = looked.nodes_by_name
     bodies = {
         body
-        for one in model.graphs[:1]
-        for operator in one.operators
-        if operator.code == s.WHILE and _label(one, operator, "") in own
+        for main_graph in model.graphs[:1]
+        for operator in main_graph.operators
+        if operator.code == s.WHILE and _label(main_graph, operator, "") in recognised
         for body in tflite_loops.bodies(operator)
     }
     for number, graph in enumerate(model.graphs):
         where = graph.name or f"graph {number}" if number else ""
-        met: dict[str, Fused | Looped] = {}
+        calls_of: dict[str, Fused | Looped] = {}
         used: set[int] = set()
         for operator in graph.operators:
-            if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in own):
+            if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in recognised):
                 reasons = looked.reasons
                 why = _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
                 unread.append(
@@ -94,30 +94,32 @@ def read(path: Path, options: Options) -> Checkpoint:
                 )
             if operator.code not in s.NAMES:
                 continue
-            one = _Layer(path, graph, operator, unique(_label(graph, operator, where), labels))
-            labels.add(one.name)
-            why = one.unreadable()
+            reader = _Layer(path, graph, operator, unique(_label(graph, operator, where), labels))
+            labels.add(reader.name)
+            why = reader.unreadable()
             if why:
-                unread.append(LayerNote(one.name, str(why), UNREAD))
+                unread.append(LayerNote(reader.name, str(why), UNREAD))
                 continue
-            layers[one.name] = one.read()
-            met[one.name] = one.fused(layers[one.name])
-            batch_first[one.name] = not one.option("time_major", "?")
-            arrays |= {f"{one.name}/{local}": array for local, array in one.arrays.items()}
+            layers[reader.name] = reader.read()
+            calls_of[reader.name] = reader.fused(layers[reader.name])
+            batch_first[reader.name] = not reader.option("time_major", "?")
+            arrays |= {f"{reader.name}/{local}": array for local, array in reader.arrays.items()}
             used |= set(operator.inputs)
-            evidence.append(f"{one.name}: an operator {s.NAMES[operator.code]}")
-            warnings += one.warnings()
+            evidence.append(f"{reader.name}: an operator {s.NAMES[operator.code]}")
+            warnings += reader.warnings()
         if not number:
-            for name, found in looked.layers.items():
-                layer = found.renamed(unique(name, layers))
+            for name, computed in looked.layers.items():
+                layer = computed.renamed(unique(name, layers))
                 layers[layer.stack.name] = layer.stack
                 labels.add(layer.stack.name)
-                met[layer.stack.name] = tflite_loops.looped(layer)
+                calls_of[layer.stack.name] = tflite_loops.looped(layer)
                 warnings += layer.warnings
                 evidence.append(layer.evidence)
-                used |= tflite_loops.tensors(found)
-        used |= {one.input(0) for one in graph.operators if one.code == s.DEQUANTIZE and used & set(one.outputs)}
-        for name, received in calls(graph, met).items():
+                used |= tflite_loops.tensors(computed)
+        used |= {
+            dequantise.input(0) for dequantise in graph.operators if dequantise.code == s.DEQUANTIZE and used & set(dequantise.outputs)
+        }
+        for name, received in calls(graph, calls_of).items():
             layers[name] = layers[name].replace(calls=received)
         for place, tensor in enumerate(graph.tensors):
             if (
@@ -194,11 +196,11 @@ def _integers(model: graphs.Model) -> list[str]:
                 continue
             name = _label(graph, operator, "")
             if weights in seen and _CELL.search(name):
-                own = graph.tensors[weights].name
+                stored = graph.tensors[weights].name
                 return [
                     LayerNote(
                         name,
-                        f"a product with the integers {own!r}, as {seen[weights]!r} is, so that these may be the steps of a recurrent "
+                        f"a product with the integers {stored!r}, as {seen[weights]!r} is, so that these may be the steps of a recurrent "
                         f"layer; operators that compute in integers ({operator.label}) are not read. Convert the model to TFLite without "
                         "quantization, or read it as it was before",
                     )
@@ -262,8 +264,8 @@ class _Layer:
         for place, what in s.OTHERS[operator.code].items():
             if operator.input(place) >= 0 and not self._zeros(operator.input(place), what):
                 return f"it has {what} ({self.graph.tensors[operator.input(place)].name!r}), which no other system here computes"
-        known = s.OPTIONS[operator.code][1].values()
-        if operator.options is not None and (odd := sorted(set(operator.options.fields()) - set(known))):
+        fields = s.OPTIONS[operator.code][1].values()
+        if operator.options is not None and (odd := sorted(set(operator.options.fields()) - set(fields))):
             return f"it has an option that is unknown here (field {odd[0]} of its options)"
         if self.option("diagonal_recurrent_tensors", "?"):
             return "its recurrent matrices are diagonal, which no other system here computes"
@@ -289,11 +291,11 @@ class _Layer:
         """Return the layer. Raises UnreadableError if its weights do not fit together."""
         self.arrays = {local: graphs.numbers(self.path, tensor) for local, tensor in self.stored.items()}
         shapes = {local: tuple(array.shape) for local, array in self.arrays.items()}
-        own = [layout for layout in registry.layouts_of(NAME) if layout.kind == self.kind]
-        found = [(layout, sizes) for layout in own if (sizes := fit(layout, shapes)) is not None]
-        if len(found) != 1 or found[0][1].num_directions != 1 + self.both:
-            raise UnreadableError(self.path, f"the weights of {self.name!r} do not fit together: {misfit(own, shapes)}")
-        layout, sizes = found[0]
+        candidates = [layout for layout in registry.layouts_of(NAME) if layout.kind == self.kind]
+        fitting = [(layout, sizes) for layout in candidates if (sizes := fit(layout, shapes)) is not None]
+        if len(fitting) != 1 or fitting[0][1].num_directions != 1 + self.both:
+            raise UnreadableError(self.path, f"the weights of {self.name!r} do not fit together: {misfit(candidates, shapes)}")
+        layout, sizes = fitting[0]
         odd = next((local for local, array in self.arrays.items() if not is_float(array)), "")
         if odd:
             raise UnreadableError(self.path, f"{odd} of {self.name!r} is of type {self.arrays[odd].dtype}")
@@ -304,23 +306,23 @@ class _Layer:
             cell = cell.replace(output_activation=function)
         parts = unpack(layout, sizes, self.arrays)
         reverse, order = self._reversed()
-        made = tuple(Direction(cell, parts[0, way], reverse=way == 1 or reverse) for way in range(sizes.num_directions))
+        layer_directions = tuple(Direction(cell, parts[0, way], reverse=way == 1 or reverse) for way in range(sizes.num_directions))
         merge: Any = "none" if self.both and not self.option("merge_outputs", "?") else "concat"
-        return Recurrent(self.name, (Layer(made, merge),), output_order=order)
+        return Recurrent(self.name, (Layer(layer_directions, merge),), output_order=order)
 
     def _clips(self) -> tuple[Clip, ...]:
         """Return the clips, which a bound of 0 leaves out."""
-        found = []
+        clips = []
         for option, kind in (("cell_clip", "cell"), ("proj_clip", "projection")):
             bound = float(self.option(option, "f")) if self.kind == "lstm" else 0.0
             if not bound >= 0 or bound == float("inf"):
                 raise UnreadableError(self.path, f"{self.name!r} has a {option} of {bound:g}, which is not a bound")
-            shown: Any = kind
+            clip_kind: Any = kind
             if kind == "cell" and self._steps() <= bound:
                 continue
             if bound and (kind == "cell" or any("projection" in local for local in self.stored)):
-                found.append(Clip(shown, -float(str(np.float32(bound))), float(str(np.float32(bound)))))
-        return tuple(found)
+                clips.append(Clip(clip_kind, -float(str(np.float32(bound))), float(str(np.float32(bound)))))
+        return tuple(clips)
 
     def _steps(self) -> float:
         """Return how many steps from zeros the file states, which is as far as a cell state between tanh and sigmoids may get."""
@@ -331,13 +333,13 @@ class _Layer:
 
     def warnings(self) -> list[LayerNote]:
         """Say what was not stored as it is read."""
-        found = []
+        sentences = []
         types = sorted({str(tensor.stored.dtype) for tensor in self.stored.values() if tensor.stored is not None} - {"float32"})
         if types:
-            found.append(tflite_loops.quantised(self.name, types, "its input, its states and its gates"))
+            sentences.append(tflite_loops.quantised(self.name, types, "its input, its states and its gates"))
         bound = float(self.option("cell_clip", "f")) if self.kind == "lstm" else 0.0
         if bound and self._steps() <= bound:
-            found.append(
+            sentences.append(
                 LayerNote(
                     self.name,
                     f"the clip of its cell state at {bound:g} is left out: {self._steps()} steps from zeros, as the file states "
@@ -345,8 +347,8 @@ class _Layer:
                 )
             )
         if self.operator.code in (s.LSTM, s.RNN):
-            found.append(LayerNote(self.name, "it computes one step at a call; the graph around it decides what it reads"))
-        return found
+            sentences.append(LayerNote(self.name, "it computes one step at a call; the graph around it decides what it reads"))
+        return sentences
 
     def _reversed(self) -> tuple[bool, Any]:
         """Return whether the layer reads from the end, and the order of its outputs: REVERSE_V2 stands before and behind."""

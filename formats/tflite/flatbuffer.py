@@ -109,6 +109,6 @@ class Table:
 
     def text(self, field: int) -> str:
         """Return a text, of a long one the beginning."""
-        found = self.vector(field, "u1")[:_LONGEST_TEXT]
-        self._file.reading.work(len(found) // 16, self._file.path)
-        return found.tobytes().decode("utf-8", "replace")
+        characters = self.vector(field, "u1")[:_LONGEST_TEXT]
+        self._file.reading.work(len(characters) // 16, self._file.path)
+        return characters.tobytes().decode("utf-8", "replace")

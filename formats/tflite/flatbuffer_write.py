@@ -115,7 +115,7 @@ class _Laid:
             content = bytearray(struct.pack("<I", len(value)) + bytes(4 * len(value)))
             place = self._add(content, len(content), 4)
             part = len(self.parts) - 1
-            self.waiting += [(one, part, 4 + 4 * index) for index, one in enumerate(value)]
+            self.waiting += [(element, part, 4 + 4 * index) for index, element in enumerate(value)]
             return place
         array: np.ndarray[Any, Any] | Pieced = value
         place = self._add(bytearray(struct.pack("<I", int(np.prod(array.shape)) * _unit(array))), 4, _ALIGNED, 4)

@@ -56,7 +56,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Given:
+class LoopOutput:
     """A tensor that is all outputs of a layer, with the axis of its time; the output at one step; or a last state, in words.
 
     rank  how many axes one output has: 2, or 3 with a first of length 1
@@ -80,7 +80,7 @@ class Looped:
 
     stack: Recurrent
     reads: Sequence[Read]
-    gives: Sequence[Given]
+    gives: Sequence[LoopOutput]
     states: Sequence[Hashable]
     turned: bool
     mask: str = ""
@@ -115,14 +115,14 @@ def calls(stated: Stated, layers: Layers) -> dict[str, tuple[Call, ...]]:
         layer = layers[call.layer]
         if isinstance(layer, Looped):
             begin = received.states(graph, layer.states)
-            call.given = replace(call.given, states=begin, mask=layer.mask, lengths=layer.lengths)
+            call.received = replace(call.received, states=begin, mask=layer.mask, lengths=layer.lengths)
     return followed(graph)
 
 
 def _rescaled(stated: Stated, operator: Operator) -> bool:
     """Return whether an operator's integers stand for other numbers than those that it reads."""
     tensors = [stated.tensors[place] for place in (*operator.inputs, *operator.outputs) if place >= 0]
-    scales = {(one.scales.tobytes(), one.zeros.tobytes()) for one in tensors if one.scales.size}
+    scales = {(tensor.scales.tobytes(), tensor.zeros.tobytes()) for tensor in tensors if tensor.scales.size}
     return bool(scales) and (len(scales) > 1 or operator.code == s.DEQUANTIZE)
 
 
@@ -151,14 +151,14 @@ def _looped(graph: Graph, name: str, layer: Looped) -> None:
     time = "T" if layer.turned else "t"
     tensors = [tensor for read in layer.reads for tensor in read.tensors]
     graph.add(_READ, tensors, [(name, _READ)], {"reads": layer.reads}, None)
-    for given in layer.gives:
-        if not given.words:
-            graph.add(_STEPS, [(name, _STEPS)], [given.tensor], {"given": given}, None)
+    for output in layer.gives:
+        if not output.words:
+            graph.add(_STEPS, [(name, _STEPS)], [output.tensor], {"given": output}, None)
     graph.call(
         name,
         ((name, _READ), f"{time}bi"),
         {(name, _STEPS): f"{time if layer.stack.output_order == 'time' else 't'}bu"},
-        {given.tensor: given.words for given in layer.gives if given.words},
+        {loop_output.tensor: loop_output.words for loop_output in layer.gives if loop_output.words},
         hidden=layer.stack.hidden_size,
         width=layer.stack.input_size,
     )
@@ -229,50 +229,50 @@ def _reads(applied: Applied) -> Array:
     for read in applied.attributes["reads"]:
         parts = [applied.input(place + index) for index in range(len(read.tensors))]
         place += len(parts)
-        whole = np.stack(parts) if read.steps else np.moveaxis(parts[0], read.axis, 0)
-        whole = whole[slice(*read.window)] if read.window is not None else whole
-        sequences.append(whole.reshape(whole.shape[0], -1, whole.shape[-1]))
+        sequence = np.stack(parts) if read.steps else np.moveaxis(parts[0], read.axis, 0)
+        sequence = sequence[slice(*read.window)] if read.window is not None else sequence
+        sequences.append(sequence.reshape(sequence.shape[0], -1, sequence.shape[-1]))
     return np.concatenate(sequences, 2)
 
 
 def _gives(applied: Applied) -> Array:
     """Return a layer's outputs in the form in which they are used."""
-    given, whole = applied.attributes["given"], applied.input(0)
-    if given.step is None:
-        return np.moveaxis(whole[:, None] if given.rank == 3 else whole, 0, given.axis)
-    step: Array = whole[given.step]
-    return step[None] if given.rank == 3 else step
+    output, sequence = applied.attributes["given"], applied.input(0)
+    if output.step is None:
+        return np.moveaxis(sequence[:, None] if output.rank == 3 else sequence, 0, output.axis)
+    step: Array = sequence[output.step]
+    return step[None] if output.rank == 3 else step
 
 
 _DIALECT: Dialect = {
     2: Moves(_concatenation, None),
     6: Casts(_dtype),  # DEQUANTIZE of float16
-    22: Moves(lambda one: moves.reshape(one.input(0), _listed(one, 1, 0))),
+    22: Moves(lambda applied: moves.reshape(applied.input(0), _listed(applied, 1, 0))),
     34: Moves(_pad),
     36: Moves(_gather),
-    39: Moves(lambda one: moves.transpose(one.input(0), one.integers(1))),
-    43: Moves(lambda one: moves.squeeze(one.input(0), _listed(one, 1, 0))),
+    39: Moves(lambda applied: moves.transpose(applied.input(0), applied.integers(1))),
+    43: Moves(lambda applied: moves.squeeze(applied.input(0), _listed(applied, 1, 0))),
     45: Moves(_strided),
-    49: Moves(lambda one: moves.split(one.input(1), one.integers(0)[0], one.outputs), (1,)),
+    49: Moves(lambda applied: moves.split(applied.input(1), applied.integers(0)[0], applied.outputs), (1,)),
     53: Casts(_dtype),
     65: Moves(_slice),
-    69: Moves(lambda one: moves.tile(one.input(0), one.integers(1))),
-    70: Moves(lambda one: moves.unsqueeze(one.input(0), one.integers(1))),
-    77: Measures(lambda one: np.array(one.input(0).shape, np.int64)),
-    83: Moves(lambda one: moves.stack(one.arrays, _option(one, 1)), None),
-    88: Moves(lambda one: moves.unstack(one.input(0), _option(one, 1))),
-    94: Moves(lambda one: moves.broadcast(one.input(1), one.integers(0)), (1,)),
-    102: Moves(lambda one: moves.split(one.input(0), one.integers(2)[0], one.integers(1))),
-    105: Moves(lambda one: moves.reverse(one.input(0), one.integers(1))),
-    112: Moves(lambda one: moves.reverse_sequences(one.input(0), one.input(1), _option(one, 0), _option(one, 1))),
-    130: Moves(lambda one: moves.broadcast(one.input(0), one.integers(1))),
-    0: Computes(lambda one: one.input(0) + one.input(1)),
-    18: Computes(lambda one: one.input(0) * one.input(1)),
-    41: Computes(lambda one: one.input(0) - one.input(1)),
-    93: Measures(lambda one: np.zeros(one.input(0).shape)),
-    (s.CUSTOM, lists.FROM_TENSOR): Moves(lambda one: one.input(0)),
-    (s.CUSTOM, lists.STACK): Moves(lambda one: one.input(0)),
+    69: Moves(lambda applied: moves.tile(applied.input(0), applied.integers(1))),
+    70: Moves(lambda applied: moves.unsqueeze(applied.input(0), applied.integers(1))),
+    77: Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
+    83: Moves(lambda applied: moves.stack(applied.arrays, _option(applied, 1)), None),
+    88: Moves(lambda applied: moves.unstack(applied.input(0), _option(applied, 1))),
+    94: Moves(lambda applied: moves.broadcast(applied.input(1), applied.integers(0)), (1,)),
+    102: Moves(lambda applied: moves.split(applied.input(0), applied.integers(2)[0], applied.integers(1))),
+    105: Moves(lambda applied: moves.reverse(applied.input(0), applied.integers(1))),
+    112: Moves(lambda applied: moves.reverse_sequences(applied.input(0), applied.input(1), _option(applied, 0), _option(applied, 1))),
+    130: Moves(lambda applied: moves.broadcast(applied.input(0), applied.integers(1))),
+    0: Computes(lambda applied: applied.input(0) + applied.input(1)),
+    18: Computes(lambda applied: applied.input(0) * applied.input(1)),
+    41: Computes(lambda applied: applied.input(0) - applied.input(1)),
+    93: Measures(lambda applied: np.zeros(applied.input(0).shape)),
+    (s.CUSTOM, lists.FROM_TENSOR): Moves(lambda applied: applied.input(0)),
+    (s.CUSTOM, lists.STACK): Moves(lambda applied: applied.input(0)),
     _READ: Moves(_reads, None),
     _STEPS: Moves(_gives),
-    _WAYS: Moves(lambda one: moves.unstack(one.input(0), 0)),
+    _WAYS: Moves(lambda applied: moves.unstack(applied.input(0), 0)),
 }

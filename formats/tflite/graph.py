@@ -71,11 +71,11 @@ class Graph:
         self, name: str, tensors: list[Tensor], operators: list[Operator], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> None:
         self.name, self.tensors, self.operators, self.inputs, self.outputs = name, tensors, operators, inputs, outputs
-        self._producers = {tensor: one for one in operators for tensor in one.outputs}
+        self._producers = {tensor: operator for operator in operators for tensor in operator.outputs}
         self._consumers: dict[int, list[Operator]] = {}
-        for one in operators:
-            for tensor in set(one.inputs):
-                self._consumers.setdefault(tensor, []).append(one)
+        for reader in operators:
+            for tensor in set(reader.inputs):
+                self._consumers.setdefault(tensor, []).append(reader)
 
     def producer(self, tensor: int) -> Operator | None:
         """Return the operator that computes a tensor."""
@@ -126,9 +126,9 @@ def read(path: Path) -> Model:
     version = root.number(s.MODEL["version"], "I")
     if version != s.VERSION:
         file.damaged(f"it is of version {version} of the format, and {s.VERSION} is read")
-    buffers = [_buffer(file, one) for one in root.tables(s.MODEL["buffers"])]
-    codes = [_code(one) for one in root.tables(s.MODEL["operator_codes"])]
-    graphs = [_graph(path, one, buffers, codes) for one in root.tables(s.MODEL["subgraphs"])]
+    buffers = [_buffer(file, table) for table in root.tables(s.MODEL["buffers"])]
+    codes = [_code(table) for table in root.tables(s.MODEL["operator_codes"])]
+    graphs = [_graph(path, table, buffers, codes) for table in root.tables(s.MODEL["subgraphs"])]
     return Model(graphs, root.text(s.MODEL["description"]), version)
 
 
@@ -145,26 +145,26 @@ def _code(table: Table) -> tuple[int, str]:
 
 
 def _graph(path: Path, table: Table, buffers: list[Array], codes: list[tuple[int, str]]) -> Graph:
-    tensors = [_tensor(path, one, buffers) for one in table.tables(s.SUBGRAPH["tensors"])]
-    operators = [_operator(path, one, codes, len(tensors)) for one in table.tables(s.SUBGRAPH["operators"])]
-    inputs, outputs = (_known(path, table.vector(s.SUBGRAPH[name], "<i4").tolist(), len(tensors)) for name in ("inputs", "outputs"))
+    tensors = [_tensor(path, entry, buffers) for entry in table.tables(s.SUBGRAPH["tensors"])]
+    operators = [_operator(path, entry, codes, len(tensors)) for entry in table.tables(s.SUBGRAPH["operators"])]
+    inputs, outputs = (_checked(path, table.vector(s.SUBGRAPH[name], "<i4").tolist(), len(tensors)) for name in ("inputs", "outputs"))
     return Graph(table.text(s.SUBGRAPH["name"]), tensors, operators, inputs, outputs)
 
 
-def _known(path: Path, places: Iterable[int], count: int) -> tuple[int, ...]:
+def _checked(path: Path, places: Iterable[int], count: int) -> tuple[int, ...]:
     """Return places of tensors. Raises UnreadableError for one that there is not."""
-    found = tuple(places)
-    wrong = next((place for place in found if not -1 <= place < count), None)
+    indices = tuple(places)
+    wrong = next((place for place in indices if not -1 <= place < count), None)
     if wrong is not None:
         raise UnreadableError(path, f"it refers to tensor {wrong} of {count}")
-    return found
+    return indices
 
 
 def _operator(path: Path, table: Table, codes: list[tuple[int, str]], tensors: int) -> Operator:
     index = table.number(s.OPERATOR["opcode_index"], "I")
     if index >= len(codes):
         raise UnreadableError(path, f"it refers to operator code {index} of {len(codes)}")
-    inputs, outputs = (_known(path, table.vector(s.OPERATOR[name], "<i4").tolist(), tensors) for name in ("inputs", "outputs"))
+    inputs, outputs = (_checked(path, table.vector(s.OPERATOR[name], "<i4").tolist(), tensors) for name in ("inputs", "outputs"))
     kind, options = table.number(s.OPERATOR["builtin_options_type"], "B"), table.table(s.OPERATOR["builtin_options"])
     code, name = codes[index]
     expected = s.OPTIONS.get(code)
@@ -201,7 +201,7 @@ def _tensor(path: Path, table: Table, buffers: list[Array]) -> Tensor:
     elif odd == "its numbers lie in another file":
         stored = buffer
     stated = table.vector(s.TENSOR["shape_signature"], "<i4").tolist() or shape
-    dims = tuple(None if one < 0 else int(one) for one in stated)
+    dims = tuple(None if length < 0 else int(length) for length in stated)
     variable = bool(table.number(s.TENSOR["is_variable"], "?", False))
     return Tensor(name, shape, stored, scales, zeros, axis, variable, odd, dims, kind)
 

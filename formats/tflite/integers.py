@@ -38,19 +38,19 @@ def elements(graph: Graph, place: int, deep: int = 0) -> list[Element] | None:
     if stored is not None:
         if stored.dtype.kind not in "iu" or stored.size > _MOST:
             return None
-        return [Element(-1, int(one)) for one in stored.reshape(-1)]
+        return [Element(-1, int(number)) for number in stored.reshape(-1)]
     producer = graph.producer(place)
     if producer is None:
         return [Element(place, 0)] if place in graph.inputs and graph.tensors[place].dims in ((), (1,)) else None
     rule = _RULES.get(producer.label)
-    found = rule(graph, producer, deep + 1) if rule is not None else None
-    return found if found is not None and len(found) <= _MOST else None
+    result = rule(graph, producer, deep + 1) if rule is not None else None
+    return result if result is not None and len(result) <= _MOST else None
 
 
 def numbers(graph: Graph, place: int) -> list[int]:
     """Return the whole numbers that a tensor is at every step; none where they are not known."""
-    found = elements(graph, place) or []
-    return [] if any(one.counter >= 0 or one.many for one in found) else [one.offset for one in found]
+    values = elements(graph, place) or []
+    return [] if any(element.counter >= 0 or element.many for element in values) else [element.offset for element in values]
 
 
 def is_next(graph: Graph, place: int, counter: int) -> bool:
@@ -63,14 +63,14 @@ def _same(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
 
 
 def _sum(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
-    one, two = (elements(graph, operator.input(at), deep) for at in (0, 1))
+    left, two = (elements(graph, operator.input(at), deep) for at in (0, 1))
     stated = operator.options
-    if one is None or two is None or (stated is not None and stated.number(0, "b", 0)):
+    if left is None or two is None or (stated is not None and stated.number(0, "b", 0)):
         return None
-    if len(one) != len(two) and 1 not in (len(one), len(two)):
+    if len(left) != len(two) and 1 not in (len(left), len(two)):
         return None
-    size = max(len(one), len(two)) if one and two else 0
-    pairs = list(zip(one * (size // max(len(one), 1)), two * (size // max(len(two), 1)), strict=True))
+    size = max(len(left), len(two)) if left and two else 0
+    pairs = list(zip(left * (size // max(len(left), 1)), two * (size // max(len(two), 1)), strict=True))
     if any((a.counter >= 0 and b.counter >= 0) or a.many or b.many for a, b in pairs):
         return None
     return [Element(max(a.counter, b.counter), a.offset + b.offset) for a, b in pairs]
@@ -81,13 +81,13 @@ def _joined(graph: Graph, operator: Operator, deep: int) -> list[Element] | None
     stated = operator.options
     if operator.label == "CONCATENATION" and stated is not None and stated.number(1, "b", 0):
         return None
-    found = list[Element]()
+    result = list[Element]()
     for place in operator.inputs:
         part = elements(graph, place, deep)
         if part is None or len(graph.tensors[place].dims) > 1 or (operator.label == "PACK" and len(part) != 1):
             return None
-        found += part
-    return found
+        result += part
+    return result
 
 
 def _filled(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
@@ -106,7 +106,7 @@ def _rank(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
 
 def _shape(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
     dims = graph.tensors[operator.input(0)].dims if operator.input(0) >= 0 else ()
-    return [Element(-1, one) for one in dims if one is not None] if dims and None not in dims else None
+    return [Element(-1, dim) for dim in dims if dim is not None] if dims and None not in dims else None
 
 
 _RULES: Mapping[str, Callable[[Graph, Operator, int], list[Element] | None]] = {

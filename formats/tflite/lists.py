@@ -31,12 +31,12 @@ class Loop:
     @cached_property
     def counters(self) -> set[int]:
         """The inputs of the body that count its steps from 0 on."""
-        found = set()
+        places = set()
         for number, place in enumerate(self.body.inputs):
             first = numbers(self.graph, self.operator.input(number))
             if first == [0] and is_next(self.body, self.body.outputs[number], place):
-                found.add(place)
-        return found
+                places.add(place)
+        return places
 
     def each(self, number: int) -> int | None:
         """Return what each step puts into a list, at the place that the step has; None for another state."""
@@ -52,14 +52,16 @@ class Loop:
         if put is not None:
             where, value = put
             return value if numbers(self.body, where) == [0] and self._only(number) else None
-        producer, own = _computing(self.body, self.body.outputs[number]), self.body.inputs[number]
-        return producer.input(0) if producer is not None and _is_first(self.body, producer) and not self.body.consumers(own) else None
+        producer, input_tensor = _computing(self.body, self.body.outputs[number]), self.body.inputs[number]
+        return (
+            producer.input(0) if producer is not None and _is_first(self.body, producer) and not self.body.consumers(input_tensor) else None
+        )
 
     def _filled(self, number: int) -> bool:
         """Return whether there are as many steps as a tensor has elements at first, where both are stated."""
         place = self.operator.input(number)
         dims = self.graph.tensors[place].dims if place >= 0 else ()
-        limits = [self._limit(one.input(1)) for one in self.going.operators if one.code == _LESS]
+        limits = [self._limit(operator.input(1)) for operator in self.going.operators if operator.code == _LESS]
         return not dims or dims[0] is None or not all(limits) or [dims[0]] == min(limits, default=[])
 
     def _limit(self, place: int) -> list[int]:
@@ -71,10 +73,10 @@ class Loop:
 
     def _put(self, number: int) -> tuple[int, int] | None:
         """Return the place in a list, and what is put there, where a step does nothing else with the list."""
-        producer, own = _computing(self.body, self.body.outputs[number]), self.body.inputs[number]
-        if producer is None or producer.name != SET or len(producer.inputs) != 3 or producer.input(0) != own:
+        producer, input_tensor = _computing(self.body, self.body.outputs[number]), self.body.inputs[number]
+        if producer is None or producer.name != SET or len(producer.inputs) != 3 or producer.input(0) != input_tensor:
             return None
-        return (producer.input(1), producer.input(2)) if self.body.consumers(own) == [producer] else None
+        return (producer.input(1), producer.input(2)) if self.body.consumers(input_tensor) == [producer] else None
 
     def _count(self, number: int) -> int:
         """Return the tensor that says how many elements a list has, or -1."""
@@ -138,7 +140,7 @@ def with_constants(graph: Graph, operator: Operator, body: Graph) -> Graph:
 
 def _between(body: Graph, number: int, counters: Iterable[int]) -> int | None:
     """Return what a step puts between what lay before it in a tensor and what lay behind it; None for another state."""
-    joined, own = _computing(body, body.outputs[number]), body.inputs[number]
+    joined, input_tensor = _computing(body, body.outputs[number]), body.inputs[number]
     if joined is None or not _joins(joined, 3):
         return None
     before, element, behind = (body.producer(place) for place in joined.inputs)
@@ -146,14 +148,14 @@ def _between(body: Graph, number: int, counters: Iterable[int]) -> int | None:
         return None
     if (before.code, behind.code) != (_SLICE, _SLICE) or not _is_first(body, element):
         return None
-    if before.input(0) != own or behind.input(0) != own:
+    if before.input(0) != input_tensor or behind.input(0) != input_tensor:
         return None
     starts, count, after, size = (elements(body, place) for place in (before.input(1), before.input(2), behind.input(1), behind.input(2)))
     if not starts or not size or not count or not after or count[0].many or after[0].many:
         return None
-    if any((one.counter, one.offset) != (-1, 0) for one in (*starts, *after[1:])):
+    if any((start.counter, start.offset) != (-1, 0) for start in (*starts, *after[1:])):
         return None
-    if any((one.counter, one.offset) != (-1, -1) for one in (*size, *count[1:])):
+    if any((ended.counter, ended.offset) != (-1, -1) for ended in (*size, *count[1:])):
         return None
     at, following = count[0], after[0]
     if at.offset or at.counter not in counters or following != Element(at.counter, 1):
@@ -181,10 +183,10 @@ def _is_first(body: Graph, operator: Operator) -> bool:
     """Return whether an operator makes a tensor the one element of a list."""
     if operator.code == _EXPAND_DIMS:
         return numbers(body, operator.input(1)) == [0]
-    given, shape = operator.input(0), numbers(body, operator.input(1))
-    if operator.code != _RESHAPE or given < 0 or shape[:1] != [1]:
+    source, shape = operator.input(0), numbers(body, operator.input(1))
+    if operator.code != _RESHAPE or source < 0 or shape[:1] != [1]:
         return False
-    dims = body.tensors[given].dims
+    dims = body.tensors[source].dims
     return len(shape) == len(dims) + 1 and all(new == -1 or new == old or old is None for new, old in zip(shape[1:], dims, strict=True))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.notes import INTEGERS, LayerNote
-from rnnconvert.formats.tflite.flow import Given, Looped, Read
+from rnnconvert.formats.tflite.flow import Looped, LoopOutput, Read
 from rnnconvert.formats.tflite.graph import Model, Operator, Tensor
 from rnnconvert.formats.tflite.lowering import Lowering
 from rnnconvert.formats.tflite.variables import changes
@@ -27,7 +27,7 @@ from rnnconvert.recognition.lowered import layers_of
 __all__ = ["Loops", "bodies", "looped", "quantised", "read", "tensors"]
 
 _LATER = re.compile(r"^while;|(/while(_\d+)?(/LoopCond/_\d+)?|/StatefulPartitionedCall(_\d+)?|/(MatMul|BiasAdd|add)(_\d+)?)+(;.*)?$")
-_SHOWN = 4
+_MOST_SHOWN = 4
 _LACKING = (
     "its weights are not in the file: it reads variables ({names}) that nothing gives a value, and TFLite cannot run it either. Convert "
     "the model again with its variables as constants: TFLiteConverter.from_keras_model, or from_concrete_functions without the "
@@ -54,23 +54,23 @@ def read(path: Path, model: Model) -> Loops:
     """Return the layers that the main graph computes."""
     lowering = Lowering(path, model)
     looked = layers_of(lowering.program, _LATER)
-    found = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells)
-    for name, one in looked.layers.items():
-        values = _values(one.nodes)
+    result = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells)
+    for name, layer in looked.layers.items():
+        values = _values(layer.nodes)
         types = sorted({lowering.stored.types[value] for value in values if value in lowering.stored.types})
         if types:
             warning = quantised(name, types, "its input and its states")
-            found.layers[name] = replace(one, warnings=(*one.warnings, warning))
+            result.layers[name] = replace(layer, warnings=(*layer.warnings, warning))
         sources = lowering.stored.sources
-        found.stored |= {sources[value].ctypes.data for value in values if value in sources}
-    return found
+        result.stored |= {sources[value].ctypes.data for value in values if value in sources}
+    return result
 
 
 def _lost(looked: Looked, lowering: Lowering) -> dict[str, str]:
     """Return for each loop that is not read, and for the main graph without layers, which numbers the file lacks."""
     why = _CHANGED if changes(lowering.model) else _LACKING
     return {
-        label: why.format(names=", ".join(map(repr, names[:_SHOWN])))
+        label: why.format(names=", ".join(map(repr, names[:_MOST_SHOWN])))
         for label, names in lowering.lost.items()
         if names and (label in looked.reasons or not looked.layers)
     }
@@ -83,39 +83,40 @@ def quantised(name: str, types: Sequence[str], rounded: str) -> LayerNote:
     rounded  what kernels for integers round besides
     """
     text = f"its weights are stored as {' and '.join(types)}, and are read as the float numbers that these stand for."
-    if not any("int" in one for one in types):
+    if not any("int" in kind for kind in types):
         return LayerNote(name, text)
     return LayerNote(name, f"{text} TFLite's kernel for integers also rounds {rounded}, {ROUNDED}", INTEGERS)
 
 
 def _values(nodes: Iterable[Operation]) -> set[str]:
     """Return the values that some nodes read, and those that graphs inside them read."""
-    found: set[str] = set()
+    values: set[str] = set()
     for node in nodes:
-        found.update(node.inputs)
+        values.update(node.inputs)
         for _, body in node.bodies:
-            found |= _values(body.nodes)
-    return found
+            values |= _values(body.nodes)
+    return values
 
 
-def looped(one: Computed) -> Looped:
+def looped(layer: Computed) -> Looped:
     """Return what a layer reads and gives in the main graph."""
-    found, words = one.found, {"hidden": "the final state", "cell": "the final cell state"}
+    recognised, words = layer.recognised, {"hidden": "the final state", "cell": "the final cell state"}
     reads = [
-        Read([_tensor_of(value) for value in read.steps or (read.value,)], read.axis, bool(read.steps), read.window) for read in found.reads
+        Read([_tensor_of(value) for value in read.steps or (read.value,)], read.axis, bool(read.steps), read.window)
+        for read in recognised.reads
     ]
     gives = [
-        Given(_tensor_of(use.value), use.axis, use.step if use.kind == "step" else None, words.get(use.kind, ""), use.rank)
-        for use in found.uses
+        LoopOutput(_tensor_of(use.value), use.axis, use.step if use.kind == "step" else None, words.get(use.kind, ""), use.rank)
+        for use in recognised.uses
     ]
-    mask = "" if found.mask is None else f"{found.mask.value!r}"
-    lengths = found.mask is not None and found.mask.rank == 1
+    mask = "" if recognised.mask is None else f"{recognised.mask.value!r}"
+    lengths = recognised.mask is not None and recognised.mask.rank == 1
     return Looped(
-        one.stack,
+        layer.stack,
         reads,
         gives,
-        [_tensor_of(value) for value in found.states.values()],
-        one.turned,
+        [_tensor_of(value) for value in recognised.states.values()],
+        layer.turned,
         "" if lengths else mask,
         mask if lengths else "",
     )
@@ -127,9 +128,9 @@ def _tensor_of(value: str) -> Hashable:
     return int(place) if place.isdigit() else value
 
 
-def tensors(one: Computed) -> set[int]:
+def tensors(layer: Computed) -> set[int]:
     """Return the tensors of the main graph that a layer's operators read."""
-    return {int(name) for node in one.nodes for name in node.reads if name.isdigit()}
+    return {int(name) for node in layer.nodes for name in node.reads if name.isdigit()}
 
 
 def bodies(operator: Operator) -> set[int]:

@@ -58,17 +58,17 @@ class Lowering:
         """
         if not operator.outputs:
             return
-        own = Written(self.stored, graph, operator, block, prefix)
-        if operator.code == s.WHILE and not prefix and self._loop(own):
+        written = Written(self.stored, graph, operator, block, prefix)
+        if operator.code == s.WHILE and not prefix and self._loop(written):
             return
-        if not own.plain():
-            inputs = [own.name(place) for place in operator.inputs]
-            block.add(operator.label, inputs, own.outputs, own.label, "tflite")
+        if not written.plain():
+            inputs = [written.name(place) for place in operator.inputs]
+            block.add(operator.label, inputs, written.outputs, written.label, "tflite")
 
-    def _loop(self, own: Written) -> bool:
+    def _loop(self, written: Written) -> bool:
         """Write a WHILE; return whether its graphs are there."""
-        graphs, operator = self.model.graphs, own.operator
-        going, steps = (graphs[at] if 0 < at < len(graphs) else None for at in (own.option(0, "i"), own.option(1, "i")))
+        graphs, operator = self.model.graphs, written.operator
+        going, steps = (graphs[at] if 0 < at < len(graphs) else None for at in (written.option(0, "i"), written.option(1, "i")))
         count = len(operator.inputs)
         if going is None or steps is None or not count == len(steps.inputs) == len(steps.outputs) == len(going.inputs):
             return False
@@ -76,34 +76,34 @@ class Lowering:
         handed = {
             steps.inputs[number]: self._handles[operator.inputs[number]] for number in fixed if operator.inputs[number] in self._handles
         }
-        body, _, lost = variables.resolved(lists.with_constants(own.graph, operator, steps), handed, self._values)
+        body, _, lost = variables.resolved(lists.with_constants(written.graph, operator, steps), handed, self._values)
         if lost:
-            self.lost[own.label] = lost
-        prefix = f"{own.label}/body/"
+            self.lost[written.label] = lost
+        prefix = f"{written.label}/body/"
         block = Block(prefix, self.stored.arrays)
         self.stored.constants(body, block, prefix)
         for inner in body.operators:
             self._write(body, inner, block, prefix)
-        first = [own.name(place) for place in operator.inputs]
-        begins = self._going(going, first, own.block, f"{own.label}/first/")
+        first = [written.name(place) for place in operator.inputs]
+        begins = self._going(going, first, written.block, f"{written.label}/first/")
         after = [f"{prefix}{place}" for place in body.outputs]
-        goes_on = self._going(going, after, block, f"{own.label}/next/")
+        goes_on = self._going(going, after, block, f"{written.label}/next/")
         states, collected, single = list[Variable](), list[tuple[str, str]](), list[Variable]()
-        loop = lists.Loop(own.graph, operator, going, body)
+        loop = lists.Loop(written.graph, operator, going, body)
 
         def variable(number: int, value: int) -> Variable:
             place = body.inputs[number]
             inside = f"{prefix}{place}"
-            return Variable(first[number], dtype(body.tensors[place]), inside, f"{prefix}{value}", own.outputs[number])
+            return Variable(first[number], dtype(body.tensors[place]), inside, f"{prefix}{value}", written.outputs[number])
 
-        for number, (inner_, outer) in enumerate(zip(body.outputs, own.outputs, strict=True)):
+        for number, (inner_, outer) in enumerate(zip(body.outputs, written.outputs, strict=True)):
             if body.inputs[number] in handed and not lost:
                 continue
             if number in fixed:
                 if body.tensors[body.inputs[number]].stored is None:
                     states.append(variable(number, body.inputs[number]))
                 elif first[number] in self.stored.arrays:
-                    own.block.add("Identity", [first[number]], [outer])
+                    written.block.add("Identity", [first[number]], [outer])
                 continue
             item = loop.each(number)
             last = loop.last(number)
@@ -113,7 +113,7 @@ class Lowering:
                 single.append(variable(number, last))
             else:
                 states.append(variable(number, inner_))
-        Loop(own.label, begins, goes_on, states, single, collected).write(own.block, block)
+        Loop(written.label, begins, goes_on, states, single, collected).write(written.block, block)
         return True
 
     def _going(self, graph: Graph, values: Sequence[str], block: Block, prefix: str) -> str:

@@ -80,8 +80,8 @@ class Stored:
 class Written(Rule):
     """One operator, and the graph that it is written into."""
 
-    def __init__(self, whole: Stored, graph: Graph, operator: Operator, block: Block, prefix: str) -> None:
-        self.whole, self.graph, self.operator, self.prefix = whole, graph, operator, prefix
+    def __init__(self, store: Stored, graph: Graph, operator: Operator, block: Block, prefix: str) -> None:
+        self.store, self.graph, self.operator, self.prefix = store, graph, operator, prefix
         first = operator.outputs[0] if operator.outputs else -1
         label = graph.tensors[first].name if first >= 0 else ""
         super().__init__(block, [], [self.name(place) for place in operator.outputs], label)
@@ -95,7 +95,7 @@ class Written(Rule):
         return default if self.operator.options is None else self.operator.options.number(field, code, default)
 
     def numbers(self, index: int) -> Array | None:
-        return self.whole.arrays.get(self.name(self.operator.input(index)))
+        return self.store.arrays.get(self.name(self.operator.input(index)))
 
     @property
     def result(self) -> Tensor:
@@ -121,9 +121,9 @@ class Written(Rule):
         if tensor is None or not tensor.scales.size:
             return self.name(place)
         weights = self.operator.code == _FULLY_CONNECTED and place == self.operator.input(1)
-        wide = all(self.graph.tensors[one].kind == _FLOAT for one in (self.operator.input(0), *self.operator.outputs))
+        wide = all(self.graph.tensors[output].kind == _FLOAT for output in (self.operator.input(0), *self.operator.outputs))
         if self.operator.code == s.DEQUANTIZE or (weights and wide):
-            return self.whole.stored(tensor, self.block, self.name(place)) if _readable(tensor) else None
+            return self.store.stored(tensor, self.block, self.name(place)) if _readable(tensor) else None
         return None
 
     def dequantize(self) -> bool:
@@ -131,7 +131,7 @@ class Written(Rule):
         tensor = self.graph.tensors[self.operator.input(0)]
         if not _readable(tensor) or self.result.kind != _FLOAT:
             return False
-        self.whole.stored(tensor, self.block, self.outputs[0])
+        self.store.stored(tensor, self.block, self.outputs[0])
         return True
 
     def custom(self) -> bool:

@@ -45,15 +45,15 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
     if not request["layers"]:
         return _run(content, np.asarray(request["x"]), states)
-    y, found = np.asarray(request["x"]), {"hidden": [], "cell": []}  # type: Array, dict[str, list[Array]]
+    y, finals = np.asarray(request["x"]), {"hidden": [], "cell": []}  # type: Array, dict[str, list[Array]]
     for name in request["layers"]:
         alone, turned = _alone(content, name)
-        given = y[::-1] if turned[0] else y
-        done = _run(alone, given, states)
+        sequence = y[::-1] if turned[0] else y
+        done = _run(alone, sequence, states)
         y = done["y"][::-1] if turned[1] else done["y"]
-        for key in found:
-            found[key] += done[key]
-    return {"y": y, **found}
+        for key in finals:
+            finals[key] += done[key]
+    return {"y": y, **finals}
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -63,34 +63,37 @@ def witness(request: Mapping[str, Any]) -> None:
     operators, turned = {}, {}  # type: dict[str, Any], dict[str, tuple[bool, bool]]
     for name in seen.layers:
         try:
-            operators[name], turned[name] = _found(model, name)
+            operators[name], turned[name] = _operator_of(model, name)
         except NotImplementedError as error:
             seen.explain(name, str(error))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         interpreter = _interpreter(content, keep=True)
     feeds = []
-    for one in interpreter.get_input_details():
-        dims = [int(size) if size > 0 else None for size in one["shape_signature"]]
-        drawn = seen.draw(dims, "float32" if one["quantization"][0] else np.dtype(one["dtype"]).name)
-        if dims != list(one["shape"]):
-            interpreter.resize_tensor_input(one["index"], drawn.shape)
-        feeds.append((one["index"], _stored(drawn, one["quantization"], one["dtype"]) if drawn.dtype.kind == "f" else drawn))
+    for detail in interpreter.get_input_details():
+        dims = [int(size) if size > 0 else None for size in detail["shape_signature"]]
+        drawn = seen.draw(dims, "float32" if detail["quantization"][0] else np.dtype(detail["dtype"]).name)
+        if dims != list(detail["shape"]):
+            interpreter.resize_tensor_input(detail["index"], drawn.shape)
+        feeds.append((detail["index"], _stored(drawn, detail["quantization"], detail["dtype"]) if drawn.dtype.kind == "f" else drawn))
     interpreter.allocate_tensors()
-    scales = {one["index"]: (one["quantization"], one["dtype"]) for one in interpreter.get_tensor_details()}
+    scales = {
+        tensor_detail["index"]: (tensor_detail["quantization"], tensor_detail["dtype"])
+        for tensor_detail in interpreter.get_tensor_details()
+    }
 
     def run() -> None:
         for index, drawn in feeds:
             interpreter.set_tensor(index, drawn)
         interpreter.invoke()
-        for name, one in operators.items():
+        for name, operator in operators.items():
             # Where the directions are not merged, each has an output of its own.
             values = [
                 [_meant(interpreter.get_tensor(int(place)), *scales[int(place)]) for place in some]
-                for some in (one.inputs[:1], one.outputs)
+                for some in (operator.inputs[:1], operator.outputs)
             ]
             x, y = (np.concatenate(some, axis=-1) for some in values)
-            if not getattr(one.builtinOptions, "timeMajor", False):
+            if not getattr(operator.builtinOptions, "timeMajor", False):
                 x, y = x.swapaxes(0, 1), y.swapaxes(0, 1)
             before, behind = turned[name]
             seen.record(name, x[::-1] if before else x, y[::-1] if behind else y)
@@ -120,36 +123,39 @@ def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, 
     inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
     if len(inputs) != 1 or not outputs or len(inputs[0]["shape"]) != 3:
         raise NotImplementedError(f"the model has {len(inputs)} inputs and {len(outputs)} outputs: name its layers")
-    kept = {"hidden": [], "cell": []}  # type: dict[str, list[int]]
+    places_by_kind = {"hidden": [], "cell": []}  # type: dict[str, list[int]]
     time_major = True
-    for one in interpreter._get_ops_details():
-        for number, place in enumerate(_STATES.get(one["op_name"], ())):
-            kept["cell" if number % 2 and "LSTM" in one["op_name"] else "hidden"].append(int(one["inputs"][place]))
-    if not kept["hidden"]:
+    for detail in interpreter._get_ops_details():
+        for number, place in enumerate(_STATES.get(detail["op_name"], ())):
+            places_by_kind["cell" if number % 2 and "LSTM" in detail["op_name"] else "hidden"].append(int(detail["inputs"][place]))
+    if not places_by_kind["hidden"]:
         raise NotImplementedError("the model has no recurrent operator")
     time_major = _time_first(content)
-    own = {key: [states[key].pop(0) for _ in places] if states[key] else None for key, places in kept.items()}
+    states_of_kind = {key: [states[key].pop(0) for _ in places] if states[key] else None for key, places in places_by_kind.items()}
     steps, batch, width = x.shape
-    sizes = {one["index"]: one["shape"] for one in interpreter.get_tensor_details()}
-    room = max(1, int(sizes[kept["hidden"][0]][0]))
+    sizes = {tensor_detail["index"]: tensor_detail["shape"] for tensor_detail in interpreter.get_tensor_details()}
+    room = max(1, int(sizes[places_by_kind["hidden"][0]][0]))
     interpreter.resize_tensor_input(inputs[0]["index"], (steps, room, width) if time_major else (room, steps, width))
     interpreter.allocate_tensors()
-    scales = {one["index"]: (one["quantization"], one["dtype"]) for one in interpreter.get_tensor_details()}
+    scales = {
+        tensor_detail["index"]: (tensor_detail["quantization"], tensor_detail["dtype"])
+        for tensor_detail in interpreter.get_tensor_details()
+    }
     ys = []
-    ends = {key: [[] for _ in places] for key, places in kept.items()}  # type: dict[str, list[list[Array]]]
+    ends = {key: [[] for _ in places] for key, places in places_by_kind.items()}  # type: dict[str, list[list[Array]]]
     for first in range(0, batch, room):
         sequences = np.arange(first, first + room).clip(max=batch - 1)  # the last one again where no more are left
         interpreter.reset_all_variables()
-        for key, given in own.items():
-            for place, state in zip(kept[key], given or [], strict=False):
+        for key, initial in states_of_kind.items():
+            for place, state in zip(places_by_kind[key], initial or [], strict=False):
                 interpreter.set_tensor(place, _stored(np.asarray(state)[sequences], *scales[place]))
         fed = x[:, sequences]
         interpreter.set_tensor(inputs[0]["index"], _stored(fed if time_major else fed.swapaxes(0, 1), *scales[inputs[0]["index"]]))
         interpreter.invoke()
-        found = [_meant(interpreter.get_tensor(one["index"]), *scales[one["index"]]) for one in outputs]
-        y = np.concatenate(found, axis=-1)
+        values = [_meant(interpreter.get_tensor(output["index"]), *scales[output["index"]]) for output in outputs]
+        y = np.concatenate(values, axis=-1)
         ys.append(y if time_major else y.swapaxes(0, 1))
-        for key, places in kept.items():
+        for key, places in places_by_kind.items():
             for number, place in enumerate(places):
                 ends[key][number].append(_meant(interpreter.get_tensor(place), *scales[place]))
     return {
@@ -176,10 +182,14 @@ def _meant(array: Array, quantization: Sequence[float], dtype: Any) -> Array:
 def _time_first(content: bytes) -> bool:
     """Return whether the recurrent operators of a model read (time, batch, values)."""
     model = _parsed(content)
-    found = {bool(one.builtinOptions.timeMajor) for one in model.subgraphs[0].operators if hasattr(one.builtinOptions, "timeMajor")}
-    if len(found) != 1:
+    flags = {
+        bool(operator.builtinOptions.timeMajor)
+        for operator in model.subgraphs[0].operators
+        if hasattr(operator.builtinOptions, "timeMajor")
+    }
+    if len(flags) != 1:
         raise NotImplementedError("some operators of the model read the time first, and others the batch: name its layers")
-    return found.pop()
+    return flags.pop()
 
 
 def _parsed(content: bytes) -> Any:
@@ -193,25 +203,25 @@ def _words(model: Any) -> list[str]:
     from ai_edge_litert import schema_py_generated as schema
 
     words = {number: word for word, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
-    return [words.get(max(one.deprecatedBuiltinCode, one.builtinCode), "") for one in model.operatorCodes]
+    return [words.get(max(code.deprecatedBuiltinCode, code.builtinCode), "") for code in model.operatorCodes]
 
 
-def _found(model: Any, name: str) -> tuple[Any, tuple[bool, bool]]:
+def _operator_of(model: Any, name: str) -> tuple[Any, tuple[bool, bool]]:
     """Return a recurrent operator of a model, and whether the time is turned around before it and behind it."""
     graph, words = model.subgraphs[0], _words(model)
     chosen, seen = None, []  # type: Any, list[str]
-    for one in graph.operators:
-        if words[one.opcodeIndex] in _STATES:
-            label = graph.tensors[one.outputs[0]].name.decode("utf-8", "replace")
+    for operator in graph.operators:
+        if words[operator.opcodeIndex] in _STATES:
+            label = graph.tensors[operator.outputs[0]].name.decode("utf-8", "replace")
             label = label[:-2] if label.endswith(":0") else label
             seen.append(label)
-            chosen = one if label == name else chosen
+            chosen = operator if label == name else chosen
     if chosen is None:
         raise NotImplementedError(f"the first graph has no operator of the layer {name!r}, only {', '.join(seen) or 'others'}")
-    turning = [one for one in graph.operators if words[one.opcodeIndex] == "REVERSE_V2"]
-    readers = [one for one in graph.operators if chosen.outputs[0] in one.inputs]
-    before = any(chosen.inputs[0] == one.outputs[0] for one in turning)
-    behind = bool(readers) and all(one in turning for one in readers)
+    turning = [candidate for candidate in graph.operators if words[candidate.opcodeIndex] == "REVERSE_V2"]
+    readers = [reading for reading in graph.operators if chosen.outputs[0] in reading.inputs]
+    before = any(chosen.inputs[0] == turning_operator.outputs[0] for turning_operator in turning)
+    behind = bool(readers) and all(reader in turning for reader in readers)
     return chosen, (before, before and behind)
 
 
@@ -221,8 +231,8 @@ def _alone(content: bytes, name: str) -> tuple[bytes, tuple[bool, bool]]:
 
     model = _parsed(content)
     graph, words = model.subgraphs[0], _words(model)
-    chosen, turned = _found(model, name)
-    feeding = {int(one.outputs[0]): one for one in graph.operators if words[one.opcodeIndex] == "DEQUANTIZE"}
+    chosen, turned = _operator_of(model, name)
+    feeding = {int(operator.outputs[0]): operator for operator in graph.operators if words[operator.opcodeIndex] == "DEQUANTIZE"}
     unpacking = [feeding[int(tensor)] for tensor in chosen.inputs if int(tensor) in feeding and int(tensor) != int(chosen.inputs[0])]
     graph.operators, model.subgraphs, model.signatureDefs = [*unpacking, chosen], [graph], None
     graph.inputs, graph.outputs = [int(chosen.inputs[0])], [int(place) for place in chosen.outputs]

@@ -21,17 +21,17 @@ def initial(model: Model) -> dict[str, Tensor]:
     """Return the stored tensors that variables of the main graph hold, by the variables' names; not those that it changes."""
     if not model.graphs:
         return {}
-    found: dict[str, Tensor] = {}
+    result: dict[str, Tensor] = {}
     for graph in _named(model, model.graphs[0], {_CALL_ONCE: 1}):
         for name, place in _assigned(graph):
             if place >= 0 and graph.tensors[place].stored is not None:
-                found[name] = graph.tensors[place]
+                result[name] = graph.tensors[place]
     for graph in _reached(model):
         for name, _ in _assigned(graph):
             if not name:
                 return {}  # one that is handed over: it may be any
-            found.pop(name, None)
-    return found
+            result.pop(name, None)
+    return result
 
 
 def changes(model: Model) -> bool:
@@ -61,7 +61,9 @@ def resolved(graph: Graph, handed: Mapping[int, str], values: Mapping[str, Tenso
 def _handles(graph: Graph) -> dict[int, str]:
     """Return the names of variables by the tensors that stand for them."""
     return {
-        one.outputs[0]: one.options.text(1) for one in graph.operators if one.code == _HANDLE and one.outputs and one.options is not None
+        operator.outputs[0]: operator.options.text(1)
+        for operator in graph.operators
+        if operator.code == _HANDLE and operator.outputs and operator.options is not None
     }
 
 

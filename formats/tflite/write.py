@@ -135,8 +135,8 @@ class _Graph:
             options["merge_outputs"] = Number("B", 1)
         width = sum(direction.output_size for direction in directions)
         turned = reverse and single.output_order == "time"
-        made = self.operator(code, inputs, self.tensor(name, (1, 1, width), signature=(-1, 1, width)), options)
-        return self._turned(f"{name}/in time order", made) if turned else made
+        output = self.operator(code, inputs, self.tensor(name, (1, 1, width), signature=(-1, 1, width)), options)
+        return self._turned(f"{name}/in time order", output) if turned else output
 
     def _turned(self, name: str, below: int) -> int:
         axis = self.tensor(f"{name}/axis", (1,), np.zeros(4, np.uint8), _INT)
@@ -161,8 +161,8 @@ class _Graph:
             s.SUBGRAPH["name"]: "main",
         }
         maps = [
-            [{s.TENSOR_MAP["name"]: name, s.TENSOR_MAP["tensor_index"]: Number("I", place)} for name, place in one.items()]
-            for one in (self.inputs, self.outputs)
+            [{s.TENSOR_MAP["name"]: name, s.TENSOR_MAP["tensor_index"]: Number("I", place)} for name, place in group.items()]
+            for group in (self.inputs, self.outputs)
         ]
         signature = {
             s.SIGNATURE["inputs"]: maps[0],

@@ -70,11 +70,11 @@ CACHES = ("_", "grad", "buffer", "workspace", "dropout", "rnnDesc", "wDesc", "xD
 """The beginnings of the names of fields that a call leaves behind."""
 
 
-def unknown_fields(made: Object) -> dict[str, object]:
+def unknown_fields(module: Object) -> dict[str, object]:
     """Return the unknown single values and arrays of an object; of an array its shape."""
     return {
         name: value.shape if isinstance(value, np.ndarray) else value
-        for name, value in made.fields.items()
+        for name, value in module.fields.items()
         if isinstance(name, str)
         and isinstance(value, bool | int | float | str | np.ndarray)
         and not (isinstance(value, np.ndarray) and not value.size)
@@ -120,84 +120,84 @@ class ClassArrays(NamedTuple):
     activation: Activation = TANH
 
 
-def found(made: Object, asked: str = "") -> ClassArrays:
+def class_arrays(module: Object, asked: str = "") -> ClassArrays:
     """Return what an object of CLASSES holds.
 
     asked  the layout that the user says it has
 
     Raises NotALayerError.
     """
-    kind = made.name.rpartition(".")[2]
-    if made.name.startswith("cudnn."):
-        return _cudnn(made)
-    flat = _array(made, "weight") is not None and "recurrentModule" not in made.fields
-    if flat and (made.name in _SIDE_BY_SIDE or asked in _SIDE_BY_SIDE.values()):
+    kind = module.name.rpartition(".")[2]
+    if module.name.startswith("cudnn."):
+        return _cudnn(module)
+    flat = _array(module, "weight") is not None and "recurrentModule" not in module.fields
+    if flat and (module.name in _SIDE_BY_SIDE or asked in _SIDE_BY_SIDE.values()):
         names = ("weight", "bias", "weightO")
-        return ClassArrays(asked or _SIDE_BY_SIDE[made.name], {name: a for name in names if (a := _array(made, name)) is not None})
+        return ClassArrays(asked or _SIDE_BY_SIDE[module.name], {name: a for name in names if (a := _array(module, name)) is not None})
     if flat:
         raise NotALayerError(
-            f"an {made.name} with one weight, as forks have under this name; if it computes the same as nn.SeqGRU, confirm with "
+            f"an {module.name} with one weight, as forks have under this name; if it computes the same as nn.SeqGRU, confirm with "
             f"{Setting('layout', 'torch7.seq_gru')}"
         )
-    if "recurrentModule" not in made.fields:
-        raise NotALayerError(f"an {made.name} without weights or modules")
-    return {"LSTM": _lstm, "FastLSTM": _fast, "GRU": _gru}[kind](made)
+    if "recurrentModule" not in module.fields:
+        raise NotALayerError(f"an {module.name} without weights or modules")
+    return {"LSTM": _lstm, "FastLSTM": _fast, "GRU": _gru}[kind](module)
 
 
-def _array(made: object, name: str) -> Array | None:
-    value = made.fields.get(name) if isinstance(made, Object) else None
+def _array(module: object, name: str) -> Array | None:
+    value = module.fields.get(name) if isinstance(module, Object) else None
     return value if isinstance(value, np.ndarray) and value.size else None
 
 
-def leaves(made: object) -> Iterator[Object]:
+def leaves(module: object) -> Iterator[Object]:
     """Yield the modules that contain no others, in the order of a container's parameters()."""
-    stack, met = [made], 0
+    stack, count = [module], 0
     while stack:
-        one = stack.pop()
-        met += 1
-        if met > 100_000:
+        node = stack.pop()
+        count += 1
+        if count > 100_000:
             raise NotALayerError("its modules contain themselves")
-        inside = one.fields.get("modules") if isinstance(one, Object) else None
+        inside = node.fields.get("modules") if isinstance(node, Object) else None
         if isinstance(inside, Table) and inside:
             stack += reversed(inside.listed())
-        elif isinstance(one, Object):
-            yield one
+        elif isinstance(node, Object):
+            yield node
 
 
-def _computing(made: object, expected: tuple[str, ...], what: str) -> list[Object]:
+def _computing(module: object, expected: tuple[str, ...], what: str) -> list[Object]:
     """Return the modules that compute, if they are those expected."""
-    parts = [leaf for leaf in leaves(made) if leaf.name.rpartition(".")[2] not in _ROUTING]
+    parts = [leaf for leaf in leaves(module) if leaf.name.rpartition(".")[2] not in _ROUTING]
     names = [leaf.name.rpartition(".")[2].replace("LinearNoBias", "Linear") for leaf in parts]
-    graph = isinstance(made, Object) and made.name == "nn.gModule"  # its modules come in the order of its graph
+    graph = isinstance(module, Object) and module.name == "nn.gModule"  # its modules come in the order of its graph
     if Counter(names) != Counter(expected) or (not graph and tuple(names) != expected):
         raise NotALayerError(f"{what} is made of {', '.join(names[:20])}, but its class of {', '.join(expected)}")
     return parts
 
 
-def _weight(made: object, what: str) -> Array:
-    weight = _array(made, "weight")
+def _weight(module: object, what: str) -> Array:
+    weight = _array(module, "weight")
     if weight is None:
         raise NotALayerError(f"{what} has no weight")
     return weight
 
 
-def _linear(arrays: dict[str, Array], name: str, made: object, biased: bool | None) -> None:
+def _linear(arrays: dict[str, Array], name: str, module: object, biased: bool | None) -> None:
     """Add a Linear's arrays. `biased`: whether it must have a bias; None if it may."""
-    arrays[f"{name}/weight"] = _weight(made, name)
-    bias = None if isinstance(made, Object) and made.name == "nn.LinearNoBias" else _array(made, "bias")
+    arrays[f"{name}/weight"] = _weight(module, name)
+    bias = None if isinstance(module, Object) and module.name == "nn.LinearNoBias" else _array(module, "bias")
     if biased is not None and biased != (bias is not None):
         raise NotALayerError(f"{name} has {'no' if biased else 'a'} bias")
     if bias is not None:
         arrays[f"{name}/bias"] = bias
 
 
-def _lstm(made: Object) -> ClassArrays:
+def _lstm(module: Object) -> ClassArrays:
     arrays: dict[str, Array] = {}
-    sighted = made.fields.get("cell2gate") is not False
+    sighted = module.fields.get("cell2gate") is not False
     for gate in ("inputGate", "forgetGate", "hiddenLayer", "outputGate"):
         expected: tuple[str, ...] = _HIDDEN if gate == "hiddenLayer" else _GATE
         expected = expected if sighted else tuple(name for name in expected if name != "CMul")
-        parts = _computing(made.fields.get(gate), expected, gate)
+        parts = _computing(module.fields.get(gate), expected, gate)
         _linear(arrays, f"{gate}/input", parts[0], True)
         _linear(arrays, f"{gate}/output", parts[1], None)
         if "CMul" in expected:
@@ -208,47 +208,47 @@ def _lstm(made: Object) -> ClassArrays:
     return ClassArrays("lstm", arrays)
 
 
-def _pair(made: Object) -> dict[str, Array]:
-    if made.fields.get("p") not in (None, 0):
-        raise NotALayerError(f"it drops values inside the cell (p = {made.fields['p']}), which no other framework supports")
+def _pair(module: Object) -> dict[str, Array]:
+    if module.fields.get("p") not in (None, 0):
+        raise NotALayerError(f"it drops values inside the cell (p = {module.fields['p']}), which no other framework supports")
     arrays: dict[str, Array] = {}
-    _linear(arrays, "i2g", made.fields.get("i2g"), True)
-    _linear(arrays, "o2g", made.fields.get("o2g"), False)
+    _linear(arrays, "i2g", module.fields.get("i2g"), True)
+    _linear(arrays, "o2g", module.fields.get("o2g"), False)
     return arrays
 
 
-def _fast(made: Object) -> ClassArrays:
-    arrays = _pair(made)
-    _computing(made.fields["recurrentModule"], _FAST, "its module")
+def _fast(module: Object) -> ClassArrays:
+    arrays = _pair(module)
+    _computing(module.fields["recurrentModule"], _FAST, "its module")
     return ClassArrays("fast_lstm", arrays)
 
 
-def _gru(made: Object) -> ClassArrays:
-    arrays = _pair(made)
-    parts = _computing(made.fields["recurrentModule"], _GRU, "its module")
-    linear = [one for one in parts if one.name.rpartition(".")[2] in ("Linear", "LinearNoBias")]
-    own = [one for one in linear if one is not made.fields["i2g"] and one is not made.fields["o2g"]]
-    if len(own) != 2:
+def _gru(module: Object) -> ClassArrays:
+    arrays = _pair(module)
+    parts = _computing(module.fields["recurrentModule"], _GRU, "its module")
+    linear = [part for part in parts if part.name.rpartition(".")[2] in ("Linear", "LinearNoBias")]
+    others = [linear_part for linear_part in linear if linear_part is not module.fields["i2g"] and linear_part is not module.fields["o2g"]]
+    if len(others) != 2:
         raise NotALayerError("its gates are not those that its module uses")
-    _linear(arrays, "t1", own[0], True)
-    _linear(arrays, "t2", own[1], False)
+    _linear(arrays, "t1", others[0], True)
+    _linear(arrays, "t2", others[1], False)
     return ClassArrays("gru", arrays)
 
 
-def _cudnn(made: Object) -> ClassArrays:
-    said = made.fields
-    mode = _MODES.get(str(said.get("mode")))
-    weight = _array(made, "weight")
+def _cudnn(module: Object) -> ClassArrays:
+    fields = module.fields
+    mode = _MODES.get(str(fields.get("mode")))
+    weight = _array(module, "weight")
     if weight is None:
         raise NotALayerError("it has no weight")
     if mode is None:
-        raise NotALayerError(f"its mode is {said.get('mode')!r}")
+        raise NotALayerError(f"its mode is {fields.get('mode')!r}")
     layout, kind, activation = mode
-    width, units, depth = (said.get(name) for name in ("inputSize", "hiddenSize", "numLayers"))
+    width, units, depth = (fields.get(name) for name in ("inputSize", "hiddenSize", "numLayers"))
     for size, most in ((width, 1 << 24), (units, 1 << 24), (depth, 256)):
         if not isinstance(size, int) or not 0 < size < most:
             raise NotALayerError(f"its sizes are {width}, {units} and {depth}")
-    two, mode_of_input = said.get("bidirectional"), said.get("inputMode")
+    two, mode_of_input = fields.get("bidirectional"), fields.get("inputMode")
     if two not in ("CUDNN_UNIDIRECTIONAL", "CUDNN_BIDIRECTIONAL"):
         raise NotALayerError(f"its direction is {two!r}")
     if mode_of_input not in ("CUDNN_LINEAR_INPUT", "CUDNN_SKIP_INPUT"):
@@ -266,17 +266,17 @@ def _cudnn(made: Object) -> ClassArrays:
     return ClassArrays(layout, {"weight": weight.reshape(-1)}, sizes, activation)
 
 
-def two_ways(made: Object) -> tuple[Object, Object, str]:
+def two_ways(module: Object) -> tuple[Object, Object, str]:
     """Return the forward and the backward module of a container of TWO_WAYS, and how their outputs are merged.
 
     Raises NotALayerError for a container around anything but two layers that can be read.
     """
-    pair = (made.fields.get("forwardModule"), made.fields.get("backwardModule"))
-    merge = made.fields.get("merge") or made.fields.get("mergeModule")
+    pair = (module.fields.get("forwardModule"), module.fields.get("backwardModule"))
+    merge = module.fields.get("merge") or module.fields.get("mergeModule")
     forward, backward = pair
     if not isinstance(forward, Object) or not isinstance(backward, Object):
         raise NotALayerError("its two modules are missing")
-    if made.name == "nn.BiSequencerLM" or forward.name not in CLASSES or backward.name not in CLASSES:
+    if module.name == "nn.BiSequencerLM" or forward.name not in CLASSES or backward.name not in CLASSES:
         raise NotALayerError(f"it contains {forward.name} and {backward.name}, not one recurrent layer for each direction")
     how = {"nn.CAddTable": "sum", "nn.JoinTable": "concat"}.get(merge.name if isinstance(merge, Object) else "")
     if how is None:

@@ -16,7 +16,17 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
-from rnnconvert.formats.torch7.classes import CLASSES, KEPT_STATES, OTHERS, SIZES, TWO_WAYS, ClassArrays, found, two_ways, unknown_fields
+from rnnconvert.formats.torch7.classes import (
+    CLASSES,
+    KEPT_STATES,
+    OTHERS,
+    SIZES,
+    TWO_WAYS,
+    ClassArrays,
+    class_arrays,
+    two_ways,
+    unknown_fields,
+)
 from rnnconvert.formats.torch7.flow import calls
 from rnnconvert.formats.torch7.step import CONSTANTS, HARMLESS, UnknownModuleError, differs
 from rnnconvert.formats.torch7.torch7_file import Object, Table
@@ -54,31 +64,31 @@ def read(path: Path, options: Options) -> Checkpoint:
     layers: dict[str, Recurrent] = {}
     unread, warnings, evidence = [], [], []
     used: set[int] = set()
-    objects = [(place, one) for place, one in everything if isinstance(one, Object)]
-    for place, one in sorted(objects, key=lambda pair: pair[1].name not in TWO_WAYS):
-        if id(one) in used or one.name not in CLASSES | OTHERS | TWO_WAYS:
+    objects = [(place, entry) for place, entry in everything if isinstance(entry, Object)]
+    for place, module in sorted(objects, key=lambda pair: pair[1].name not in TWO_WAYS):
+        if id(module) in used or module.name not in CLASSES | OTHERS | TWO_WAYS:
             continue
-        for _ in torch7_file.walk(one, _NOT_WEIGHTS, path, used):
+        for _ in torch7_file.walk(module, _NOT_WEIGHTS, path, used):
             pass  # what is inside is none of its own
-        said = f"{place or 'the file itself'}: {one.name}"
+        label = f"{place or 'the file itself'}: {module.name}"
         try:
-            if one.name in OTHERS:
+            if module.name in OTHERS:
                 raise NotALayerError("a class whose equations are unknown")
-            layers[place] = _two(place, one, options) if one.name in TWO_WAYS else _one(place, one, options)
-            evidence.append(said)
-            options.facts(place, f"the {one.name}", _unknown(one, path))
-            if any(one.fields.get(name) in values for name, values in KEPT_STATES.items()):
-                warnings.append(f"{said} keeps its state from call to call. Pass it yourself, or start each from zeros")
+            layers[place] = _two(place, module, options) if module.name in TWO_WAYS else _single(place, module, options)
+            evidence.append(label)
+            options.facts(place, f"the {module.name}", _unknown(module, path))
+            if any(module.fields.get(name) in values for name, values in KEPT_STATES.items()):
+                warnings.append(f"{label} keeps its state from call to call. Pass it yourself, or start each from zeros")
         except NotALayerError as error:
-            unread.append(f"{said}, not read: {error}")
-        if one.fields.get("maskzero") is True:
-            warnings.append(f"{said} sets its state to zero at steps of zeros (maskzero), which is not kept")
-    turned = next((f"{place} ({one.name})" for place, one in objects if "Reverse" in one.name and id(one) not in used), "")
+            unread.append(f"{label}, not read: {error}")
+        if module.fields.get("maskzero") is True:
+            warnings.append(f"{label} sets its state to zero at steps of zeros (maskzero), which is not kept")
+    turned = next((f"{place} ({entry.name})" for place, entry in objects if "Reverse" in entry.name and id(entry) not in used), "")
     if turned and layers:
         warnings.append(f"{turned} reverses the order of a sequence: a layer between two such modules reads from the end")
     layers = {place: layers[place].replace(calls=received) for place, received in calls(objects, layers).items()}
     order = [place for place, _ in everything if place in layers]
-    tensors = {place: one for place, one in everything if isinstance(one, np.ndarray) and one.size and _apart(place, layers)}
+    tensors = {place: entry for place, entry in everything if isinstance(entry, np.ndarray) and entry.size and _apart(place, layers)}
     return Checkpoint(
         str(path),
         NAME,
@@ -96,22 +106,22 @@ def _apart(place: str, layers: dict[str, Recurrent]) -> bool:
     return not any(not name or place.startswith(f"{name}/") for name in layers)
 
 
-def _unknown(made: Object, path: Path) -> dict[str, object]:
+def _unknown(module: Object, path: Path) -> dict[str, object]:
     """Return the unknown fields of a layer, and of the modules inside it by their places."""
     stated: dict[str, object] = {}
-    for place, one in torch7_file.walk(made, _NOT_WEIGHTS, path):
-        if isinstance(one, Object) and not one.name.startswith("torch."):
-            left = unknown_fields(one)
-            if one is not made and one.name not in CLASSES:
+    for place, inner in torch7_file.walk(module, _NOT_WEIGHTS, path):
+        if isinstance(inner, Object) and not inner.name.startswith("torch."):
+            left = unknown_fields(inner)
+            if inner is not module and inner.name not in CLASSES:
                 left = {name: value for name, value in left.items() if name not in CONSTANTS | HARMLESS}
-            stated |= {f"{name} of {place} ({one.name})" if place else name: value for name, value in left.items()}
+            stated |= {f"{name} of {place} ({inner.name})" if place else name: value for name, value in left.items()}
     return stated
 
 
-def _one(place: str, made: Object, options: Options) -> Recurrent:
+def _single(place: str, source: Object, options: Options) -> Recurrent:
     asked = (options.get("layout", place) or "").removeprefix(f"{NAME}.")
-    stack = _assembled(place, made, found(made, asked))
-    module = made.fields.get("recurrentModule")
+    stack = _assembled(place, source, class_arrays(source, asked))
+    module = source.fields.get("recurrentModule")
     if isinstance(module, Object) and module.name != "nn.gModule":
         try:
             apart = differs(stack, module)
@@ -122,7 +132,7 @@ def _one(place: str, made: Object, options: Options) -> Recurrent:
     return stack
 
 
-def _assembled(place: str, made: Object, what: ClassArrays) -> Recurrent:
+def _assembled(place: str, module: Object, what: ClassArrays) -> Recurrent:
     layout = registry.layout_named(f"{NAME}.{what.layout}")
     local = {name: tuple(array.shape) for name, array in what.arrays.items()}
     sizes = what.sizes or fit(layout, local)
@@ -134,16 +144,16 @@ def _assembled(place: str, made: Object, what: ClassArrays) -> Recurrent:
     if what.sizes is not None and shapes(layout, sizes) != local:
         raise NotALayerError(f"a vector of {local['weight'][0]} numbers, but its sizes need {shapes(layout, sizes)['weight'][0]}")
     for name, ours in SIZES.items():
-        size = made.fields.get(name)
+        size = module.fields.get(name)
         if isinstance(size, int | float) and size != getattr(sizes, ours):
             raise NotALayerError(f"its {name} is {size}, but its tensors are for {getattr(sizes, ours)}")
     cell = layout.cell.replace(activation=what.activation) if layout.kind == "rnn" else layout.cell
     return assemble(place, cell, unpack(layout, sizes, what.arrays), sizes.num_directions)
 
 
-def _two(place: str, made: Object, options: Options) -> Recurrent:
-    forward, backward, merge = two_ways(made)
-    ways = [_one(place, one, options) for one in (forward, backward)]
+def _two(place: str, module: Object, options: Options) -> Recurrent:
+    forward, backward, merge = two_ways(module)
+    ways = [_single(place, way, options) for way in (forward, backward)]
     if any(way.num_layers > 1 or way.num_directions > 1 for way in ways):
         raise NotALayerError("it has whole stacks in it")
     if ways[0].input_size != ways[1].input_size or ways[0].cell.kind != ways[1].cell.kind:
@@ -154,7 +164,7 @@ def _two(place: str, made: Object, options: Options) -> Recurrent:
 
 def write(path: Path, job: Job) -> WriteResult:
     """Write a file of one module, or of a table of modules by name; for nn and the package rnn, or for cudnn.torch."""
-    made: dict[str, Object] = {}
+    modules: dict[str, Object] = {}
     notes = []
     for part in job.parts:
         stacks = [part.stack] if part.layout.holds.layers else split_stack(part.stack)
@@ -162,16 +172,16 @@ def write(path: Path, job: Job) -> WriteResult:
             arrays = pack(part.layout, stack, job.dtype, job.watch)
             name = job.options.get("prefix", part.stack.name)
             name = stack.name if name is None or len(stacks) > 1 else name
-            if name in made:
+            if name in modules:
                 raise UsageError(
                     f"two layers would both be written as {name!r}. Give one of them {Setting('prefix', '...', layer='LAYER')}"
                 )
-            made[name] = _module(part.layout, stack, dict(arrays), str(job.dtype or stack.dtype))
-            notes.append(f"{name or 'the file itself'} is an {made[name].name}; {_needs(made[name].name)}")
+            modules[name] = _module(part.layout, stack, dict(arrays), str(job.dtype or stack.dtype))
+            notes.append(f"{name or 'the file itself'} is an {modules[name].name}; {_needs(modules[name].name)}")
     others: dict[str, Array | Pieced] = {}
     dropped = job.carry(others)
-    bare = len(made) == 1 and job.source.format != NAME
-    root = next(iter(made.values())) if bare else Table({**made, **others})
+    bare = len(modules) == 1 and job.source.format != NAME
+    root = next(iter(modules.values())) if bare else Table({**modules, **others})
     if not job.dry_run:
         torch7_write.write(path, root)
     return WriteResult(notes, dropped=dropped)

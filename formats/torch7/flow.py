@@ -24,14 +24,14 @@ def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]
     objects  all objects of the file with their places, those around others first
     """
     graph = Graph(_DIALECT)
-    places = {id(one): place for place, one in objects}
+    places = {id(entry): place for place, entry in objects}
     followed_ones: set[int] = set()
-    for _, one in objects:
-        if one.name == "nn.Sequential" and id(one) not in followed_ones:
-            _follow(graph, one, ("input", id(one)), places, layers, followed_ones, 0)
-    found = followed(graph)
+    for _, root in objects:
+        if root.name == "nn.Sequential" and id(root) not in followed_ones:
+            _follow(graph, root, ("input", id(root)), places, layers, followed_ones, 0)
+    received_calls = followed(graph)
     unseen = Call(Unknown("no nn.Sequential shows what it reads"))
-    return {name: found.get(name, (unseen,)) for name in layers}
+    return {name: received_calls.get(name, (unseen,)) for name in layers}
 
 
 def _follow(
@@ -39,11 +39,11 @@ def _follow(
 ) -> Hashable:
     """Note what a module does with a value; return what it gives."""
     place = places.get(id(module), "")
-    given = ("given by", id(module), len(graph.layers), value)
+    output = ("given by", id(module), len(graph.layers), value)
     if place in layers:
         stack = layers[place]
-        graph.call(place, (value, "tbi"), {given: "tbu"}, hidden=stack.layers[-1].output_size, width=stack.input_size)
-        return given
+        graph.call(place, (value, "tbi"), {output: "tbu"}, hidden=stack.layers[-1].output_size, width=stack.input_size)
+        return output
     done.add(id(module))
     modules, inside = module.fields.get("modules"), list[object]()
     if module.name == "nn.Sequential" and isinstance(modules, Table):
@@ -51,12 +51,12 @@ def _follow(
     elif module.name == "nn.Sequencer":
         inside = [module.fields.get("module")]
     if inside and depth < _DEEPEST:
-        for one in inside:
-            if isinstance(one, Object):
-                value = _follow(graph, one, value, places, layers, done, depth + 1)
+        for child in inside:
+            if isinstance(child, Object):
+                value = _follow(graph, child, value, places, layers, done, depth + 1)
         return value
-    graph.add(module.name, [value], [given], module.fields)
-    return given
+    graph.add(module.name, [value], [output], module.fields)
+    return output
 
 
 def _dropout(applied: Applied) -> Array:

@@ -21,8 +21,8 @@ SYSTEM = System(
 )
 
 _RNN = "Element-Research/rnn, "
-_ONE = Holds(biases=("input",), layers=False, directions=1, dtypes=("float32", "float64"))
-_READ = Holds(**{**vars(_ONE), "directions": 2, "merges": ("concat", "sum")})
+_SINGLE = Holds(biases=("input",), layers=False, directions=1, dtypes=("float32", "float64"))
+_READ = Holds(**{**vars(_SINGLE), "directions": 2, "merges": ("concat", "sum")})
 _BOTH = Holds(biases=("both", "input"), layers=False, directions=2, dtypes=("float32", "float64"))
 
 
@@ -39,13 +39,13 @@ SEQ_LSTM = Layout(
     _side_by_side((Tensor("weightO", "projection", "in hidden"),)),
     _RNN + "SeqLSTM.lua and SeqLSTMP.lua, updateOutput; jcjohnson/torch-rnn, LSTM.lua, the same",
     "nn.SeqLSTM",
-    holds=_ONE,
+    holds=_SINGLE,
 )
 SEQ_GRU = Layout(
-    "torch7.seq_gru", "gru", "r z n", _side_by_side(), _RNN + "SeqGRU.lua, updateOutput", "nn.SeqGRU", reset_after=False, holds=_ONE
+    "torch7.seq_gru", "gru", "r z n", _side_by_side(), _RNN + "SeqGRU.lua, updateOutput", "nn.SeqGRU", reset_after=False, holds=_SINGLE
 )
 VANILLA_RNN = Layout(
-    "torch7.vanilla_rnn", "rnn", "n", _side_by_side(), "jcjohnson/torch-rnn, VanillaRNN.lua, updateOutput", "nn.VanillaRNN", holds=_ONE
+    "torch7.vanilla_rnn", "rnn", "n", _side_by_side(), "jcjohnson/torch-rnn, VanillaRNN.lua, updateOutput", "nn.VanillaRNN", holds=_SINGLE
 )
 FAST_LSTM = Layout(
     "torch7.fast_lstm",

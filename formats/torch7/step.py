@@ -51,11 +51,11 @@ def differs(stack: Recurrent, module: Object) -> str:
     x, h, c = (draw.uniform(-1, 1, (2, width)) for width in (stack.input_size, stack.hidden_size, stack.hidden_size))
     lstm = stack.cell.kind == "lstm"
     with malformed(lambda what: UnknownModuleError(f"its modules do not fit together ({what})")):
-        found = _run(module, [x, h, c] if lstm else [x, h], 0)
-        found = found if lstm else [found]
-        made = reference.run(stack, x[None], (h,), (c,) if lstm else None)
-        wanted = [made.y[0], *(made.cell or () if lstm else ())]
-        apart = max(float(np.abs(np.asarray(one) - other).max()) for one, other in zip(found, wanted, strict=True))
+        outputs = _run(module, [x, h, c] if lstm else [x, h], 0)
+        outputs = outputs if lstm else [outputs]
+        solved = reference.run(stack, x[None], (h,), (c,) if lstm else None)
+        wanted = [solved.y[0], *(solved.cell or () if lstm else ())]
+        apart = max(float(np.abs(np.asarray(output) - other).max()) for output, other in zip(outputs, wanted, strict=True))
     return "" if apart <= _CLOSE else f"one step of its modules is {apart:.2g} away from its class's"
 
 
@@ -68,7 +68,7 @@ def _flat(values: Any) -> Iterator[Array]:
 
 
 def _listed(value: Any) -> list[int]:
-    return [int(one) for one in (value.listed() if isinstance(value, Table) else np.asarray(value).reshape(-1).tolist())]
+    return [int(number) for number in (value.listed() if isinstance(value, Table) else np.asarray(value).reshape(-1).tolist())]
 
 
 def _wide(fields: Table, name: str) -> Array:
@@ -84,13 +84,13 @@ def _run(module: Any, x: Any, depth: int) -> Any:
     inside = held.listed() if isinstance(held, Table) else []
     match name:
         case "Sequential":
-            for one in inside:
-                x = _run(one, x, depth + 1)
+            for child in inside:
+                x = _run(child, x, depth + 1)
             return x
         case "ConcatTable":
-            return [_run(one, x, depth + 1) for one in inside]
+            return [_run(part, x, depth + 1) for part in inside]
         case "ParallelTable":
-            return [_run(one, value, depth + 1) for one, value in zip(inside, x, strict=True)]
+            return [_run(part, value, depth + 1) for part, value in zip(inside, x, strict=True)]
         case "Linear" | "LinearNoBias":
             bias = fields.get("bias") if name == "Linear" else None
             product = x @ _wide(fields, "weight").T

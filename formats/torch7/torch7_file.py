@@ -49,10 +49,10 @@ class Table(dict[Any, Any]):
 
     def listed(self) -> list[Any]:
         """Return the values under 1, 2, 3 ..., as far as they go."""
-        found: list[Any] = []
-        while len(found) + 1 in self:
-            found.append(self[len(found) + 1])
-        return found
+        entries: list[Any] = []
+        while len(entries) + 1 in self:
+            entries.append(self[len(entries) + 1])
+        return entries
 
 
 @dataclass(eq=False)
@@ -72,7 +72,7 @@ class _Storage:
 class _Frame:
     """Something whose parts are being read: it is full when `left` parts have come."""
 
-    made: Any
+    value: Any
     left: int
     kind: str
     dtype: str = ""
@@ -84,7 +84,7 @@ def looks_like(head: bytes) -> bool:
     """Return whether a file begins as .t7 does in binary mode: with a table or an object, of the number 1."""
     if len(head) < 12:
         return False
-    kind, number, size = (int(one) for one in struct.unpack("<iii", head[:12]))
+    kind, number, size = (int(word) for word in struct.unpack("<iii", head[:12]))
     return number == 1 and 0 <= size < {TABLE: 1 << 24, TORCH: 256}.get(kind, 0)
 
 
@@ -112,22 +112,22 @@ class _Reader:
         self.data, self.path, self.long = data, path, long
         self.bytes = data.data
         self.at = 0
-        self.known: dict[int, Any] = {}
+        self.objects: dict[int, Any] = {}
         self.stack: list[_Frame] = []
         self._spent = charging(data.size)
 
     def read(self) -> Any:
         while True:
-            value, whole = self._value()
-            while whole:
+            value, unfinished = self._value()
+            while unfinished:
                 if not self.stack:
                     if self.at != len(self.bytes):
                         raise self._wrong(f"{len(self.bytes) - self.at} bytes follow the object")
                     return value
                 frame = self.stack[-1]
-                whole = self._take(frame, value)
-                if whole:
-                    value = self.stack.pop().made
+                unfinished = self._take(frame, value)
+                if unfinished:
+                    value = self.stack.pop().value
 
     def _wrong(self, what: str) -> UnreadableError:
         return UnreadableError(self.path, f"{what} (near byte {self.at})")
@@ -167,24 +167,24 @@ class _Reader:
             self._raw(self._int())
             return self._begin(Object("function"), 1, "upvalues")
         number = self._int()
-        if number in self.known:
-            return self.known[number], True
+        if number in self.objects:
+            return self.objects[number], True
         if kind in _FUNCTIONS:
             self._raw(self._int())
-            self.known[number] = Object("function")
-            return self._begin(self.known[number], 1, "upvalues")
+            self.objects[number] = Object("function")
+            return self._begin(self.objects[number], 1, "upvalues")
         if kind == TABLE:
             size = self._int()
             if size < 0 or 8 * size > len(self.bytes) - self.at:
                 raise self._wrong(f"a table of {size} entries")
-            self.known[number] = Table()
-            return self._begin(self.known[number], 2 * size, "table")
+            self.objects[number] = Table()
+            return self._begin(self.objects[number], 2 * size, "table")
         return self._object(number)
 
-    def _begin(self, made: Any, left: int, kind: str, **more: Any) -> tuple[Any, bool]:
+    def _begin(self, value: Any, left: int, kind: str, **more: Any) -> tuple[Any, bool]:
         if not left:
-            return made, True
-        self.stack.append(_Frame(made, left, kind, **more))
+            return value, True
+        self.stack.append(_Frame(value, left, kind, **more))
         return None, False
 
     def _object(self, number: int) -> tuple[Any, bool]:
@@ -195,8 +195,8 @@ class _Reader:
         if match is None:
             if _OPAQUE.match(name):
                 raise self._wrong(f"an object of the class {name!r}, which serializes itself in its own way")
-            self.known[number] = Object(name)
-            return self._begin(self.known[number], 1, "object")
+            self.objects[number] = Object(name)
+            return self._begin(self.objects[number], 1, "object")
         dtype = TYPES[match["type"]]
         if match["what"] == "Storage":
             size = self._long()
@@ -205,8 +205,8 @@ class _Reader:
             item = np.dtype(dtype if not (self.long == 4 and match["type"] == "Long") else "<i4")
             begin = self.at
             self._raw(size * item.itemsize)
-            self.known[number] = _Storage(view(self.data, begin, (size,), item, self.path, name))
-            return self.known[number], True
+            self.objects[number] = _Storage(view(self.data, begin, (size,), item, self.path, name))
+            return self.objects[number], True
         axes = self._int()
         if not 0 <= axes <= _MOST_AXES:
             raise self._wrong(f"a tensor of {axes} axes")
@@ -223,14 +223,14 @@ class _Reader:
                 frame.key = value
             else:
                 with contextlib.suppress(TypeError):  # a tensor as a key: nothing is found by it
-                    frame.made[frame.key] = value
+                    frame.value[frame.key] = value
         elif frame.kind == "object":
             if isinstance(value, Table):
-                frame.made.fields = value
+                frame.value.fields = value
             elif value is not None:
-                raise self._wrong(f"an object of the class {frame.made.name!r} whose fields are not a table")
+                raise self._wrong(f"an object of the class {frame.value.name!r} whose fields are not a table")
         elif frame.kind == "tensor":
-            frame.made = self.known[frame.key] = self._tensor(frame, value)
+            frame.value = self.objects[frame.key] = self._tensor(frame, value)
         return frame.left == 0
 
     def _tensor(self, frame: _Frame, storage: Any) -> Array:
@@ -255,23 +255,23 @@ class _Reader:
         raise self._wrong(f"a tensor of shape {shape}, for which no memory could be allocated")
 
 
-def walk(root: Any, skip: frozenset[str] = frozenset(), file: object = "", met: set[int] | None = None) -> Iterator[tuple[str, Any]]:
+def walk(root: Any, skip: frozenset[str] = frozenset(), file: object = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
     """Yield everything that can be reached, once: its path, with a slash between the steps, and itself; nearer values
     first.
 
     skip  fields that lead nowhere worth seeing
     file  what an error is about
-    met   the ids of what was reached before, which is not reached again; it grows
+    seen  the ids of what was reached before, which is not reached again; it grows
 
     Raises UnreadableError where objects are nested very deeply.
     """
     queue: list[tuple[str, Any]] = [("", root)]
-    met = set() if met is None else met
+    seen = set() if seen is None else seen
     long = 0
     for path, value in queue:
-        if id(value) in met:
+        if id(value) in seen:
             continue
-        met.add(id(value))
+        seen.add(id(value))
         yield path, value
         inner = value.fields if isinstance(value, Object) else value
         if isinstance(inner, Table):
@@ -282,5 +282,5 @@ def walk(root: Any, skip: frozenset[str] = frozenset(), file: object = "", met: 
             ]
             long += sum(len(path) + len(str(key)) for key, _ in children)
             if long > _LONGEST_PATHS:
-                raise UnreadableError(file, f"its {len(met)} objects and more are nested too deep")
+                raise UnreadableError(file, f"its {len(seen)} objects and more are nested too deep")
             queue += [(f"{path}/{key}".lstrip("/"), child) for key, child in children]

@@ -34,7 +34,7 @@ class _Writer:
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self.file, self.path = file, path
-        self.known: dict[int, tuple[int, Any]] = {}
+        self.objects: dict[int, tuple[int, Any]] = {}
         self.count = 0
 
     def put(self, value: Any) -> None:
@@ -49,9 +49,9 @@ class _Writer:
         elif isinstance(value, str):
             self._ints(STRING)
             self._text(value)
-        elif id(value) in self.known:
+        elif id(value) in self.objects:
             kind = TORCH if isinstance(value, Object | np.ndarray | Pieced) else TABLE
-            self._ints(kind, self.known[id(value)][0])
+            self._ints(kind, self.objects[id(value)][0])
         elif isinstance(value, dict | list):
             entries = dict(enumerate(value, 1)) if isinstance(value, list) else value
             self._ints(TABLE, self._number(value), len(entries))
@@ -79,7 +79,7 @@ class _Writer:
 
     def _number(self, value: Any) -> int:
         self.count += 1
-        self.known[id(value)] = (self.count, value)  # kept, so that no other object gets its place in memory
+        self.objects[id(value)] = (self.count, value)  # kept, so that no other object gets its place in memory
         return self.count
 
     def _class(self, name: str, value: Any) -> None:

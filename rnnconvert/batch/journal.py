@@ -80,12 +80,12 @@ class Journal:
 
     def _read(self) -> int:
         """Take every whole line, and return where the last one ends."""
-        whole = 0
+        position = 0
         with self.path.open("rb") as file:
             while (line := file.readline(_LONGEST)).endswith(b"\n"):
-                self._take(line, whole)
-                whole += len(line)
-        return whole
+                self._take(line, position)
+                position += len(line)
+        return position
 
     def _take(self, line: bytes, at: int) -> None:
         try:

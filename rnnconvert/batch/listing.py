@@ -21,7 +21,7 @@ def states(urls: Iterable[str]) -> dict[str, str]:
     for url in urls:
         if "::" not in url and not url.startswith(("http://", "https://")):  # archives are here, and the web lists nothing
             folders.setdefault(url.rpartition("/")[0], {})[url.rpartition("/")[2]] = url
-    found: dict[str, str] = {}
+    states_by_name: dict[str, str] = {}
     for folder, names in folders.items():
         if len(names) < _WORTH:
             continue
@@ -29,8 +29,8 @@ def states(urls: Iterable[str]) -> dict[str, str]:
         with contextlib.suppress(Exception):
             for name, about in _listed(folder, sorted(names)):
                 if name in names:
-                    found[names[name]] = state_of(about)
-    return found
+                    states_by_name[names[name]] = state_of(about)
+    return states_by_name
 
 
 def _listed(folder: str, names: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -56,8 +56,8 @@ def _paged(store: Store, folder: str, names: list[str]) -> Iterator[tuple[str, d
         ask = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/", "StartAfter": before}
         page = store.ask(lambda files, _, ask=ask: files.call_s3("list_objects_v2", **ask))  # type: ignore[misc]
         objects = page.get("Contents", [])
-        for one in objects:
-            yield one["Key"][len(prefix) :], {"size": one["Size"], "ETag": one["ETag"]}
+        for entry in objects:
+            yield entry["Key"][len(prefix) :], {"size": entry["Size"], "ETag": entry["ETag"]}
         if not page.get("IsTruncated") or not objects:
             return
         at = max(at + 1, bisect.bisect_right(names, objects[-1]["Key"][len(prefix) :]))

@@ -71,7 +71,7 @@ class Item:
         """The same item for a process that works in another folder."""
         if self.wrong:
             return self
-        source, target = (one if is_url(one) else str(Path(one).absolute()) for one in (self.source, self.target))
+        source, target = (place if is_url(place) else str(Path(place).absolute()) for place in (self.source, self.target))
         return replace(self, source=source, target=target)
 
     def as_named(self, text: str) -> str:
@@ -111,30 +111,30 @@ def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tup
 
     Raises MissingFileError if no file fits, UsageError if two sources have one target.
     """
-    found: list[Item] = []
+    result: list[Item] = []
     for word in words:
         if word.endswith((".jsonl", ".txt")) and not is_url(word):
-            found += _manifest(Path(word), folder, to, ending, settings)
+            result += _manifest(Path(word), folder, to, ending, settings)
         elif stores.is_pattern(word):
-            found += [Item(one, _target(one, folder, ending), to, settings=settings) for one in stores.matching(word)]
+            result += [Item(name, _target(name, folder, ending), to, settings=settings) for name in stores.matching(word)]
         else:
-            found.append(Item(word, _target(word, folder, ending), to, settings=settings))
-    if not found:
+            result.append(Item(word, _target(word, folder, ending), to, settings=settings))
+    if not result:
         empty = [word for word in words if Path(word).is_file()]
         if empty:
             raise UsageError(f"{empty[0]} names no source. Write a source a line")
         raise MissingFileError(" ".join(words))
-    return _apart(found)
+    return _apart(result)
 
 
-def _apart(found: Sequence[Item]) -> list[Item]:
+def _apart(all_items: Sequence[Item]) -> list[Item]:
     """Return items without repeated ones. Raises UsageError if one would overwrite another's target or any source."""
-    sources = {_place(item.source): item.source for item in found if not item.wrong}
-    met: dict[str, Item] = {}
-    kept = []
-    for item in found:
+    sources = {_place(item.source): item.source for item in all_items if not item.wrong}
+    by_place: dict[str, Item] = {}
+    distinct = []
+    for item in all_items:
         if item.wrong:
-            kept.append(item)
+            distinct.append(item)
             continue
         places = {_place(file): file for file in item.files}
         for place in places:
@@ -142,18 +142,18 @@ def _apart(found: Sequence[Item]) -> list[Item]:
                 raise UsageError(
                     f"{item.source} would be written over the source {sources[place]}. Choose another folder with {Flag('out')}"
                 )
-        shared = next((place for place in places if place in met), None)
-        other = item if shared is None else met[shared]
-        met |= dict.fromkeys(places, other)
+        shared = next((place for place in places if place in by_place), None)
+        other = item if shared is None else by_place[shared]
+        by_place |= dict.fromkeys(places, other)
         if shared is None:
-            kept.append(item)
+            distinct.append(item)
         elif _place(other.source) != _place(item.source) or _place(other.target) != _place(item.target):
             raise UsageError(f"{other.source} and {item.source} would both be written to {places[shared]}. Name the targets in a manifest")
         elif other.asked[1:] != item.asked[1:]:
             raise UsageError(
                 f"{item.source} would be written to {item.target} twice, with different settings. Name the targets in a manifest"
             )
-    return kept
+    return distinct
 
 
 def _place(name: str) -> str:
@@ -162,15 +162,15 @@ def _place(name: str) -> str:
 
 
 def _manifest(path: Path, folder: str, to: str, ending: str, settings: tuple[str, ...]) -> list[Item]:
-    found = []
+    result = []
     for number, line in enumerate(read_text(path, _LARGEST).splitlines(), 1):
         if not line.strip() or (path.suffix == ".txt" and line.startswith("#")):
             continue
         try:
-            found.append(_item(line.strip(), path.suffix == ".jsonl", folder, to, ending, settings))
+            result.append(_item(line.strip(), path.suffix == ".jsonl", folder, to, ending, settings))
         except (ValueError, RecursionError) as error:
-            found.append(Item(f"{path}:{number}", "", wrong=f"line {number} of {path}: {error}"))
-    return found
+            result.append(Item(f"{path}:{number}", "", wrong=f"line {number} of {path}: {error}"))
+    return result
 
 
 def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings: tuple[str, ...]) -> Item:
@@ -200,8 +200,8 @@ def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings:
 
 def _target(source: str, folder: str, ending: str) -> str:
     name = stores.place(source).partition("::")[0].rstrip("/").replace("\\", "/").rpartition("/")[2]
-    known = {end for card in registry.cards().values() for end in card.endings if name.lower().endswith(end)}
-    end = max(known, key=len, default=Path(name).suffix)
+    endings = {end for card in registry.cards().values() for end in card.endings if name.lower().endswith(end)}
+    end = max(endings, key=len, default=Path(name).suffix)
     return _join(folder, name[: len(name) - len(end)] + ending)
 
 

@@ -62,7 +62,9 @@ class Done:
         files = [
             {key: value for key, value in vars(entry).items() if key not in ("key", "state", "written", "beside")} for entry in self.entries
         ]
-        counts = {str(code): count for code, count in sorted(Counter(one.code for one in self.entries if not one.without_layers).items())}
+        counts = {
+            str(code): count for code, count in sorted(Counter(entry.code for entry in self.entries if not entry.without_layers).items())
+        }
         return {
             "exit_code": self.code,
             "counts": counts,
@@ -88,12 +90,12 @@ def run(
     resumed = len(items) - len(left)
     done = resumed
     for outcomes in _worked(left, workers, options):
-        made = [
+        entries = [
             replace(entry, key=key_of(item, options), source=item.source, target=item.target, message=item.as_named(entry.message))
             for item, entry in outcomes
         ]
-        journal.add(*made)
-        for entry in made:
+        journal.add(*entries)
+        for entry in entries:
             done += 1
             seen(entry, done, len(items))
     # Workers that were killed leave unfinished files, and those that replaced them may have had nothing to write there.
@@ -163,15 +165,15 @@ def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) ->
         # A file at which a worker died is tried with no other beside it: it may be the one that kills.
         single = bool(alone)
         for outcomes in _pooled(alone if single else waiting, workers, single, options):
-            known = [(item, entry) for item, entry in outcomes if entry is not None]
+            finished = [(item, entry) for item, entry in outcomes if entry is not None]
             for item in [item for item, entry in outcomes if entry is None]:
                 deaths[item] += single  # of several files nobody knows at which the worker died
                 if deaths[item] >= _DEATHS:
-                    known.append((item, Entry("", item.source, item.target, 70, _DIED)))
+                    finished.append((item, Entry("", item.source, item.target, 70, _DIED)))
                 else:
                     alone.append(item)
-            if known:
-                yield known
+            if finished:
+                yield finished
 
 
 def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[str, Any]) -> Iterator[list[Outcome]]:
@@ -297,12 +299,14 @@ def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
         if is_url(item.target):  # the target comes last: what it needs is there before it
             sent = {url: stores.put(file, url) for file, url in reversed([*zip(here, files, strict=True)])}
         written = _state(files, sent)
-        beside: dict[str, str] = {}
+        states_of_files: dict[str, str] = {}
         if not is_url(item.source) and summary.checkpoint is not None:
-            beside = {name: stores.state(name) for name in summary.checkpoint.beside}
+            states_of_files = {name: stores.state(name) for name in summary.checkpoint.beside}
     if stores.state(item.source, fresh=True) != before:
         raise UnreadableError(item.source, "it changed while it was read", "Run the same command again.")
-    return replace(entry, state=before, written=written, source_hash=source_hash, target_hash=target_hash, files=list(files), beside=beside)
+    return replace(
+        entry, state=before, written=written, source_hash=source_hash, target_hash=target_hash, files=list(files), beside=states_of_files
+    )
 
 
 @contextlib.contextmanager

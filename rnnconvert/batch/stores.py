@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers import json_text, safetensors
-from rnnconvert.containers.asking import OBJECTS, Store, is_url, named, protocols, said, state_of
+from rnnconvert.containers.asking import OBJECTS, Store, is_url, message_of, named, protocols, state_of
 from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.errors import OutputError, RnnConvertError, UnreadableError, UsageError
 from rnnconvert.files.load import load
@@ -47,11 +47,11 @@ def matching(pattern: str) -> list[str]:
     if not is_url(pattern):
         root = Path(Path(pattern).anchor or ".")
         inside = Path(pattern).relative_to(Path(pattern).anchor)
-        return sorted(str(one) for one in root.glob(str(inside)) if one.is_file())
+        return sorted(str(path) for path in root.glob(str(inside)) if path.is_file())
     store = Store(pattern)
     with named(pattern):
-        found = store.ask(lambda files, path: files.glob(path, detail=True))
-        return sorted(_url(store, one) for one, about in found.items() if about.get("type") != "directory")
+        entries = store.ask(lambda files, path: files.glob(path, detail=True))
+        return sorted(_url(store, name) for name, about in entries.items() if about.get("type") != "directory")
 
 
 def _url(store: Store, path: str) -> str:
@@ -77,7 +77,7 @@ def state(name: str, fresh: bool = False) -> str:
             statuses = [file.stat() for file in _files(Path(name))]
         except OSError as error:
             raise UnreadableError(name, str(error.strerror)) from None
-        size, written = sum(one.st_size for one in statuses), max((one.st_mtime_ns for one in statuses), default=0)
+        size, written = sum(status.st_size for status in statuses), max((status.st_mtime_ns for status in statuses), default=0)
         return f"{size} {written}"
     store = Store(name)
 
@@ -104,14 +104,14 @@ def _files(path: Path) -> list[Path]:
 def digest(*paths: Path) -> str:
     """Return the SHA-256 of a file, or of the names and the contents of several, or of all in a folder."""
     files = [(file, file.name if file == path else str(file.relative_to(path.parent))) for path in paths for file in _files(path)]
-    made = hashlib.sha256()
+    hasher = hashlib.sha256()
     for file, name in files:
         if len(files) > 1:
-            made.update(f"{name}\0{file.stat().st_size}\0".encode())
+            hasher.update(f"{name}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as content:
             while block := content.read(_CHUNK):
-                made.update(block)
-    return made.hexdigest()
+                hasher.update(block)
+    return hasher.hexdigest()
 
 
 @contextlib.contextmanager
@@ -128,8 +128,8 @@ def fetched(name: str, needs: tuple[str, ...] = (), before: str = "") -> Iterato
     with new_folder() as folder:
         local = folder / last(name)
         with named(name):
-            told = before.partition(" ")[0]
-            size = int(told) if told.isdigit() else int(store.ask(lambda files, path: files.info(path)).get("size") or 0)
+            first_word = before.partition(" ")[0]
+            size = int(first_word) if first_word.isdigit() else int(store.ask(lambda files, path: files.info(path)).get("size") or 0)
             free = shutil.disk_usage(folder).free
             if size > free and not name.endswith(".safetensors"):  # of which little is fetched
                 raise OutputError(
@@ -230,13 +230,13 @@ def recurrent_arrays(path: Path, settings: tuple[str, ...] = ()) -> list[str]:
 
 def joined(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return ranges in order, with near ones as one."""
-    made: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
-        if made and start - made[-1][1] <= _NEAR:
-            made[-1] = made[-1][0], max(stop, made[-1][1])
+        if result and start - result[-1][1] <= _NEAR:
+            result[-1] = result[-1][0], max(stop, result[-1][1])
         else:
-            made.append((start, stop))
-    return made
+            result.append((start, stop))
+    return result
 
 
 def put(local: Path, url: str) -> str:
@@ -266,7 +266,7 @@ def put(local: Path, url: str) -> str:
     except RnnConvertError:
         raise
     except Exception as error:
-        raise OutputError(f"{url}: cannot write there: {said(error)}"[:500]) from None
+        raise OutputError(f"{url}: cannot write there: {message_of(error)}"[:500]) from None
 
 
 def _sent(store: Store, local: Path, addition: str = "") -> str:
@@ -274,15 +274,15 @@ def _sent(store: Store, local: Path, addition: str = "") -> str:
 
     addition  to its name there
     """
-    whole = local.stat().st_size
-    parts = {"chunksize": max(_PART, -(-whole // _PARTS))} if {"s3", "s3a"} & protocols(store.files) else {}
+    total = local.stat().st_size
+    parts = {"chunksize": max(_PART, -(-total // _PARTS))} if {"s3", "s3a"} & protocols(store.files) else {}
     for _ in range(_SENDS):
-        store.ask(lambda files, path: files.put_file(str(local), path + addition, **parts), whole)
+        store.ask(lambda files, path: files.put_file(str(local), path + addition, **parts), total)
         store.forget()
         about = store.ask(lambda files, path: files.info(path + addition))
-        if about.get("size") in (None, whole):
+        if about.get("size") in (None, total):
             return state_of(about)
-    raise ConnectionError(f"{about['size']:,} of {whole:,} bytes have arrived")
+    raise ConnectionError(f"{about['size']:,} of {total:,} bytes have arrived")
 
 
 def _renamed(store: Store, addition: str, size: int) -> None:
@@ -338,6 +338,6 @@ def _sweep(store: Store, names: set[str]) -> None:
     store.forget()
     for path in store.ask(lambda files, path: files.ls(parent, detail=False)):
         name = path.rpartition("/")[2]
-        found = _UNFINISHED.search(name)
-        if found and found.end() == len(name) and name[: found.start()] in names:
+        matched = _UNFINISHED.search(name)
+        if matched and matched.end() == len(name) and name[: matched.start()] in names:
             store.files.rm_file(path)

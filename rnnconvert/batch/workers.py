@@ -101,13 +101,13 @@ class _OfRay(concurrent.futures.Executor):
     def __init__(self, ray: Any) -> None:
         self._start = ray.remote(max_retries=_RETRIES)(_called)
 
-    def submit(self, function: Callable[..., Any], /, *given: Any, **named: Any) -> concurrent.futures.Future[Any]:
-        future: concurrent.futures.Future[Any] = self._start.remote(function, given, named).future()
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = self._start.remote(function, arguments, named).future()
         return future
 
 
-def _called(function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    return function(*given, **named)
+def _called(function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    return function(*arguments, **named)
 
 
 @contextlib.contextmanager
@@ -130,8 +130,8 @@ class _OfSpark(concurrent.futures.ThreadPoolExecutor):
         super().__init__(_THREADS)
         self._context = context
 
-    def submit(self, function: Callable[..., Any], /, *given: Any, **named: Any) -> concurrent.futures.Future[Any]:
-        return super().submit(self._job, functools.partial(_called, function, given, named))
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> concurrent.futures.Future[Any]:
+        return super().submit(self._job, functools.partial(_called, function, arguments, named))
 
     def _job(self, call: Callable[[], Any]) -> Any:
         return self._context.parallelize([0], 1).map(functools.partial(_ignoring, call)).first()
@@ -178,12 +178,12 @@ def _unreachable(address: str, error: Exception) -> UsageError:
 
 def _remembered(width: Callable[[], int]) -> Callable[[], int]:
     """Ask how many workers there are only from time to time; at least one is expected."""
-    known, until = 1, 0.0
+    width_known, until = 1, 0.0
 
     def asked() -> int:
-        nonlocal known, until
+        nonlocal width_known, until
         if time.monotonic() > until:
-            known, until = max(1, width()), time.monotonic() + _ASKED
-        return known
+            width_known, until = max(1, width()), time.monotonic() + _ASKED
+        return width_known
 
     return asked

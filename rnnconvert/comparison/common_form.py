@@ -45,10 +45,10 @@ def to_common_form(a: Recurrent, b: Recurrent, *, outside: bool = True) -> tuple
     notes: list[Note] = []
     a, b = each(a, WIDEN.apply), each(b, WIDEN.apply)  # what is rewritten next rounds in the wider type
     for rewrite, wanted in _OF_STACKS_FIRST:
-        a, b = _whole(rewrite, wanted, a, b, "A", notes), _whole(rewrite, wanted, b, a, "B", notes)
-    for one, differs in _OF_DIRECTIONS:
-        a = _each(one, differs, a, b, "A", notes)
-        b = _each(one, differs, b, a, "B", notes)
+        a, b = _rewritten(rewrite, wanted, a, b, "A", notes), _rewritten(rewrite, wanted, b, a, "B", notes)
+    for change, differs in _OF_DIRECTIONS:
+        a = _each(change, differs, a, b, "A", notes)
+        b = _each(change, differs, b, a, "B", notes)
     a, b = _folded(a, b, "A", notes), _folded(b, a, "B", notes)
     if not outside:
         return a, b, notes
@@ -63,114 +63,114 @@ def to_common_form(a: Recurrent, b: Recurrent, *, outside: bool = True) -> tuple
     return a, b, notes
 
 
-def _whole(
+def _rewritten(
     rewrite: Rewrite[Recurrent, [], Recurrent],
     wanted: Callable[[Recurrent, Recurrent], bool],
-    own: Recurrent,
+    stack: Recurrent,
     model: Recurrent,
     side: str,
     notes: list[Note],
 ) -> Recurrent:
     """Rewrite a stack to be like another, where this is wanted and the rewrite applies."""
-    if not wanted(own, model) or rewrite.applies(own):
-        return own
+    if not wanted(stack, model) or rewrite.applies(stack):
+        return stack
     notes.append(Note(f"{side}: {rewrite.name}", rounds=_may_round(rewrite)))
-    return rewrite.apply(own)
+    return rewrite.apply(stack)
 
 
 def _each(
     rewrite: Rewrite[Direction, ..., Direction],
     differs: Callable[[Direction, Direction], Arguments | None],
-    own: Recurrent,
+    stack: Recurrent,
     model: Recurrent,
     side: str,
     notes: list[Note],
 ) -> Recurrent:
     """Rewrite a stack's directions to be like their counterparts, each where the rewrite applies."""
-    beside = {(index, number): direction for index, number, direction in model.directions()}
+    model_directions = {(index, number): direction for index, number, direction in model.directions()}
     layers, changed = [], False
-    for index, layer in enumerate(own.layers):
+    for index, layer in enumerate(stack.layers):
         directions = []
         for number, direction in enumerate(layer.directions):
-            other = beside.get((index, number))
+            other = model_directions.get((index, number))
             arguments = None if other is None else differs(direction, other)
             if arguments is not None and rewrite.applies(direction, *arguments) is None:
                 direction, changed = rewrite.apply(direction, *arguments), True
             directions.append(direction)
         layers.append(Layer(tuple(directions), layer.merge))
     if not changed:
-        return own
+        return stack
     notes.append(Note(f"{side}: {rewrite.name}", rounds=_may_round(rewrite)))
-    return own.replace(layers=tuple(layers))
+    return stack.replace(layers=tuple(layers))
 
 
 def _may_round(rewrite: Rewrite[Any, ..., Any]) -> bool:
     return not rewrite.bit_exact or rewrite.rounds is not None
 
 
-def like(own: Direction, model: Direction) -> Direction:
+def like(direction: Direction, model: Direction) -> Direction:
     """Return a direction in the form of another, by those exact rewrites that apply."""
     for rewrite, differs in _OF_DIRECTIONS:
-        arguments = differs(own, model)
-        if arguments is not None and rewrite.applies(own, *arguments) is None:
-            own = rewrite.apply(own, *arguments)
-    return own
+        arguments = differs(direction, model)
+        if arguments is not None and rewrite.applies(direction, *arguments) is None:
+            direction = rewrite.apply(direction, *arguments)
+    return direction
 
 
-def _folded(own: Recurrent, model: Recurrent, side: str, notes: list[Note]) -> Recurrent:
+def _folded(stack: Recurrent, model: Recurrent, side: str, notes: list[Note]) -> Recurrent:
     """Fold a stack's projections; drop the matrix on the output, too, where the other side has it outside the layer."""
-    projected = any(d.projection_size for *_, d in own.directions())
-    if not projected or any(d.projection_size for *_, d in model.directions()) or FOLD_PROJECTION.applies(own):
-        return own
-    folded = FOLD_PROJECTION.apply(own)
+    projected = any(d.projection_size for *_, d in stack.directions())
+    if not projected or any(d.projection_size for *_, d in model.directions()) or FOLD_PROJECTION.applies(stack):
+        return stack
+    folded = FOLD_PROJECTION.apply(stack)
     outside = "" if model.readout else ", whose matrix on the output is outside the other's layer and is not compared"
     notes.append(Note(f"{side}: {FOLD_PROJECTION.name}{outside}", rounds=True, left_out=bool(outside)))
     return folded if model.readout else folded.replace(readout=())
 
 
-def _merged_outside(own: Recurrent, model: Recurrent) -> bool:
+def _merged_outside(stack: Recurrent, model: Recurrent) -> bool:
     """Return whether one adds its directions up, and the other leaves that to what follows, as an ONNX node does."""
-    ours, theirs = own.layers[-1], model.layers[-1]
+    ours, theirs = stack.layers[-1], model.layers[-1]
     both = len(ours.directions) == len(theirs.directions) == 2
     return both and ours.merge in ("sum", "mul", "ave") and theirs.merge in ("concat", "none")
 
 
-def _side_by_side(own: Recurrent, model: Recurrent, side: str, notes: list[Note]) -> Recurrent:
-    last = own.layers[-1]
+def _side_by_side(stack: Recurrent, model: Recurrent, side: str, notes: list[Note]) -> Recurrent:
+    last = stack.layers[-1]
     words = f"{side}: joining directions by {last.merge} is outside the other's layer and is not compared"
     notes.append(Note(words, left_out=True))
-    return own.replace(layers=(*own.layers[:-1], Layer(last.directions, model.layers[-1].merge)))
+    return stack.replace(layers=(*stack.layers[:-1], Layer(last.directions, model.layers[-1].merge)))
 
 
-def _independent(own: Recurrent, model: Recurrent) -> bool:
-    deep = own.num_layers > 1 and own.num_directions > 1
-    return deep and own.join == "end" and model.join == "layer" and own.num_directions == model.num_directions
+def _independent(stack: Recurrent, model: Recurrent) -> bool:
+    deep = stack.num_layers > 1 and stack.num_directions > 1
+    return deep and stack.join == "end" and model.join == "layer" and stack.num_directions == model.num_directions
 
 
-def _added(own: Recurrent, model: Recurrent) -> bool:
-    ours, theirs = ([layer.merge for layer in stack.layers[:-1]] for stack in (own, model))
-    return own.num_directions == 2 and ours != theirs and bool({"sum", "ave"} & set(ours))
+def _added(side: Recurrent, model: Recurrent) -> bool:
+    ours, theirs = ([layer.merge for layer in stack.layers[:-1]] for stack in (side, model))
+    return side.num_directions == 2 and ours != theirs and bool({"sum", "ave"} & set(ours))
 
 
-def _reads_weighted(own: Direction, model: Direction) -> Arguments | None:
-    return () if own.skip_input and not model.skip_input else None
+def _reads_weighted(direction: Direction, model: Direction) -> Arguments | None:
+    return () if direction.skip_input and not model.skip_input else None
 
 
-def _has_more_gates(own: Direction, model: Direction) -> Arguments | None:
-    return () if own.cell.coupled and own.cell.coupled != model.cell.coupled else None
+def _has_more_gates(direction: Direction, model: Direction) -> Arguments | None:
+    return () if direction.cell.coupled and direction.cell.coupled != model.cell.coupled else None
 
 
 def _other_function(role: str) -> Callable[[Direction, Direction], Arguments | None]:
-    def differs(own: Direction, model: Direction) -> Arguments | None:
-        ours, theirs = getattr(own.cell, role), getattr(model.cell, role)
-        return (theirs, role) if own.cell.kind == model.cell.kind and ours != theirs else None
+    def differs(direction: Direction, model: Direction) -> Arguments | None:
+        ours, theirs = getattr(direction.cell, role), getattr(model.cell, role)
+        return (theirs, role) if direction.cell.kind == model.cell.kind and ours != theirs else None
 
     return differs
 
 
-def _other_reset_gate(own: Direction, model: Direction) -> Arguments | None:
-    both = own.cell.kind == model.cell.kind == "gru"
-    return (model.cell.reset_after,) if both and own.cell.reset_after != model.cell.reset_after else None
+def _other_reset_gate(direction: Direction, model: Direction) -> Arguments | None:
+    both = direction.cell.kind == model.cell.kind == "gru"
+    return (model.cell.reset_after,) if both and direction.cell.reset_after != model.cell.reset_after else None
 
 
 _OF_STACKS_FIRST: tuple[tuple[Rewrite[Recurrent, [], Recurrent], Callable[[Recurrent, Recurrent], bool]], ...] = (

@@ -77,45 +77,45 @@ def differences(a: Recurrent, b: Recurrent, *, outside: bool = True) -> list[Dif
 
     outside  as `to_common_form` has it
     """
-    one, other, notes = to_common_form(a, b, outside=outside)
-    scales = _scales(a, b, one, other, outside) if any(note.rounds for note in notes) else None
-    made = [Difference("outside" if note.left_out else "rewrite", -1, -1, "form", words=note.words) for note in notes]
-    made += _wholes(one, other)
+    first, other, notes = to_common_form(a, b, outside=outside)
+    scales = _scales(a, b, first, other, outside) if any(note.rounds for note in notes) else None
+    result = [Difference("outside" if note.left_out else "rewrite", -1, -1, "form", words=note.words) for note in notes]
+    result += _wholes(first, other)
     theirs = {(index, number): direction for index, number, direction in other.directions()}
-    for index, number, ours in one.directions():
-        beside = theirs.pop((index, number), None)
-        if beside is None:
-            made.append(_absent(index, number, "B"))
+    for index, number, ours in first.directions():
+        counterpart = theirs.pop((index, number), None)
+        if counterpart is None:
+            result.append(_absent(index, number, "B"))
         else:
             sizes = None if scales is None else scales.get((index, number), {})
-            made += _directions(index, number, ours, beside, sizes)
-    return made + [_absent(index, number, "A") for index, number in theirs]
+            result += _directions(index, number, ours, counterpart, sizes)
+    return result + [_absent(index, number, "A") for index, number in theirs]
 
 
 Scales = Mapping[Key, Array]
 """How large what each number was computed from is, by array; those that no rewrite computed are absent."""
 
 
-def _scales(a: Recurrent, b: Recurrent, one: Recurrent, other: Recurrent, outside: bool) -> dict[tuple[int, int], dict[Key, Array]]:
+def _scales(a: Recurrent, b: Recurrent, first: Recurrent, other: Recurrent, outside: bool) -> dict[tuple[int, int], dict[Key, Array]]:
     """Return the scales of a rewritten pair, by layer and direction: what the rewrites make of the weights' magnitudes.
 
     a, b        the layers, and one, other the same in one form
     """
     large = to_common_form(each(a, _magnitudes), each(b, _magnitudes), outside=outside)[:2]
-    found: dict[tuple[int, int], dict[Key, Array]] = {}
-    for rewritten, sizes in zip((one, other), large, strict=True):
+    sizes_by_place: dict[tuple[int, int], dict[Key, Array]] = {}
+    for rewritten, sizes in zip((first, other), large, strict=True):
         wide = {(index, number): d for index, number, d in sizes.directions()}
         for index, number, direction in rewritten.directions():
             for key, source in direction.arrays.items():
-                beside = wide[index, number].get(*key) if (index, number) in wide else None
+                counterpart = wide[index, number].get(*key) if (index, number) in wide else None
                 size = np.abs(np.asarray(source).astype(np.float64))
-                if beside is not None and beside.shape == size.shape:
-                    size = np.maximum(size, np.abs(beside.astype(np.float64)))
-                known = found.setdefault((index, number), {}).get(key)
-                if known is not None and known.shape == size.shape:
-                    size = np.maximum(known, size)
-                found[index, number][key] = size
-    return found
+                if counterpart is not None and counterpart.shape == size.shape:
+                    size = np.maximum(size, np.abs(counterpart.astype(np.float64)))
+                earlier = sizes_by_place.setdefault((index, number), {}).get(key)
+                if earlier is not None and earlier.shape == size.shape:
+                    size = np.maximum(earlier, size)
+                sizes_by_place[index, number][key] = size
+    return sizes_by_place
 
 
 def _magnitudes(direction: Direction) -> Direction:
@@ -137,7 +137,7 @@ def _wholes(a: Recurrent, b: Recurrent) -> Iterator[Difference]:
         "order of outputs": lambda s: s.output_order,
         "where directions meet": lambda s: s.join if s.num_layers > 1 and s.num_directions > 1 else "",
         "matrices on the output": lambda s: [m.shape for m in s.readout],
-        "what else it computes": lambda s: [one.feature for one in s.unconvertible],
+        "what else it computes": lambda s: [feature.feature for feature in s.unconvertible],
     }
     for name, of in features.items():
         if of(a) != of(b):
@@ -146,8 +146,8 @@ def _wholes(a: Recurrent, b: Recurrent) -> Iterator[Difference]:
         if len(mine.directions) == len(theirs.directions) == 2 and mine.merge != theirs.merge:
             yield _feature(index, -1, "how directions are joined", mine.merge, theirs.merge)
     if [m.shape for m in a.readout] == [m.shape for m in b.readout]:
-        for number, (one, other) in enumerate(zip(a.readout, b.readout, strict=True)):
-            yield _numbers(_Which(a.num_layers - 1, number, "readout"), np.asarray(one), np.asarray(other))
+        for number, (matrix, other) in enumerate(zip(a.readout, b.readout, strict=True)):
+            yield _numbers(_Which(a.num_layers - 1, number, "readout"), np.asarray(matrix), np.asarray(other))
 
 
 _FEATURES: dict[str, Callable[[Direction], object]] = {
@@ -182,9 +182,9 @@ def _directions(index: int, number: int, ours: Direction, theirs: Direction, sca
                 which = _Which(index, number, part, gate)
                 yield from _arrays(which, ours.get(part, gate), theirs.get(part, gate), scale)
     for gate in summed:
-        one, other = total_bias(ours, gate), total_bias(theirs, gate)
-        found = _numbers(_Which(index, number, "bias", gate), one, other, _sum_rounds(ours, theirs, gate))
-        yield _worded(found, f"sums of biases compared: {_have(ours)} in A, {_have(theirs)} in B")
+        our_sum, other = total_bias(ours, gate), total_bias(theirs, gate)
+        difference = _numbers(_Which(index, number, "bias", gate), our_sum, other, _sum_rounds(ours, theirs, gate))
+        yield _worded(difference, f"sums of biases compared: {_have(ours)} in A, {_have(theirs)} in B")
 
 
 def _have(d: Direction) -> str:
@@ -196,7 +196,7 @@ def _sums(index: int, number: int, ours: Direction, theirs: Direction) -> list[s
     """Return the gates whose biases are compared by their sum: only the sum counts, and the terms differ."""
     if ours.hidden_size != theirs.hidden_size:
         return []
-    found = []
+    gates = []
     for gate in ours.cell.gates:
         if SUM_BIASES.applies(ours, [gate]) or SUM_BIASES.applies(theirs, [gate]):
             continue
@@ -208,8 +208,8 @@ def _sums(index: int, number: int, ours: Direction, theirs: Direction) -> list[s
         alike = ours.biases == theirs.biases and constants[0] == constants[1]
         totals = total_bias(ours, gate), total_bias(theirs, gate)
         if not alike or _numbers(which, *totals, _sum_rounds(ours, theirs, gate)).equal:
-            found.append(gate)
-    return found
+            gates.append(gate)
+    return gates
 
 
 def _sum_rounds(ours: Direction, theirs: Direction, gate: str) -> Array:
@@ -220,19 +220,19 @@ def _sum_rounds(ours: Direction, theirs: Direction, gate: str) -> Array:
     return np.asarray(np.max([spacing(largest, d.dtype) for d in (ours, theirs)], axis=0))
 
 
-def close(one: Array, other: Array, eps: float) -> bool:
+def close(first: Array, other: Array, eps: float) -> bool:
     """Return whether two arrays of one shape may be the same for the search for a cause: as far apart as rounding of their
     largest value.
 
     eps  of the coarser element type
     """
-    largest = float(np.abs(one[np.isfinite(one)]).max(initial=0.0))
-    return float(distance(other, one, None).max(initial=0.0)) <= ROUNDING * eps * largest
+    largest = float(np.abs(first[np.isfinite(first)]).max(initial=0.0))
+    return float(distance(other, first, None).max(initial=0.0)) <= ROUNDING * eps * largest
 
 
 def _or_zeros(d: Direction, part: str, gate: str) -> Array:
-    found = d.get(part, gate)
-    return np.zeros(d.hidden_size, d.dtype) if found is None else found
+    array = d.get(part, gate)
+    return np.zeros(d.hidden_size, d.dtype) if array is None else array
 
 
 def total_bias(d: Direction, gate: str) -> Array:
@@ -250,59 +250,59 @@ class _Which(NamedTuple):
     gate: str = ""
 
 
-def _arrays(which: _Which, one: Array | None, other: Array | None, scale: Array | None) -> Iterator[Difference]:
-    if one is None or other is None:
-        there = one if one is not None else other
+def _arrays(which: _Which, first: Array | None, other: Array | None, scale: Array | None) -> Iterator[Difference]:
+    if first is None or other is None:
+        there = first if first is not None else other
         if there is None:
             return
         absent = "B" if other is None else "A"
         none = np.zeros(there.shape, there.dtype)
         # A peephole, a bias or a state of zeros is as good as none; a matrix that is absent is none.
         if which.part not in ("input", "recurrent", "projection"):
-            found = _numbers(which, *((there, none) if absent == "B" else (none, there)))
-            yield _worded(found, f"absent in {absent}, compared with zeros")
+            difference = _numbers(which, *((there, none) if absent == "B" else (none, there)))
+            yield _worded(difference, f"absent in {absent}, compared with zeros")
             return
         words = f"{which.part} is absent in {absent}"
         yield Difference("shape", *which, np.inf, np.inf, words=words)
-    elif one.shape != other.shape:
-        words = f"shape {one.shape} in A, {other.shape} in B"
+    elif first.shape != other.shape:
+        words = f"shape {first.shape} in A, {other.shape} in B"
         yield Difference("shape", *which, np.inf, np.inf, words=words)
     else:
-        if scale is None or scale.shape != one.shape:
-            yield _numbers(which, one, other)
+        if scale is None or scale.shape != first.shape:
+            yield _numbers(which, first, other)
         else:
             # What a rewrite computed may round even between arrays of one type.
-            rounds = np.max([spacing(scale, array.dtype) for array in (one, other)], axis=0)
-            yield _numbers(which, one, other, REWRITTEN * rounds)
+            rounds = np.max([spacing(scale, array.dtype) for array in (first, other)], axis=0)
+            yield _numbers(which, first, other, REWRITTEN * rounds)
 
 
 def spacing(values: Array, dtype: Any) -> Array:
     """Return the distance from each number to the next one of a type, subnormal numbers included."""
     info = ml_dtypes.finfo(dtype)
     size = np.maximum(np.abs(values.astype(np.float64)), float(info.smallest_normal))
-    found: Array = np.exp2(np.floor(np.log2(size))) * float(info.eps)
-    return found
+    step: Array = np.exp2(np.floor(np.log2(size))) * float(info.eps)
+    return step
 
 
-def _rounds(one: Array, other: Array) -> Array | float:
+def _rounds(first: Array, other: Array) -> Array | float:
     """Return how far each number may be off its counterpart because it is held in another type: one unit in the last place."""
-    if one.dtype.newbyteorder("=") == other.dtype.newbyteorder("="):
+    if first.dtype.newbyteorder("=") == other.dtype.newbyteorder("="):
         return 0.0
-    larger = np.maximum(np.abs(one.astype(np.float64)), np.abs(other.astype(np.float64)))
-    return np.asarray(np.max([spacing(larger, array.dtype) for array in (one, other)], axis=0))
+    larger = np.maximum(np.abs(first.astype(np.float64)), np.abs(other.astype(np.float64)))
+    return np.asarray(np.max([spacing(larger, array.dtype) for array in (first, other)], axis=0))
 
 
-def _numbers(which: _Which, one: Array, other: Array, rounds: Array | None = None) -> Difference:
+def _numbers(which: _Which, ours: Array, other: Array, rounds: Array | None = None) -> Difference:
     """Compare two arrays of one shape.
 
     rounds  how far rounding leads for each number; what the element types explain if None
     """
-    if one.size and one.dtype == other.dtype and np.array_equal(one, other):
-        first = (0,) * one.ndim
-        return Difference("weights", *which, where=first, expected=float(one[first]), found=float(one[first]))
+    if ours.size and ours.dtype == other.dtype and np.array_equal(ours, other):
+        first = (0,) * ours.ndim
+        return Difference("weights", *which, where=first, expected=float(ours[first]), found=float(ours[first]))
     with np.errstate(all="ignore"):
-        wide, gap = one.astype(np.float64), distance(other, one, None)
-        allowed = _rounds(one, other) if rounds is None else rounds
+        wide, gap = ours.astype(np.float64), distance(other, ours, None)
+        allowed = _rounds(ours, other) if rounds is None else rounds
         # What a type cannot hold, and becomes infinite in it, is not rounded.
         beyond = np.where(np.isfinite(gap) & (gap <= allowed), 0.0, gap)
     worst = beyond if beyond.any() else gap
@@ -315,9 +315,9 @@ def _numbers(which: _Which, one: Array, other: Array, rounds: Array | None = Non
         relative = error / largest
     else:
         relative = np.inf
-    expected, found = (float(wide[at]), float(other[at])) if gap.size else (None, None)
+    expected, actual = (float(wide[at]), float(other[at])) if gap.size else (None, None)
     rounded = error > 0 and not beyond.any()
-    return Difference("weights", *which, error, relative, at, expected, found, rounded)
+    return Difference("weights", *which, error, relative, at, expected, actual, rounded)
 
 
 def _worded(difference: Difference, words: str) -> Difference:

@@ -36,7 +36,7 @@ class Pair:
     """Which layer of A is which of B.
 
     name         A's name for it, "a+b" where A's layers were joined
-    own          A's own names for it
+    own_names    A's own names for it
     stack        A's
     names        B's names for it: several where its layers or directions are stored apart
     counterpart  B's, joined if there are several
@@ -44,7 +44,7 @@ class Pair:
     """
 
     name: str
-    own: tuple[str, ...]
+    own_names: tuple[str, ...]
     stack: Recurrent
     names: tuple[str, ...]
     counterpart: Recurrent
@@ -70,7 +70,7 @@ def pair(a: Checkpoint, b: Checkpoint, chosen: Sequence[str] = (), *, selected: 
     work.only_ones()
     work.check(selected)
     order = {name: number for number, name in enumerate(a.layers)}
-    return [made for _, made in sorted(work.found, key=lambda entry: min(order[name] for name in entry[0]))]
+    return [paired for _, paired in sorted(work.matched, key=lambda entry: min(order[name] for name in entry[0]))]
 
 
 class _Work:
@@ -79,16 +79,16 @@ class _Work:
     def __init__(self, a: Checkpoint, b: Checkpoint) -> None:
         self.a, self.b = a, b
         self.left_a, self.left_b = dict(a.layers), dict(b.layers)
-        self.found: list[tuple[tuple[str, ...], Pair]] = []
+        self.matched: list[tuple[tuple[str, ...], Pair]] = []
 
-    def add(self, one: Unit, other: Unit, evidence: str) -> None:
-        for name in one.names:
+    def add(self, unit: Unit, other: Unit, evidence: str) -> None:
+        for name in unit.names:
             del self.left_a[name]
         for name in other.names:
             del self.left_b[name]
-        stack, counterpart = ways_as(one, other), ways_as(other, one)
-        name = one.names[0] if len(one.names) == 1 else "+".join(one.names)
-        self.found.append((one.names, Pair(name, one.names, stack.replace(name=name), other.names, counterpart, evidence)))
+        stack, counterpart = ways_as(unit, other), ways_as(other, unit)
+        name = unit.names[0] if len(unit.names) == 1 else "+".join(unit.names)
+        self.matched.append((unit.names, Pair(name, unit.names, stack.replace(name=name), other.names, counterpart, evidence)))
 
     def choose(self, text: str) -> None:
         """Pair layers as the user writes it; names may contain "=" and "+"."""
@@ -102,38 +102,38 @@ class _Work:
                 return
         if "=" not in text:
             raise UsageError(f"{Flag('pair', text)}: expected A=B, a layer of {self.a.path} and one of {self.b.path}")
-        again = " (each layer is in one pair only)" if self.found else ""
+        again = " (each layer is in one pair only)" if self.matched else ""
         raise UsageError(f"{Flag('pair', text)}: no such layers{again}. Choose from these:", details=self.both())
 
     def match(self, key: Callable[[Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
         """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do."""
-        for one, other in _candidates(units(self.left_a), units(self.left_b), key, ambiguous):
-            if set(one.names) <= set(self.left_a) and set(other.names) <= set(self.left_b):
-                self.add(one, other, _said(one, other, evidence))
+        for unit, other in _candidates(units(self.left_a), units(self.left_b), key, ambiguous):
+            if set(unit.names) <= set(self.left_a) and set(other.names) <= set(self.left_b):
+                self.add(unit, other, _worded(unit, other, evidence))
 
     def match_endings(self) -> None:
         """Pair names of which one is the end of the other, if each has only one partner."""
         ours, theirs = units(self.left_a), units(self.left_b)
-        partners = [[other for other in theirs if _ends_alike(one, other)] for one in ours]
-        for one, fitting in zip(ours, partners, strict=True):
+        partners = [[other for other in theirs if _ends_alike(our, other)] for our in ours]
+        for unit, fitting in zip(ours, partners, strict=True):
             mutual = [other for other in fitting if sum(other in more for more in partners) == 1]
-            free = set(one.names) <= set(self.left_a)
+            free = set(unit.names) <= set(self.left_a)
             if free and len(fitting) == 1 and mutual and set(mutual[0].names) <= set(self.left_b):
-                self.add(one, mutual[0], _said(one, mutual[0], "names with the same ending"))
+                self.add(unit, mutual[0], _worded(unit, mutual[0], "names with the same ending"))
 
     def in_order(self) -> None:
         """Pair the remaining layers from first to last, if all of them agree."""
         segments = _segments(list(self.left_a), list(self.left_b), self.left_a, self.left_b)
         for left, right in segments:
-            one, other = joined(left, self.left_a), joined(right, self.left_b)
+            unit, other = joined(left, self.left_a), joined(right, self.left_b)
             evidence = f"the order of the layers: {len(segments)} are left in each, equal in kind and size"
-            self.add(one, other, _said(one, other, evidence))
+            self.add(unit, other, _worded(unit, other, evidence))
 
     def only_ones(self) -> None:
         """Pair two files of one layer each, whatever they are: others report how they differ."""
         if len(self.a.layers) == len(self.b.layers) == len(self.left_a) == len(self.left_b) == 1:
-            one, other = units(self.left_a)[0], units(self.left_b)[0]
-            self.add(one, other, "the only recurrent layer of each file")
+            unit, other = units(self.left_a)[0], units(self.left_b)[0]
+            self.add(unit, other, "the only recurrent layer of each file")
 
     def check(self, selected: bool) -> None:
         """Raise UsageError if anything is left over."""
@@ -143,8 +143,8 @@ class _Work:
         counts += (" and " if counts and self.left_b else "") + (f"{_list(self.left_b)} of B" if self.left_b else "")
         example = ""
         if self.left_a and self.left_b:
-            shown = f"{next(iter(self.left_a))}={next(iter(self.left_b))}"
-            example = f" Choose the pairs, as in {Flag('pair', shown)}"
+            example_pair = f"{next(iter(self.left_a))}={next(iter(self.left_b))}"
+            example = f" Choose the pairs, as in {Flag('pair', example_pair)}"
             example += "; several pieces of one layer are written NAME=PIECE+PIECE."
         choice = "" if selected else f" To compare only some layers, use {Flag('layer')}."
         raise UsageError(f"cannot tell what corresponds to {counts}.{example}{choice}", details=self.both())
@@ -177,21 +177,21 @@ def _candidates(
     side.
     """
     pairs = []
-    for one in ours:
-        fitting = [other for other in theirs if key(other) == key(one) and _may_be(one, other)]
-        same = [unit for unit in ours if key(unit) == key(one) and any(_may_be(unit, other) for other in fitting)]
+    for our in ours:
+        fitting = [other for other in theirs if key(other) == key(our) and _may_be(our, other)]
+        same = [unit for unit in ours if key(unit) == key(our) and any(_may_be(unit, other) for other in fitting)]
         if not ambiguous and len(fitting) == 1 and len(same) > 1:
             continue
         if ambiguous or len(fitting) == 1:
-            pairs += [(one, other) for other in fitting]
+            pairs += [(our, other) for other in fitting]
     return iter(sorted(pairs, key=lambda both: len(both[0].names) + len(both[1].names)))
 
 
-def _may_be(one: Unit, other: Unit) -> bool:
+def _may_be(unit: Unit, other: Unit) -> bool:
     """Return whether pieces have as many layers as their counterpart; two whole layers may differ in anything."""
-    if len(one.names) == len(other.names) == 1:
+    if len(unit.names) == len(other.names) == 1:
         return True
-    mine, theirs = one.stack, other.stack
+    mine, theirs = unit.stack, other.stack
     return mine.num_layers == theirs.num_layers and mine.num_directions == theirs.num_directions
 
 
@@ -201,11 +201,11 @@ def _written(unit: Unit) -> Hashable:
     return unit.stack.num_layers if plain in _UNNAMED else plain
 
 
-def _ends_alike(one: Unit, other: Unit) -> bool:
+def _ends_alike(first_unit: Unit, other: Unit) -> bool:
     """Return whether a name is the end of the other, component by component."""
-    first, second = _components(one.name), _components(other.name)
+    first, second = _components(first_unit.name), _components(other.name)
     short = min(len(first), len(second))
-    return bool(short) and first[-short:] == second[-short:] and _may_be(one, other)
+    return bool(short) and first[-short:] == second[-short:] and _may_be(first_unit, other)
 
 
 def _components(name: str) -> list[str]:
@@ -226,8 +226,8 @@ def _segments(ours: list[str], theirs: list[str], layers_a: dict[str, Recurrent]
     segments: list[Segment] = []
     while ours and theirs:
         left, right = [ours.pop(0)], [theirs.pop(0)]
-        while (one := _depth(left, layers_a)) != (other := _depth(right, layers_b)):
-            side, rest = (left, ours) if one < other else (right, theirs)
+        while (left_depth := _depth(left, layers_a)) != (other := _depth(right, layers_b)):
+            side, rest = (left, ours) if left_depth < other else (right, theirs)
             if not rest:
                 return []
             side.append(rest.pop(0))
@@ -245,9 +245,9 @@ def _depth(names: Sequence[str], layers: dict[str, Recurrent]) -> int:
     return sum(layers[name].num_layers for name in names)
 
 
-def _said(one: Unit, other: Unit, evidence: str) -> str:
+def _worded(unit_a: Unit, other: Unit, evidence: str) -> str:
     """Return the evidence, and what was taken together."""
-    for unit in (one, other):
+    for unit in (unit_a, other):
         if len(unit.names) > 1:
             evidence += f"; {', '.join(unit.names)} taken as one"
         flipped = [name for name in unit.names if DIRECTION.search(name)]

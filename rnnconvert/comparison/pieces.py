@@ -53,7 +53,7 @@ def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
     """Return one stack of two directions that meet at the end. Raises ValueError if they do not receive the same."""
     if forward.calls != backward.calls:
         raise ValueError(f"{quoted(forward.name)} and {quoted(backward.name)} do not receive the same in the model")
-    layers = tuple(Layer((one.directions[0], other.directions[0])) for one, other in zip(forward.layers, backward.layers, strict=True))
+    layers = tuple(Layer((layer.directions[0], other.directions[0])) for layer, other in zip(forward.layers, backward.layers, strict=True))
     join = "end" if len(layers) > 1 else "layer"
     readout, parts = (*forward.readout, *backward.readout), (*forward.sources, *backward.sources)
     return forward.replace(layers=layers, join=join, readout=readout, parts=parts)
@@ -71,16 +71,16 @@ def ways_as(unit: Unit, model: Unit) -> Recurrent:
 
 def units(layers: Mapping[str, Recurrent]) -> list[Unit]:
     """Return every layer, then what several may be together."""
-    whole = [Unit((name,), name, stack) for name, stack in layers.items()]
-    both = list(_both_directions(whole))
-    return [*whole, *both, *_numbered([*whole, *both])]
+    single = [Unit((name,), name, stack) for name, stack in layers.items()]
+    both = list(_both_directions(single))
+    return [*single, *both, *_numbered([*single, *both])]
 
 
 def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
     named = {unit.name: unit for unit in wholes}
     for name, unit in named.items():
-        found = DIRECTION.search(name)
-        base, second = (name[: found.start()], _SECOND.get(found[1] or found[2])) if found else (name, None)
+        parts = DIRECTION.search(name)
+        base, second = (name[: parts.start()], _SECOND.get(parts[1] or parts[2])) if parts else (name, None)
         other = named.get(f"{base}_{second}" if base else str(second))
         numbered = second == "1" and not re.search(r"(^|_)l\d+$", base)
         if other is None or (numbered and not _are_directions(unit.stack, other.stack)):
@@ -99,9 +99,9 @@ def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
     """Yield the runs NAME_l0, NAME_l1 and so on as one stack, and l0 or layer_0 and so on of a stack without a name."""
     runs: dict[str, dict[int, Unit]] = {}
     for unit in pieces:
-        found = re.fullmatch(r"(?:(.*)_)?l(\d+)|layer_(\d+)", unit.name)
-        if found:
-            runs.setdefault(found[1] or "", {}).setdefault(int(found[2] or found[3]), unit)
+        parts = re.fullmatch(r"(?:(.*)_)?l(\d+)|layer_(\d+)", unit.name)
+        if parts:
+            runs.setdefault(parts[1] or "", {}).setdefault(int(parts[2] or parts[3]), unit)
     for base, run in runs.items():
         members = [run[number] for number in sorted(run)]
         if sorted(run) != list(range(len(run))) or (len(members) == 1 and len(members[0].names) == 1):

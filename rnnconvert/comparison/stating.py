@@ -11,7 +11,7 @@ from rnnconvert.core.weights import INPUT
 from rnnconvert.files.checkpoint import Checkpoint
 
 
-def unshared(a: Checkpoint, own: Sequence[str], b: Checkpoint, names: Sequence[str]) -> Iterator[Limit]:
+def unshared(a: Checkpoint, own_names: Sequence[str], b: Checkpoint, names: Sequence[str]) -> Iterator[Limit]:
     """Yield what only one of two files states about a layer: a mask, a precision, states that the model passes or carries from
     call to call; and what its model takes from it, where both state that.
 
@@ -20,9 +20,9 @@ def unshared(a: Checkpoint, own: Sequence[str], b: Checkpoint, names: Sequence[s
 
     own, names  the layer's names in A and in B: several where its pieces are stored apart
     """
-    ours, theirs = _stated(a, own), _stated(b, names)
-    layer = "+".join(own)
-    for label, texts, others, other, there in (("A", ours, theirs, b, names), ("B", theirs, ours, a, own)):
+    ours, theirs = _stated(a, own_names), _stated(b, names)
+    layer = "+".join(own_names)
+    for label, texts, others, other, there in (("A", ours, theirs, b, names), ("B", theirs, ours, a, own_names)):
         for text in texts:
             if _unnamed(text) not in map(_unnamed, others):
                 kind = _kind(text)
@@ -30,7 +30,7 @@ def unshared(a: Checkpoint, own: Sequence[str], b: Checkpoint, names: Sequence[s
                 if a.format != b.format and kind not in ("precision", "chosen") and not zeros:
                     kind = "caller"
                 yield Limit(kind, layer, f"only {label} states this: {text}")
-    returned = [{call.returns for call in one.layers[last].calls} for one, last in ((a, own[-1]), (b, names[-1]))]
+    returned = [{call.returns for call in side.layers[last].calls} for side, last in ((a, own_names[-1]), (b, names[-1]))]
     if returned[0] != returned[1] and all(all(words) and words for words in returned):
         both = (" or ".join(sorted(words)) for words in returned)
         yield Limit("stated", layer, "A's layer returns {}, and B's {}".format(*both))
@@ -45,7 +45,7 @@ def _begins_with_zeros(checkpoint: Checkpoint, names: Sequence[str]) -> bool:
 def _stated(checkpoint: Checkpoint, names: Sequence[str]) -> list[str]:
     """Return what the reader of a file says about a layer."""
     notes = (note for note in checkpoint.warnings if isinstance(note, LayerNote))
-    return list(dict.fromkeys(note.said for note in notes if note.layer and note.layer in names))
+    return list(dict.fromkeys(note.text for note in notes if note.layer and note.layer in names))
 
 
 def _unnamed(text: str) -> str:

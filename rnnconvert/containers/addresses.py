@@ -95,14 +95,14 @@ def _fetch(store: Store, copy: Path, size: int) -> None:
 
 
 def _fill(store: Store, copy: Path, size: int) -> None:
-    def whole(files: object, path: str) -> None:
+    def every_byte(files: object, path: str) -> None:
         with files.open(path, "rb", block_size=_CHUNK) as file, room_for(store.url), copy.open("wb") as out:  # type: ignore[attr-defined]
             shutil.copyfileobj(file, out, _CHUNK)
             if size and out.tell() != size:
                 raise ConnectionError(f"it sent {out.tell():,} of {size:,} bytes")
 
     with named(store.url):
-        store.ask(whole, size)
+        store.ask(every_byte, size)
 
 
 def _cache() -> Path:

@@ -84,7 +84,7 @@ def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
             if not ended:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
-        return _taken(answer, status, data, memory, path)
+        return _received(answer, status, data, memory, path)
     finally:
         os.close(memory)
 
@@ -115,8 +115,8 @@ def _seconds(data: Array) -> int:
 def _live(read: Callable[[], Stored], data: Array, memory: int, sending: int) -> None:
     """Read, send what came of it, and end: the whole life of the child."""
     try:
-        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF):
-            signal.signal(one, signal.SIG_DFL)
+        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF):
+            signal.signal(signal_number, signal.SIG_DFL)
         gc.disable()  # nothing is copied that the parent has, but what is used
         faulthandler.disable()
         _bound(data)
@@ -161,10 +161,10 @@ def _sent(stored: Stored, data: Array, memory: int) -> dict[str, Any]:
             if min(place, *array.strides, 0) >= 0 and place + _reach(array.shape, array.strides, array.itemsize) <= data.size:
                 arrays.append([name, "file", place, list(array.shape), list(array.strides), kind])
                 continue
-            whole = np.ascontiguousarray(array)
+            contiguous = np.ascontiguousarray(array)
             at += shared.write(b"\0" * (-at % 64))
-            arrays.append([name, "memory", at, list(array.shape), list(whole.strides)[: array.ndim], kind])
-            at += shared.write(whole.reshape(-1).view(np.uint8).data if whole.size else b"")
+            arrays.append([name, "memory", at, list(array.shape), list(contiguous.strides)[: array.ndim], kind])
+            at += shared.write(contiguous.reshape(-1).view(np.uint8).data if contiguous.size else b"")
     return {"arrays": arrays, "metadata": _plain(stored.metadata)}
 
 
@@ -176,9 +176,9 @@ def _reach(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> int:
 def _plain(value: Any) -> Any:
     """Return a value of dictionaries, lists and numbers without what JSON lacks."""
     if isinstance(value, dict):
-        return {"{}": [[_plain(key), _plain(one)] for key, one in value.items()]}
+        return {"{}": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
     return value
@@ -186,11 +186,11 @@ def _plain(value: Any) -> Any:
 
 def _value(value: Any) -> Any:
     if isinstance(value, dict):
-        return complex(*value["complex"]) if "complex" in value else {_value(key): _value(one) for key, one in value["{}"]}
-    return [_value(one) for one in value] if isinstance(value, list) else value
+        return complex(*value["complex"]) if "complex" in value else {_value(key): _value(item) for key, item in value["{}"]}
+    return [_value(item) for item in value] if isinstance(value, list) else value
 
 
-def _taken(answer: bytes, status: int, data: Array, memory: int, path: object) -> Stored:
+def _received(answer: bytes, status: int, data: Array, memory: int, path: object) -> Stored:
     """Return what a child sent, with views of the mapped file or of the shared memory as its arrays."""
     if os.WIFSIGNALED(status):
         by = os.WTERMSIG(status)

@@ -58,12 +58,12 @@ def system(url: str) -> tuple[Any, str]:
     except ImportError:
         raise MissingPackageError("fsspec", f"read or write {url}", f"Install it with: pip install {requirement('stores')}") from None
     try:
-        found, path = fsspec.core.url_to_fs(url)
+        filesystem, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
         raise MissingPackageError(f"the package for {url.partition('://')[0]}://", f"read or write {url}", str(error)) from None
     except ValueError as error:
         raise UsageError(f"{url}: {error}") from None
-    return found, path
+    return filesystem, path
 
 
 def protocols(files: Any) -> set[str]:
@@ -79,7 +79,7 @@ def named(url: str) -> Iterator[None]:
     except RnnConvertError:
         raise
     except Exception as error:  # each store has errors of its own
-        raise UnreadableError(url, f"the store says: {said(_cause(error))}"[:500]) from None
+        raise UnreadableError(url, f"the store says: {message_of(_cause(error))}"[:500]) from None
 
 
 def _cause(error: Exception) -> Exception:
@@ -89,7 +89,7 @@ def _cause(error: Exception) -> Exception:
     return cause if isinstance(error, FileNotFoundError) and isinstance(cause, Exception) and not missing else error
 
 
-def said(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return what an error says, on one line and with its kind."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(".: ")
 
@@ -102,7 +102,7 @@ class Store:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._found: tuple[Any, str] | None = None
+        self._filesystem: tuple[Any, str] | None = None
 
     @property
     def files(self) -> Any:
@@ -115,9 +115,9 @@ class Store:
         return self._reached()[1]
 
     def _reached(self) -> tuple[Any, str]:
-        if self._found is None:
-            self._found = system(self.url)
-        return self._found
+        if self._filesystem is None:
+            self._filesystem = system(self.url)
+        return self._filesystem
 
     def ask(self, action: Callable[[Any, str], T], size: int = 0) -> T:
         """Return what an action gives on the file system and the path; it is tried again where it fails as a busy server does.
@@ -144,7 +144,7 @@ class Store:
             if kind not in _SINGLE:
                 with contextlib.suppress(ImportError, ValueError):
                     fsspec.get_filesystem_class(kind).clear_instance_cache()
-                    self._found = None
+                    self._filesystem = None
 
     def forget(self) -> None:
         """Forget what the folder is known to hold."""

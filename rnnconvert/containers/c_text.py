@@ -77,20 +77,20 @@ def read(path: Path) -> Source:
     source = Source()
     waiting = [path]
     while waiting:
-        one = waiting.pop(0)
-        if one in source.files or (source.files and not one.is_file()):
+        header = waiting.pop(0)
+        if header in source.files or (source.files and not header.is_file()):
             continue
         if len(source.files) >= _MOST_FILES:
             raise UnreadableError(path, f"it includes more than {_MOST_FILES} files")
-        source.files.append(one)
-        content = read_small(one, LARGEST)
+        source.files.append(header)
+        content = read_small(header, LARGEST)
         reading = charging(len(content))
         reading.work(len(content) // 4, path)
         reading.memory(4 * len(content), path)
         try:
             text = content.decode("utf-8")
         except UnicodeDecodeError:
-            raise UnreadableError(one, "it is not text, as a C header is") from None
+            raise UnreadableError(header, "it is not text, as a C header is") from None
         if len(source.files) == 1:
             source.comment = "\n".join(_COMMENT.findall(text))
         text = _COMMENT.sub(" ", text)
@@ -101,7 +101,7 @@ def read(path: Path) -> Source:
             before = re.findall(r"\w+", text[max(0, match.start() - 80) : match.start()])
             kind = before[-1] if before else ""
             if sizes.strip():
-                source.arrays[name] = _numbers(one, name, inside)
+                source.arrays[name] = _numbers(header, name, inside)
             else:
                 source.words[name] = kind, [word.strip() for word in inside.split(",")]
         source.text += text
@@ -147,6 +147,6 @@ def _numbers(path: Path, name: str, inside: str) -> Array:
         raise UnreadableError(path, f"the array {name!r} holds anything but decimal numbers")
     plain = plain.replace("INFINITY", "inf").replace("NAN", "nan")
     try:
-        return np.array([float(one) for one in plain.split(",")])
+        return np.array([float(number) for number in plain.split(",")])
     except ValueError as error:
         raise UnreadableError(path, f"the array {name!r} holds anything but decimal numbers: {error}") from None

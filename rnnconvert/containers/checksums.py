@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rnnconvert.containers import crc32c
 
-_ONE = 1 << 31
+_UNITY = 1 << 31
 """The polynomial 1: a remainder's first bit is that of the highest power."""
 
 
@@ -59,32 +59,32 @@ class Crc32c(_Crc):
     polynomial, part = crc32c.POLYNOMIAL, staticmethod(crc32c.crc32c)
 
 
-def joined(one: int, other: int, size: int, polynomial: int) -> int:
+def joined(first: int, other: int, size: int, polynomial: int) -> int:
     """Return the checksum of bytes that follow others, from those of both.
 
     size  of the bytes that follow
     """
-    return _times(_power(8 * size, polynomial), one, polynomial) ^ other
+    return _times(_power(8 * size, polynomial), first, polynomial) ^ other
 
 
 @functools.lru_cache(64)
 def _power(exponent: int, polynomial: int) -> int:
     """Return x to a power, modulo the polynomial."""
-    found, square = _ONE, _ONE >> 1
+    result, square = _UNITY, _UNITY >> 1
     while exponent:
         if exponent & 1:
-            found = _times(found, square, polynomial)
+            result = _times(result, square, polynomial)
         square = _times(square, square, polynomial)
         exponent >>= 1
-    return found
+    return result
 
 
-def _times(one: int, other: int, polynomial: int) -> int:
+def _times(first: int, other: int, polynomial: int) -> int:
     """Return the product of two polynomials of 32 bits, modulo another one."""
     product = 0
-    while one:
-        if one & _ONE:
+    while first:
+        if first & _UNITY:
             product ^= other
-        one = one << 1 & 0xFFFFFFFF
+        first = first << 1 & 0xFFFFFFFF
         other = other >> 1 ^ (polynomial if other & 1 else 0)
     return product

@@ -52,11 +52,11 @@ def by_numpy(data: Any, before: int = 0) -> int:
     """Return what `crc32c` does, without google-crc32c."""
     content = np.frombuffer(data, np.uint8)
     state = before ^ _ONES
-    whole = content.size // _BLOCK * _BLOCK
-    for start in range(0, whole, _BLOCK):
+    aligned = content.size // _BLOCK * _BLOCK
+    for start in range(0, aligned, _BLOCK):
         state = _block(content[start : start + _BLOCK], state)
     table = _bytes()
-    rest = content[whole:]
+    rest = content[aligned:]
     # What is left is cut into lanes of one power of two after the other, and bytes.
     lanes = _LANES
     while lanes > 1:

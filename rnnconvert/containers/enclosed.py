@@ -22,7 +22,7 @@ from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.containers.temporary import lasting_folder, room_for
 from rnnconvert.containers.unpacked import MAX_BYTES, MAX_RATIO
 from rnnconvert.containers.zips import Archive
-from rnnconvert.core.errors import RnnConvertError, UnreadableError, show_as, shown
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, for_user, show_as
 
 if TYPE_CHECKING:
     import tarfile
@@ -59,15 +59,17 @@ def members(path: Path, wanted: Callable[[str], bool]) -> list[Inside]:
             if zipfile.is_zipfile(file):
                 file.seek(0)
                 with zipfile.ZipFile(file) as archive:
-                    infos = [one for one in archive.infolist() if not one.is_dir()]
-                    entries = [(one.filename, one.file_size, lambda one=one: archive.open(one)) for one in infos]
-                    return _taken(path, entries, wanted)
+                    infos = [info for info in archive.infolist() if not info.is_dir()]
+                    entries = [(info.filename, info.file_size, lambda entry_info=info: archive.open(entry_info)) for info in infos]
+                    return _unpacked(path, entries, wanted)
             file.seek(257)
             if file.read(5) == b"ustar":
                 file.seek(0)
                 with tarfile.open(fileobj=file, mode="r:") as tar:
-                    files = [one for one in _listed(tar) if one.isreg()]
-                    return _taken(path, [(one.name, one.size, lambda one=one: tar.extractfile(one)) for one in files], wanted)
+                    files = [member for member in _listed(tar) if member.isreg()]
+                    return _unpacked(
+                        path, [(member.name, member.size, lambda file_info=member: tar.extractfile(file_info)) for member in files], wanted
+                    )
         except RnnConvertError:
             raise
         except (OSError, NotImplementedError, zlib.error, zipfile.BadZipFile, tarfile.TarError, *pickles.RECOVERABLE):
@@ -76,21 +78,21 @@ def members(path: Path, wanted: Callable[[str], bool]) -> list[Inside]:
 
 
 def _listed(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    for number, one in enumerate(tar):
+    for number, member in enumerate(tar):
         if number > pickles.MAX_STEPS // 1000:
             break
-        yield one
+        yield member
 
 
-def _taken(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[Inside]:
+def _unpacked(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[Inside]:
     chosen = [(name.replace("\\", "/"), size, opener) for name, size, opener in entries]
-    chosen = [one for one in chosen if wanted(one[0])]
+    chosen = [entry for entry in chosen if wanted(entry[0])]
     if not chosen:
         return []
     if len(chosen) > MOST:
         raise UnreadableError(
             path,
-            f"it is an archive of {len(chosen)} files that may be models: {', '.join(one[0] for one in chosen[:3])} ...",
+            f"it is an archive of {len(chosen)} files that may be models: {', '.join(entry[0] for entry in chosen[:3])} ...",
             "Unpack it, and give the path of one.",
         )
     held = path.stat().st_size
@@ -98,8 +100,8 @@ def _taken(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[Insi
     if sum(size for _, size, _ in chosen) > limit:
         raise UnreadableError(path, f"its {held} bytes unpack to more than {limit}", "If you trust the file, unpack it yourself.")
     folder = lasting_folder()
-    show_as(folder, shown(str(path)))
-    found = []
+    show_as(folder, for_user(str(path)))
+    result = []
     with room_for(path):
         for name, size, opener in chosen:
             parts = PurePosixPath(name).parts
@@ -109,8 +111,8 @@ def _taken(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[Insi
             target.parent.mkdir(parents=True, exist_ok=True)
             with opener() as source, target.open("xb") as out:
                 _copy(path, source, out, size)
-            found.append(Inside(target, name))
-    return found
+            result.append(Inside(target, name))
+    return result
 
 
 def _copy(path: Path, source: IO[bytes], target: IO[bytes], size: int) -> None:
@@ -127,21 +129,21 @@ def in_pickle(path: Path) -> list[Inside]:
 
     None are in a damaged one: its reader says what is wrong with it.
     """
-    found: list[Inside] = []
+    unpacked: list[Inside] = []
     try:
         described = _described(path)
     except UnreadableError:
-        return found
+        return unpacked
     for place, data in _byte_values(described, path):
-        if len(found) == MOST:
+        if len(unpacked) == MOST:
             break
         folder = lasting_folder()
         target = folder / "bytes"
         with room_for(path), target.open("wb") as out:
             out.write(data)
-        show_as(target, shown(str(path)))
-        found.append(Inside(target, place))
-    return found
+        show_as(target, for_user(str(path)))
+        unpacked.append(Inside(target, place))
+    return unpacked
 
 
 def texts_in_pickle(path: Path) -> list[Inside]:
@@ -155,15 +157,15 @@ def texts_in_pickle(path: Path) -> list[Inside]:
         return []
     if any(array.ndim > 1 for array in held.values()):
         return []
-    found: list[Inside] = []
+    unpacked: list[Inside] = []
     for place, value in _values(described, path):
-        if isinstance(value, str) and len(value) >= _SHORTEST and value.lstrip()[:1] == "{" and len(found) < MOST:
+        if isinstance(value, str) and len(value) >= _SHORTEST and value.lstrip()[:1] == "{" and len(unpacked) < MOST:
             target = lasting_folder() / "text.json"
             with room_for(path):
                 target.write_text(value, "utf-8", "replace")
-            show_as(target, shown(str(path)))
-            found.append(Inside(target, place))
-    return found
+            show_as(target, for_user(str(path)))
+            unpacked.append(Inside(target, place))
+    return unpacked
 
 
 def _described(path: Path) -> Any:
@@ -193,13 +195,13 @@ def _byte_values(root: Any, path: Path) -> Iterator[tuple[str, bytes]]:
 def _values(root: Any, path: Path) -> Iterator[tuple[str, bytes | bytearray | str]]:
     """Yield the bytes and the texts in a value, each once, with its path."""
     budget = charging(map_file(path).size)
-    met: set[int] = set()
+    seen: set[int] = set()
     left: list[tuple[str, Any]] = [("", root)]
     while left:
         place, value = left.pop()
-        if id(value) in met or not isinstance(value, str | bytes | bytearray | dict | list | tuple | Foreign):
+        if id(value) in seen or not isinstance(value, str | bytes | bytearray | dict | list | tuple | Foreign):
             continue
-        met.add(id(value))
+        seen.add(id(value))
         budget.work(10, path)
         if isinstance(value, Foreign):
             array = numpy_value(value)

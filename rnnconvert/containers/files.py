@@ -173,14 +173,14 @@ def _part(target: Path, status: os.stat_result | None = None) -> Iterator[tuple[
         os.close(lock)
 
 
-def move(made: Path, path: Path) -> None:
+def move(source: Path, path: Path) -> None:
     """Put a file that is complete, in a folder next to it, into the place of a path, as `replacing` does.
 
     Raises UsageError, and UnreadableError if what was read changed meanwhile.
     """
     target, status = written_file(path)
     try:
-        handle = os.open(made, os.O_RDONLY)
+        handle = os.open(source, os.O_RDONLY)
         try:
             if status is not None:
                 _become(handle, status)
@@ -189,7 +189,7 @@ def move(made: Path, path: Path) -> None:
         finally:
             os.close(handle)
         check_sources()
-        made.replace(target)
+        source.replace(target)
     except OSError as error:
         raise unwritable(target, error, temporary.remedy(target, error)) from None
     replaced(target)
@@ -246,15 +246,15 @@ def replacing_with_data(path: str | os.PathLike[str], fill: Callable[[IO[bytes]]
     try:
         with replacing(target) as file:
             with _part(target, written_file(target)[1]) as (data, place):
-                beside = target.with_name(f"{target.name}.{fill(data)}.data")
-                fresh = None if beside.exists() else beside
-                place(beside)
-            yield file, beside.name
+                data_file = target.with_name(f"{target.name}.{fill(data)}.data")
+                fresh = None if data_file.exists() else data_file
+                place(data_file)
+            yield file, data_file.name
     except BaseException:
         if fresh is not None:
             fresh.unlink(missing_ok=True)
         raise
-    remove_old_data(before, beside.name)
+    remove_old_data(before, data_file.name)
 
 
 def old_data(target: Path) -> list[Path]:
@@ -262,38 +262,38 @@ def old_data(target: Path) -> list[Path]:
     if not target.exists():
         return []
     pattern = re.compile(rf"{re.escape(target.name)}\.[0-9a-f]{{{_DIGEST}}}\.data")
-    return [one for one in target.parent.iterdir() if pattern.fullmatch(one.name)]
+    return [entry for entry in target.parent.iterdir() if pattern.fullmatch(entry.name)]
 
 
-def remove_old_data(before: Iterable[Path], kept: str = "") -> None:
+def remove_old_data(before: Iterable[Path], current: str = "") -> None:
     """Remove what `old_data` found before a file was replaced, but for the numbers of the new one."""
-    for one in before:
-        if one.name != kept:
+    for path in before:
+        if path.name != current:
             with contextlib.suppress(OSError):
-                one.unlink()
+                path.unlink()
 
 
 @contextlib.contextmanager
-def replacing_both(path: str | os.PathLike[str], beside: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def replacing_both(path: str | os.PathLike[str], data_path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Yield a file and the companion file that it needs; both take their places together.
 
     The companion comes first, since the other is of no use without it; if the other then cannot follow,
     the previous companion is put back.
     """
-    path, beside = _own_name(path), _own_name(beside)
+    path, data_path = _own_name(path), _own_name(data_path)
     before: Path | None = None
     placed = False
     try:
         with replacing(path) as file:
-            with replacing(beside) as data:
+            with replacing(data_path) as data:
                 yield file, data
-                before = temporary.second_name(beside)
+                before = temporary.second_name(data_path)
             placed = True
     except BaseException:
         if placed and before is not None:
-            before.replace(beside)
+            before.replace(data_path)
         elif placed:
-            beside.unlink(missing_ok=True)
+            data_path.unlink(missing_ok=True)
         raise
     finally:
         if before is not None:
@@ -322,7 +322,7 @@ class Summed:
         return self._check.value
 
 
-def check_one_write(path: Path, beside: Path, data: Array, stated: int, bits: int = 32) -> None:
+def check_one_write(path: Path, data_path: Path, data: Array, stated: int, bits: int = 32) -> None:
     """Raise UnreadableError unless the bytes of a companion have the checksum that its model states.
 
     A process that is stopped between the renaming of two files leaves one of them with the other of an earlier write.
@@ -333,6 +333,6 @@ def check_one_write(path: Path, beside: Path, data: Array, stated: int, bits: in
     if Crc32().part(data.data) & (1 << bits) - 1 != stated:
         raise UnreadableError(
             path,
-            f"{beside.name} does not belong to it: its bytes have another checksum than {path.name} states",
+            f"{data_path.name} does not belong to it: its bytes have another checksum than {path.name} states",
             "Writing the two files may have been interrupted, or one of them is of another model. Write them again.",
         )

@@ -47,7 +47,7 @@ class Node:
     @property
     def read(self) -> tuple[str, ...]:
         """The values that it reads, without the nodes that it only waits for."""
-        return tuple(one for one in self.inputs if not one.startswith("^"))
+        return tuple(name for name in self.inputs if not name.startswith("^"))
 
     def number(self, key: str, default: float) -> float:
         """Return an attribute that is a number, a truth or an element type, or the operation's default where it is left out."""
@@ -62,8 +62,8 @@ class Node:
         """Return an attribute that is a list of whole numbers, or of types; empty where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
             if which == 1 and isinstance(value, memoryview):
-                said = [(one, two) for one, two in wire.values(value, self.path) if one in (3, 6)]
-                return [wire.signed(number) for _, two in said for number in _varints(two, self)]
+                fields = [(number, two) for number, two in wire.values(value, self.path) if number in (3, 6)]
+                return [wire.signed(number) for _, two in fields for number in _varints(two, self)]
         return []
 
     def type(self, key: str) -> int:
@@ -88,10 +88,10 @@ class Node:
         listed = [value for which, value in wire.values(content, self.path) if which == 1 and isinstance(value, memoryview)]
         for which, value in wire.values(listed[0] if listed else content, self.path):
             if which == 7 and isinstance(value, memoryview):
-                said = list(wire.values(value, self.path))
-                if any(one == 3 and two for one, two in said):
+                fields = list(wire.values(value, self.path))
+                if any(number == 3 and two for number, two in fields):
                     return None
-                axes = [dict(wire.values(two, self.path)) for one, two in said if one == 2 and isinstance(two, memoryview)]
+                axes = [dict(wire.values(two, self.path)) for number, two in fields if number == 2 and isinstance(two, memoryview)]
                 return [wire.signed(axis.get(1, 0)) for axis in axes]
         return None
 
@@ -138,12 +138,12 @@ class Graph:
     @cached_property
     def readers(self) -> dict[str, list[Node]]:
         """The nodes that read each output, by "name:number"."""
-        found: dict[str, list[Node]] = {}
+        readers: dict[str, list[Node]] = {}
         for node in self.nodes.values():
             for source in node.inputs:
                 if not source.startswith("^"):
-                    found.setdefault(output(source), []).append(node)
-        return found
+                    readers.setdefault(output(source), []).append(node)
+        return readers
 
 
 def output(source: str) -> str:
@@ -159,12 +159,12 @@ def looks_like(head: bytes) -> bool:
         length, at = wire.Slimming(content, {}, lambda *_: b"", "").varint(at, len(content))
         if tag != 1 << 3 | wire.LENGTH_DELIMITED or not length:
             return False
-        found: list[int] = []
+        numbers: list[int] = []
         for number, value in wire.values(content[at : at + length], ""):
-            if len(found) < 2 and (not isinstance(value, memoryview) or not bytes(value).decode().isprintable()):
+            if len(numbers) < 2 and (not isinstance(value, memoryview) or not bytes(value).decode().isprintable()):
                 return False
-            found.append(number)
-            if found == [1, 2]:
+            numbers.append(number)
+            if numbers == [1, 2]:
                 return True
     except (UnreadableError, UnicodeDecodeError):
         pass
@@ -208,23 +208,23 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
         for which, content in wire.values(library, path):
             if which != 1 or not isinstance(content, memoryview):
                 continue
-            said = list(wire.values(content, path))
-            signature = next((two for one, two in said if one == 1 and isinstance(two, memoryview)), memoryview(b""))
+            fields = list(wire.values(content, path))
+            signature = next((two for tag, two in fields if tag == 1 and isinstance(two, memoryview)), memoryview(b""))
             words: dict[int, list[str]] = {1: [], 2: [], 3: []}
             resources: set[str] = set()
-            for one, two in wire.values(signature, path):
-                if one == 1 and isinstance(two, memoryview):
+            for field_number, two in wire.values(signature, path):
+                if field_number == 1 and isinstance(two, memoryview):
                     words[1].append(_text(two, path))
-                elif one in (2, 3) and isinstance(two, memoryview):
+                elif field_number in (2, 3) and isinstance(two, memoryview):
                     stated = dict(wire.values(two, path))
                     name = stated.get(1, memoryview(b""))
-                    words[one].append(_text(name, path) if isinstance(name, memoryview) else "")
-                    if one == 2 and stated.get(3) == _RESOURCE:
+                    words[field_number].append(_text(name, path) if isinstance(name, memoryview) else "")
+                    if field_number == 2 and stated.get(3) == _RESOURCE:
                         resources.add(words[2][-1])
-            given: dict[str, str] = {}
+            outputs: dict[str, str] = {}
             shapes: dict[str, list[int]] = {}
-            for one, two in said:
-                if one == 7 and isinstance(two, memoryview):
+            for key_number, two in fields:
+                if key_number == 7 and isinstance(two, memoryview):
                     entry = dict(wire.values(two, path))
                     place, stated_of = entry.get(1, 0), entry.get(2)
                     if isinstance(place, int) and place < len(words[2]) and isinstance(stated_of, memoryview):
@@ -232,14 +232,17 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
                         shape = attributes.shape("_output_shapes")
                         if shape is not None:
                             shapes[words[2][place]] = shape
-                if one == 4 and isinstance(two, memoryview):
+                if key_number == 4 and isinstance(two, memoryview):
                     entry = dict(wire.values(two, path))
                     key, value = entry.get(1), entry.get(2)
                     if isinstance(key, memoryview) and isinstance(value, memoryview):
-                        given[_text(key, path)] = _text(value, path)
-            if words[1] and all(name in given for name in words[3]):
+                        outputs[_text(key, path)] = _text(value, path)
+            if words[1] and all(name in outputs for name in words[3]):
                 nodes = {node.name: node for node in _nodes(content, path, 3)}
-                yield (words[1][0], Function(tuple(words[2]), tuple(given[name] for name in words[3]), nodes, frozenset(resources), shapes))
+                yield (
+                    words[1][0],
+                    Function(tuple(words[2]), tuple(outputs[name] for name in words[3]), nodes, frozenset(resources), shapes),
+                )
 
 
 def _nodes(data: memoryview, path: Path, kind: int = 1) -> Iterator[Node]:
@@ -276,47 +279,47 @@ def _text(content: memoryview, path: Path) -> str:
 
 def _tensor(content: memoryview, node: Node) -> Array | None:
     """Return a TensorProto. Fewer numbers than its shape asks for: the last one stands for the rest."""
-    said = dict(wire.values(content, node.path))
-    number, lengths = said.get(1, 0), said.get(2, memoryview(b""))
+    fields = dict(wire.values(content, node.path))
+    number, lengths = fields.get(1, 0), fields.get(2, memoryview(b""))
     dtype = TYPES.get(number) if isinstance(number, int) else None
     if dtype is None or not isinstance(lengths, memoryview):
         return None
     shape = shape_of(lengths, node.name, node.path)
     if math.prod(max(length, 1) for length in shape) > _MOST_NUMBERS:
         raise UnreadableError(node.path, f"{node.name!r} has the shape {shape[:9]}, larger than any constant")
-    raw = said.get(4)
+    raw = fields.get(4)
     if isinstance(raw, memoryview) and len(raw):
         if len(raw) != math.prod(shape) * dtype.itemsize:
             raise UnreadableError(node.path, f"{node.name!r} has the shape {shape} of {dtype}, but {len(raw)} bytes")
         return shaped(np.frombuffer(raw, dtype), shape, node.path, node.name)
-    if not any(which > 3 and (not isinstance(value, memoryview) or len(value)) for which, value in said.items()):
+    if not any(which > 3 and (not isinstance(value, memoryview) or len(value)) for which, value in fields.items()):
         return np.broadcast_to(np.zeros((), dtype), shape)  # nothing at all stands for zeros
-    numbers = _numbers(said, dtype, node)
+    numbers = _numbers(fields, dtype, node)
     if numbers is None or numbers.size not in (1, math.prod(shape)):
         return np.zeros(shape, dtype) if numbers is None and 0 in shape else None
     return np.broadcast_to(numbers.reshape(()) if numbers.size == 1 else numbers.reshape(shape), shape)
 
 
-def _numbers(said: dict[int, int | memoryview], dtype: np.dtype[Any], node: Node) -> Array | None:
+def _numbers(fields: dict[int, int | memoryview], dtype: np.dtype[Any], node: Node) -> Array | None:
     """Return the numbers that a TensorProto has one by one, packed or not."""
-    which = next((one for one in _VALUES if one in said), 0)
-    value = said.get(which)
+    which = next((number for number in _VALUES if number in fields), 0)
+    value = fields.get(which)
     if which in (5, 6):
         raw = bytes(value) if isinstance(value, memoryview) else int(value or 0).to_bytes(4 if which == 5 else 8, "little")
         item = np.dtype(_VALUES[which])
         return np.frombuffer(raw, item).astype(dtype) if len(raw) % item.itemsize == 0 else None
     if which in (7, 10) and dtype.kind == "i":
-        return np.array([wire.signed(one) for one in _varints(value, node)], dtype)
+        return np.array([wire.signed(varint) for varint in _varints(value, node)], dtype)
     if which == 13 and dtype.itemsize == 2:
-        return np.array([one & 0xFFFF for one in _varints(value, node)], np.uint16).view(dtype)
+        return np.array([varint & 0xFFFF for varint in _varints(value, node)], np.uint16).view(dtype)
     return None
 
 
 def _varints(value: int | memoryview | None, node: Node) -> list[int]:
     if not isinstance(value, memoryview):
         return [value or 0]
-    walk, at, found = wire.Slimming(value, {}, lambda *_: b"", node.path), 0, []
+    walk, at, numbers = wire.Slimming(value, {}, lambda *_: b"", node.path), 0, []
     while at < len(value):
-        one, at = walk.varint(at, len(value))
-        found.append(one)
-    return found
+        number, at = walk.varint(at, len(value))
+        numbers.append(number)
+    return numbers

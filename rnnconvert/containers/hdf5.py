@@ -64,11 +64,11 @@ def read(path: str | os.PathLike[str], source: Array | None = None) -> Stored:
     Raises UnreadableError if the file is damaged or claims more than it holds.
     """
     if source is None:
-        kept = charging(0).looked(path)
-        if _read not in kept:
-            kept[_read] = _read(path, map_file(path))
-        found: Stored = kept[_read]
-        return Stored(dict(found.arrays), dict(found.metadata))
+        cache = charging(0).looked(path)
+        if _read not in cache:
+            cache[_read] = _read(path, map_file(path))
+        stored: Stored = cache[_read]
+        return Stored(dict(stored.arrays), dict(stored.metadata))
     return _read(path, source)
 
 
@@ -112,7 +112,7 @@ class Reader:
             raise UnreadableError(self._path, f"groups are nested more than {DEPTH} deep at {prefix!r}")
         self._groups.add(h5py.h5o.get_info(group.id).addr)
         attributes = self._read_attributes(group, prefix.rstrip("/"))
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         for raw_name in self._children(group, attributes.get("layer_names")):
             name = prefix + raw_name.decode("utf-8", "backslashreplace")
             link = group.id.links.get_info(raw_name)
@@ -127,12 +127,12 @@ class Reader:
                 if h5py.h5o.get_info(child).addr in self._groups:
                     self.unreadable[name] = "a second link to a group that was read already"
                 else:
-                    found |= self._group(h5py.Group(child), name + "/", depth + 1)
+                    arrays |= self._group(h5py.Group(child), name + "/", depth + 1)
             elif isinstance(child, h5py.h5d.DatasetID):
                 array = self._dataset(h5py.Dataset(child), name)
                 if array is not None:
-                    found[name] = array
-        return _in_order(found, prefix, attributes.get("weight_names"))
+                    arrays[name] = array
+        return _in_order(arrays, prefix, attributes.get("weight_names"))
 
     def _children(self, group: h5py.Group, layer_names: object) -> list[bytes]:
         """Return the names in a group, in order. Raises UnreadableError if the file has too many."""
@@ -218,7 +218,7 @@ class Reader:
         """Return an object's attributes as plain Python values, joining the lists that Keras had to split."""
         if not len(holder.attrs):
             return {}
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         for key in sorted(holder.attrs, key=natural):
             identifier = holder.attrs.get_id(key)
             size = math.prod(identifier.shape or ()) * identifier.get_type().get_size()
@@ -229,28 +229,28 @@ class Reader:
                 self.unreadable[f"{name}@{key}"] = "an attribute that is neither a number nor text"
                 continue
             try:
-                found[key] = _plain(holder.attrs[key])
+                attributes[key] = _plain(holder.attrs[key])
             except (TypeError, ValueError, OSError, RuntimeError) as error:
                 self.unreadable[f"{name}@{key}"] = f"an attribute that cannot be read: {first_line(error)}"
         for base in _NAME_LISTS:
             joined: list[Any] = []
             for index in itertools.count():
-                if base in found or not isinstance(found.get(f"{base}{index}"), list):
+                if base in attributes or not isinstance(attributes.get(f"{base}{index}"), list):
                     break
-                joined += found.pop(f"{base}{index}")
+                joined += attributes.pop(f"{base}{index}")
             if joined:
-                found[base] = joined
-        if found:
-            self._attributes[name] = found
-        return found
+                attributes[base] = joined
+        if attributes:
+            self._attributes[name] = attributes
+        return attributes
 
 
-def _in_order(found: dict[str, Array], prefix: str, weight_names: object) -> dict[str, Array]:
+def _in_order(arrays: dict[str, Array], prefix: str, weight_names: object) -> dict[str, Array]:
     """Return arrays in the order of a group's `weight_names`; the others follow."""
     if not isinstance(weight_names, list):
-        return found
+        return arrays
     first = [prefix + str(name) for name in weight_names]
-    return {name: found[name] for name in first if name in found} | found
+    return {name: arrays[name] for name in first if name in arrays} | arrays
 
 
 def _is_bfloat16(dataset: h5py.Dataset, dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> bool:

@@ -50,11 +50,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise UnreadableError(path, f"it is JSON with {count} {what}, and at most {most} are read")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        result = dict(pairs)
+        if len(result) < len(pairs):
             (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
             raise UnreadableError(path, f"it is JSON with two values for the key {twice!r} of one object")
-        return found
+        return result
 
     def constant(word: str) -> Any:
         raise UnreadableError(path, f"it has the number {word}, which JSON does not have and a weight cannot be")
@@ -78,19 +78,19 @@ def array(value: object, path: object, name: str) -> Array:
     Raises UnreadableError for anything else, and for a number that float32 does not have.
     """
     if not isinstance(value, list):
-        raise UnreadableError(path, f"{name!r} is not a list of numbers: {_shown(value)}")
+        raise UnreadableError(path, f"{name!r} is not a list of numbers: {_quoted(value)}")
     shape: list[int] = []
     level: list[Any] = [value]
-    while level and all(type(one) is list for one in level):
-        lengths = {len(one) for one in level}
+    while level and all(type(item) is list for item in level):
+        lengths = {len(item) for item in level}
         if len(lengths) > 1 or len(shape) == MAX_AXES:
             why = f"its lists have the lengths {sorted(lengths)[:4]}" if len(lengths) > 1 else "its lists are too deep"
             raise UnreadableError(path, f"{name!r} is not an array: {why}")
         shape.append(lengths.pop())
-        level = [number for one in level for number in one]
-    odd = next((one for one in level if type(one) is not float and type(one) is not int), None)
-    if odd is not None or not {type(one) for one in level} <= {int, float}:
-        raise UnreadableError(path, f"{name!r} is not a list of numbers: it has {_shown(odd)} in it")
+        level = [number for item in level for number in item]
+    odd = next((item for item in level if type(item) is not float and type(item) is not int), None)
+    if odd is not None or not {type(item) for item in level} <= {int, float}:
+        raise UnreadableError(path, f"{name!r} is not a list of numbers: it has {_quoted(odd)} in it")
     try:
         with np.errstate(over="ignore"):
             numbers = np.array(level, np.float64).astype(np.float32)
@@ -101,7 +101,7 @@ def array(value: object, path: object, name: str) -> Array:
     return numbers.reshape(shape)
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 

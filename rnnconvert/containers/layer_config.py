@@ -37,7 +37,7 @@ class Entry:
     name        the layer's name
     class_name  its class, without the package that a user registered it under
     config      its own configuration
-    own         whether the class is the framework's own; a user's may have the same name
+    built_in    whether the class is the framework's own; a user's may have the same name
     rank        how many axes its input has, the batch's among them; 0 where the file does not say it
     nodes       how its model calls it, as the file states it: see rnnconvert.containers.layer_calls
     """
@@ -45,7 +45,7 @@ class Entry:
     name: str
     class_name: str
     config: Mapping[str, Any]
-    own: bool = True
+    built_in: bool = True
     rank: int = 0
     nodes: object = None
 
@@ -66,8 +66,8 @@ def entry(value: Mapping[str, Any]) -> Entry:
     package, _, class_name = str(value.get("class_name", "")).rpartition(">")
     # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
     module = str(value.get("module") or "").partition(".")[0]
-    own = not package and (not value.get("registered_name") or module in _PACKAGES)
-    return Entry(str(name), class_name, config, own, rank(value.get("build_config")), value.get("inbound_nodes"))
+    own_class = not package and (not value.get("registered_name") or module in _PACKAGES)
+    return Entry(str(name), class_name, config, own_class, rank(value.get("build_config")), value.get("inbound_nodes"))
 
 
 def rank(built: object) -> int:

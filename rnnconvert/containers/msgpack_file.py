@@ -152,7 +152,7 @@ class _Reader:
         return self._array(size)
 
     def _many(self, count: int, pairs: bool, depth: int) -> Any:
-        found: dict[Any, Any] = {}
+        result: dict[Any, Any] = {}
         values = 2 * count if pairs else count
         if values > len(self._data) - self.at:  # no value is shorter than a byte
             raise self._fail(f"{values} values are announced, but only {len(self._data) - self.at} bytes are there")
@@ -161,10 +161,10 @@ class _Reader:
             key = self.value(depth + 1) if pairs else str(index)
             if not isinstance(key, str | int):
                 raise self._fail("a key is neither text nor a number")
-            if key in found:
+            if key in result:
                 raise self._fail(f"the key {key!r} appears twice")
-            found[key] = self.value(depth + 1)
-        return found
+            result[key] = self.value(depth + 1)
+        return result
 
     def _text(self, size: int) -> str:
         try:
@@ -184,15 +184,15 @@ class _Reader:
             return None
         self._skip(size)
         self._reading.work(20, self._path)
-        whole, self._data, self.at = self._data, self._data[:end], end - size
+        everything, self._data, self.at = self._data, self._data[:end], end - size
         packed = self.value(MAX_DEPTH - 2)
-        inside, self._data, self.at = self.at, whole, end
+        inside, self._data, self.at = self.at, everything, end
         try:
             lengths, name, (start, length) = (packed[str(index)] for index in range(3))
             shape = tuple(lengths[str(index)] for index in range(len(lengths)))
         except (TypeError, LookupError, ValueError):
             raise self._fail("an array does not consist of a shape, a type and bytes") from None
-        if not all(type(one) is int for one in shape) or inside != end:
+        if not all(type(extent) is int for extent in shape) or inside != end:
             raise self._fail("an array does not consist of a shape, a type and bytes")
         dtype = _TYPES.get(name if isinstance(name, str) else "")
         where = f"the array at byte {start}"

@@ -79,11 +79,11 @@ def read_row(path: str | os.PathLike[str]) -> Stored:
     at, place = 0, 0
     while at < data.size:
         name = str(place)
-        found, at = record(data, at, path, name)
-        if isinstance(found, str):
-            unreadable[name] = found
+        value, at = record(data, at, path, name)
+        if isinstance(value, str):
+            unreadable[name] = value
         else:
-            arrays[name] = found
+            arrays[name] = value
         place += 1
     return Stored(arrays, {"unreadable": unreadable})
 

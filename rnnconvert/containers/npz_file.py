@@ -56,11 +56,11 @@ def read(path: str | os.PathLike[str]) -> Stored:
             if not entry.endswith("/"):
                 unreadable[name] = "it is not an array (.npy), and was left out"
             continue
-        found, _ = npy.record(archive.read(entry), 0, path, name)
-        if isinstance(found, str):
-            unreadable[name] = found
+        value, _ = npy.record(archive.read(entry), 0, path, name)
+        if isinstance(value, str):
+            unreadable[name] = value
         else:
-            arrays[name] = found
+            arrays[name] = value
     return Stored(arrays, {"unreadable": unreadable})
 
 

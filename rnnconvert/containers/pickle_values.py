@@ -160,14 +160,14 @@ def _make_object(made_by: Global, *args: Any) -> Foreign:
 
 def _make_reconstructed(made_by: Global, base: Any = None, plain: Any = None) -> Foreign:
     """Return an object as the protocols 0 and 1 write one: of a container's subclass, with the container's content."""
-    made = _make_object(made_by)
+    instance = _make_object(made_by)
     if isinstance(plain, dict):
-        made.entries = plain
+        instance.entries = plain
     elif isinstance(plain, list):
-        made.items = plain
+        instance.items = plain
     elif isinstance(plain, tuple):
-        made.args = plain
-    return made
+        instance.args = plain
+    return instance
 
 
 CONTAINERS: dict[str, Callable[..., Any]] = {

@@ -57,28 +57,28 @@ def read(path: str | os.PathLike[str]) -> Stored:
     size = map_file(path).size
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
-    made: dict[str, list[str]] = {}
-    whole = {f"arr_{place}": one for place, one in enumerate(root)} if isinstance(root, list | tuple) else root
+    makers: dict[str, list[str]] = {}
+    entries = {f"arr_{place}": item for place, item in enumerate(root)} if isinstance(root, list | tuple) else root
     budget = charging(size)
-    for name, found in _walk((path, budget), whole, "", 0):
+    for name, element in _walk((path, budget), entries, "", 0):
         if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
             raise UnreadableError(path, f"the name {name!r} is not valid text")
-        if isinstance(found, Global):
-            made.setdefault(name, []).append(str(found))
-        elif isinstance(found, str):
-            unreadable.setdefault(name, found)
+        if isinstance(element, Global):
+            makers.setdefault(name, []).append(str(element))
+        elif isinstance(element, str):
+            unreadable.setdefault(name, element)
         elif name in arrays:
-            budget.work(found.nbytes, path)
-            if not _same(found, arrays[name]):
+            budget.work(element.nbytes, path)
+            if not _same(element, arrays[name]):
                 raise UnreadableError(path, f"two of its arrays are called {name!r}")
         else:
-            arrays[name] = found
-    return Stored(arrays, {"unreadable": unreadable, "made": made})
+            arrays[name] = element
+    return Stored(arrays, {"unreadable": unreadable, "made": makers})
 
 
-def _same(one: Array, other: Array) -> bool:
+def _same(first: Array, other: Array) -> bool:
     """Return whether two arrays are equal in every bit, as the two states are with which NumPy pickles random numbers."""
-    return (one.dtype, one.shape) == (other.dtype, other.shape) and one.tobytes() == other.tobytes()
+    return (first.dtype, first.shape) == (other.dtype, other.shape) and first.tobytes() == other.tobytes()
 
 
 def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iterator[tuple[str, Array | str | Global]]:
@@ -95,13 +95,13 @@ def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iter
     if array is not None:
         yield name, array
         return
-    met = False
+    has_arrays = False
     for key, inner in _inside(value):
-        for found in _walk(of, inner, f"{name}/{key}" if name and key else name or key, depth + 1):
-            met |= not isinstance(found[1], str)
-            yield found
+        for entry in _walk(of, inner, f"{name}/{key}" if name and key else name or key, depth + 1):
+            has_arrays |= not isinstance(entry[1], str)
+            yield entry
     if isinstance(value, Foreign):
-        yield name, value.made_by if met else f"it is not an array, but an object made by {value.made_by}"
+        yield name, value.made_by if has_arrays else f"it is not an array, but an object made by {value.made_by}"
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
@@ -113,8 +113,8 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple):
         yield from ((str(place), inner) for place, inner in enumerate(value))
     elif isinstance(value, Foreign):
-        given = [(str(place), inner) for place, inner in enumerate(value.args) if isinstance(inner, _HOLDERS)]
-        yield from given if len(given) > 1 else (("", inner) for _, inner in given)
+        held = [(str(place), inner) for place, inner in enumerate(value.args) if isinstance(inner, _HOLDERS)]
+        yield from held if len(held) > 1 else (("", inner) for _, inner in held)
         states = value.state if isinstance(value.state, tuple) else (value.state,)
         for state in (*states, value.entries):
             if isinstance(state, dict | list):  # a list: the fields of a dataclass with slots, the objects of an array

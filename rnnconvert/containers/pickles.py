@@ -130,7 +130,7 @@ class _Window:
             size *= 4
 
 
-_CODES = {one.code: one for one in pickletools.opcodes}
+_CODES = {opcode.code: opcode for opcode in pickletools.opcodes}
 
 
 def _instructions(window: _Window) -> Iterator[tuple[str, Any]]:
@@ -321,14 +321,14 @@ class _Machine:
     def _find(self, module: str, name: str) -> Global:
         if len(module) + len(name) > MAX_NAME:
             self._fail(f"its pickle names a global of {len(module) + len(name)} characters")
-        found = global_named(module, name)
-        if found is None:
+        value = global_named(module, name)
+        if value is None:
             raise UnreadableError(
                 self._path,
                 f"its pickle asks for {f'{module}.{name}'!r}, which no checkpoint needs; it was not run",
                 "Do not open this file with a program that runs pickles.",
             )
-        return found
+        return value
 
     def _reduce(self, argument: Any) -> None:
         args = self._stack.pop()
@@ -338,10 +338,10 @@ class _Machine:
 
     def _newobj_ex(self, argument: Any) -> None:
         keywords, args, made_by = self._stack.pop(), self._stack.pop(), self._stack.pop()
-        made = self._call(made_by, args)
-        if isinstance(made, Foreign) and isinstance(keywords, dict):
-            made.entries = keywords
-        self._stack.append(made)
+        instance = self._call(made_by, args)
+        if isinstance(instance, Foreign) and isinstance(keywords, dict):
+            instance.entries = keywords
+        self._stack.append(instance)
 
     def _obj(self, argument: Any) -> None:
         items = self._since_mark()

@@ -76,7 +76,7 @@ _mapped: weakref.WeakSet[Mapped] = weakref.WeakSet()
 class Reading:
     """What one reading has opened and spent.
 
-    kept  what was made of a file, for whoever asks for the same again: by path and by what made it
+    cache  what was made of a file, for whoever asks for the same again: by path and by what made it
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Reading:
         self._size = 0
         self._steps = 0
         self._memory = 0
-        self.kept: dict[str, dict[Any, Any]] = {}
+        self.cache: dict[str, dict[Any, Any]] = {}
 
     def __reduce__(self) -> tuple[type[Reading], tuple[()]]:
         return Reading, ()  # a copy in another process, or of a checkpoint, has the numbers and no files
@@ -130,9 +130,9 @@ class Reading:
 
         path_too  and if one was replaced: files that belong together must be of one write
         """
-        for one in self._maps:
-            if one.has_changed():
-                raise _changed(one.path)
+        for mapped in self._maps:
+            if mapped.has_changed():
+                raise _changed(mapped.path)
         for path, identity in self._files.items() if path_too else ():
             with contextlib.suppress(OSError):
                 if _identity(Path(path).stat()) != identity:
@@ -150,11 +150,11 @@ class Reading:
         """Leave a file out of account that this process itself replaces."""
         gone = self._files.pop(os.path.realpath(str(path)), None)
         self._size -= gone.size if gone else 0
-        self.kept.pop(os.path.realpath(str(path)), None)
+        self.cache.pop(os.path.realpath(str(path)), None)
 
     def looked(self, path: object) -> dict[Any, Any]:
         """Return what is kept of a file: a dictionary to be filled."""
-        return self.kept.setdefault(os.path.realpath(str(path)), {})
+        return self.cache.setdefault(os.path.realpath(str(path)), {})
 
 
 def _changed(path: object) -> UnreadableError:
@@ -167,10 +167,10 @@ _listed: contextvars.ContextVar[list[Path] | None] = contextvars.ContextVar("map
 @contextlib.contextmanager
 def mapped_files() -> Iterator[list[Path]]:
     """Yield a list that every file is added to which `map_file` opens in the block: a checkpoint may lie in several."""
-    found: list[Path] = []
-    token = _listed.set(found)
+    paths: list[Path] = []
+    token = _listed.set(paths)
     try:
-        yield found
+        yield paths
     finally:
         _listed.reset(token)
 
@@ -185,13 +185,13 @@ def reading() -> Iterator[Reading]:
     if under_way is not None:
         yield under_way
         return
-    made = Reading()
-    token = _current.set(made)
+    budget = Reading()
+    token = _current.set(budget)
     try:
-        yield made
+        yield budget
     finally:
         _current.reset(token)
-        made.kept.clear()
+        budget.cache.clear()
 
 
 @contextlib.contextmanager
@@ -297,18 +297,18 @@ def map_file(path: str | os.PathLike[str]) -> Array:
         if identity.size == 0:
             raise UnreadableError(path, "the file is empty", "Save or fetch it again.")
         try:
-            made = Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
             raise UnreadableError(path, f"it cannot be mapped: {error}") from None
-    made.path, made.identity, made.address = path, identity, 0
-    _mapped.add(made)
+    mapped.path, mapped.identity, mapped.address = path, identity, 0
+    _mapped.add(mapped)
     under_way = _current.get()
     if under_way is not None:
-        under_way.add(path, identity, made)
+        under_way.add(path, identity, mapped)
     import numpy as np  # the command line imports this module for every command
 
-    array = np.frombuffer(made, np.uint8)
-    made.address = array.ctypes.data
+    array = np.frombuffer(mapped, np.uint8)
+    mapped.address = array.ctypes.data
     return array
 
 
@@ -357,9 +357,9 @@ def zeros_for_cut_files() -> bool:
     def fault(number: int, about: int, context: int) -> None:
         at = ctypes.c_void_p.from_address(about + _ADDRESS).value or 0
         page = at & ~(mmap.PAGESIZE - 1)
-        for one in list(_mapped):
-            start = one.address
-            end = start + one.identity.size
+        for mapped in list(_mapped):
+            start = mapped.address
+            end = start + mapped.identity.size
             if start <= at < end:
                 length = -(-(end - page) // mmap.PAGESIZE) * mmap.PAGESIZE
                 if system.mmap(page, length, _PROT_READ, _MAP_PRIVATE_FIXED_ANONYMOUS, -1, 0) == page:

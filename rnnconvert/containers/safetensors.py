@@ -72,12 +72,12 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 def _in_folder(folder: Path) -> Path:
     for pattern in ("*.safetensors.index.json", "*.safetensors"):
-        found = sorted(folder.glob(pattern))
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(file.name for file in found[:5])
-            problem = f"the folder has {len(found)} files {pattern} ({names})"
+        matches = sorted(folder.glob(pattern))
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            names = ", ".join(file.name for file in matches[:5])
+            problem = f"the folder has {len(matches)} files {pattern} ({names})"
             raise UnreadableError(folder, problem, "Give the path of one of them.")
     raise UnreadableError(folder, "it is a folder without a safetensors file")
 
@@ -127,10 +127,10 @@ def _header_length(data: Array, path: object) -> int:
 
 def _json_object(text: bytes, path: object) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        result = dict(pairs)
+        if len(result) != len(pairs):
             raise ValueError("a name appears twice")
-        return found
+        return result
 
     try:
         value = json_text.loads(text.decode("utf-8"), path, object_pairs_hook=unique)

@@ -29,26 +29,26 @@ class Shard(NamedTuple):
 
 def shard(name: str) -> Shard | None:
     """Return what a file's name says of the files that it is one of; None for one that stands alone."""
-    found = _NAME.fullmatch(name)
-    if found is None:
+    parts = _NAME.fullmatch(name)
+    if parts is None:
         return None
-    made = Shard(found[1], int(found[2]), int(found[3]), found[4])
-    return made if made.total > 1 and 1 <= made.number <= made.total else None
+    candidate = Shard(parts[1], int(parts[2]), int(parts[3]), parts[4])
+    return candidate if candidate.total > 1 and 1 <= candidate.number <= candidate.total else None
 
 
-def whole(path: Path) -> Path:
+def whole_file(path: Path) -> Path:
     """Return the index beside a file that is one of several; any other path as it is.
 
     Raises UnreadableError where there is none: one shard is not a model.
     """
-    found = shard(path.name)
-    if found is None or not path.is_file():
+    this_shard = shard(path.name)
+    if this_shard is None or not path.is_file():
         return path
-    index = path.with_name(f"{found.stem}{found.ending}.index.json")
-    one_of = f"it is shard {found.number} of {found.total}, and not a whole model"
+    index = path.with_name(f"{this_shard.stem}{this_shard.ending}.index.json")
+    one_of = f"it is shard {this_shard.number} of {this_shard.total}, and not a whole model"
     if not index.is_file():
-        raise UnreadableError(path, f"{one_of}; its index {index.name!r} is not next to it", f"Put all {found.total} next to it.")
-    if found.ending != ".safetensors":
+        raise UnreadableError(path, f"{one_of}; its index {index.name!r} is not next to it", f"Put all {this_shard.total} next to it.")
+    if this_shard.ending != ".safetensors":
         raise UnreadableError(
             path,
             f"{one_of}; its index is {index.name!r}, and only shards of safetensors are read together",
@@ -65,11 +65,11 @@ def check(index: Path, content: Mapping[str, Any], names: Mapping[str, str], the
     there    the tensors of each shard
     size     how many bytes the named tensors have
     """
-    for one in filter(None, map(shard, there)):
-        for number in range(1, min(one.total, len(there) + 1) + 1):
-            other = f"{one.stem}-{number:05}-of-{one.total:05}{one.ending}"
+    for part in filter(None, map(shard, there)):
+        for number in range(1, min(part.total, len(there) + 1) + 1):
+            other = f"{part.stem}-{number:05}-of-{part.total:05}{part.ending}"
             if other not in there:
-                raise UnreadableError(index, f"it names no tensor of {other!r}, which belongs to {one.total} shards", _AGAIN)
+                raise UnreadableError(index, f"it names no tensor of {other!r}, which belongs to {part.total} shards", _AGAIN)
     for name, held in there.items():
         left = sorted(set(held) - names.keys())
         if left:

@@ -44,16 +44,16 @@ def read(data: memoryview, path: object) -> dict[bytes, memoryview]:
         raise UnreadableError(path, f"its index of {len(data)} bytes is larger than that of any checkpoint")
     numbers = _numbers(data[-_FOOTER:-8], 4, path)
     _block(data, numbers[0], numbers[1], path)  # where LevelDB keeps what TensorFlow has none of
-    found: dict[bytes, memoryview] = {}
+    table: dict[bytes, memoryview] = {}
     spent = charging(len(data))
     for _, handle in _entries(_block(data, numbers[2], numbers[3], path), path):
         offset, size = _numbers(handle, 2, path)
         spent.work(size // 32, path)  # several handles may lead to one block
         for key, value in _entries(_block(data, offset, size, path), path):
-            if key in found:
+            if key in table:
                 raise UnreadableError(path, f"the key {key!r} appears twice")
-            found[key] = value
-    return found
+            table[key] = value
+    return table
 
 
 def _block(data: memoryview, offset: int, size: int, path: object) -> memoryview:
@@ -73,13 +73,13 @@ def _block(data: memoryview, offset: int, size: int, path: object) -> memoryview
 def _entries(block: memoryview, path: object) -> Iterator[tuple[bytes, memoryview]]:
     key, at, spent = b"", 0, charging(len(block))
     while at < len(block):
-        (shared, own, length), at = _varints(block, at, 3, path)
-        if shared > len(key) or own + length > len(block) - at:
+        (shared, unshared, length), at = _varints(block, at, 3, path)
+        if shared > len(key) or unshared + length > len(block) - at:
             raise UnreadableError(path, "an entry reaches beyond its block")
-        key = key[:shared] + bytes(block[at : at + own])
+        key = key[:shared] + bytes(block[at : at + unshared])
         spent.memory(len(key), path)  # a key of one byte may be all of the one before it, and this byte
-        yield key, block[at + own : at + own + length]
-        at += own + length
+        yield key, block[at + unshared : at + unshared + length]
+        at += unshared + length
 
 
 def _numbers(data: memoryview, count: int, path: object) -> list[int]:
@@ -87,7 +87,7 @@ def _numbers(data: memoryview, count: int, path: object) -> list[int]:
 
 
 def _varints(data: memoryview, at: int, count: int, path: object) -> tuple[list[int], int]:
-    found = []
+    numbers = []
     for _ in range(count):
         value = shift = 0
         while True:
@@ -97,8 +97,8 @@ def _varints(data: memoryview, at: int, count: int, path: object) -> tuple[list[
             at, shift = at + 1, shift + 7
             if data[at - 1] < 0x80:
                 break
-        found.append(value)
-    return found, at
+        numbers.append(value)
+    return numbers, at
 
 
 def _unmasked(stored: int) -> int:

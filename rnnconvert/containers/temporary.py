@@ -65,23 +65,23 @@ def new_file(target: Path, mode: int) -> tuple[int, Path]:
 
 
 @contextlib.contextmanager
-def new_folder(beside: Path | None = None) -> Iterator[Path]:
+def new_folder(next_to: Path | None = None) -> Iterator[Path]:
     """Yield a folder that is removed when the block ends: next to a target, or where the system has such folders.
 
     Raises OSError.
     """
-    made = _folder(beside)
+    folder = _folder(next_to)
     try:
-        yield made
+        yield folder
     finally:
-        _remove(made)
+        _remove(folder)
 
 
 def lasting_folder() -> Path:
     """Return a folder that is removed when the process ends. Raises OSError."""
-    made = _folder(None)
-    atexit.register(_remove, made)
-    return made
+    folder = _folder(None)
+    atexit.register(_remove, folder)
+    return folder
 
 
 @contextlib.contextmanager
@@ -117,15 +117,15 @@ _held: dict[Path, int] = {}
 
 def second_name(path: Path) -> Path | None:
     """Give a file a second name, which `drop` removes. Return None if the file does not exist or the disk has no links."""
-    made = path.with_name(_name(path.name, "part"))
+    second = path.with_name(_name(path.name, "part"))
     try:
         handle = os.open(path, os.O_RDONLY)
         _lock(handle)
-        os.link(path, made)
+        os.link(path, second)
     except OSError:
         return None
-    _held[made] = handle
-    return made
+    _held[second] = handle
+    return second
 
 
 def drop(path: Path) -> None:
@@ -135,15 +135,15 @@ def drop(path: Path) -> None:
     os.close(_held.pop(path))
 
 
-def _folder(beside: Path | None) -> Path:
-    if beside is None:
+def _folder(next_to: Path | None) -> Path:
+    if next_to is None:
         import tempfile  # takes milliseconds, which other writes need not pay
 
         parent = Path(tempfile.gettempdir())
     else:
-        parent = beside.parent
+        parent = next_to.parent
     _sweep_once(parent)
-    path = parent / _name("" if beside is None else beside.name, "folder")
+    path = parent / _name("" if next_to is None else next_to.name, "folder")
     path.mkdir(mode=0o700)
     lock = path.with_name(path.name + _LOCK)
     handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)

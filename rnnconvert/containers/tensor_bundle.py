@@ -56,14 +56,14 @@ def index_of(path: Path) -> Path | None:
         inside = sorted(path.glob(f"*{SUFFIX}")) or (sorted(path.glob(f"variables/variables{SUFFIX}")) if without else [])
         return inside[0] if len(inside) == 1 else None
     index = path if lowered(path).suffix == SUFFIX else path.parent / f"{path.name}{SUFFIX}"
-    beside = index_beside(path)
-    return next((one for one in (index, beside) if one is not None and one.is_file()), None)
+    implied = index_beside(path)
+    return next((candidate for candidate in (index, implied) if candidate is not None and candidate.is_file()), None)
 
 
 def names(index: Path) -> list[str]:
     """Return the names of a checkpoint's variables, from its index alone. Raises UnreadableError."""
-    found = sorted_table.read(map_file(index).data, index)
-    return [key.decode("utf-8", "replace") for key in found if key and not key.startswith(b"\0")]
+    table = sorted_table.read(map_file(index).data, index)
+    return [key.decode("utf-8", "replace") for key in table if key and not key.startswith(b"\0")]
 
 
 @dataclass
@@ -138,10 +138,10 @@ class _Shards:
     def content(self, entry: _Entry, name: str) -> Array:
         """Return the bytes of an entry. Raises UnreadableError if they are not those that were written."""
         path, data = self._file(entry.shard)
-        found = view(data, entry.offset, (entry.size,), np.dtype("u1"), path, name)
-        if entry.dtype != _STRING and masked(crc32c(found)) != entry.crc:
+        content = view(data, entry.offset, (entry.size,), np.dtype("u1"), path, name)
+        if entry.dtype != _STRING and masked(crc32c(content)) != entry.crc:
             raise UnreadableError(path, f"the checksum of {name!r} is wrong", "Fetch the file again.")
-        return found
+        return content
 
     def array(self, entry: _Entry, name: str) -> Array:
         """Return the numbers of an entry."""
@@ -154,16 +154,16 @@ class _Shards:
 
 
 def _entry(value: memoryview, key: bytes, path: Path) -> _Entry:
-    found = _Entry()
+    entry = _Entry()
     for number, content in wire.values(value, path):
         if isinstance(content, memoryview):
             if number == 2:
-                found.shape = shape_of(content, key, path)
+                entry.shape = shape_of(content, key, path)
             elif number == 7:
-                found.slices.append(_extents(content, path))
+                entry.slices.append(_extents(content, path))
         elif number in (1, 3, 4, 5, 6):
-            setattr(found, {1: "dtype", 3: "shard", 4: "offset", 5: "size", 6: "crc"}[number], content)
-    return found
+            setattr(entry, {1: "dtype", 3: "shard", 4: "offset", 5: "size", 6: "crc"}[number], content)
+    return entry
 
 
 def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
@@ -177,36 +177,36 @@ def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
 
 def _extents(content: memoryview, path: Path) -> tuple[tuple[int, int], ...]:
     """Return the start and length of each axis of a TensorSliceProto; the length -1 stands for the whole axis."""
-    found = []
+    extents = []
     for _, axis in wire.values(content, path):
-        said = dict(wire.values(axis, path)) if isinstance(axis, memoryview) else {}
-        found.append((wire.signed(said.get(1, 0)), wire.signed(said[2]) if 2 in said else -1))
-    return tuple(found)
+        fields = dict(wire.values(axis, path)) if isinstance(axis, memoryview) else {}
+        extents.append((wire.signed(fields.get(1, 0)), wire.signed(fields[2]) if 2 in fields else -1))
+    return tuple(extents)
 
 
 def _joined(entry: _Entry, key: bytes, entries: Mapping[bytes, _Entry], shards: _Shards, name: str) -> Array:
     """Return a partitioned variable. The keys of its slices begin with its name, and are in the order of their places."""
     start = b"\0" + key + b"\0\1"
-    slices = [entries[one] for one in sorted(one for one in entries if one.startswith(start))]
+    slices = [entries[label] for label in sorted(label for label in entries if label.startswith(start))]
     places = sorted(entry.slices)
     problem = f"the slices of {name!r} do not fit together"
     if len(slices) != len(places) or any(len(place) != len(entry.shape) for place in places):
         raise UnreadableError(shards.index, problem)
-    sizes = sum(math.prod(one.shape) for one in slices)
-    if sizes != math.prod(entry.shape) or any(one.dtype != entry.dtype for one in slices):
+    sizes = sum(math.prod(piece.shape) for piece in slices)
+    if sizes != math.prod(entry.shape) or any(piece.dtype != entry.dtype for piece in slices):
         raise UnreadableError(shards.index, problem)
-    parts = [shards.array(one, name) for one in slices]  # proves that so many numbers are there
-    whole = np.zeros(entry.shape, TYPES[entry.dtype])
+    parts = [shards.array(piece, name) for piece in slices]  # proves that so many numbers are there
+    result = np.zeros(entry.shape, TYPES[entry.dtype])
     filled = np.zeros(entry.shape, bool)
     for place, part in zip(places, parts, strict=True):
         window = tuple(slice(at, None if length < 0 else at + length) for at, length in place)
-        if any(at < 0 for at, _ in place) or whole[window].shape != part.shape:
+        if any(at < 0 for at, _ in place) or result[window].shape != part.shape:
             raise UnreadableError(shards.index, problem)
-        whole[window] = part
+        result[window] = part
         filled[window] = True
     if not filled.all():
         raise UnreadableError(shards.index, problem)
-    return whole
+    return result
 
 
 def _text(content: Array, path: Path, name: str) -> bytes:
@@ -230,7 +230,7 @@ def write(index: Path, arrays: Mapping[str, Array | Pieced]) -> None:
 
     Raises UsageError if nothing can be written there, or if TensorFlow lacks an element type.
     """
-    beside = data_beside(index)
+    data_path = data_beside(index)
     numbers = {dtype: number for number, dtype in TYPES.items()}
     keyed = {}
     for name, array in arrays.items():
@@ -240,13 +240,13 @@ def write(index: Path, arrays: Mapping[str, Array | Pieced]) -> None:
         keyed[name.encode()] = array
     # BundleHeaderProto: one file, little-endian, the first version
     entries = [(b"", wire.varint(1 << 3) + wire.varint(1) + wire.field(3, wire.varint(1 << 3) + wire.varint(1)))]
-    with replacing_both(index, beside) as (file, data):
+    with replacing_both(index, data_path) as (file, data):
         for key, array in sorted(keyed.items()):
             begin, check = data.tell(), Crc32c()
             write_pieces(data, array, check)
             shape = b"".join(wire.field(2, wire.varint(1 << 3) + wire.varint(length)) for length in array.shape)
-            said = {1: numbers[array.dtype.newbyteorder("=")], 4: begin, 5: data.tell() - begin}
-            content = b"".join(wire.varint(number << 3) + wire.varint(value) for number, value in said.items() if value)
+            fields = {1: numbers[array.dtype.newbyteorder("=")], 4: begin, 5: data.tell() - begin}
+            content = b"".join(wire.varint(number << 3) + wire.varint(value) for number, value in fields.items() if value)
             fixed = wire.varint(6 << 3 | wire.FIXED32) + struct.pack("<I", masked(check.value))
             entries.append((key, content + wire.field(2, shape) + fixed))
         file.write(sorted_table.build(entries))

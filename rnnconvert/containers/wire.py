@@ -108,20 +108,20 @@ class Slimming:
             raise UnreadableError(self.path, f"messages are nested more than {DEPTH} deep")
         children = self.schema[message]
         parts: list[bytes | memoryview] = []
-        kept = start
+        copied = start
         for number, tag, begin, stop in self._large_fields(start, end):
             child = children.get(number)
             if child is None:
                 continue
-            parts.append(self.data[kept:tag])
+            parts.append(self.data[copied:tag])
             if child == NUMBERS:
                 parts.append(self.mark(number, begin, stop - begin))
             else:
                 inner = self._parts(child, begin, stop, depth + 1)
                 parts.append(prefix(number, sum(map(len, inner))))
                 parts += inner
-            kept = stop
-        parts.append(self.data[kept:end])
+            copied = stop
+        parts.append(self.data[copied:end])
         return parts
 
     def delimited(self) -> Iterator[tuple[int, int, int]]:
@@ -132,7 +132,7 @@ class Slimming:
 
     def _large_fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         """Yield large length-delimited fields: the number, and where the tag, the content and what follows begin."""
-        return (found for found in self._fields(start, end) if found[3] - found[2] > LARGE)
+        return (field_ for field_ in self._fields(start, end) if field_[3] - field_[2] > LARGE)
 
     def _fields(self, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
         for number, kind, tag_at, begin, stop in self.every(start, end):
@@ -141,11 +141,11 @@ class Slimming:
 
     def every(self, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
         """Yield every field: its number and wire type, and where its tag, its content and what follows begin."""
-        at, met = start, 0
+        at, count = start, 0
         reading = charging(len(self.data))
         while at < end:
-            met += 1
-            if met % _CHARGED == 0:
+            count += 1
+            if count % _CHARGED == 0:
                 reading.work(_CHARGED, self.path)
             tag_at = at
             tag, at = self.varint(at, end)

@@ -106,7 +106,7 @@ class _Apart:
         self._team.run(self._work)
         self._count()
         if self._check is not None:
-            for _, size, part in sorted(self._parts, key=lambda one: one[0]):
+            for _, size, part in sorted(self._parts, key=lambda entry: entry[0]):
                 self._check.append(part, size)
         self._file.seek(self._at)
 

@@ -35,15 +35,15 @@ def checked(function: F) -> F:
 
     @functools.cache
     def kinds() -> dict[str, tuple[Any, ...]]:
-        return {name: tuple(_kinds(one.annotation, function)) for name, one in signature.parameters.items()}
+        return {name: tuple(_kinds(parameter.annotation, function)) for name, parameter in signature.parameters.items()}
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         strange = next((word for word in kwargs if word not in keywords), None)
         if strange is not None and not takes_options:
             raise unknown("keyword", strange, keywords)
-        given = signature.bind(*args, **kwargs).arguments
-        for name, value in given.items():
+        arguments = signature.bind(*args, **kwargs).arguments
+        for name, value in arguments.items():
             wanted = kinds()[name]
             if wanted and signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
                 _check(f"{function.__name__}: {name}", value, wanted)
@@ -67,20 +67,20 @@ _LISTED = {
 """What lists the choices where an error would drown in them."""
 
 
-def unknown(what: str, word: object, known: Iterable[str]) -> UsageError:
+def unknown(what: str, word: object, valid: Iterable[str]) -> UsageError:
     """Return the error for a word that is not one of those known: with the one that it resembles, or with those there are.
 
     what  what it should name, as in "format"
     """
-    words = list(known)
+    words = list(valid)
     return UnknownWordError(what, word, words, nearest(word, words, what))
 
 
-def nearest(word: object, known: Iterable[str], what: str = "") -> str:
+def nearest(word: object, valid: Iterable[str], what: str = "") -> str:
     """Return a sentence: the word that another one resembles, or those that there are; of many the command that lists them."""
     import difflib  # a library of its own, which only errors need
 
-    choices = list(known)
+    choices = list(valid)
     plain = {choice.lower(): choice for choice in reversed(choices)}
     near = difflib.get_close_matches(str(word).lower(), plain, 1)
     if near:
@@ -99,8 +99,8 @@ def _kinds(annotation: Any, function: Callable[..., Any]) -> Iterator[Any]:
             return
     members = typing.get_args(annotation) if _is_union(annotation) else (annotation,)
     # What may be a file or something in memory is looked through where it is read, which knows what to do instead.
-    known = [_known(one) and one is not typing.BinaryIO for one in members]
-    if all(known):
+    checkable = [_is_checkable(member) and member is not typing.BinaryIO for member in members]
+    if all(checkable):
         yield from members
 
 
@@ -108,17 +108,17 @@ def _is_union(annotation: Any) -> bool:
     return isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union
 
 
-def _known(kind: Any) -> bool:
+def _is_checkable(kind: Any) -> bool:
     origin = typing.get_origin(kind) or kind
     return isinstance(origin, type) and origin not in (object, Any)
 
 
 def _check(what: str, value: Any, kinds: tuple[Any, ...]) -> None:
     if not any(_is(value, kind) for kind in kinds):
-        shown = repr(value) if isinstance(value, str | int | float | bytes | type(None)) else f"a {type(value).__name__}"
+        quoted = repr(value) if isinstance(value, str | int | float | bytes | type(None)) else f"a {type(value).__name__}"
         expected = " or ".join(dict.fromkeys(map(_called, kinds)))
         instead = getattr(type(value), "INSTEAD", "")
-        raise UsageError(f"{what} is {shown[:80]}, expected {expected}" + (f". {instead}" if instead else ""))
+        raise UsageError(f"{what} is {quoted[:80]}, expected {expected}" + (f". {instead}" if instead else ""))
     if any(typing.get_origin(kind) is os.PathLike for kind in kinds) and isinstance(value, str | os.PathLike):
         try:
             os.lstat(value) if "\0" in str(value) else Path(value).exists()
@@ -136,7 +136,7 @@ def _is(value: Any, kind: Any) -> bool:
         if isinstance(value, str | bytes) or hasattr(value, "__array__") or not isinstance(value, collections.abc.Iterable):
             return False
         (item,) = typing.get_args(kind) or (object,)
-        return not isinstance(value, collections.abc.Collection) or all(_is(one, item) for one in value)
+        return not isinstance(value, collections.abc.Collection) or all(_is(element, item) for element in value)
     return isinstance(value, origin)
 
 

@@ -46,10 +46,10 @@ def piece_bytes(total: int) -> int:
 
 def widest(dtypes: Iterable[np.dtype[Any]]) -> np.dtype[Any]:
     """Return the narrowest element type that holds every number of these types exactly."""
-    found = set(dtypes)
-    if len(found) == 1:
-        return found.pop()
-    native = {dtype.newbyteorder("=") for dtype in found}
+    distinct = set(dtypes)
+    if len(distinct) == 1:
+        return distinct.pop()
+    native = {dtype.newbyteorder("=") for dtype in distinct}
     if len(native) == 1:
         return native.pop()
     # numpy knows no common type of float16 and bfloat16: float32 holds both.
@@ -102,7 +102,7 @@ class Runs(Protocol):
         ...
 
 
-def in_order(found: Iterable[Run], dtype: np.dtype[Any]) -> Iterator[Array]:
+def in_order(runs: Iterable[Run], dtype: np.dtype[Any]) -> Iterator[Array]:
     """Make one stretch after the other: a buffer is used again for the next but one."""
     buffers = [np.empty(0, dtype), np.empty(0, dtype)]
     turn = 0
@@ -112,7 +112,7 @@ def in_order(found: Iterable[Run], dtype: np.dtype[Any]) -> Iterator[Array]:
             buffers[turn] = np.empty(size, dtype)
         return buffers[turn][:size]
 
-    for run in found:
+    for run in runs:
         yield run.make(room)
         turn = 1 - turn
 

@@ -168,15 +168,15 @@ class Cell:
     def describe(self) -> list[str]:
         """Return what is unusual about the cell, in words; nothing for the plain cell that most people mean."""
         plain = Cell(self.kind, self.reset_after)
-        found = []
+        parts = []
         if self.kind != "rnn" and self.gate_activation != plain.gate_activation:
-            found.append(f"gates through {self.gate_activation}")
+            parts.append(f"gates through {self.gate_activation}")
         if self.activation != plain.activation:
-            found.append(f"candidate through {self.activation}")
+            parts.append(f"candidate through {self.activation}")
         if self.kind == "lstm" and self.output_activation != plain.output_activation:
-            found.append(f"output through {self.output_activation}")
+            parts.append(f"output through {self.output_activation}")
         if self.coupled:
-            found.append("coupled gates: " + ("f = 1 - i" if self.coupled == "f" else "i = 1 - f"))
-        found += [f"{value:+g} added to gate {gate} at run time" for gate, value in self.constants.items() if value]
-        found += [str(clip) for clip in self.clips]
-        return found
+            parts.append("coupled gates: " + ("f = 1 - i" if self.coupled == "f" else "i = 1 - f"))
+        parts += [f"{value:+g} added to gate {gate} at run time" for gate, value in self.constants.items() if value]
+        parts += [str(clip) for clip in self.clips]
+        return parts

@@ -15,12 +15,12 @@ from typing import Any
 
 from rnnconvert.core.remedies import Flag
 
-_SHOWN: dict[str, str] = {}
+_SHOWN_PATHS: dict[str, str] = {}
 
 
 def show_as(path: object, users: object) -> None:
     """Name a temporary file in every message as the file that the user gave."""
-    _SHOWN[str(path)] = str(users)
+    _SHOWN_PATHS[str(path)] = str(users)
 
 
 _PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]+@")
@@ -39,11 +39,11 @@ _VALUE = re.compile(r"=[^&]+?(?=[:.,;)]*(?:&|$))")
 """A value of a query, without the sentence's signs after it."""
 
 
-def shown(text: str) -> str:
+def for_user(text: str) -> str:
     """Return a text in the caller's words, with the user's files in place of the temporary ones that they were unpacked to,
     and without the passwords and keys of URLs.
     """
-    for path, users in _SHOWN.items():
+    for path, users in _SHOWN_PATHS.items():
         text = text.replace(path, users)
     return without_secrets(text)
 
@@ -66,15 +66,15 @@ class RnnConvertError(ValueError):
     @property
     def details(self) -> tuple[str, ...]:
         """What belongs to the message and has a line of its own each."""
-        return tuple(map(shown, self._details))
+        return tuple(map(for_user, self._details))
 
     @property
     def headline(self) -> str:
         """The message without its details."""
-        return shown(" ".join(map(str, self.args)))
+        return for_user(" ".join(map(str, self.args)))
 
     def __str__(self) -> str:
-        return "".join((self.headline, *(f"\n  {one}" for one in self.details)))
+        return "".join((self.headline, *(f"\n  {detail}" for detail in self.details)))
 
 
 class AssumptionWarning(UserWarning):
@@ -166,9 +166,9 @@ class UnreadableError(RnnConvertError):
     kind = "unreadable"
 
     def __init__(self, path: object, problem: str, remedy: str = "", details: Sequence[str] = ()) -> None:
-        self.path = shown(str(path))
-        self.problem = shown(problem)
-        self.remedy = shown(remedy)
+        self.path = for_user(str(path))
+        self.problem = for_user(problem)
+        self.remedy = for_user(remedy)
         super().__init__(f"{path}: {problem}." + (f" {remedy}" if remedy else ""), details=details)
 
 
@@ -188,7 +188,7 @@ class MissingFileError(UnreadableError, FileNotFoundError):
         with contextlib.suppress(OSError):
             import difflib  # for this error alone
 
-            near = difflib.get_close_matches(missing.name, [one.name for one in missing.parent.iterdir()], 1)
+            near = difflib.get_close_matches(missing.name, [neighbour.name for neighbour in missing.parent.iterdir()], 1)
         UnreadableError.__init__(self, path, os.strerror(errno.ENOENT), f"Did you mean {missing.with_name(near[0])}?" if near else "")
         self.errno, self.strerror, self.filename = errno.ENOENT, os.strerror(errno.ENOENT), str(path)
 
@@ -215,9 +215,9 @@ class RefusedError(RnnConvertError):
 
     def __init__(self, feature: str, target: str, reason: str, remedy: str = "", layer: str = "") -> None:
         self.feature = feature
-        self.target = shown(target)
-        self.reason = shown(reason)
-        self.remedy = shown(remedy)
+        self.target = for_user(target)
+        self.reason = for_user(reason)
+        self.remedy = for_user(remedy)
         self.layer = layer
         where = f"layer {layer!r}: " if layer else ""
         text = f"{where}{target} cannot hold {feature}: {reason}."
@@ -235,8 +235,8 @@ class UndecidedError(RefusedError):
     def __init__(self, path: object, options: Sequence[str], questions: Sequence[str], hints: Sequence[str] = ()) -> None:
         self.options = tuple(options)
         self.feature, self.target, self.layer = f"an open question ({', '.join(options)})", str(path), ""
-        self.reason = shown("; ".join(questions))
-        self.remedy = shown(f"Decide it as the model was trained, or take the defaults with {Flag('assume-defaults')}.")
+        self.reason = for_user("; ".join(questions))
+        self.remedy = for_user(f"Decide it as the model was trained, or take the defaults with {Flag('assume-defaults')}.")
         text = f"{path}: it does not state what its layers compute. {self.remedy}"
         RnnConvertError.__init__(self, text, details=[*questions, *hints])
 
@@ -251,11 +251,11 @@ class UnreadLayersError(RefusedError):
     def __init__(self, path: object, reasons: Sequence[str], others: Sequence[str]) -> None:
         self.feature, self.target, self.layer = "recurrent layers that could not be read", str(path), ""
         more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
-        self.reason = "; ".join(one.rstrip(".") for one in reasons[:5]) + more
+        self.reason = "; ".join(reason.rstrip(".") for reason in reasons[:5]) + more
         self.remedy = f"Convert the others with {Flag('layer')}: {', '.join(map(repr, others))}." if others else ""
         text = f"{path}: not every recurrent layer in it can be read. {self.reason}. {self.remedy}"
         RnnConvertError.__init__(self, text.strip())
-        self.reason, self.remedy = shown(self.reason), shown(self.remedy)
+        self.reason, self.remedy = for_user(self.reason), for_user(self.remedy)
 
 
 class NotALayerError(Exception):
@@ -301,7 +301,7 @@ class ExecutorError(RnnConvertError):
     def __init__(self, executor: str, problem: str, trace: str = "", refused: bool = False) -> None:
         problem = problem if problem.strip() else "it gave no reason"
         self.executor = executor
-        self.problem = shown(problem)
+        self.problem = for_user(problem)
         self.trace = trace
         self.refused = refused
         super().__init__(f"{executor} {'does not support this' if refused else 'failed'}: {problem}")
@@ -320,5 +320,5 @@ class TransplantError(RnnConvertError):
     def __init__(self, target: str, source: str, problems: Sequence[str]) -> None:
         self.target = target
         self.source = source
-        self.problems = tuple(map(shown, problems))
+        self.problems = tuple(map(for_user, problems))
         super().__init__(f"{source} does not fit into {target}, which was left unchanged:", details=problems)

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 
 def first_twice(names: Iterable[str]) -> str | None:
     """Return the first name that was met before; None if all differ."""
-    met: set[str] = set()
+    seen: set[str] = set()
     for name in names:
-        if name in met:
+        if name in seen:
             return name
-        met.add(name)
+        seen.add(name)
     return None
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import shown
+from rnnconvert.core.errors import for_user
 from rnnconvert.core.printable import abridged, printable
 
 _CELLS = 16
@@ -32,7 +32,7 @@ def listing(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _text(text: str) -> str:
-    return text if isinstance(text, Picture) else html.escape(printable(abridged(shown(text)), "\n\t"), quote=False)
+    return text if isinstance(text, Picture) else html.escape(printable(abridged(for_user(text)), "\n\t"), quote=False)
 
 
 def pictured(array: Array) -> Picture:

@@ -15,36 +15,36 @@ class LayerNote(str):
     """A note of a file's layer: as text its layer, a colon, and what is said of it.
 
     layer  the layer's name
-    said   the text without the name
+    text   the text without the name
     kind   UNREAD, INTEGERS, or "" for any other
     """
 
-    __slots__ = ("kind", "layer", "said", "unnamed")
+    __slots__ = ("kind", "layer", "text", "unnamed")
 
     layer: str
-    said: str
+    text: str
     kind: str
     unnamed: str
 
-    def __new__(cls, layer: str, said: str, kind: str = "", unnamed: str = "") -> LayerNote:
+    def __new__(cls, layer: str, text: str, kind: str = "", unnamed: str = "") -> LayerNote:
         """Return a note; `unnamed` stands in its text for a layer without a name."""
         place = layer or unnamed
-        note = super().__new__(cls, f"{place}: {said}" if place else said)
-        note.layer, note.said, note.kind, note.unnamed = layer, said, kind, unnamed
+        note = super().__new__(cls, f"{place}: {text}" if place else text)
+        note.layer, note.text, note.kind, note.unnamed = layer, text, kind, unnamed
         return note
 
     def __getnewargs__(self) -> tuple[str, str, str, str]:  # type: ignore[override]
-        return self.layer, self.said, self.kind, self.unnamed
+        return self.layer, self.text, self.kind, self.unnamed
 
     def of(self, layer: str) -> LayerNote:
         """Return the note of the same layer under another name."""
-        return LayerNote(layer, self.said, self.kind, self.unnamed)
+        return LayerNote(layer, self.text, self.kind, self.unnamed)
 
 
 def each_text(change: Callable[[str], str], notes: tuple[str, ...]) -> tuple[str, ...]:
     """Return notes with their texts changed; those of layers stay so."""
     return tuple(
-        LayerNote(note.layer, change(note.said), note.kind, note.unnamed) if isinstance(note, LayerNote) else change(note) for note in notes
+        LayerNote(note.layer, change(note.text), note.kind, note.unnamed) if isinstance(note, LayerNote) else change(note) for note in notes
     )
 
 

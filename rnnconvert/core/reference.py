@@ -267,8 +267,8 @@ class _Steps:
 
         step = stepper(xp, direction, arrays, self.readings, self.error)
         outputs = []
-        for t, given in enumerate(products(xp, direction, arrays, turned(x))):
-            new_h, new_c = step(given, h, c)
+        for t, inputs_of_step in enumerate(products(xp, direction, arrays, turned(x))):
+            new_h, new_c = step(inputs_of_step, h, c)
             if order is None:
                 h, c = new_h, new_c
             else:
@@ -340,8 +340,8 @@ def products(xp: Any, direction: Direction, arrays: Mapping[Key, Any], x: Any) -
     steps = max(1, _AT_ONCE // max(1, x.shape[1] * len(cell.gates) * direction.hidden_size))
     for start in range(0, len(x), steps):
         block = x[start : start + steps]
-        given = xp.concatenate([block] * len(cell.gates), -1) if skip else _gates(xp, block, weights)
-        yield from given if bias is None else given + bias
+        block_sums = xp.concatenate([block] * len(cell.gates), -1) if skip else _gates(xp, block, weights)
+        yield from block_sums if bias is None else block_sums + bias
 
 
 def _gates(xp: Any, value: Any, matrices: Sequence[Any]) -> Any:
@@ -369,26 +369,26 @@ def stepper(
     def times(state: Any, matrix: Any) -> Any:
         return held(xp, state @ matrix, state)
 
-    def rnn(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        return act(bound("gates", given + times(h, recurrent[0]))), c
+    def rnn(summed: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        return act(bound("gates", summed + times(h, recurrent[0]))), c
 
-    def gru(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
+    def gru(summed: Any, h: Any, c: Any) -> tuple[Any, Any]:
         if cell.reset_after:
             product = _gates(xp, h, recurrent)
-            gates = gate_act(bound("gates", given[:, : 2 * size] + product[:, : 2 * size]))
+            gates = gate_act(bound("gates", summed[:, : 2 * size] + product[:, : 2 * size]))
             inner = product[:, 2 * size :]
             if ("recurrent_bias", "n") in arrays:
                 inner = inner + arrays["recurrent_bias", "n"]
             inner = gates[:, :size] * inner
         else:
-            gates = gate_act(bound("gates", given[:, : 2 * size] + _gates(xp, h, recurrent[:2])))
+            gates = gate_act(bound("gates", summed[:, : 2 * size] + _gates(xp, h, recurrent[:2])))
             inner = times(gates[:, :size] * h, recurrent[2])
         z = gates[:, size:]
-        n = act(bound("gates", given[:, 2 * size :] + inner))
+        n = act(bound("gates", summed[:, 2 * size :] + inner))
         return (1 - z) * n + z * h, c
 
-    def lstm(given: Any, h: Any, c: Any) -> tuple[Any, Any]:
-        product = given + _gates(xp, h, recurrent)
+    def lstm(summed: Any, h: Any, c: Any) -> tuple[Any, Any]:
+        product = summed + _gates(xp, h, recurrent)
 
         def pre(number: int, gate: str, state: Any) -> Any:
             value = product[:, number * size : (number + 1) * size]

@@ -18,28 +18,28 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """Our words, which are those of ONNX and PyTorch, and what others call the same."""
 
-_OURS = {other: own for own, others in NAMES.items() for other in (own, *others)}
+_OURS = {other: ours for ours, others in NAMES.items() for other in (ours, *others)}
 
 Value = TypeVar("Value")
 
 
-def canonical(given: Mapping[str, Value], what: str = "the sample") -> dict[str, Value]:
+def canonical(sample: Mapping[str, Value], what: str = "the sample") -> dict[str, Value]:
     """Return arrays by our names for them; case does not count.
 
     what  whose arrays these are, in words
 
     Raises UsageError for a name that nothing has, and for two of one meaning.
     """
-    found: dict[str, Value] = {}
+    result: dict[str, Value] = {}
     called: dict[str, str] = {}
-    for name, value in given.items():
-        own = _OURS.get(name.lower())
-        if own is None:
+    for name, value in sample.items():
+        ours = _OURS.get(name.lower())
+        if ours is None:
             raise UsageError(
                 f"{what} has an array {name!r}, which is not a known name of an input, output or state. Name them "
                 f"{', '.join(NAMES)}, or as your framework does"
             )
-        if own in found:
-            raise UsageError(f"{what} has both {called[own]!r} and {name!r}, which mean the same. Leave one out")
-        found[own], called[own] = value, name
-    return found
+        if ours in result:
+            raise UsageError(f"{what} has both {called[ours]!r} and {name!r}, which mean the same. Leave one out")
+        result[ours], called[ours] = value, name
+    return result

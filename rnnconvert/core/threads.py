@@ -30,13 +30,13 @@ class Team:
         """
         others = [threading.Thread(target=self._help, args=(work,), daemon=True) for _ in range(processors() - 1)]
         try:
-            for one in others:
-                one.start()
+            for thread in others:
+                thread.start()
             work()
         finally:
             self.stopped = True
-            for one in others:
-                _wait(one)
+            for thread in others:
+                _wait(thread)
         if self._problem is not None:
             raise self._problem
 

@@ -94,24 +94,24 @@ class Verdict:
         compared  whether everything that was to be compared was
         limits    what was left out or is left open
         """
-        found = tuple(dict.fromkeys(limits))
+        distinct = tuple(dict.fromkeys(limits))
         if not equal:
-            return cls(NOT_EQUAL, found)
+            return cls(NOT_EQUAL, distinct)
         if not compared:
-            return cls(NOT_COMPARED, found)
-        if any(one.kind == "whole" for one in found):
-            return cls(BY_LAYER, found)
-        return cls(BUT_FOR if any(one.kind not in _ASIDE for one in found) else EQUAL, found)
+            return cls(NOT_COMPARED, distinct)
+        if any(limit.kind == "whole" for limit in distinct):
+            return cls(BY_LAYER, distinct)
+        return cls(BUT_FOR if any(limit.kind not in _ASIDE for limit in distinct) else EQUAL, distinct)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Verdict:
         """Return the verdict that a report holds."""
-        limits = (Limit(one["kind"], one["layer"], one["words"]) for one in document.get("limits", ()))
+        limits = (Limit(limit["kind"], limit["layer"], limit["words"]) for limit in document.get("limits", ()))
         return cls(document["verdict"], tuple(limits))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as the fields of a report."""
-        return {"verdict": self.word, "limits": [asdict(one) for one in self.limits]}
+        return {"verdict": self.word, "limits": [asdict(limit) for limit in self.limits]}
 
     def __bool__(self) -> bool:
         return self.word == EQUAL
@@ -119,12 +119,12 @@ class Verdict:
     @property
     def exceptions(self) -> tuple[Limit, ...]:
         """The limits that make it less than equal."""
-        return tuple(one for one in self.limits if one.kind not in _ASIDE)
+        return tuple(limit for limit in self.limits if limit.kind not in _ASIDE)
 
     @property
     def remarks(self) -> tuple[Limit, ...]:
         """The limits that are named with the word and leave it unchanged."""
-        return tuple(one for one in self.limits if one.kind in _ASIDE)
+        return tuple(limit for limit in self.limits if limit.kind in _ASIDE)
 
     def exit_code(self, strict: bool = False) -> int:
         """Return the exit code of a command; strict: whether anything less than equal fails."""

@@ -408,12 +408,12 @@ class Recurrent:
 
         Raises NoSuchLayerError, Python's IndexError too, for one that does not exist.
         """
-        whole = index if isinstance(index, tuple) else (index,)
-        if not 1 <= len(whole) <= 2 or not all(hasattr(one, "__index__") for one in whole):
+        indices = index if isinstance(index, tuple) else (index,)
+        if not 1 <= len(indices) <= 2 or not all(hasattr(part, "__index__") for part in indices):
             raise UsageError(f"a stack has layers by number, and directions: stack[0], stack[0, 1]; not {index!r}")
         try:
-            found = self.layers[whole[0]]
-            return found if len(whole) == 1 else found.directions[whole[1]]
+            layer = self.layers[indices[0]]
+            return layer if len(indices) == 1 else layer.directions[indices[1]]
         except IndexError:
             raise NoSuchLayerError(
                 f"{called(self.name)} has no {list(index) if isinstance(index, tuple) else index}: it has {self.num_layers} layers of "
@@ -517,7 +517,7 @@ class Recurrent:
             ways = "forward"
         layers = f"{self.num_layers} layer{'s' if self.num_layers > 1 else ''}, {ways}"
         rest = first.partition(", ")[2]
-        kinds = dict.fromkeys(describe_direction(one).partition(", ")[0] for _, _, one in self.directions())
+        kinds = dict.fromkeys(describe_direction(direction).partition(", ")[0] for _, _, direction in self.directions())
         words = [" and ".join(kinds), layers, rest]
         if self.num_directions == 2 and self.layers[-1].merge != "concat":
             words.append(f"directions joined by {self.layers[-1].merge}")

@@ -51,7 +51,7 @@ class Explained:
     unknown: tuple[str, ...] = ()
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether the faults explain every array."""
         return bool(self.faults) and not self.moved and not self.unknown
 
@@ -71,34 +71,34 @@ def explained(a: Recurrent, b: Recurrent) -> Explained | None:
     if not off and not apart:
         return None
     if apart or len(off) > 1:
-        found = [fault for fault in _stack_faults(a) if _leads(compare, fault, a, b)]
-        if found:
-            return Explained((found[0],), tuple(found[1:]))
+        leading = [fault for fault in _stack_faults(a) if _leads(compare, fault, a, b)]
+        if leading:
+            return Explained((leading[0],), tuple(leading[1:]))
     return None if apart else _by_direction(compare, a, b, off)
 
 
 def explained_in_any_form(a: Recurrent, b: Recurrent) -> Explained | None:
     """Return what turns the arrays of one stack into those of another: as they are, or else in one form."""
-    found = explained(a, b)
-    if found is not None and found.whole:
-        return found
+    explanation = explained(a, b)
+    if explanation is not None and explanation.complete:
+        return explanation
     in_one_form = explained(*to_common_form(a, b)[:2])
-    return in_one_form if found is None or (in_one_form is not None and in_one_form.whole) else found
+    return in_one_form if explanation is None or (in_one_form is not None and in_one_form.complete) else explanation
 
 
 _LISTED = 8
 
 
-def listed(found: Explained) -> Iterator[str]:
+def listed(explanation: Explained) -> Iterator[str]:
     """Yield where arrays come from that no convention explains, and those that come from nowhere."""
-    if found.moved:
-        yield "of B's arrays, " + "; ".join(found.moved[:_LISTED]) + _rest(found.moved)
-    if found.unknown:
-        yield f"not among A's arrays in any place: B's {', '.join(found.unknown[:_LISTED])}{_rest(found.unknown)}"
+    if explanation.moved:
+        yield "of B's arrays, " + "; ".join(explanation.moved[:_LISTED]) + _rest(explanation.moved)
+    if explanation.unknown:
+        yield f"not among A's arrays in any place: B's {', '.join(explanation.unknown[:_LISTED])}{_rest(explanation.unknown)}"
 
 
-def _rest(found: Sequence[str]) -> str:
-    return f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+def _rest(arrays: Sequence[str]) -> str:
+    return f"; and {len(arrays) - _LISTED} more" if len(arrays) > _LISTED else ""
 
 
 def nothing() -> str:
@@ -114,7 +114,7 @@ def _comparable(a: Recurrent, b: Recurrent) -> bool:
     if [len(layer.directions) for layer in a.layers] != [len(layer.directions) for layer in b.layers]:
         return False
     pairs = [(d, b[index, number]) for index, number, d in a.directions()]
-    return all(one.cell.kind == other.cell.kind and _sizes(one) == _sizes(other) for one, other in pairs)
+    return all(first.cell.kind == other.cell.kind and _sizes(first) == _sizes(other) for first, other in pairs)
 
 
 def _sizes(d: Direction) -> tuple[int, int, int]:
@@ -147,52 +147,52 @@ class Comparing:
     """Compares arrays, each two of them once: planting a fault leaves most arrays as they were."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, bool], tuple[Source | None, Source | None, bool]] = {}
+        self._sources: dict[tuple[int, int, bool], tuple[Source | None, Source | None, bool]] = {}
 
-    def same(self, one: Direction, other: Direction) -> bool:
+    def same(self, first: Direction, other: Direction) -> bool:
         """Return whether two directions have the same features and arrays, but for rounding."""
-        one, other = _in_one_form(one, other)
-        return same_features(one, other) and not any(True for _ in self.unlike(one, other))
+        first, other = _in_one_form(first, other)
+        return same_features(first, other) and not any(True for _ in self.unlike(first, other))
 
-    def missing(self, one: Direction, other: Direction) -> int:
+    def missing(self, first: Direction, other: Direction) -> int:
         """Return how many arrays are unlike; other features weigh more than all arrays."""
-        one, other = _in_one_form(one, other)
-        return sum(1 for _ in self.unlike(one, other)) + 100 * (not same_features(one, other))
+        first, other = _in_one_form(first, other)
+        return sum(1 for _ in self.unlike(first, other)) + 100 * (not same_features(first, other))
 
-    def unlike(self, one: Direction, other: Direction) -> Iterator[Key]:
+    def unlike(self, first: Direction, other: Direction) -> Iterator[Key]:
         """Yield the arrays in which two directions differ; biases by their sum where only that counts."""
-        keys = {**one.arrays, **other.arrays}
+        keys = {**first.arrays, **other.arrays}
         for part, gate in keys:
-            if part not in BIAS_PARTS and not self._alike(one, other, part, gate):
+            if part not in BIAS_PARTS and not self._alike(first, other, part, gate):
                 yield part, gate
-        if not (one.cell.constants or other.cell.constants or any(part in BIAS_PARTS for part, _ in keys)):
+        if not (first.cell.constants or other.cell.constants or any(part in BIAS_PARTS for part, _ in keys)):
             return
-        for gate in one.cell.gates:
-            apart = [part for part in BIAS_PARTS if not self._alike(one, other, part, gate)]
-            constants = [d.cell.constants.get(gate, 0.0) for d in (one, other)]
+        for gate in first.cell.gates:
+            apart = [part for part in BIAS_PARTS if not self._alike(first, other, part, gate)]
+            constants = [d.cell.constants.get(gate, 0.0) for d in (first, other)]
             if not apart and constants[0] == constants[1]:
                 continue
-            summed = SUM_BIASES.applies(one, [gate]) is None and SUM_BIASES.applies(other, [gate]) is None
-            if not (summed and close(total_bias(one, gate), total_bias(other, gate), _eps(one, other))):
+            summed = SUM_BIASES.applies(first, [gate]) is None and SUM_BIASES.applies(other, [gate]) is None
+            if not (summed and close(total_bias(first, gate), total_bias(other, gate), _eps(first, other))):
                 yield from ((part, gate) for part in apart or BIAS_PARTS[:1])
 
-    def _alike(self, one: Direction, other: Direction, part: str, gate: str) -> bool:
-        first, second = one.arrays.get((part, gate)), other.arrays.get((part, gate))
+    def _alike(self, left_direction: Direction, other: Direction, part: str, gate: str) -> bool:
+        first, second = left_direction.arrays.get((part, gate)), other.arrays.get((part, gate))
         matrix = part in ("input", "recurrent", "projection")
         key = (id(first), id(second), matrix)
-        if key not in self._known:
+        if key not in self._sources:
             # What was compared is kept with the answer, so that nothing else gets its id.
-            self._known[key] = first, second, alike(first, second, matrix)
-        return self._known[key][2]
+            self._sources[key] = first, second, alike(first, second, matrix)
+        return self._sources[key][2]
 
-    def leading(self, one: Direction, other: Direction, most: int = _AT_ONCE) -> list[Way]:
+    def leading(self, first: Direction, other: Direction, most: int = _AT_ONCE) -> list[Way]:
         """Return the conventions that turn one direction into another: all single ones, else the first several together."""
-        start = self.missing(one, other)
+        start = self.missing(first, other)
         exact: list[Way] = []
         nearer: list[tuple[int, Fault, Direction]] = []
         for fault in of_directions():
             assert fault.direction is not None
-            changed = fault.direction(one)
+            changed = fault.direction(first)
             if changed is None:
                 continue
             left = self.missing(changed, other)
@@ -210,12 +210,12 @@ class Comparing:
         return []
 
 
-def _in_one_form(one: Direction, other: Direction) -> tuple[Direction, Direction]:
+def _in_one_form(first: Direction, other: Direction) -> tuple[Direction, Direction]:
     """Return two directions in one form: a coupled gate may be written out in only one of them."""
-    if same_features(one, other):
-        return one, other
-    one = like(one, other)
-    return one, like(other, one)
+    if same_features(first, other):
+        return first, other
+    first = like(first, other)
+    return first, like(other, first)
 
 
 def of_directions() -> Iterator[Fault]:
@@ -225,34 +225,34 @@ def of_directions() -> Iterator[Fault]:
 
 
 def _eps(*having: Direction | Source) -> float:
-    return max(float(ml_dtypes.finfo(one.dtype).eps) for one in having)
+    return max(float(ml_dtypes.finfo(side.dtype).eps) for side in having)
 
 
-def alike(one: Source | None, other: Source | None, matrix: bool) -> bool:
+def alike(first_source: Source | None, other: Source | None, matrix: bool) -> bool:
     """Return whether two arrays are equal but for rounding; one that is absent may be zero, unless it is a matrix."""
-    if one is other:
+    if first_source is other:
         return True
-    if one is None or other is None:
-        there = one if one is not None else other
+    if first_source is None or other is None:
+        there = first_source if first_source is not None else other
         return not matrix and not np.asarray(there).any()
-    if one.shape != other.shape:
+    if first_source.shape != other.shape:
         return False
-    first, second = np.asarray(one), np.asarray(other)
+    first, second = np.asarray(first_source), np.asarray(other)
     look = tuple(slice(0, _LOOK) for _ in first.shape)
     if np.array_equal(first[look], second[look]):
         if first.dtype == second.dtype and np.array_equal(first, second):
             return True
     elif not _near(first[look], second[look], first, second):
         return False
-    return close(first, second, _eps(one, other))
+    return close(first, second, _eps(first_source, other))
 
 
-def _near(one: Array, other: Array, first: Array, second: Array) -> bool:
+def _near(first_source: Array, other: Array, first: Array, second: Array) -> bool:
     """Return whether a few numbers may be equal but for rounding, as large as the arrays are."""
     with np.errstate(all="ignore"):
-        gap = float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))
+        gap = float(np.abs(first_source.astype(np.float64) - other.astype(np.float64)).max(initial=0.0))
     eps = _eps(first, second)
-    if gap <= 8 * eps * float(np.abs(one).max(initial=0.0)):
+    if gap <= 8 * eps * float(np.abs(first_source).max(initial=0.0)):
         return True
     return gap <= 8 * eps * float(np.abs(first).max(initial=0.0))
 
@@ -261,9 +261,9 @@ def _near(one: Array, other: Array, first: Array, second: Array) -> bool:
 
 
 def _by_direction(compare: Comparing, a: Recurrent, b: Recurrent, off: set[Place]) -> Explained:
-    found = {at: compare.leading(a[at], b[at]) for at in sorted(off)}
-    named = likeliest(found)
-    others = _alternatives(a, found, named)
+    ways_by_place = {at: compare.leading(a[at], b[at]) for at in sorted(off)}
+    named = likeliest(ways_by_place)
+    others = _alternatives(a, ways_by_place, named)
     sources = _Sources(a) if len(named) < len(off) else None
     moved: list[str] = []
     unknown: list[str] = []
@@ -275,30 +275,30 @@ def _by_direction(compare: Comparing, a: Recurrent, b: Recurrent, off: set[Place
     return Explained(tuple(grouped(a, named)), others, tuple(moved), tuple(unknown))
 
 
-def likeliest(found: Mapping[Place, Sequence[Way]]) -> dict[Place, Way]:
+def likeliest(ways_by_place: Mapping[Place, Sequence[Way]]) -> dict[Place, Way]:
     """Return one of the ways to explain each place: what is wrong everywhere is one fault, not many.
 
-    found  by layer and direction, the conventions that explain it: several ways, the most likely first
+    ways_by_place  by layer and direction, the conventions that explain it: several ways, the most likely first
     """
     counts: dict[tuple[str, ...], int] = {}
-    for ways in found.values():
+    for ways in ways_by_place.values():
         for way in ways:
             counts[_names(way)] = counts.get(_names(way), 0) + 1
-    return {at: max(ways, key=lambda way: counts[_names(way)]) for at, ways in found.items() if ways}
+    return {at: max(ways, key=lambda way: counts[_names(way)]) for at, ways in ways_by_place.items() if ways}
 
 
 def _names(way: Way) -> tuple[str, ...]:
     return tuple(fault.name for fault in way)
 
 
-def _alternatives(a: Recurrent, found: Mapping[Place, list[Way]], named: Mapping[Place, Way]) -> tuple[Fault, ...]:
+def _alternatives(a: Recurrent, ways_by_place: Mapping[Place, list[Way]], named: Mapping[Place, Way]) -> tuple[Fault, ...]:
     """Return the single conventions that explain every direction that is off as well as the one that was chosen."""
-    if len(named) < len(found) or not found:
+    if len(named) < len(ways_by_place) or not ways_by_place:
         return ()
-    shared = set.intersection(*({way[0].name for way in ways if len(way) == 1} for ways in found.values()))
+    shared = set.intersection(*({way[0].name for way in ways if len(way) == 1} for ways in ways_by_place.values()))
     chosen = {fault.name for way in named.values() for fault in way}
     rest = [fault for fault in of_directions() if fault.name in shared - chosen]
-    return tuple(one for fault in rest for one in grouped(a, {at: (fault,) for at in found}))
+    return tuple(grouped_fault for fault in rest for grouped_fault in grouped(a, {at: (fault,) for at in ways_by_place}))
 
 
 def grouped(stack: Recurrent, named: Mapping[Place, Sequence[Fault]]) -> Iterator[Fault]:
@@ -307,7 +307,7 @@ def grouped(stack: Recurrent, named: Mapping[Place, Sequence[Fault]]) -> Iterato
     named  by layer and direction, the conventions that were found there
     """
     for fault in {fault.name: fault for way in named.values() for fault in way}.values():
-        yield placed(stack, fault, [at for at in sorted(named) if any(one.name == fault.name for one in named[at])])
+        yield placed(stack, fault, [at for at in sorted(named) if any(way_fault.name == fault.name for way_fault in named[at])])
 
 
 def placed(stack: Recurrent, fault: Fault, places: Sequence[Place] | None = None) -> Fault:
@@ -331,14 +331,14 @@ def _changes(compare: Comparing, fault: Fault, direction: Direction) -> bool:
 
 def words_of(stack: Recurrent, places: Sequence[Place]) -> str:
     """Name some directions of a stack in words: whole layers where both directions are meant."""
-    found = []
+    words = []
     for index, layer in enumerate(stack.layers):
         numbers = [number for at, number in places if at == index]
         if len(numbers) == len(layer.directions) > 1 and stack.num_layers > 1:
-            found.append(f"layer {index}")
+            words.append(f"layer {index}")
         else:
-            found += [place(stack, index, number) for number in numbers]
-    return " and ".join(found)
+            words += [place(stack, index, number) for number in numbers]
+    return " and ".join(words)
 
 
 # Single arrays --------------------------------------------------------------------------------------------
@@ -372,14 +372,14 @@ class _Sources:
         for index, number, direction in stack.directions():
             for key, source in direction.arrays.items():
                 for how, numbers, turn in _readings(np.asarray(source)):
-                    one = _Source((index, number), key, how, numbers, turn)
-                    self._by_shape.setdefault(numbers.shape, []).append(one)
+                    entry = _Source((index, number), key, how, numbers, turn)
+                    self._by_shape.setdefault(numbers.shape, []).append(entry)
 
     def of(self, array: Array) -> _Source | None:
         """Return the array of A that this is; None if it is another, or all zeros."""
         if not array.any():
             return None
-        return next((one for one in self._by_shape.get(array.shape, ()) if one.is_same(array)), None)
+        return next((source for source in self._by_shape.get(array.shape, ()) if source.is_same(array)), None)
 
     def described(self, compare: Comparing, a: Recurrent, b: Recurrent, at: Place) -> tuple[list[str], list[str]]:
         """Return where B's arrays of a direction come from, in words, and those that come from nowhere in A."""
@@ -387,8 +387,8 @@ class _Sources:
         moved, unknown = [], []
         for part, gate in compare.unlike(a[at], b[at]):
             name = _name(part, gate) + (f" in {where}" if where else "")
-            own = b[at].get(part, gate)
-            source = None if own is None else self.of(own)
+            source_here = b[at].get(part, gate)
+            source = None if source_here is None else self.of(source_here)
             if source is None:
                 unknown.append(name)
                 continue

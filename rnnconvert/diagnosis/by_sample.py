@@ -44,7 +44,7 @@ _NAMED = 24
 """How many readings of the same function are compared with the file's arrays."""
 _FIRST = 4
 """After how many tiers of the search wrong conventions are planted: the others take longer."""
-_FOUND = ("identified", "ambiguous")
+_CONCLUSIVE = ("identified", "ambiguous")
 _NEAR = 2e-3
 """How far off, in parts of the largest output, a layer is that nearly gives the sample."""
 
@@ -81,33 +81,33 @@ def layers_beside(checkpoint: Checkpoint, samples: Sequence[Sample], read: Read 
     """
     fitting = {name: _fitting(stack, samples) for name, stack in checkpoint.layers.items()}
     works = {name: _Layer(checkpoint, name, stack, samples, seconds) for name, stack in checkpoint.layers.items() if fitting[name]}
-    right = {name: found for name, work in works.items() if (found := work.right()) is not None}
-    made = []
+    right = {name: sampled for name, work in works.items() if (sampled := work.right()) is not None}
+    result = []
     for name, stack in checkpoint.layers.items():
         if name not in works:
-            made.append(Sampled(name, stack, "other sizes", (f"the sample is of other sizes: this is {stack.describe()}",)))
+            result.append(Sampled(name, stack, "other sizes", (f"the sample is of other sizes: this is {stack.describe()}",)))
         elif name in right:
-            made.append(right[name])
+            result.append(right[name])
         elif right:
-            made.append(Sampled(name, stack, "other layer", ("another layer of the file computes the sample",)))
+            result.append(Sampled(name, stack, "other layer", ("another layer of the file computes the sample",)))
         else:
-            made.append(works[name].wrong(read))
-    return made
+            result.append(works[name].wrong(read))
+    return result
 
 
 def _fitting(stack: Recurrent, samples: Sequence[Sample]) -> list[Sample]:
     """Return the samples that a layer of these sizes may have given."""
-    found = []
+    matching = []
     for sample in samples:
         if sample.x.shape[-1] != stack.input_size:
             continue
         try:
-            given = pairs(sample, solve(stack, sample), stack.layers[-1].merge)
+            compared_pairs = pairs(sample, solve(stack, sample), stack.layers[-1].merge)
         except (ValueError, IndexError, KeyError):  # states of other sizes
             continue
-        if given is not None:
-            found.append(sample)
-    return found
+        if compared_pairs is not None:
+            matching.append(sample)
+    return matching
 
 
 class _Layer:
@@ -123,54 +123,59 @@ class _Layer:
     def right(self) -> Sampled | None:
         """Return that the layer computes the sample, if it does."""
         merge = self._stack.layers[-1].merge
-        met = [one for one in self._samples if ratio(self._stack, one, merge, self._dtype) <= 1]
-        if not met:
+        matching = [sample for sample in self._samples if ratio(self._stack, sample, merge, self._dtype) <= 1]
+        if not matching:
             return None
-        said = ["the file computes the sample"]
-        hidden = unseen(self._stack, met[0], self._dtype)
+        sentences = ["the file computes the sample"]
+        hidden = unseen(self._stack, matching[0], self._dtype)
         if hidden:
-            said.append(f"this sample shows nothing of: {', '.join(hidden)}")
-        return Sampled(self._name, self._file, "equal", tuple(said))
+            sentences.append(f"this sample shows nothing of: {', '.join(hidden)}")
+        return Sampled(self._name, self._file, "equal", tuple(sentences))
 
     def wrong(self, read: Read | None) -> Sampled:
         """Return why the layer does not compute the sample."""
-        found = identified("", self._search, TIERS[:_FIRST])
-        if found.verdict in _FOUND:
-            return self._read_otherwise(found, read)
+        identification = identified("", self._search, TIERS[:_FIRST])
+        if identification.verdict in _CONCLUSIVE:
+            return self._read_otherwise(identification, read)
         planted = self._planted()
         if planted:
             return self._of_planted(planted, read)
-        found = identified("", self._search, TIERS[_FIRST:])
-        if found.verdict in _FOUND:
-            return self._read_otherwise(found, read)
-        error = min(off(pairs(one, solve(self._stack, one), self._stack.layers[-1].merge)) for one in self._samples)
-        said = [
+        identification = identified("", self._search, TIERS[_FIRST:])
+        if identification.verdict in _CONCLUSIVE:
+            return self._read_otherwise(identification, read)
+        error = min(off(pairs(sample, solve(self._stack, sample), self._stack.layers[-1].merge)) for sample in self._samples)
+        sentences = [
             "neither another reading of the arrays nor a known wrong convention gives the sample",
-            f"searched: {'; '.join(found.searched)}" + ("" if found.complete else f"; the time ran out ({Flag('seconds')} gives more)"),
+            f"searched: {'; '.join(identification.searched)}"
+            + ("" if identification.complete else f"; the time ran out ({Flag('seconds')} gives more)"),
         ]
         if error <= _NEAR:
-            said.insert(0, f"the file nearly computes the sample, off by {error:.2g} of the largest output: it may be rounded")
-        said += [f"to decide: {question}" for question in found.questions]
-        return Sampled(self._name, self._file, "unknown", tuple(said))
+            sentences.insert(0, f"the file nearly computes the sample, off by {error:.2g} of the largest output: it may be rounded")
+        sentences += [f"to decide: {question}" for question in identification.questions]
+        return Sampled(self._name, self._file, "unknown", tuple(sentences))
 
-    def _read_otherwise(self, found: Identification, read: Read | None) -> Sampled:
+    def _read_otherwise(self, identification: Identification, read: Read | None) -> Sampled:
         """Return what other readings of the arrays compute the sample, in the words of wrong conventions."""
-        named = [(one, self._explained(one)) for one in found.functions]
+        named = [(candidate, self._explained(candidate)) for candidate in identification.functions]
         causes = [f"it does if {_cause(function, why)}" for function, why in named]
-        if found.verdict == "ambiguous":
-            said = [_NOT, *(causes if len(causes) == 1 else [_SEVERAL, *causes])]
-            said += [f"to decide: {question}" for question in found.questions]
-            return Sampled(self._name, self._file, "ambiguous", tuple(said))
+        if identification.verdict == "ambiguous":
+            sentences = [_NOT, *(causes if len(causes) == 1 else [_SEVERAL, *causes])]
+            sentences += [f"to decide: {question}" for question in identification.questions]
+            return Sampled(self._name, self._file, "ambiguous", tuple(sentences))
         ((function, why),) = named
-        fault = " and ".join(one.name for one in why.faults) if why is not None and why.whole else ""
+        fault = " and ".join(each.name for each in why.faults) if why is not None and why.complete else ""
         fix, layout = self._fix(function.stack, read, function)
         return Sampled(self._name, self._file, "explained", (_NOT, *causes, *_in_words(fix)), fault, fix, layout)
 
     def _explained(self, function: Function) -> Explained | None:
         """Return the conventions that turn the file's arrays into those of a function, in the reading that needs fewest."""
-        found = [by_arrays.explained_in_any_form(self._stack, settled(one)) for one in function.stacks[:_NAMED]]
-        whole = [one for one in found if one is not None and one.whole]
-        return min(whole, key=lambda one: len(one.faults), default=next((one for one in found if one is not None), None))
+        explanations = [by_arrays.explained_in_any_form(self._stack, settled(stack)) for stack in function.stacks[:_NAMED]]
+        complete = [explanation for explanation in explanations if explanation is not None and explanation.complete]
+        return min(
+            complete,
+            key=lambda explanation: len(explanation.faults),
+            default=next((explanation for explanation in explanations if explanation is not None), None),
+        )
 
     def _planted(self) -> list[Way]:
         """Return the wrong conventions that give the sample, planted in the layer."""
@@ -181,31 +186,35 @@ class _Layer:
                 measures = Measure.of_all(self._stack, [case], self._dtype)
                 if not measures[0].explains(answers[0][1]):
                     with np.errstate(all="ignore"):
-                        met = [one.faults for one in search.Search(self._stack, measures, answers).explained()]
-                    if met:
-                        return met
+                        ways = [explanation.faults for explanation in search.Search(self._stack, measures, answers).explained()]
+                    if ways:
+                        return ways
                 continue
-            met = []
+            ways = []
             for fault in [*FAULTS.values(), *ARRAYS.values(), *of_stack(self._stack)]:
                 changed = fault.change(self._stack) if fault.change is not None else None
                 if changed is not None and ratio(changed, sample, changed.layers[-1].merge, self._dtype) <= 1:
-                    met.append((fault,))
-            if met:
-                return met
+                    ways.append((fault,))
+            if ways:
+                return ways
         return []
 
-    def _of_planted(self, met: Sequence[Way], read: Read | None) -> Sampled:
-        causes = [" and ".join(fault.sentence for fault in way) for way in met]
-        made = [self._with(way) for way in met]
-        one = len(met) == 1 or all(a is not None and b is not None and same(a, b) for a, b in itertools.pairwise(made))
-        said = [_NOT, *([_SEVERAL] if not one else []), *(f"it does if {cause}" for cause in (causes if not one else causes[:1]))]
-        if not one:
-            return Sampled(self._name, self._file, "ambiguous", tuple(said))
-        if made[0] is None:
-            said.append("the weights are right: the run that gave the sample was another one")
-        fix, layout = ("", "") if made[0] is None else self._fix(made[0], read)
-        fault = " and ".join(fault.name for fault in met[0])
-        return Sampled(self._name, self._file, "explained", (*said, *_in_words(fix)), fault, fix, layout)
+    def _of_planted(self, ways: Sequence[Way], read: Read | None) -> Sampled:
+        causes = [" and ".join(fault.sentence for fault in way) for way in ways]
+        stacks = [self._with(way) for way in ways]
+        single = len(ways) == 1 or all(a is not None and b is not None and same(a, b) for a, b in itertools.pairwise(stacks))
+        sentences = [
+            _NOT,
+            *([_SEVERAL] if not single else []),
+            *(f"it does if {cause}" for cause in (causes if not single else causes[:1])),
+        ]
+        if not single:
+            return Sampled(self._name, self._file, "ambiguous", tuple(sentences))
+        if stacks[0] is None:
+            sentences.append("the weights are right: the run that gave the sample was another one")
+        fix, layout = ("", "") if stacks[0] is None else self._fix(stacks[0], read)
+        fault = " and ".join(fault.name for fault in ways[0])
+        return Sampled(self._name, self._file, "explained", (*sentences, *_in_words(fix)), fault, fix, layout)
 
     def _with(self, way: Way) -> Recurrent | None:
         """Return the layer with these faults; None if one is of the run."""
@@ -222,20 +231,20 @@ class _Layer:
         """
         if read is None:
             return "", ""
-        own = self._checkpoint
-        _, asked = read((), own.format)
-        prefix = f"{self._name}:" if len(own.layers) > 1 else ""
+        checkpoint = self._checkpoint
+        _, asked = read((), checkpoint.format)
+        prefix = f"{self._name}:" if len(checkpoint.layers) > 1 else ""
         for chosen in _settings(asked, wanted):
             for end in ("", "!"):
                 settings = [f"{prefix}{key}={value}{end}" for key, value in chosen]
-                if self._reads(read, settings, own.format, wanted):
+                if self._reads(read, settings, checkpoint.format, wanted):
                     return " ".join(str(Flag("set", entry)) for entry in settings), ""
         if function is None:
             return "", ""
         for name in dict.fromkeys(name.partition(".")[0] for name in function.names):
-            if name != own.format and self._reads(read, (), name, wanted):
+            if name != checkpoint.format and self._reads(read, (), name, wanted):
                 return str(Flag("from", name)), ""
-        if function.layout and len(own.layers) == 1:
+        if function.layout and len(checkpoint.layers) == 1:
             settings = ["go_backwards=true"] if "go_backwards" in function.layout else []
             parsed = layout_file.parsed(function.layout, Path("found.toml"))
             with contextlib.suppress(UsageError), registry.added_for_now(parsed):
@@ -261,7 +270,7 @@ def _in_words(fix: str) -> Iterator[str]:
 
 def _cause(function: Function, why: Explained | None) -> str:
     """Return what completes "the file computes the sample if"."""
-    if why is not None and why.whole:
+    if why is not None and why.complete:
         return " and ".join(fault.sentence for fault in why.faults)
     lines = list(function.lines())
     return "it is read as " + "; ".join(lines[:2])
@@ -295,13 +304,13 @@ def _settings(asked: Sequence[str], wanted: Recurrent) -> Iterator[tuple[tuple[s
 def _arrays_of(checkpoint: Checkpoint, stack: Recurrent) -> dict[str, Array]:
     """Return a layer's arrays as the file has them; where they are not to be told apart, a matrix and a bias for each part."""
     sources = [np.asarray(source) for *_, d in stack.directions() for source in d.arrays.values()]
-    found = {name: np.asarray(array) for name, array in checkpoint.arrays.items() if name not in checkpoint.tensors}
-    found = {name: array for name, array in found.items() if is_float(array) and array.size and array.ndim}
+    arrays = {name: np.asarray(array) for name, array in checkpoint.arrays.items() if name not in checkpoint.tensors}
+    arrays = {name: array for name, array in arrays.items() if is_float(array) and array.size and array.ndim}
     if len(checkpoint.layers) > 1:
-        found = {name: array for name, array in found.items() if any(np.may_share_memory(array, one) for one in sources)}
-    if found and sum(array.size for array in found.values()) >= sum(one.size for one in sources):
-        return found
-    made = {}
+        arrays = {name: array for name, array in arrays.items() if any(np.may_share_memory(array, source) for source in sources)}
+    if arrays and sum(array.size for array in arrays.values()) >= sum(source.size for source in sources):
+        return arrays
+    joined = {}
     for index, number, d in stack.directions():
         for part in dict.fromkeys(part for part, _ in d.arrays):
             blocks = [
@@ -309,5 +318,5 @@ def _arrays_of(checkpoint: Checkpoint, stack: Recurrent) -> dict[str, Array]:
                 for gate in gates_of(d.cell.kind, part)
                 if (part, gate) in d.arrays and not (gate and gate == d.cell.coupled)
             ]
-            made[f"{part} {index} {number}"] = np.concatenate(blocks)
-    return made
+            joined[f"{part} {index} {number}"] = np.concatenate(blocks)
+    return joined

@@ -51,12 +51,12 @@ class _Reason:
     def sentences(self) -> Iterator[str]:
         yield f"{_equal(self.error)} if {self.cause}"
         if self.others:
-            shown = "; ".join(self.others[:3])
+            listed = "; ".join(self.others[:3])
             rest = "; ..." if len(self.others) > 3 else ""
-            yield f"these inputs and weights cannot distinguish that from: {shown}{rest}"
+            yield f"these inputs and weights cannot distinguish that from: {listed}{rest}"
 
 
-class Beside:
+class Comparand:
     """The same layer in another file: what its arrays show is found once, for all runs of it.
 
     outputs  what the reference computes of it, by case, where that is known
@@ -86,7 +86,7 @@ def diagnose(
     stack: Recurrent,
     answers: Answers,
     dtype: Any = None,
-    counterpart: Recurrent | Beside | None = None,
+    counterpart: Recurrent | Comparand | None = None,
     ran: bool = True,
     measures: Sequence[Measure] | None = None,
 ) -> Diagnosis:
@@ -99,44 +99,44 @@ def diagnose(
     """
     stack = settled(stack)
     dtype = np.dtype(dtype or stack.dtype)
-    beside = Beside(stack, counterpart) if isinstance(counterpart, Recurrent) else counterpart
+    comparand = Comparand(stack, counterpart) if isinstance(counterpart, Recurrent) else counterpart
     cases = [case for case, _ in answers]
     measures = measures or Measure.of_all(stack, cases, dtype)
-    offs = [measure.off(found) for measure, (_, found) in zip(measures, answers, strict=True)]
+    offs = [measure.off(outputs) for measure, (_, outputs) in zip(measures, answers, strict=True)]
     shapes = list(first_difference.shapes(measures, answers))
     if all(off.ratio <= 1 for by_output in offs for off in by_output.values()) and not shapes:
         error = max((off.error for by_output in offs for off in by_output.values()), default=0.0)
         return Diagnosis((_equal(error),))
-    arrays = None if beside is None else beside.arrays
-    if beside is None:
-        own = None
+    arrays = None if comparand is None else comparand.arrays
+    if comparand is None:
+        own_off = None
     elif ran:
-        own = _own(beside, measures, answers, dtype)
+        own_off = _own_off(comparand, measures, answers, dtype)
     else:
-        own = Off(0.0, 0.0)
+        own_off = Off(0.0, 0.0)
     reason: _Reason | None
-    if beside is not None and arrays is not None and arrays.whole and own is not None:
+    if comparand is not None and arrays is not None and arrays.complete and own_off is not None:
         # What the weights show needs no search among outputs; where the run is wrong, too, that is searched by itself.
-        weights = _Reason(arrays.faults, tuple(other.sentence for other in arrays.others), own.error)
+        weights = _Reason(arrays.faults, tuple(other.sentence for other in arrays.others), own_off.error)
         reason, nothing = weights, ""
-        if own.ratio > 1:
+        if own_off.ratio > 1:
             # What `_own` allows may be a little less than what rounding explains of these weights.
-            other = Measure.of_all(settled(beside.other), cases, dtype)
-            if not all(one.explains(found) for one, (_, found) in zip(other, answers, strict=True)):
-                reason, nothing = _searched(beside.other, other, answers, weights.faults)
-    elif beside is not None and own is not None and own.ratio <= 1 and beside.near is not None:
-        sentences = [f"in B, {beside.near.sentence}", *shapes, *first_difference.where(stack, measures, offs, answers)]
-        return Diagnosis(tuple(sentences), beside.near.name, beside.near.sentence, "weights")
-    elif arrays is not None and own is not None and own.ratio <= 1:
+            other = Measure.of_all(settled(comparand.other), cases, dtype)
+            if not all(measure.explains(outputs) for measure, (_, outputs) in zip(other, answers, strict=True)):
+                reason, nothing = _searched(comparand.other, other, answers, weights.faults)
+    elif comparand is not None and own_off is not None and own_off.ratio <= 1 and comparand.near is not None:
+        sentences = [f"in B, {comparand.near.sentence}", *shapes, *first_difference.where(stack, measures, offs, answers)]
+        return Diagnosis(tuple(sentences), comparand.near.name, comparand.near.sentence, "weights")
+    elif arrays is not None and own_off is not None and own_off.ratio <= 1:
         # The weights give these outputs: what their arrays do not show, the outputs do not, either.
         reason, nothing = None, by_arrays.nothing()
     else:
         reason, nothing = _searched(stack, measures, answers)
     sentences = [*(reason.sentences() if reason else [nothing]), *shapes]
     sentences += first_difference.where(stack, measures, offs, answers)
-    if beside is not None and ran:
-        sentences += [*_moved(arrays), *_weights(beside.differences, own)]
-    elif beside is not None:
+    if comparand is not None and ran:
+        sentences += [*_moved(arrays), *_weights(comparand.differences, own_off)]
+    elif comparand is not None:
         sentences += _moved(arrays)
     if reason is None:
         return Diagnosis(tuple(sentences))
@@ -152,44 +152,44 @@ def _searched(
     before  faults that the stack has already: they are named, too
     """
     search = Search(stack, measures, answers)
-    met = search.explained()
-    if not met:
-        found = " and ".join(fault.sentence for fault in before)
-        return None, (f"in the weights, {found}; in addition, " if before else "") + search.nothing()
-    return _Reason((*before, *met[0].faults), tuple(other.sentence for other in met[1:]), met[0].off.error), ""
+    explanations = search.explained()
+    if not explanations:
+        sentence = " and ".join(fault.sentence for fault in before)
+        return None, (f"in the weights, {sentence}; in addition, " if before else "") + search.nothing()
+    return _Reason((*before, *explanations[0].faults), tuple(other.sentence for other in explanations[1:]), explanations[0].off.error), ""
 
 
 def _equal(error: float) -> str:
     return f"equal to {error:.2g}" if error else "exactly equal"
 
 
-def _own(beside: Beside, measures: Sequence[Measure], answers: Answers, dtype: np.dtype[Any]) -> Off | None:
+def _own_off(comparand: Comparand, measures: Sequence[Measure], answers: Answers, dtype: np.dtype[Any]) -> Off | None:
     """Return how far the outputs are from those of the other file's weights; None where these cannot be run."""
     try:
-        if all(case.name in beside.outputs for case, _ in answers):
+        if all(case.name in comparand.outputs for case, _ in answers):
             # Computed in the element type already: as near as rounding allows.
-            own = [measure.around(beside.outputs[case.name]) for measure, (case, _) in zip(measures, answers, strict=True)]
+            own_measures = [measure.around(comparand.outputs[case.name]) for measure, (case, _) in zip(measures, answers, strict=True)]
         else:
-            own = Measure.of_all(settled(beside.other), [case for case, _ in answers], dtype)
-        offs = [measure.worst(found) for measure, (_, found) in zip(own, answers, strict=True)]
+            own_measures = Measure.of_all(settled(comparand.other), [case for case, _ in answers], dtype)
+        offs = [measure.worst(outputs) for measure, (_, outputs) in zip(own_measures, answers, strict=True)]
     except (ValueError, KeyError, IndexError):  # a counterpart of other sizes cannot be given these cases
         return None
     return max(offs, key=lambda off: off.ratio, default=None)
 
 
-def _moved(found: Explained | None) -> Iterator[str]:
+def _moved(explanation: Explained | None) -> Iterator[str]:
     """Yield what the arrays show where no convention explains all of them."""
-    if found is None or found.whole:
+    if explanation is None or explanation.complete:
         return
-    if found.faults:
-        yield "the weights of B are those of A in part, if " + " and ".join(fault.sentence for fault in found.faults)
-    yield from by_arrays.listed(found)
+    if explanation.faults:
+        yield "the weights of B are those of A in part, if " + " and ".join(fault.sentence for fault in explanation.faults)
+    yield from by_arrays.listed(explanation)
 
 
-def _weights(found_in: Sequence[Difference], own: Off | None) -> Iterator[str]:
+def _weights(found_in: Sequence[Difference], own_off: Off | None) -> Iterator[str]:
     """Yield what the other file's own weights show about the difference."""
     yield from first_difference.gates(found_in)
-    if own is not None and own.ratio <= 1:
-        yield f"the other file's own weights give these outputs (to {own.error:.2g}): the conversion is wrong, not the run"
-    elif own is not None and all(one.equal for one in found_in):
+    if own_off is not None and own_off.ratio <= 1:
+        yield f"the other file's own weights give these outputs (to {own_off.error:.2g}): the conversion is wrong, not the run"
+    elif own_off is not None and all(difference.equal for difference in found_in):
         yield "the weights are the same in both files: the run is wrong, not the conversion"

@@ -71,7 +71,7 @@ def initial_states_of_ones(stack: Recurrent, case: Case, dtype: Any) -> Outputs 
     if case.hidden is not None or any(part.startswith("initial") for *_, d in stack.directions() for part, _ in d.arrays):
         return None
     widths = state_widths(stack)
-    hidden, cell = (tuple(np.ones((case.x.shape[1], width)) for width in found) for found in widths)
+    hidden, cell = (tuple(np.ones((case.x.shape[1], width)) for width in sizes) for sizes in widths)
     return replace(case, hidden=hidden, cell=cell).solve(stack, dtype)
 
 
@@ -121,8 +121,8 @@ def final_states_are_initial(stack: Recurrent, case: Case, dtype: Any) -> Output
     """Give the initial states back unchanged, as onnx2tf 2.6.9 does."""
     if case.hidden is None:
         return None
-    given = [tuple(np.asarray(s, dtype) for s in states or ()) for states in (case.hidden, case.cell)]
-    return replace(case.solve(stack, dtype), hidden=given[0], cell=given[1])
+    initial = [tuple(np.asarray(s, dtype) for s in states or ()) for states in (case.hidden, case.cell)]
+    return replace(case.solve(stack, dtype), hidden=initial[0], cell=initial[1])
 
 
 def backward_final_state_at_the_end(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
@@ -132,8 +132,8 @@ def backward_final_state_at_the_end(stack: Recurrent, case: Case, dtype: Any) ->
         return None
     right = case.solve(stack, dtype)
     last = len(case.x) - 1 if case.lengths is None else np.maximum(np.asarray(case.lengths) - 1, 0)
-    taken = right.y[last, np.arange(right.y.shape[1])][:, layer.directions[0].output_size :]
-    return replace(right, hidden=(*right.hidden[:-1], taken))
+    final_states = right.y[last, np.arange(right.y.shape[1])][:, layer.directions[0].output_size :]
+    return replace(right, hidden=(*right.hidden[:-1], final_states))
 
 
 def state_not_carried(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
@@ -141,12 +141,12 @@ def state_not_carried(stack: Recurrent, case: Case, dtype: Any) -> Outputs | Non
     if case.way == "whole" or len(case.x) < 2:
         return None
     cuts = list(range(len(case.x))) if case.way == "steps" else [0, len(case.x) // 2]
-    found = []
+    outputs = []
     for start, stop in zip(cuts, [*cuts[1:], len(case.x)], strict=True):
         lengths = None if case.lengths is None else np.clip(case.lengths - start, 0, stop - start)
         part = replace(case, x=case.x[start:stop], lengths=lengths)
-        found.append((replace(part, hidden=None, cell=None) if start else part).solve(stack, dtype))
-    return replace(found[-1], y=np.concatenate([part.y for part in found]))
+        outputs.append((replace(part, hidden=None, cell=None) if start else part).solve(stack, dtype))
+    return replace(outputs[-1], y=np.concatenate([part.y for part in outputs]))
 
 
 def batch_and_time_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
@@ -154,9 +154,9 @@ def batch_and_time_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Output
     time, batch = case.x.shape[:2]
     if time != batch and (case.hidden is not None or case.lengths is not None):
         return None
-    found = replace(case, x=case.x.swapaxes(0, 1)).solve(stack, dtype)
-    y = found.y.swapaxes(0, 1)
-    return replace(found, y=y) if time == batch else Outputs(y, ())
+    outputs = replace(case, x=case.x.swapaxes(0, 1)).solve(stack, dtype)
+    y = outputs.y.swapaxes(0, 1)
+    return replace(outputs, y=y) if time == batch else Outputs(y, ())
 
 
 def outputs_reversed(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None:
@@ -195,9 +195,9 @@ def _layer_by_layer(
         outputs = []
         for side, direction in enumerate(layer.directions):
             single = stack.replace(layers=(Layer((direction,)),), join="layer", output_order="time", readout=(), unconvertible=())
-            h, c = (None if not given else (given[number],) for given in (case.hidden, case.cell))
-            found = reference.run(single, below, h, c, lengths(direction.reverse), dtype)
-            y = found.y
+            h, c = (None if not states else (states[number],) for states in (case.hidden, case.cell))
+            layer_outputs = reference.run(single, below, h, c, lengths(direction.reverse), dtype)
+            y = layer_outputs.y
             if case.lengths is not None:
                 y = np.where(_live(case), y, np.zeros_like(y))
             if turn and direction.reverse:
@@ -205,8 +205,8 @@ def _layer_by_layer(
             if index == stack.num_layers - 1 and stack.readout:
                 y = y @ np.asarray(stack.readout[side]).astype(dtype).T
             outputs.append(y)
-            hidden += found.hidden
-            cell += found.cell
+            hidden += layer_outputs.hidden
+            cell += layer_outputs.cell
             number += 1
         below = merged(outputs[::-1] if exchange else outputs, layer.merge)
     y = below[::-1] if stack.output_order == "processing" else below

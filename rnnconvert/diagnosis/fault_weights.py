@@ -46,10 +46,10 @@ def everywhere(change: Change) -> StackChange:
     """Return a fault in every direction that it applies to."""
 
     def changed(stack: Recurrent) -> Recurrent | None:
-        made = [(index, number, change(direction)) for index, number, direction in stack.directions()]
-        if all(direction is None for *_, direction in made):
+        directions = [(index, number, change(direction)) for index, number, direction in stack.directions()]
+        if all(direction is None for *_, direction in directions):
             return None
-        for index, number, direction in made:
+        for index, number, direction in directions:
             if direction is not None:
                 stack = with_direction(stack, index, number, direction)
         return stack
@@ -57,14 +57,14 @@ def everywhere(change: Change) -> StackChange:
     return changed
 
 
-def permuted(kind: str, taken: Mapping[str, str], parts: tuple[str, ...]) -> Change:
-    """Give each gate the arrays of another: `taken` by the gate that gets them."""
+def permuted(kind: str, sources: Mapping[str, str], parts: tuple[str, ...]) -> Change:
+    """Give each gate the arrays of another: `sources` by the gate that gets them."""
 
     def change(d: Direction) -> Direction | None:
         if d.cell.kind != kind or not any(part in parts for part, _ in d.arrays):
             return None
         return d.with_arrays(
-            {(part, gate): d.arrays[part, source] for gate, source in taken.items() for part in parts if (part, source) in d.arrays}
+            {(part, gate): d.arrays[part, source] for gate, source in sources.items() for part in parts if (part, source) in d.arrays}
         )
 
     return change
@@ -130,9 +130,9 @@ def both(wanted: Activation) -> Change:
 
 def usual_functions(d: Direction) -> Direction | None:
     """Use sigmoid and tanh in place of two or more other functions."""
-    usual = {"activation": TANH, "gate_activation": SIGMOID, "output_activation": TANH}
-    others = {role for role in ROLES[d.cell.kind] if getattr(d.cell, role) != usual[role]}
-    return d.replace(cell=d.cell.replace(**usual)) if len(others) > 1 else None
+    defaults = {"activation": TANH, "gate_activation": SIGMOID, "output_activation": TANH}
+    others = {role for role in ROLES[d.cell.kind] if getattr(d.cell, role) != defaults[role]}
+    return d.replace(cell=d.cell.replace(**defaults)) if len(others) > 1 else None
 
 
 def forget(sign: int) -> Change:
@@ -141,8 +141,8 @@ def forget(sign: int) -> Change:
     def change(cell: Cell) -> Cell | None:
         if cell.kind != "lstm" or cell.coupled == "f":  # gate f is then made of i
             return None
-        own = cell.constants.get("f", 0.0)
-        return cell.replace(constants={**cell.constants, "f": own + sign * (abs(own) or FORGET_BIAS)})
+        bias = cell.constants.get("f", 0.0)
+        return cell.replace(constants={**cell.constants, "f": bias + sign * (abs(bias) or FORGET_BIAS)})
 
     return cell(change)
 
@@ -166,9 +166,9 @@ def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
 
 def usual_constants(d: Direction) -> Direction | None:
     """Give each activation its default constants; the known sigmoids are faults of their own."""
-    own = {role: getattr(d.cell, role) for role in ROLES[d.cell.kind]}
-    changes = {role: Activation(one.name) for role, one in own.items() if one not in SIGMOIDS}
-    return d.replace(cell=d.cell.replace(**changes)) if any(own[role] != one for role, one in changes.items()) else None
+    functions = {role: getattr(d.cell, role) for role in ROLES[d.cell.kind]}
+    changes = {role: Activation(function.name) for role, function in functions.items() if function not in SIGMOIDS}
+    return d.replace(cell=d.cell.replace(**changes)) if any(functions[role] != change for role, change in changes.items()) else None
 
 
 def backward(d: Direction) -> Direction | None:
@@ -226,10 +226,10 @@ def transposed(part: str, gate: str = "") -> Change:
     def change(d: Direction) -> Direction | None:
         if gate and len(d.cell.gates) == 1:
             return None
-        found: dict[Key, Source | None] = {
+        arrays: dict[Key, Source | None] = {
             key: np.asarray(s).T for key, s in d.arrays.items() if key[0] == part and s.shape[0] == s.shape[1] > 1 and gate in ("", key[1])
         }
-        return d.with_arrays(found) if found else None
+        return d.with_arrays(arrays) if arrays else None
 
     return change
 
@@ -248,8 +248,8 @@ def no_projection(d: Direction) -> Direction | None:
     return d.with_arrays({("projection", ""): np.eye(d.hidden_size, dtype=d.dtype)}) if square else None
 
 
-def _same_shapes(one: Direction, other: Direction) -> bool:
-    return {key: s.shape for key, s in one.arrays.items()} == {key: s.shape for key, s in other.arrays.items()}
+def _same_shapes(direction: Direction, other: Direction) -> bool:
+    return {key: s.shape for key, s in direction.arrays.items()} == {key: s.shape for key, s in other.arrays.items()}
 
 
 def directions_swapped(stack: Recurrent) -> Recurrent | None:
@@ -258,8 +258,8 @@ def directions_swapped(stack: Recurrent) -> Recurrent | None:
         return None
     layers = []
     for la in stack.layers:
-        one, other = la.directions
-        layers.append(Layer((other.replace(reverse=one.reverse), one.replace(reverse=other.reverse)), la.merge))
+        ahead, other = la.directions
+        layers.append(Layer((other.replace(reverse=ahead.reverse), ahead.replace(reverse=other.reverse)), la.merge))
     return stack.replace(layers=tuple(layers))
 
 
@@ -278,15 +278,15 @@ def input_halves_above(stack: Recurrent) -> Recurrent | None:
     return None if changed is stack else changed
 
 
-def layers_exchanged(one: int, other: int) -> StackChange:
+def layers_exchanged(first_index: int, other: int) -> StackChange:
     """Give each of two layers the other's weights."""
 
     def change(stack: Recurrent) -> Recurrent | None:
-        first, second = stack.layers[one], stack.layers[other]
+        first, second = stack.layers[first_index], stack.layers[other]
         if len(first.directions) != len(second.directions) or not all(map(_same_shapes, first.directions, second.directions)):
             return None
         layers = list(stack.layers)
-        layers[one], layers[other] = Layer(second.directions, first.merge), Layer(first.directions, second.merge)
+        layers[first_index], layers[other] = Layer(second.directions, first.merge), Layer(first.directions, second.merge)
         return stack.replace(layers=tuple(layers))
 
     return change
@@ -299,9 +299,9 @@ def directions_exchanged(layer: int) -> StackChange:
         directions = stack.layers[layer].directions
         if len(directions) < 2 or not _same_shapes(*directions):
             return None
-        one, other = directions
+        ahead, other = directions
         layers = list(stack.layers)
-        exchanged = other.replace(reverse=one.reverse), one.replace(reverse=other.reverse)
+        exchanged = other.replace(reverse=ahead.reverse), ahead.replace(reverse=other.reverse)
         layers[layer] = Layer(exchanged, stack.layers[layer].merge)
         return stack.replace(layers=tuple(layers))
 
@@ -317,7 +317,7 @@ def layers_reversed(stack: Recurrent) -> Recurrent | None:
     except ValueError:  # a layer does not read what the one above gives
         return None
     # It must read the same input, and start from the same states.
-    widths = [[(d.hidden_size, d.output_size) for _, _, d in one.directions()] for one in (stack, changed)]
+    widths = [[(d.hidden_size, d.output_size) for _, _, d in version.directions()] for version in (stack, changed)]
     return changed if widths[0] == widths[1] and changed.input_size == stack.input_size else None
 
 

@@ -67,9 +67,9 @@ class Fault:
         def only(stack: Recurrent) -> Recurrent | None:
             changed = stack
             for layer, number in places:
-                one = change(stack[layer, number])
-                if one is not None:
-                    changed = weights.with_direction(changed, layer, number, one)
+                direction = change(stack[layer, number])
+                if direction is not None:
+                    changed = weights.with_direction(changed, layer, number, direction)
             return None if changed is stack else changed
 
         return Fault(f"{self.name}, {words} only", f"{self.sentence} in {words} only", self.needs, only)
@@ -84,25 +84,25 @@ _ORDERS = ("ifgo", "iofg", "igfo", "ifog", "figo")
 
 def _swapped(parts: tuple[str, ...], name: str, needs: str) -> Iterator[Row]:
     for kind, what in _NAMES.items():
-        for one, other in itertools.combinations(GATES[kind], 2):
-            gates, change = f"{name}gates {one} and {other}", weights.permuted(kind, {one: other, other: one}, parts)
+        for gate, other in itertools.combinations(GATES[kind], 2):
+            gates, change = f"{name}gates {gate} and {other}", weights.permuted(kind, {gate: other, other: gate}, parts)
             yield f"{gates} swapped", f"{'the ' if name else ''}{gates} are swapped", what + needs, change
 
 
 def _orders_misread() -> Iterator[tuple[str, dict[str, str]]]:
     """Yield orders read as one another, where more than two gates are exchanged, and which gate each receives."""
-    met: set[tuple[tuple[str, str], ...]] = set()
+    seen: set[tuple[tuple[str, str], ...]] = set()
     for read, stored in itertools.permutations(_ORDERS, 2):
-        taken = {gate: source for gate, source in zip(read, stored, strict=True) if gate != source}
-        key = tuple(sorted(taken.items()))
-        if len(taken) > 2 and key not in met:
-            met.add(key)
-            yield f"gates stored {' '.join(stored)} read as {' '.join(read)}", taken
+        sources = {gate: source for gate, source in zip(read, stored, strict=True) if gate != source}
+        key = tuple(sorted(sources.items()))
+        if len(sources) > 2 and key not in seen:
+            seen.add(key)
+            yield f"gates stored {' '.join(stored)} read as {' '.join(read)}", sources
 
 
 def _misread() -> Iterator[Row]:
-    for said, taken in _orders_misread():
-        yield said, said, "an LSTM", weights.permuted("lstm", taken, weights.BLOCKS)
+    for sentence, sources in _orders_misread():
+        yield sentence, sentence, "an LSTM", weights.permuted("lstm", sources, weights.BLOCKS)
 
 
 _AFTER = "a GRU with the reset gate after the product and a bias"
@@ -162,9 +162,9 @@ _DIRECTIONS: tuple[Row, ...] = (
      weights.cell(lambda cell: cell.replace(coupled="f") if cell.kind == "lstm" and not cell.coupled else None)),
     ("activations' constants dropped", "each activation has its usual constants", "activations with other constants",
      weights.usual_constants),
-    *((f"peepholes of {one} and {other} swapped", f"the peepholes of gates {one} and {other} are swapped", "peepholes",
-       weights.permuted("lstm", {one: other, other: one}, ("peephole",)))
-      for one, other in itertools.combinations("ifo", 2)),
+    *((f"peepholes of {gate} and {other} swapped", f"the peepholes of gates {gate} and {other} are swapped", "peepholes",
+       weights.permuted("lstm", {gate: other, other: gate}, ("peephole",)))
+      for gate, other in itertools.combinations("ifo", 2)),
     ("input bias dropped", "the input bias is dropped", "two biases", weights.one_of_two("input_bias")),
     ("recurrent bias dropped", "the recurrent bias is dropped", "two biases", weights.one_of_two("recurrent_bias")),
     ("biases dropped", "the biases are dropped", "biases", weights.without(BIAS_PARTS)),
@@ -250,18 +250,18 @@ def _of_one_array() -> Iterator[Row]:
     """Yield the faults of one matrix, one bias or one gate of it."""
     for part, words in (*_MATRICES, *_VECTORS):
         for kind, what in _NAMES.items():
-            for one, other in itertools.combinations(GATES[kind], 2):
-                change = weights.permuted(kind, {one: other, other: one}, (part,))
+            for swapped, other in itertools.combinations(GATES[kind], 2):
+                change = weights.permuted(kind, {swapped: other, other: swapped}, (part,))
                 yield (
-                    f"gates {one} and {other} of the {words} swapped",
-                    f"gates {one} and {other} of the {words} are swapped",
+                    f"gates {swapped} and {other} of the {words} swapped",
+                    f"gates {swapped} and {other} of the {words} are swapped",
                     what,
                     change,
                 )
-    for said, taken in _orders_misread():
+    for misreading, sources in _orders_misread():
         for part, words in (*_MATRICES, *_VECTORS):
-            told = f"{said} in the {words}"
-            yield told, told, "an LSTM", weights.permuted("lstm", taken, (part,))
+            sentence = f"{misreading} in the {words}"
+            yield sentence, sentence, "an LSTM", weights.permuted("lstm", sources, (part,))
     for part, words in _MATRICES:
         for gate in dict.fromkeys(gate for gates in GATES.values() for gate in gates):
             yield (
@@ -310,9 +310,9 @@ _ARRAYS: tuple[Row, ...] = (
 )
 
 _ALL = (
-    *(Fault(name, said, needs, weights.everywhere(change), change) for name, said, needs, change in _DIRECTIONS),
-    *(Fault(name, said, needs, change) for name, said, needs, change in _STACKS),
-    *(Fault(name, said, needs, wrong=wrong) for name, said, needs, wrong in _RUNS),
+    *(Fault(name, sentence, needs, weights.everywhere(change), change) for name, sentence, needs, change in _DIRECTIONS),
+    *(Fault(name, sentence, needs, change) for name, sentence, needs, change in _STACKS),
+    *(Fault(name, sentence, needs, wrong=wrong) for name, sentence, needs, wrong in _RUNS),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
 """Every fault by its name, the likelier explanation first."""
@@ -336,16 +336,18 @@ ACROSS = frozenset({"batch and time exchanged"})
 """Faults that mix sequences: their outputs for some sequences are not part of those for all."""
 
 
-ARRAYS: dict[str, Fault] = {name: Fault(name, said, needs, weights.everywhere(change), change) for name, said, needs, change in _ARRAYS}
+ARRAYS: dict[str, Fault] = {
+    name: Fault(name, sentence, needs, weights.everywhere(change), change) for name, sentence, needs, change in _ARRAYS
+}
 """Faults of one matrix, one bias or one gate of it, and other functions: searched for, but not scored, as the faults above show
 whatever these do."""
 
 
 def of_stack(stack: Recurrent) -> Iterator[Fault]:
     """Yield the faults that concern whole layers of a stack: two layers exchanged, the directions of one layer exchanged."""
-    for one, other in itertools.combinations(range(stack.num_layers), 2):
-        said = f"layers {one} and {other}"
-        yield Fault(f"{said} exchanged", f"{said} are exchanged", "two layers of equal sizes", weights.layers_exchanged(one, other))
+    for number, other in itertools.combinations(range(stack.num_layers), 2):
+        pair = f"layers {number} and {other}"
+        yield Fault(f"{pair} exchanged", f"{pair} are exchanged", "two layers of equal sizes", weights.layers_exchanged(number, other))
     for layer in range(stack.num_layers if stack.num_layers > 1 else 0):
         yield Fault(
             f"directions swapped, layer {layer} only",

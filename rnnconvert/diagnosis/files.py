@@ -40,41 +40,43 @@ class Compared:
     @property
     def equal(self) -> bool:
         """Whether cells and weights are equal but for rounding."""
-        return all(one.equal for one in self.differences)
+        return all(difference.equal for difference in self.differences)
 
     @property
     def exact(self) -> bool:
         """Whether they are equal to the last bit, without a rewrite, and nothing was left out."""
-        return not self.stated and all(one.error == 0 and one.kind not in ("rewrite", "outside") for one in self.differences)
+        return not self.stated and all(
+            difference.error == 0 and difference.kind not in ("rewrite", "outside") for difference in self.differences
+        )
 
     @property
     def limits(self) -> tuple[Limit, ...]:
         """What "equal" does not cover of this layer."""
         name = self.pair.name
-        rounded = [one for one in self.differences if one.rounded]
-        found = [Limit("merge", name, one.words) for one in self.differences if one.kind == "outside"]
+        rounded = [difference for difference in self.differences if difference.rounded]
+        limits = [Limit("merge", name, difference.words) for difference in self.differences if difference.kind == "outside"]
         if rounded:
-            numbers = sum(one.kind == "weights" for one in self.differences)
-            worst = max(one.error for one in rounded)
-            found.append(Limit("rounding", name, f"rounding in {len(rounded)} of {numbers} arrays, at most {worst:.2g}"))
-        return (*found, *self.stated)
+            numbers = sum(difference.kind == "weights" for difference in self.differences)
+            worst = max(difference.error for difference in rounded)
+            limits.append(Limit("rounding", name, f"rounding in {len(rounded)} of {numbers} arrays, at most {worst:.2g}"))
+        return (*limits, *self.stated)
 
 
 def cause(compared: Compared) -> str:
     """Say which wrong convention turns A's arrays into B's, or where B's arrays come from; "" where they are equal."""
     if compared.equal:
         return ""
-    found = by_arrays.explained_in_any_form(compared.pair.stack, compared.pair.counterpart)
-    if found is None:
+    explanation = by_arrays.explained_in_any_form(compared.pair.stack, compared.pair.counterpart)
+    if explanation is None:
         return ""
-    if found.whole:
-        others = "; or " + "; or ".join(fault.sentence for fault in found.others[:3]) if found.others else ""
-        return "B is A, but " + " and ".join(fault.sentence for fault in found.faults) + others
-    numbers = near(compared.pair.stack, compared.pair.counterpart) if found.in_place else None
+    if explanation.complete:
+        others = "; or " + "; or ".join(fault.sentence for fault in explanation.others[:3]) if explanation.others else ""
+        return "B is A, but " + " and ".join(fault.sentence for fault in explanation.faults) + others
+    numbers = near(compared.pair.stack, compared.pair.counterpart) if explanation.in_place else None
     if numbers is not None:
         return f"in B, {numbers.sentence}"
-    parts = [f"in part, {' and '.join(fault.sentence for fault in found.faults)}"] if found.faults else []
-    return "; ".join([*parts, *by_arrays.listed(found)]) or by_arrays.nothing()
+    parts = [f"in part, {' and '.join(fault.sentence for fault in explanation.faults)}"] if explanation.faults else []
+    return "; ".join([*parts, *by_arrays.listed(explanation)]) or by_arrays.nothing()
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,16 @@ def compare_files(a: Checkpoint, b: Checkpoint, layers: Sequence[str] = (), chos
 
     Raises UsageError if the pairs of layers are not certain, UnreadableError if A has none.
     """
-    found = pair(select(a, layers), b, chosen, selected=bool(layers))
+    pairs = pair(select(a, layers), b, chosen, selected=bool(layers))
     # Files of one format say the same things of a layer: what one leaves to its caller, the other does, too.
     outside = a.format != b.format
     return [
-        Compared(one, tuple(differences(one.stack, one.counterpart, outside=outside)), tuple(unshared(a, one.own, b, one.names)))
-        for one in found
+        Compared(
+            paired,
+            tuple(differences(paired.stack, paired.counterpart, outside=outside)),
+            tuple(unshared(a, paired.own_names, b, paired.names)),
+        )
+        for paired in pairs
     ]
 
 
@@ -129,14 +135,14 @@ def _diagnosed(compared: Compared, draw: Draw) -> Diagnosed:
         return Diagnosed(compared, Diagnosis((problem, *weights)), False)
     a, b = settled(a), settled(b)
     dtype = max(a.dtype, b.dtype, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps)).newbyteorder("=")
-    made, _ = cases(a, draw)
+    drawn, _ = cases(a, draw)
     with np.errstate(all="ignore"):
-        answers = [(case, case.solve(b)) for case in (capped(a, case) for case in made)]
+        answers = [(case, case.solve(b)) for case in (capped(a, case) for case in drawn)]
         measures = Measure.of_all(a, [case for case, _ in answers], dtype)
-        found = diagnose(a, answers, dtype, b, ran=False, measures=measures)
+        diagnosis = diagnose(a, answers, dtype, b, ran=False, measures=measures)
         equal = all(measure.explains(outputs) for measure, (_, outputs) in zip(measures, answers, strict=True))
-    said = (*_compared_as(notes), *found.sentences, *(() if equal else weights))
-    return Diagnosed(compared, replace(found, sentences=said), equal)
+    sentences = (*_compared_as(notes), *diagnosis.sentences, *(() if equal else weights))
+    return Diagnosed(compared, replace(diagnosis, sentences=sentences), equal)
 
 
 def _compared_as(notes: Sequence[Note]) -> Iterator[str]:
@@ -145,8 +151,8 @@ def _compared_as(notes: Sequence[Note]) -> Iterator[str]:
 
 
 def _sizes(stack: Recurrent) -> list[tuple[object, ...]]:
-    whole = (stack.output_order, stack.layers[-1].output_size)
+    final = (stack.output_order, stack.layers[-1].output_size)
     return [
-        whole,
+        final,
         *((index, number, d.cell.kind == "lstm", d.input_size, d.hidden_size, d.output_size) for index, number, d in stack.directions()),
     ]

@@ -26,18 +26,22 @@ def place(stack: Recurrent, layer: int, number: int) -> str:
 
 def shapes(measures: Sequence[Measure], answers: Sequence[tuple[Case, Outputs]]) -> Iterator[str]:
     """Yield the outputs of other shapes than expected, each once."""
-    said = set()
-    for measure, (_, found) in zip(measures, answers, strict=True):
+    reported = set()
+    for measure, (_, outputs) in zip(measures, answers, strict=True):
         truth = measure.truth
-        for name, one, other in (("y", (found.y,), (truth.y,)), ("h_n", found.hidden, truth.hidden), ("c_n", found.cell, truth.cell)):
-            got, expected = [a.shape for a in one or ()], [a.shape for a in other]
-            if got and expected and got != expected and name not in said:
-                said.add(name)
+        for name, arrays, other in (
+            ("y", (outputs.y,), (truth.y,)),
+            ("h_n", outputs.hidden, truth.hidden),
+            ("c_n", outputs.cell, truth.cell),
+        ):
+            got, expected = [a.shape for a in arrays or ()], [a.shape for a in other]
+            if got and expected and got != expected and name not in reported:
+                reported.add(name)
                 yield f"{name} has the shape {_shapes(got)}, expected {_shapes(expected)}"
 
 
-def _shapes(found: Sequence[tuple[int, ...]]) -> str:
-    return str(found[0]) if len(set(found)) == 1 else ", ".join(map(str, found))
+def _shapes(shapes_: Sequence[tuple[int, ...]]) -> str:
+    return str(shapes_[0]) if len(set(shapes_)) == 1 else ", ".join(map(str, shapes_))
 
 
 def where(stack: Recurrent, measures: Sequence[Measure], offs: Offs, answers: Sequence[tuple[Case, Outputs]]) -> Iterator[str]:
@@ -101,14 +105,14 @@ def _first_layer(stack: Recurrent, states: set[str]) -> str:
     return place(stack, layer, sides[0])
 
 
-def _in_y(stack: Recurrent, measure: Measure, found: Outputs, begins: str) -> tuple[str, str]:
+def _in_y(stack: Recurrent, measure: Measure, outputs: Outputs, begins: str) -> tuple[str, str]:
     """Return the direction, where the halves of the output show it, and the first time step that is off in processing
     order.
     """
     truth, mask = measure.truth.y, measure.masks["y"]
-    if found.y.shape != truth.shape:
+    if outputs.y.shape != truth.shape:
         return begins, ""
-    error = distance(found.y, truth, mask)
+    error = distance(outputs.y, truth, mask)
     ratio = error / measure.allowed["y"]
     ratio = np.where(error == 0, 0.0, ratio)
     last = stack.layers[-1]
@@ -145,19 +149,19 @@ def _step(ratio: Array, backwards: bool, case: Case) -> str:
     return f"time step {first}{words}"
 
 
-def gates(found: Sequence[Difference]) -> Iterator[str]:
+def gates(differences: Sequence[Difference]) -> Iterator[str]:
     """Yield the parts and gates in which the weights differ, and what else the files state differently."""
-    features = [one.words for one in found if one.kind in ("feature", "shape") and not one.equal]
+    features = [difference.words for difference in differences if difference.kind in ("feature", "shape") and not difference.equal]
     if features:
         yield "the files differ in: " + "; ".join(dict.fromkeys(features))
-    off = [one for one in found if one.kind == "weights" and not one.equal]
+    off = [difference for difference in differences if difference.kind == "weights" and not difference.equal]
     by_part: dict[str, list[str]] = {}
-    for one in off:
-        letters = by_part.setdefault(one.part, [])
-        if one.gate and one.gate not in letters:
-            letters.append(one.gate)
+    for unequal in off:
+        letters = by_part.setdefault(unequal.part, [])
+        if unequal.gate and unequal.gate not in letters:
+            letters.append(unequal.gate)
     if by_part:
-        worst = max(off, key=lambda one: one.relative)
+        worst = max(off, key=lambda difference: difference.relative)
         parts = [part + (f" of {', '.join(letters)}" if letters else "") for part, letters in by_part.items()]
         gate = f", gate {worst.gate}" if worst.gate else ""
         yield f"the weights differ in: {'; '.join(parts)} (most in {worst.part}{gate}: by {worst.error:.3g})"

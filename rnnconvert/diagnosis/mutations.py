@@ -81,13 +81,13 @@ def score(
     inapplicable: list[Missed] = []
     for number, fault in enumerate(FAULTS.values()):
         progress(number, len(FAULTS))
-        met = _met(fault, stack, measures)
-        if met is None:
+        effect = _effect(fault, stack, measures)
+        if effect is None:
             inapplicable.append(Missed(fault.name, f"needs {fault.needs}"))
-        elif met[0].ratio >= MARGIN:
-            caught.append(Caught(fault.name, met[0].error, met[0].ratio, met[1]))
+        elif effect[0].ratio >= MARGIN:
+            caught.append(Caught(fault.name, effect[0].error, effect[0].ratio, effect[1]))
         else:
-            missed.append(Missed(fault.name, _why(fault, stack, met[0])))
+            missed.append(Missed(fault.name, _why(fault, stack, effect[0])))
     caught.sort(key=lambda entry: -entry.times_allowed)
     return Score(tuple(caught), tuple(missed), tuple(inapplicable))
 
@@ -116,12 +116,12 @@ class _Screened:
             Measure(case, dtype, lambda kind, number=number: kinds[np.dtype(kind)][number])  # type: ignore[misc]
             for number, case in enumerate(cases)
         ]
-        return [cls(one, one.around(outputs), one.worst(outputs).error) for one, outputs in zip(exact, single, strict=True)]
+        return [cls(measure, measure.around(outputs), measure.worst(outputs).error) for measure, outputs in zip(exact, single, strict=True)]
 
     def at_once(self, planted: _Planted) -> Off | None:
         """Return how far the final states of the first direction or layer are off, which cost least; None if not clearly."""
-        for found in planted.first_states(self.exact.case, self.quick.truth):
-            off = self.quick.worst(found)
+        for state in planted.first_states(self.exact.case, self.quick.truth):
+            off = self.quick.worst(state)
             if self._is_clear(off):
                 return off
         return None
@@ -154,10 +154,10 @@ class _Planted:
         """Whether the fault applies to the stack, if it is one of weights."""
         if self.fault.direction is not None:
             return any(self.fault.direction(d) is not None for *_, d in self._stack.directions())
-        return self.fault.change is None or self._whole is not None
+        return self.fault.change is None or self._planted_stack is not None
 
     @functools.cached_property
-    def _whole(self) -> Recurrent | None:
+    def _planted_stack(self) -> Recurrent | None:
         planted = None if self.fault.change is None else self.fault.change(self._stack)
         return None if planted is None else settled(planted)
 
@@ -177,23 +177,23 @@ class _Planted:
         """
         if self._stack.num_layers * self._stack.num_directions == 1:
             return
-        found: Outputs | None = None
+        outputs: Outputs | None = None
         if self.fault.direction is not None:
             if self._first is not None:
                 number, alone = self._first
-                found = _cut(case, number, number + 1).solve(alone, np.float32)
-                found = replace(found, hidden=(*right.hidden[:number], *found.hidden), cell=(*right.cell[:number], *found.cell))
+                outputs = _cut(case, number, number + 1).solve(alone, np.float32)
+                outputs = replace(outputs, hidden=(*right.hidden[:number], *outputs.hidden), cell=(*right.cell[:number], *outputs.cell))
         elif self.fault.change is None and self.fault.name in IN_EVERY_LAYER:
             layer = self._stack.replace(layers=self._stack.layers[:1], readout=(), output_order="time")
-            found = self.fault.run(layer, _cut(case, 0, len(layer.layers[0].directions)), np.float32)
-        if found is not None:
-            yield replace(found, y=np.zeros((*case.x.shape[:2], 0), np.float32))
+            outputs = self.fault.run(layer, _cut(case, 0, len(layer.layers[0].directions)), np.float32)
+        if outputs is not None:
+            yield replace(outputs, y=np.zeros((*case.x.shape[:2], 0), np.float32))
 
     def outputs(self, case: Case, dtype: Any) -> Outputs | None:
         """Return what the faulty model gives; None where a fault of runs does not apply to the case."""
         if self.fault.change is None:
             return self.fault.run(self._stack, case, dtype)
-        return None if self._whole is None else case.solve(self._whole, dtype)
+        return None if self._planted_stack is None else case.solve(self._planted_stack, dtype)
 
 
 def _cut(case: Case, start: int, stop: int) -> Case:
@@ -202,7 +202,7 @@ def _cut(case: Case, start: int, stop: int) -> Case:
     return replace(case, hidden=hidden, cell=cell)
 
 
-def _met(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:
+def _effect(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:
     """Return how far a fault is off, in the first case that catches it or else where it is off most; None if none can
     show it.
     """
@@ -235,11 +235,11 @@ def _why(fault: Fault, stack: Recurrent, off: Off) -> str:
     return f"off by {off.error:.2g}, {off.ratio:.2g} times what rounding explains: too little to be distinguished from it"
 
 
-def same_numbers(one: Recurrent, other: Recurrent) -> bool:
+def same_numbers(first_stack: Recurrent, other: Recurrent) -> bool:
     """Return whether two stacks have the same cells and numbers; an array absent in one may be zero in the other."""
-    if one.join != other.join or one.output_order != other.output_order:
+    if first_stack.join != other.join or first_stack.output_order != other.output_order:
         return False
-    pairs = list(zip(one.directions(), other.directions(), strict=False))
+    pairs = list(zip(first_stack.directions(), other.directions(), strict=False))
     for (*_, first), (*_, second) in pairs:
         if first.cell != second.cell or first.reverse != second.reverse:
             return False
@@ -251,7 +251,7 @@ def same_numbers(one: Recurrent, other: Recurrent) -> bool:
                     return False
             elif a.shape != b.shape or not np.array_equal(a, b):
                 return False
-    return [layer.merge for layer in one.layers] == [layer.merge for layer in other.layers]
+    return [layer.merge for layer in first_stack.layers] == [layer.merge for layer in other.layers]
 
 
 def cost(stack: Recurrent) -> int:
@@ -267,5 +267,5 @@ def capped(stack: Recurrent, case: Case) -> Case:
     steps = max(1, BUDGET // cost(stack))
     if time * batch <= steps:
         return case
-    kept = max(4, min(time, steps // 2))
-    return narrowed(case, max(2, steps // kept), kept)
+    remaining = max(4, min(time, steps // 2))
+    return narrowed(case, max(2, steps // remaining), remaining)

@@ -47,8 +47,8 @@ class Near:
 
 def near(a: Recurrent, b: Recurrent) -> Near | None:
     """Return how the numbers of one stack differ from those of another, where they only differ as numbers do."""
-    for one, other in ((a, b), to_common_form(a, b)[:2]):
-        pairs = _unlike(one, other)
+    for first, other in ((a, b), to_common_form(a, b)[:2]):
+        pairs = _unlike(first, other)
         if pairs:
             return _named(pairs)
     return None
@@ -59,11 +59,11 @@ def _unlike(a: Recurrent, b: Recurrent) -> list[Pair]:
     if a.num_layers != b.num_layers or a.num_directions != b.num_directions:
         return []
     compare, pairs = Comparing(), []
-    for (*_, one), (*_, other) in zip(a.directions(), b.directions(), strict=True):
-        if not same_features(one, other):
+    for (*_, ours), (*_, other) in zip(a.directions(), b.directions(), strict=True):
+        if not same_features(ours, other):
             return []
-        for key in compare.unlike(one, other):
-            first, second = one.arrays.get(key), other.arrays.get(key)
+        for key in compare.unlike(ours, other):
+            first, second = ours.arrays.get(key), other.arrays.get(key)
             if first is None or second is None or first.shape != second.shape:
                 return []
             pairs.append((np.asarray(first, np.float64), np.asarray(second, np.float64)))

@@ -32,29 +32,29 @@ class SampleFindings:
     @property
     def equal(self) -> bool:
         """Whether a layer of the file computes the sample."""
-        return any(one.verdict == "equal" for one in self.layers)
+        return any(layer.verdict == "equal" for layer in self.layers)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
         layers = [
             {
-                "name": one.name,
-                "description": one.stack.describe(),
-                "verdict": one.verdict,
-                "fault": one.fault,
-                "sentences": list(one.sentences),
-                "fix": one.fix,
-                "layout_file": one.layout,
+                "name": layer.name,
+                "description": layer.stack.describe(),
+                "verdict": layer.verdict,
+                "fault": layer.fault,
+                "sentences": list(layer.sentences),
+                "fix": layer.fix,
+                "layout_file": layer.layout,
             }
-            for one in self.layers
+            for layer in self.layers
         ]
         return {key: finite(value) for key, value in {"a": self.source.path, "equal": self.equal, "layers": layers}.items()}
 
     def lines(self) -> Iterator[str]:
         """Yield the text line by line: every layer, and last the verdict."""
-        for one in self.layers:
-            yield called(one.name)
-            yield from (f"  {line}" for line in one.sentences)
+        for layer in self.layers:
+            yield called(layer.name)
+            yield from (f"  {line}" for line in layer.sentences)
         yield f"{self.source.path} {self._verdict()}"
 
     def _verdict(self) -> str:
@@ -80,19 +80,19 @@ def diagnose_sample(
     Raises what `load` raises, and UsageError for a sample that no layer can have given.
     """
     samples = sample.read(Path(io)) if isinstance(io, str | os.PathLike) else sample.samples(io)
-    whole = a if isinstance(a, Checkpoint) else load(a, source_format, settings)
-    checkpoint = select(whole, layers)
+    complete = a if isinstance(a, Checkpoint) else load(a, source_format, settings)
+    checkpoint = select(complete, layers)
 
     def again(more: Sequence[str], other: str | None) -> tuple[Checkpoint, Sequence[str]]:
         assert not isinstance(a, Checkpoint)
-        options = Options(settings=(*(settings if other in (None, source_format, whole.format) else ()), *more))
-        found = load_with(a, other, options)
-        options.check_used(found.path)
-        return found, options.asked()
+        options = Options(settings=(*(settings if other in (None, source_format, complete.format) else ()), *more))
+        checkpoint_ = load_with(a, other, options)
+        options.check_used(checkpoint_.path)
+        return checkpoint_, options.asked()
 
-    found = layers_beside(checkpoint, samples, None if isinstance(a, Checkpoint) else again, seconds)
-    if all(one.verdict == "other sizes" for one in found):
+    sampled = layers_beside(checkpoint, samples, None if isinstance(a, Checkpoint) else again, seconds)
+    if all(layer.verdict == "other sizes" for layer in sampled):
         shapes = f"input {tuple(samples[0].x.shape)} as ({samples[0].axes})"
-        there = "; ".join(f"{called(one.name)} is {one.stack.describe()}" for one in found)
+        there = "; ".join(f"{called(layer.name)} is {layer.stack.describe()}" for layer in sampled)
         raise UsageError(f"no layer of {checkpoint.path} can have given the sample with {shapes}: {there}. Record it at one of them")
-    return SampleFindings(checkpoint, tuple(found))
+    return SampleFindings(checkpoint, tuple(sampled))

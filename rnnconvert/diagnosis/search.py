@@ -42,7 +42,7 @@ _TOGETHER = 2
 
 
 @dataclass(frozen=True)
-class Met:
+class Explanation:
     """Faults that explain all answers, and how far their outputs are from those found."""
 
     faults: Way
@@ -75,27 +75,27 @@ class Search:
         self.stack, self.two, self.stuck = stack, "no two of them", ""
         self.tried, self.places = len(FAULTS), "in the whole stack"
         self._last = stack.num_layers - 1
-        self._all = list(zip(measures, (found for _, found in answers), strict=True))
-        wrong = [(one, found) for one, found in self._all if not one.explains(found)]
+        self._all = list(zip(measures, (outputs for _, outputs in answers), strict=True))
+        wrong = [(each, outputs) for each, outputs in self._all if not each.explains(outputs)]
         # The least work among those that differ; a single step can tell little.
-        measure, found = min(wrong, key=lambda one: (len(one[0].case.x) < 3, one[0].case.x[..., 0].size))
-        self._few = measure.narrowed(_TOGETHER), rows_of(found, _TOGETHER, measure.case.x.shape[1])
+        measure, answer = min(wrong, key=lambda pair: (len(pair[0].case.x) < 3, pair[0].case.x[..., 0].size))
+        self._few = measure.narrowed(_TOGETHER), rows_of(answer, _TOGETHER, measure.case.x.shape[1])
 
-    def explained(self) -> list[Met]:
+    def explained(self) -> list[Explanation]:
         """Return every single fault that explains all answers; else those in some layers, directions or arrays; else the
         first two together.
         """
-        found = self._meeting((fault,) for fault in FAULTS.values())
-        if found:
-            return found
+        explanations = self._meeting((fault,) for fault in FAULTS.values())
+        if explanations:
+            return explanations
         more = [*ARRAYS.values(), *of_stack(self.stack)]
         self.tried += len(more)
         self.places += ", its matrices and gates"
-        found = self._meeting((fault,) for fault in more)
-        if not found and len(self._order) > 1:
+        explanations = self._meeting((fault,) for fault in more)
+        if not explanations and len(self._order) > 1:
             self.places += ", and in each layer and direction"
-            found = (self._by_final_states() if self._states_known else []) or self._in_places()
-        return found or self._pair()
+            explanations = (self._by_final_states() if self._states_known else []) or self._in_places()
+        return explanations or self._pair()
 
     def nothing(self) -> str:
         """Say what was searched without success."""
@@ -104,15 +104,15 @@ class Search:
             text += f". Up to {self.stuck} every final state is explained; there, none of them explains it"
         return text
 
-    def _meeting(self, candidates: Iterator[Way]) -> list[Met]:
-        found = []
+    def _meeting(self, candidates: Iterator[Way]) -> list[Explanation]:
+        explanations = []
         for faults in candidates:
             if len(faults) == 1 and not self._may_begin(faults[0]):
                 continue
-            met = self._meets(faults)
-            if met is not None:
-                found.append(Met(tuple(placed(self.stack, fault) for fault in faults), met.off))
-        return found
+            explanation = self._meets(faults)
+            if explanation is not None:
+                explanations.append(Explanation(tuple(placed(self.stack, fault) for fault in faults), explanation.off))
+        return explanations
 
     # The final state of each direction is an output: it judges that direction without running the others.
 
@@ -122,9 +122,9 @@ class Search:
 
     @property
     def _states_known(self) -> bool:
-        found = self._few[1]
-        states = [found.hidden, *([found.cell] if self.stack.cell.kind == "lstm" else [])]
-        return all(len(given or ()) == len(self._order) for given in states)
+        answer = self._few[1]
+        states = [answer.hidden, *([answer.cell] if self.stack.cell.kind == "lstm" else [])]
+        return all(len(state or ()) == len(self._order) for state in states)
 
     def _may_begin(self, fault: Fault) -> bool:
         """Return whether a fault of each direction may explain the final state of the first one."""
@@ -140,7 +140,7 @@ class Search:
     def _far(self) -> float:
         """The error that rounding may explain in any model of this size."""
         allowed = self._few[0].allowed.values()
-        return FAR * max((float(np.max(one, initial=0.0)) for one in allowed), default=0.0)
+        return FAR * max((float(np.max(array, initial=0.0)) for array in allowed), default=0.0)
 
     def _alone(self, order: int, direction: Direction, x: Array) -> Outputs:
         """Return what one direction gives for an input."""
@@ -150,32 +150,32 @@ class Search:
 
     def _state_off(self, order: int, outputs: Outputs) -> float:
         """Return how far the final states of a direction are from those found."""
-        found = self._few[1]
-        pairs = [(outputs.hidden[0], found.hidden[order])]
-        pairs += [(outputs.cell[0], found.cell[order])] if outputs.cell else []
-        return max(float(distance(given, one, None).max(initial=0.0)) for one, given in pairs)
+        answer = self._few[1]
+        pairs = [(outputs.hidden[0], answer.hidden[order])]
+        pairs += [(outputs.cell[0], answer.cell[order])] if outputs.cell else []
+        return max(float(distance(state, left, None).max(initial=0.0)) for left, state in pairs)
 
-    def _by_final_states(self) -> list[Met]:
+    def _by_final_states(self) -> list[Explanation]:
         """Explain the final state of one direction after the other, each with what is wrong below it."""
         small = self._far / FAR * _CLOSE
-        found: dict[Place, list[Way]] = {}
+        ways_by_place: dict[Place, list[Way]] = {}
         below: list[Array] = [self._few[0].case.x] * 2
         for index, layer in enumerate(self.stack.layers):
             outputs = []
             for number, direction in enumerate(layer.directions):
                 order = self._order.index((index, number))
                 x = below[number] if self.stack.join == "end" else below[0]
-                given = self._alone(order, direction, x)
-                if self._state_off(order, given) > small:
+                outputs_of_direction = self._alone(order, direction, x)
+                if self._state_off(order, outputs_of_direction) > small:
                     ways = self._ways(order, direction, x, small)
                     if not ways:
                         self.stuck, self._last = place(self.stack, index, number), index
                         return []
-                    found[index, number] = ways
-                    given = self._alone(order, _with(direction, ways[0]), x)
-                outputs.append(given.y)
+                    ways_by_place[index, number] = ways
+                    outputs_of_direction = self._alone(order, _with(direction, ways[0]), x)
+                outputs.append(outputs_of_direction.y)
             below = outputs if self.stack.join == "end" else [merged(outputs, layer.merge)] * 2
-        return self._together(found)
+        return self._together(ways_by_place)
 
     def _ways(self, order: int, direction: Direction, x: Array, small: float) -> list[Way]:
         """Return the conventions that explain a direction's final state, or else the first two together."""
@@ -200,18 +200,18 @@ class Search:
                         return [way]
         return []
 
-    def _together(self, found: Mapping[Place, list[Way]]) -> list[Met]:
+    def _together(self, ways_by_place: Mapping[Place, list[Way]]) -> list[Explanation]:
         """Return what explains every direction, judged by all answers."""
-        if not found:
+        if not ways_by_place:
             return []
-        best = likeliest(found)
+        best = likeliest(ways_by_place)
         tries = [best]
-        for at, ways in found.items():
+        for at, ways in ways_by_place.items():
             tries += [{**best, at: way} for way in ways if way != best[at]][:_NEAREST]
-        made = (self._meets(tuple(grouped(self.stack, one))) for one in tries)
-        return [met for met in made if met is not None]
+        attempts = (self._meets(tuple(grouped(self.stack, attempt))) for attempt in tries)
+        return [explanation for explanation in attempts if explanation is not None]
 
-    def _in_places(self) -> list[Met]:
+    def _in_places(self) -> list[Explanation]:
         """Try each fault in each layer, then in each direction, by running the whole stack."""
         # What is wrong above the first layer that is off cannot be the reason alone.
         layers = self.stack.layers[: self._last + 1]
@@ -220,12 +220,15 @@ class Search:
             *([at] for at in self._order if at[0] <= self._last and len(self.stack.layers[at[0]].directions) > 1),
         ]
         tries = [
-            one for fault in of_directions() for some in places if (one := fault.at_places(some, words_of(self.stack, some))) is not None
+            placed_fault
+            for fault in of_directions()
+            for some in places
+            if (placed_fault := fault.at_places(some, words_of(self.stack, some))) is not None
         ]
         limit = self._limit()
         if limit < len(tries):
             self.places += f" (the first {limit:,} of {len(tries):,})"
-        return self._meeting((one,) for one in tries[:limit])
+        return self._meeting((fault,) for fault in tries[:limit])
 
     def _limit(self) -> int:
         """Return how many runs of the whole stack the search may take."""
@@ -246,28 +249,28 @@ class Search:
             stack = changed
         return stack, run
 
-    def _meets(self, faults: Way) -> Met | None:
+    def _meets(self, faults: Way) -> Explanation | None:
         """Return the faults, if they explain every answer."""
         planted = self._planted(faults)
         if planted is None:
             return None
-        measure, found = self._few
+        measure, answer = self._few
         alone = planted[1] is None or planted[1].name not in ACROSS
-        if alone and not measure.around(_outputs(planted, measure.case)).near(found):
+        if alone and not measure.around(_outputs(planted, measure.case)).near(answer):
             return None
         faulty = settled(planted[0]), planted[1]
         worst = Off(0.0, 0.0)
-        for measure, found in self._all:
+        for measure, answer in self._all:
             # Quickly away with what is far off; what is near is judged by what rounding explains of the faulty model.
-            if not measure.around(_outputs(faulty, measure.case)).near(found):
+            if not measure.around(_outputs(faulty, measure.case)).near(answer):
                 return None
-            own = Measure(measure.case, measure.dtype, functools.partial(_outputs, faulty, measure.case)).worst(found)
-            if own.ratio > 1:
+            own_off = Measure(measure.case, measure.dtype, functools.partial(_outputs, faulty, measure.case)).worst(answer)
+            if own_off.ratio > 1:
                 return None
-            worst = max(worst, own, key=lambda off: off.error)
-        return Met(faults, worst)
+            worst = max(worst, own_off, key=lambda off: off.error)
+        return Explanation(faults, worst)
 
-    def _pair(self) -> list[Met]:
+    def _pair(self) -> list[Explanation]:
         """Return two faults that explain every answer together, trying first those that come nearest by themselves."""
         ranked = self._ranked()
         rank = {fault.name: number for number, fault in enumerate(ranked)}
@@ -279,21 +282,21 @@ class Search:
         for both in pairs[:limit]:
             # The order counts where both change weights; a fault of runs comes last in any.
             for faults in (both, both[::-1]) if both[0].change and both[1].change else (both,):
-                met = self._meets(faults)
-                if met is not None:
-                    return [met]
+                explanation = self._meets(faults)
+                if explanation is not None:
+                    return [explanation]
         return []
 
     def _ranked(self) -> list[Fault]:
         """Return the faults that apply, those first whose outputs are nearest to those found."""
-        measure, found = self._few
-        made = []
+        measure, answer = self._few
+        ranked = []
         for fault in FAULTS.values():
             planted = self._planted((fault,))
             if planted is not None:
-                offs = measure.around(_outputs(planted, measure.case)).off(found).values()
-                made.append((sum(float(np.log10(np.clip(off.ratio, 1, 1e12))) for off in offs), fault))
-        return [fault for _, fault in sorted(made, key=lambda entry: entry[0])]
+                offs = measure.around(_outputs(planted, measure.case)).off(answer).values()
+                ranked.append((sum(float(np.log10(np.clip(off.ratio, 1, 1e12))) for off in offs), fault))
+        return [fault for _, fault in sorted(ranked, key=lambda entry: entry[0])]
 
 
 def _with(direction: Direction, way: Way) -> Direction:
@@ -307,5 +310,5 @@ def _with(direction: Direction, way: Way) -> Direction:
 def _outputs(planted: Planted, case: Case, dtype: Any = np.float64) -> Outputs:
     """Return what a model with these faults gives for a case; a fault of runs may not apply to it."""
     stack, run = planted
-    found = None if run is None else run.run(stack, case, dtype)
-    return case.solve(stack, dtype) if found is None else found
+    outputs = None if run is None else run.run(stack, case, dtype)
+    return case.solve(stack, dtype) if outputs is None else outputs

@@ -17,27 +17,27 @@ from rnnconvert.diagnosis.one_file import SampleFindings, diagnose_sample
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load, load_pair
-from rnnconvert.judging.cases import USUAL, Draw
+from rnnconvert.judging.cases import DEFAULT_CASES, Draw
 
-Found = TypeVar("Found", Compared, Diagnosed)
+LayerFindings = TypeVar("LayerFindings", Compared, Diagnosed)
 
 
 @dataclass(frozen=True, repr=False)
-class _TwoFiles(Generic[Found]):
+class _TwoFiles(Generic[LayerFindings]):
     """What was found about two files, layer by layer."""
 
     a: Checkpoint
     b: Checkpoint
-    layers: tuple[Found, ...]
+    layers: tuple[LayerFindings, ...]
 
     @property
     def verdict(self) -> Verdict:
         """The verdict, with all that it does not cover."""
-        chosen = {name for one in self.layers for name in self._pair(one).own}
+        chosen = {name for layer in self.layers for name in self._pair(layer).own_names}
         left = [name for name in self.a.layers if name not in chosen]
         limits = [not_chosen(left, self.a.path)] if left else []
-        limits += [limit for one in self.layers for limit in self._limits(one)]
-        return Verdict.of(equal=all(one.equal for one in self.layers), compared=bool(self.layers), limits=limits)
+        limits += [limit for layer in self.layers for limit in self._limits(layer)]
+        return Verdict.of(equal=all(layer.equal for layer in self.layers), compared=bool(self.layers), limits=limits)
 
     @property
     def equal(self) -> bool:
@@ -49,15 +49,15 @@ class _TwoFiles(Generic[Found]):
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
-        layers = [self._document(one) for one in self.layers]
-        whole = {"a": self.a.path, "b": self.b.path, "equal": self.equal, **self.verdict.as_dict(), "layers": layers}
-        return {key: finite(value) for key, value in whole.items()}
+        layers = [self._document(layer) for layer in self.layers]
+        document = {"a": self.a.path, "b": self.b.path, "equal": self.equal, **self.verdict.as_dict(), "layers": layers}
+        return {key: finite(value) for key, value in document.items()}
 
     def lines(self) -> Iterator[str]:
         """Yield the text line by line: every layer, and last the verdict."""
-        for one in self.layers:
-            yield self._headline(one)
-            yield from (f"  {line}" for line in self.lines_of(one))
+        for layer in self.layers:
+            yield self._headline(layer)
+            yield from (f"  {line}" for line in self.lines_of(layer))
         yield f"{self.a.path} and {self.b.path} {self._verdict()}"
 
     def __repr__(self) -> str:
@@ -70,26 +70,26 @@ class _TwoFiles(Generic[Found]):
         """Return a table of the layers, for a notebook."""
         from rnnconvert.core.notebook import listing
 
-        rows = [(self._headline(one), "\n".join(self.lines_of(one))) for one in self.layers]
+        rows = [(self._headline(layer), "\n".join(self.lines_of(layer))) for layer in self.layers]
         return listing(f"{self.a.path} and {self.b.path} {self._verdict()}", rows)
 
     def _verdict(self) -> str:
         raise NotImplementedError
 
-    def _pair(self, one: Found) -> Pair:
+    def _pair(self, layer: LayerFindings) -> Pair:
         raise NotImplementedError
 
-    def _limits(self, one: Found) -> Sequence[Limit]:
+    def _limits(self, layer: LayerFindings) -> Sequence[Limit]:
         raise NotImplementedError
 
-    def _headline(self, one: Found) -> str:
+    def _headline(self, layer: LayerFindings) -> str:
         raise NotImplementedError
 
-    def lines_of(self, one: Found) -> Iterable[str]:
+    def lines_of(self, layer: LayerFindings) -> Iterable[str]:
         """Return what there is to say about one layer, line by line."""
         raise NotImplementedError
 
-    def _document(self, one: Found) -> dict[str, Any]:
+    def _document(self, layer: LayerFindings) -> dict[str, Any]:
         raise NotImplementedError
 
 
@@ -103,20 +103,20 @@ class Comparison(_TwoFiles[Compared]):
     def _verdict(self) -> str:
         return f"are {self.verdict}"
 
-    def _pair(self, one: Compared) -> Pair:
-        return one.pair
+    def _pair(self, layer: Compared) -> Pair:
+        return layer.pair
 
-    def _limits(self, one: Compared) -> Sequence[Limit]:
-        return one.limits
+    def _limits(self, layer: Compared) -> Sequence[Limit]:
+        return layer.limits
 
-    def _headline(self, one: Compared) -> str:
-        return _headline(one.pair)
+    def _headline(self, layer: Compared) -> str:
+        return _headline(layer.pair)
 
-    def lines_of(self, one: Compared) -> Iterator[str]:
-        return _differences(one)
+    def lines_of(self, layer: Compared) -> Iterator[str]:
+        return _differences(layer)
 
-    def _document(self, one: Compared) -> dict[str, Any]:
-        return {**_document(one, one.equal), "cause": cause(one)}
+    def _document(self, layer: Compared) -> dict[str, Any]:
+        return {**_document(layer, layer.equal), "cause": cause(layer)}
 
 
 class Findings(_TwoFiles[Diagnosed]):
@@ -128,24 +128,24 @@ class Findings(_TwoFiles[Diagnosed]):
 
     def _verdict(self) -> str:
         verdict = self.verdict
-        left = "".join(f"; {one}" for one in verdict.limits)
+        left = "".join(f"; {limit}" for limit in verdict.limits)
         return f"compute the same{left}" if verdict.word != NOT_EQUAL else "do not compute the same"
 
-    def _pair(self, one: Diagnosed) -> Pair:
-        return one.compared.pair
+    def _pair(self, layer: Diagnosed) -> Pair:
+        return layer.compared.pair
 
-    def _limits(self, one: Diagnosed) -> Sequence[Limit]:
-        return [limit for limit in one.compared.limits if limit.kind != "rounding"]
+    def _limits(self, layer: Diagnosed) -> Sequence[Limit]:
+        return [limit for limit in layer.compared.limits if limit.kind != "rounding"]
 
-    def _headline(self, one: Diagnosed) -> str:
-        return _headline(one.compared.pair)
+    def _headline(self, layer: Diagnosed) -> str:
+        return _headline(layer.compared.pair)
 
-    def lines_of(self, one: Diagnosed) -> Sequence[str]:
-        return one.diagnosis.sentences
+    def lines_of(self, layer: Diagnosed) -> Sequence[str]:
+        return layer.diagnosis.sentences
 
-    def _document(self, one: Diagnosed) -> dict[str, Any]:
-        found = {"fault": one.diagnosis.fault, "sentences": list(one.diagnosis.sentences)}
-        return {**_document(one.compared, one.equal), **found}
+    def _document(self, layer: Diagnosed) -> dict[str, Any]:
+        findings = {"fault": layer.diagnosis.fault, "sentences": list(layer.diagnosis.sentences)}
+        return {**_document(layer.compared, layer.equal), **findings}
 
 
 def diff(
@@ -170,8 +170,8 @@ def diff(
 
     Raises what `load` raises, and UsageError if the pairs of layers are not certain.
     """
-    one, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
-    return Comparison(one, other, tuple(compare_files(one, other, _names(layers), _names(pairs))))
+    first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
+    return Comparison(first, other, tuple(compare_files(first, other, _names(layers), _names(pairs))))
 
 
 @overload
@@ -199,7 +199,7 @@ def diagnose(
     settings: Sequence[str] = (),
     settings_a: Sequence[str] = (),
     settings_b: Sequence[str] = (),
-    cases: Sequence[str] = USUAL,
+    cases: Sequence[str] = DEFAULT_CASES,
     seed: int = 0,
     batch: int = 4,
     time: int = 12,
@@ -219,7 +219,7 @@ def diagnose(
     settings: Sequence[str] = (),
     settings_a: Sequence[str] = (),
     settings_b: Sequence[str] = (),
-    cases: Sequence[str] = USUAL,
+    cases: Sequence[str] = DEFAULT_CASES,
     seed: int = 0,
     batch: int = 4,
     time: int = 12,
@@ -245,9 +245,9 @@ def diagnose(
         if pairs or format_b is not None or settings_b:
             raise UsageError("pairs, format_b and settings_b are about a second file, and a sample takes its place. Leave them out")
         return diagnose_sample(a, io, _names(layers), format_a, (*settings, *settings_a), seconds)
-    one, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
-    found = diagnose_files(one, other, _names(layers), _names(pairs), Draw(cases, seed, batch, time, lengths))
-    return Findings(one, other, tuple(found))
+    first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
+    diagnosed = diagnose_files(first, other, _names(layers), _names(pairs), Draw(cases, seed, batch, time, lengths))
+    return Findings(first, other, tuple(diagnosed))
 
 
 class _Side(NamedTuple):
@@ -280,8 +280,8 @@ def _both(a: _Side, b: _Side, settings: Sequence[str]) -> tuple[Checkpoint, Chec
     return a.read(settings), b.read(settings)
 
 
-def _names(given: Sequence[str] | str) -> Sequence[str]:
-    return [given] if isinstance(given, str) else given
+def _names(names: Sequence[str] | str) -> Sequence[str]:
+    return [names] if isinstance(names, str) else names
 
 
 def _headline(pair: Pair) -> str:
@@ -304,40 +304,42 @@ def _document(compared: Compared, equal: bool) -> dict[str, Any]:
         "description": [pair.stack.describe(), pair.counterpart.describe()],
         "equal": equal,
         "differences": [
-            {**asdict(one), "equal": one.equal} for one in compared.differences if one.error or one.kind in ("rewrite", "outside")
+            {**asdict(difference), "equal": difference.equal}
+            for difference in compared.differences
+            if difference.error or difference.kind in ("rewrite", "outside")
         ],
     }
 
 
 def _differences(compared: Compared) -> Iterator[str]:
-    found = compared.differences
+    differences_ = compared.differences
     if why := cause(compared):
         yield f"cause: {why}"
-    yield from (f"compared in one form: {one.words}" for one in found if one.kind == "rewrite")
-    yield from (f"not compared: {one.words}" for one in found if one.kind == "outside")
-    yield from (one.words for one in compared.stated)
-    for one in found:
-        if one.kind in ("feature", "shape") and not one.equal:
-            where, part = _place(one), f"{one.part}{f' of gate {one.gate}' if one.gate else ''}"
-            text = one.words if one.kind == "feature" else f"{part}: {one.words}"
+    yield from (f"compared in one form: {difference.words}" for difference in differences_ if difference.kind == "rewrite")
+    yield from (f"not compared: {difference.words}" for difference in differences_ if difference.kind == "outside")
+    yield from (limit.words for limit in compared.stated)
+    for unequal in differences_:
+        if unequal.kind in ("feature", "shape") and not unequal.equal:
+            where, part = _place(unequal), f"{unequal.part}{f' of gate {unequal.gate}' if unequal.gate else ''}"
+            text = unequal.words if unequal.kind == "feature" else f"{part}: {unequal.words}"
             yield f"differs: {f'{where}: ' if where else ''}{text}"
-    numbers = [one for one in found if one.kind == "weights"]
-    yield from (f"differs: {_line(one)}" for one in numbers if not one.equal)
-    yield from (f"note: {words}" for words in dict.fromkeys(one.words for one in numbers if one.words))
-    same, rounded = sum(one.error == 0 for one in numbers), [one for one in numbers if one.rounded]
+    numbers = [difference for difference in differences_ if difference.kind == "weights"]
+    yield from (f"differs: {_line(number)}" for number in numbers if not number.equal)
+    yield from (f"note: {words}" for words in dict.fromkeys(number.words for number in numbers if number.words))
+    same, rounded = sum(number.error == 0 for number in numbers), [number for number in numbers if number.rounded]
     if compared.exact:
         yield f"equal: all {same} arrays, to the last bit"
         return
     if same:
         yield f"equal: {same} of {len(numbers)} arrays, to the last bit"
     if rounded:
-        worst = max(rounded, key=lambda one: one.relative)
+        worst = max(rounded, key=lambda number: number.relative)
         yield f"equal but for rounding: {len(rounded)} of {len(numbers)} arrays, at most {worst.error:.2g}"
 
 
-def _line(one: Difference) -> str:
-    gate = f" of gate {one.gate}" if one.gate else ""
-    at = f" at {one.where}: {one.expected:.6g} in A, {one.found:.6g} in B" if one.expected is not None else ""
-    where = _place(one)
-    size = f"{one.error:.3g}" + (f" ({100 * one.relative:.3g} % of the largest)" if one.relative < 1e6 else "")
-    return f"{f'{where}: ' if where else ''}{one.part}{gate} by {size}{at}"
+def _line(difference: Difference) -> str:
+    gate = f" of gate {difference.gate}" if difference.gate else ""
+    at = f" at {difference.where}: {difference.expected:.6g} in A, {difference.found:.6g} in B" if difference.expected is not None else ""
+    where = _place(difference)
+    size = f"{difference.error:.3g}" + (f" ({100 * difference.relative:.3g} % of the largest)" if difference.relative < 1e6 else "")
+    return f"{f'{where}: ' if where else ''}{difference.part}{gate} by {size}{at}"

@@ -78,7 +78,7 @@ class Job:
     def batch_first(self, name: str) -> bool:
         """Return whether a layer was called with (batch, time, values), as far as its source states it."""
         stated = self.source.batch_first
-        pieces = [stated.get(one, False) for one in self.source.layers]  # it may be a piece of one, or several joined
+        pieces = [stated.get(layer, False) for layer in self.source.layers]  # it may be a piece of one, or several joined
         return stated.get(name, bool(pieces) and all(pieces))
 
     def carry(self, arrays: dict[str, Array | Pieced], name: Callable[[str], str] = str) -> list[str]:
@@ -99,13 +99,13 @@ class WriteResult:
     notes    what a user should know of the file, in words: how to load it, what is left out
     recipe   lines of Python that load it, where there are some
     dropped  names of carried tensors that it has no place for
-    beside   files of numbers next to it whose names their content decides
+    companions  files of numbers next to it whose names their content decides
     """
 
     notes: Sequence[str]
     recipe: Sequence[str] = ()
     dropped: Collection[str] = ()
-    beside: Sequence[Path] = ()
+    companions: Sequence[Path] = ()
 
 
 def put(arrays: dict[str, Array | Pieced], name: str, array: Array | Pieced) -> None:
@@ -153,14 +153,14 @@ def _spelled(name: str) -> Iterator[str]:
         yield letter if f"_{letter}".isidentifier() else "_"
 
 
-def _identifiers(names: Iterable[str], spelled: Callable[[str], str], taken: set[str]) -> dict[str, str]:
+def _identifiers(names: Iterable[str], spelled: Callable[[str], str], used: set[str]) -> dict[str, str]:
     identifiers: dict[str, str] = {}
     for name in names:
         plain = re.sub("_+", "_", spelled(name)).strip("_") or "layer"
         if not plain.isidentifier() or keyword.iskeyword(plain):
             plain = f"layer_{plain}"
-        identifiers[name] = free = unique(plain, taken)
-        taken.add(free)
+        identifiers[name] = free = unique(plain, used)
+        used.add(free)
     return identifiers
 
 
@@ -185,19 +185,19 @@ def outputs_turned(stack: Recurrent, format: str, after: str, otherwise: str = "
     return [] if stack.output_order == "processing" else [after]
 
 
-def unique(name: str, taken: Container[str]) -> str:
+def unique(name: str, used: Container[str]) -> str:
     """Return a name that is not taken: this one, or with a number after it.
 
     Numbers are given one after the other, so that the first free one is found by halving: thousands of layers may bear one name.
     """
-    if name not in taken:
+    if name not in used:
         return name
     last, free = 1, 2
-    while f"{name}_{free}" in taken:
+    while f"{name}_{free}" in used:
         last, free = free, 2 * free
     while free - last > 1:
         middle = (last + free) // 2
-        if f"{name}_{middle}" in taken:
+        if f"{name}_{middle}" in used:
             last = middle
         else:
             free = middle
@@ -259,7 +259,7 @@ def adapter(name: str) -> Adapter:
     Raises UsageError, listing the formats.
     """
     if name in registry.cards():
-        return _own(name)
+        return _single_adapter(name)
     try:
         return _added()[name]
     except KeyError:
@@ -267,7 +267,7 @@ def adapter(name: str) -> Adapter:
 
 
 @functools.cache
-def _own(name: str) -> Adapter:
+def _single_adapter(name: str) -> Adapter:
     """Return a framework's adapter; one with only layouts gets rnnconvert.files.finder."""
     card = registry.cards()[name]
     module = card.part("files")
@@ -281,10 +281,10 @@ def _bare(name: str, endings: tuple[str, ...]) -> Adapter:
 
     card = registry.cards().get(name)
     room = list(vars(importlib.import_module(card.part("layouts"))).values()) if card else registry.added()
-    written = next((one.separator for one in room if isinstance(one, System) and one.name == name), "/")
-    cuts = next((one.cuts for one in room if isinstance(one, System) and one.name == name), ())
-    found: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""), cuts=cuts)
-    return found  # type: ignore[no-any-return]
+    written = next((entry.separator for entry in room if isinstance(entry, System) and entry.name == name), "/")
+    cuts = next((entry.cuts for entry in room if isinstance(entry, System) and entry.name == name), ())
+    array_files: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""), cuts=cuts)
+    return array_files  # type: ignore[no-any-return]
 
 
 def _added() -> dict[str, Adapter]:
@@ -292,7 +292,7 @@ def _added() -> dict[str, Adapter]:
     added = registry.added()
     if not added:
         return {}
-    endings = {one.name: one.suffixes for one in added if isinstance(one, System)}
-    frameworks = {one.framework for one in added if isinstance(one, Layout)}
-    own = {str(one.NAME): one for one in added if hasattr(one, "recognise")}
-    return {**{name: _bare(name, endings.get(name, ())) for name in frameworks}, **own}
+    endings = {entry.name: entry.suffixes for entry in added if isinstance(entry, System)}
+    frameworks = {entry.framework for entry in added if isinstance(entry, Layout)}
+    own_adapters = {str(entry.NAME): entry for entry in added if hasattr(entry, "recognise")}
+    return {**{name: _bare(name, endings.get(name, ())) for name in frameworks}, **own_adapters}

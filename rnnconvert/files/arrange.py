@@ -35,11 +35,11 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
     elif join:
         options.get("stack")
         for below, above in itertools.pairwise(stacks):
-            if (found := between(below, above)) is not None:
+            if (blocker := between(below, above)) is not None:
                 raise RefusedError(
                     "layers with something between them",
                     "one stack",
-                    str(found),
+                    str(blocker),
                     f"Convert them separately, without {Setting('stack', 'join')}.",
                 )
             if isinstance(above.reads, Unknown):
@@ -55,8 +55,8 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
         for stack in stacks:
             parts = _split(stack, option, rewrite, options)
             if len(parts) > 1:
-                said = f"written as {in_words(part.name for part in parts)}"
-                steps.append(Step(rewrite.name, stack.name, said, True))
+                outcome = f"written as {in_words(part.name for part in parts)}"
+                steps.append(Step(rewrite.name, stack.name, outcome, True))
             pieces += parts
         stacks = pieces
     names = [stack.name for stack in stacks]
@@ -107,18 +107,18 @@ def asked_first(stack: Recurrent, layouts: Sequence[Layout], options: Options) -
     asked, _, variant = (options.peek("layout", stack.name) or "").rpartition(".")
     if not variant or asked not in ("", framework):
         return layouts
-    own = [one for one in registry.layouts_of(framework) if one.writable]
-    one = next((one for one in own if one.name == f"{framework}.{variant}"), None)
-    if one is None:
-        raise UsageError(f"{framework} writes no layout {variant!r}. It writes {', '.join(one.name for one in own)}")
-    one = next((other for other in layouts if other.name == one.name), one)
+    writable = [layout for layout in registry.layouts_of(framework) if layout.writable]
+    chosen = next((candidate for candidate in writable if candidate.name == f"{framework}.{variant}"), None)
+    if chosen is None:
+        raise UsageError(f"{framework} writes no layout {variant!r}. It writes {', '.join(candidate.name for candidate in writable)}")
+    chosen = next((other for other in layouts if other.name == chosen.name), chosen)
     kinds = {direction.cell.kind for _, _, direction in stack.directions()}
-    if one.kind not in kinds:
-        fitting = ", ".join(other.name for other in own if other.kind in kinds) or "none"
+    if chosen.kind not in kinds:
+        fitting = ", ".join(other.name for other in writable if other.kind in kinds) or "none"
         options.unfit("layout", stack.name, f"is a {stack.cell.kind}: the layouts for it are {fitting}")
         return layouts
     options.get("layout", stack.name)
-    return [one] if len(kinds) == 1 else [one, *(other for other in layouts if other != one)]
+    return [chosen] if len(kinds) == 1 else [chosen, *(other for other in layouts if other != chosen)]
 
 
 def fitted_in(stack: Recurrent, layouts: Sequence[Layout], options: Options, retyped: bool = False) -> Fitted:

@@ -67,8 +67,8 @@ def packed(part: Fitted, dtype: str | None = None) -> dict[str, Array]:
 
 def represented(layer: Recurrent, format: str, options: Options) -> Fitted:
     """Return a layer in the form that a format can hold; `format` may name one layout of it ("nnx.optimized_lstm")."""
-    one = registry.layouts().get(format)
-    return fitted_in(layer, [one], options) if one else fitted(layer, adapter(format), options)
+    layout = registry.layouts().get(format)
+    return fitted_in(layer, [layout], options) if layout else fitted(layer, adapter(format), options)
 
 
 def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | None = None, name: str = "", **options: Any) -> Recurrent:
@@ -88,17 +88,17 @@ def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | 
         arrays = next(iter(arrays.values()))
     if not isinstance(arrays, Mapping):
         return _of_buffer(arrays, format, cell, name, options)
-    found = {str(one): _numbers(str(one), array) for one, array in arrays.items()}
-    types = {array.dtype.newbyteorder("="): one for one, array in reversed(found.items())}
+    numbers = {str(local): _numbers(str(local), array) for local, array in arrays.items()}
+    types = {array.dtype.newbyteorder("="): local for local, array in reversed(numbers.items())}
     if len(types) > 1:
-        shown = ", ".join(f"{one!r} is {dtype}" for dtype, one in reversed(types.items()))
-        raise UsageError(f"a layer has one type of numbers, but {shown}. Convert them to one: array.astype({str(widest(types))!r})")
+        listed = ", ".join(f"{local!r} is {dtype}" for dtype, local in reversed(types.items()))
+        raise UsageError(f"a layer has one type of numbers, but {listed}. Convert them to one: array.astype({str(widest(types))!r})")
     chosen = Options(options if cell is None or isinstance(cell, Cell) else {**options, "cell": cell})
-    group = _fitting(found, format, cell if isinstance(cell, Cell) else None, name, chosen)
+    group = _fitting(numbers, format, cell if isinstance(cell, Cell) else None, name, chosen)
     finder = adapter(format)
     reader = finder if isinstance(finder, ArrayFiles) else ArrayFiles(format)
     try:
-        stack = without_clips(reader.layer(group, Stored(found), chosen), chosen)
+        stack = without_clips(reader.layer(group, Stored(numbers), chosen), chosen)
     except RnnConvertError:
         raise
     except ValueError as error:
@@ -117,7 +117,7 @@ def _of_buffer(array: Any, format: str, cell: Cell | str | None, name: str, size
             f"one array by itself is a flat buffer of {' or '.join(filter(_vectors, adapters()))}. Give its format, its cell and "
             "its sizes, as in unpack(buffer, FORMAT, 'lstm', input_size=..., ...)"
         )
-    strange = next((one for one in sizes if one not in OPTIONS), None)
+    strange = next((size for size in sizes if size not in OPTIONS), None)
     if strange is not None:
         raise unknown("option", strange, OPTIONS)
     facts = Facts(name, "the sizes", {**sizes, "cell": cell})
@@ -133,14 +133,15 @@ def _of_buffer(array: Any, format: str, cell: Cell | str | None, name: str, size
 def _numbers(name: str, array: Any) -> Array:
     """Return an array of floating-point numbers. Raises UsageError for anything else."""
     try:
-        found = np.asarray(array)
+        numbers = np.asarray(array)
     except Exception as error:  # a tensor on another device, or one that has a gradient
         raise UsageError(f"{name!r} is a {type(array).__name__}, of which numpy makes no array: {error}") from None
-    if not is_float(found):
+    if not is_float(numbers):
         raise UsageError(
-            f"{name!r} is of type {found.dtype}, not of floating-point numbers. If these are weights, convert them: array.astype('float32')"
+            f"{name!r} is of type {numbers.dtype}, not of floating-point numbers. "
+            "If these are weights, convert them: array.astype('float32')"
         )
-    return found
+    return numbers
 
 
 def _vectors(format: str) -> bool:
@@ -152,10 +153,10 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
     """Return the layout that arrays fit, and its sizes. Raises UsageError if they fit no layout, or more than one."""
     shapes = {local: tuple(array.shape) for local, array in arrays.items()}
     names = {local: local for local in arrays}
-    known = registry.layouts_of(adapter(format).NAME)
-    if not known:
+    listed = registry.layouts_of(adapter(format).NAME)
+    if not listed:
         raise unknown("format", format, registry.frameworks())
-    flat = [layout for layout in known if layout.flat and shapes.keys() == {layout.tensors[0].name}]
+    flat = [layout for layout in listed if layout.flat and shapes.keys() == {layout.tensors[0].name}]
     if flat:
         (vector,) = arrays.values()
         try:
@@ -165,25 +166,25 @@ def _fitting(arrays: Mapping[str, Array], format: str, cell: Cell | None, name: 
         return FoundLayer(name, layout, sizes, names, cell)
     if options.peek("cell", name) is not None:
         raise UsageError("only a flat vector is described by a word. Give a Cell, as in cell=rnnconvert.Cell('lstm')")
-    said = options.get("layout", name)
-    tried = [one for one in known if cell is None or (one.kind, one.reset_after) == (cell.kind, cell.reset_after)]
-    asked = [one for one in tried if said in (None, one.name, one.name.partition(".")[2])]
+    wanted = options.get("layout", name)
+    tried = [candidate for candidate in listed if cell is None or (candidate.kind, candidate.reset_after) == (cell.kind, cell.reset_after)]
+    asked = [candidate for candidate in tried if wanted in (None, candidate.name, candidate.name.partition(".")[2])]
     if tried and not asked:
-        choices = " or ".join(one.name for one in tried)
-        raise UsageError(f"{format} has no layout {said!r}{'' if cell is None else ' of this cell'}. Choose {choices}")
+        choices = " or ".join(candidate.name for candidate in tried)
+        raise UsageError(f"{format} has no layout {wanted!r}{'' if cell is None else ' of this cell'}. Choose {choices}")
     tried = asked
     two = options.get("bidirectional", name)
     fitting = [
-        FoundLayer(name, one, sizes, names, cell)
-        for one in tried
-        for sizes in fits(one, shapes)
+        FoundLayer(name, candidate, sizes, names, cell)
+        for candidate in tried
+        for sizes in fits(candidate, shapes)
         if len(shapes) > 1 and two in (None, "true" if sizes.num_directions == 2 else "false")
     ]
     if not fitting:
         reasons = misfit(tried, shapes) if tried else "it does not have this cell"
         raise UsageError(f"these arrays are not those of {format}: {reasons}")
     fitting = unlike(fitting)
-    layouts = list(dict.fromkeys(one.layout.name for one in fitting))
+    layouts = list(dict.fromkeys(group.layout.name for group in fitting))
     if len(layouts) > 1:
         raise UsageError(
             f"these arrays may belong to {', '.join(layouts)}. Choose with layout=... or, where their cells differ, with "

@@ -11,7 +11,7 @@ from rnnconvert.language.layout import Option
 _BOOLEAN = ("true", "false")
 _VECTOR = "a flat vector without a description"
 
-_OWN = {
+_BUILT_IN = {
     option.name: option
     for option in (
         Option("nonlinearity", ("tanh", "relu"), "the function of a plain RNN; tanh by default", each=True),
@@ -86,11 +86,11 @@ class _Catalogue(Mapping[str, Option]):
     """Every option, by its name; the rooms of the frameworks are entered only for one that the engine does not have."""
 
     def __getitem__(self, name: str) -> Option:
-        own = _OWN.get(name)
-        return own if own is not None else self._every()[name]
+        built_in = _BUILT_IN.get(name)
+        return built_in if built_in is not None else self._every()[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in _OWN or name in self._every()
+        return name in _BUILT_IN or name in self._every()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._every())
@@ -99,7 +99,7 @@ class _Catalogue(Mapping[str, Option]):
         return len(self._every())
 
     def _every(self) -> dict[str, Option]:
-        return {**_OWN, **{option.name: option for system in registry.systems().values() for option in system.options}}
+        return {**_BUILT_IN, **{option.name: option for system in registry.systems().values() for option in system.options}}
 
 
 OPTIONS: Mapping[str, Option] = _Catalogue()
@@ -122,5 +122,5 @@ def explained(name: str) -> str:
         if name in system.asks:
             asking.setdefault(system.asks[name], []).append(system.name)
     plain = [", ".join(sorted(asking.pop("")))] if "" in asking else []
-    said = [*plain, *(f"{', '.join(sorted(formats))}: {text}" for text, formats in sorted(asking.items()))]
-    return option.meaning + (f". Asked for by {'; '.join(said)}" if said else "")
+    texts = [*plain, *(f"{', '.join(sorted(formats))}: {text}" for text, formats in sorted(asking.items()))]
+    return option.meaning + (f". Asked for by {'; '.join(texts)}" if texts else "")

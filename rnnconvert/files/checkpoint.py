@@ -11,13 +11,13 @@ import numpy as np
 
 from rnnconvert.containers.reading import Reading
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import shown
+from rnnconvert.core.errors import for_user
 from rnnconvert.core.named import Named
 from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.options import Question, assumptions
 
-Known = TypeVar("Known")
+ReadKind = TypeVar("ReadKind")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,13 +27,13 @@ class Recorded:
     x       what the model reads, (time, batch, in)
     y       what it gives, (time, batch, out)
     layer   the recurrent layer, which reads x
-    whole   the model's outputs from what the layer gives and from x, in the arithmetic of these arrays
+    restore  the model's outputs from what the layer gives and from x, in the arithmetic of these arrays
     """
 
     x: Array
     y: Array
     layer: str
-    whole: Callable[[Array, Array], Array]
+    restore: Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -92,7 +92,7 @@ class Checkpoint:
         """The file that frameworks and patches read: `path`, or what was unpacked from it."""
         return self.unpacked or self.path
 
-    def read_as(self, kind: type[Known]) -> Known:
+    def read_as(self, kind: type[ReadKind]) -> ReadKind:
         """Return what its adapter knows besides, in the class that this adapter has for it."""
         assert isinstance(self.read, kind), f"{self.path} was not read as {kind.__module__} reads it"
         return self.read
@@ -106,22 +106,25 @@ class Checkpoint:
 
     def _outline(self) -> str:
         counts = (("layer", self.layers), ("other tensor", self.tensors), ("open question", self.questions))
-        said = [f"{len(what)} {word}{'s' if len(what) != 1 else ''}" for word, what in counts if what or word == "layer"]
-        return f"{self.path} ({self.format}): {', '.join(said)}" + (f", {len(self.unread)} not read" if self.unread else "")
+        parts = [f"{len(what)} {word}{'s' if len(what) != 1 else ''}" for word, what in counts if what or word == "layer"]
+        return f"{self.path} ({self.format}): {', '.join(parts)}" + (f", {len(self.unread)} not read" if self.unread else "")
 
     def __str__(self) -> str:
         lines = [self._outline()]
         lines += [f"  {called(name)}: {layer.describe()}" for name, layer in self.layers.items()]
         lines += [f"  assumed: {line}" for line in assumptions(self.questions)]
-        lines += [f"  not read: {one}" for one in self.unread]
-        lines += [f"  warning: {one}" for one in self.warnings if one not in self.unread]
-        return shown("\n".join(lines))
+        lines += [f"  not read: {text}" for text in self.unread]
+        lines += [f"  warning: {warning}" for warning in self.warnings if warning not in self.unread]
+        return for_user("\n".join(lines))
 
     def _repr_html_(self) -> str:
         """Return a table of the layers, for a notebook."""
         rows = [(called(name), layer.describe()) for name, layer in self.layers.items()]
-        rows += [(f"assumed for {one.layer or 'every layer'}", f"{one.option}={one.assumed}: {one.why}") for one in self.questions]
-        rows += [("not read", one) for one in self.unread]
+        rows += [
+            (f"assumed for {question.layer or 'every layer'}", f"{question.option}={question.assumed}: {question.why}")
+            for question in self.questions
+        ]
+        rows += [("not read", text) for text in self.unread]
         from rnnconvert.core.notebook import listing
 
         return listing(self._outline(), rows)

@@ -35,13 +35,13 @@ class Facts(Mapping[str, Any]):
     ) -> None:
         self.layer, self.where = layer, where
         self._facts = facts
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
         self._harmless = harmless
         self._neutral = neutral or {}
 
     def __getitem__(self, name: str) -> Any:
         value = self._facts[name]
-        self._taken.add(name)
+        self._used.add(name)
         return value
 
     def __contains__(self, name: object) -> bool:
@@ -55,23 +55,23 @@ class Facts(Mapping[str, Any]):
 
     def take(self, *names: str) -> None:
         """Account for facts that the reader has used in another way."""
-        self._taken.update(names)
+        self._used.update(names)
 
     def left(self) -> dict[str, Any]:
         """Return the facts that nothing accounts for."""
         return {
             name: value
             for name, value in self._facts.items()
-            if name not in self._taken
+            if name not in self._used
             and name not in self._harmless
             and value is not None
-            and not any(type(value) is type(one) and value == one for one in self._neutral.get(name, ()))
+            and not any(type(value) is type(neutral) and value == neutral for neutral in self._neutral.get(name, ()))
         }
 
     def unconvertible(self) -> tuple[Unconvertible, ...]:
         """Return what is left, as something unknown that the layer computes."""
         return tuple(
-            Unconvertible(UNACCOUNTED, f"{name!r} of {self.where}", f"it is {_shown(value)}, and its effect on the numbers is unknown")
+            Unconvertible(UNACCOUNTED, f"{name!r} of {self.where}", f"it is {_quoted(value)}, and its effect on the numbers is unknown")
             for name, value in self.left().items()
         )
 
@@ -83,13 +83,13 @@ _OF_CONTAINERS = frozenset({
 """Attributes that state how a container keeps its arrays, in what order, and who wrote them."""
 
 
-def attributes_of(attributes: Mapping[str, Mapping[str, Any]], names: Collection[str], whole: bool = False) -> dict[str, Any]:
+def attributes_of(attributes: Mapping[str, Mapping[str, Any]], names: Collection[str], whole_file: bool = False) -> dict[str, Any]:
     """Return what a file's attributes state of some arrays and of the groups around them, by "attribute of PLACE".
 
     attributes  those of each array and group, by its path
-    whole       whether the layer is the file itself: the root, "", counts for it, and where an array lies in it directly
+    whole_file  whether the layer is the file itself: the root, "", counts for it, and where an array lies in it directly
     """
-    places = {""} if whole or any("/" not in name for name in names) else set()
+    places = {""} if whole_file or any("/" not in name for name in names) else set()
     for name in names:
         words = name.split("/")
         places |= {"/".join(words[:count]) for count in range(1, len(words) + 1)}
@@ -101,6 +101,6 @@ def attributes_of(attributes: Mapping[str, Mapping[str, Any]], names: Collection
     }
 
 
-def _shown(value: object) -> str:
+def _quoted(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -18,7 +18,7 @@ import numpy as np
 
 from rnnconvert.containers.reading import resumed
 from rnnconvert.core.arrays import FLOATS, Array
-from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, shown
+from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, for_user
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
@@ -48,7 +48,7 @@ class _Watch:
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self.total, self.done, self.finite = total, 0, True
-        self._progress, self._told = progress, 0
+        self._progress, self._announced = progress, 0
         self._lock, self._thread = threading.Lock(), threading.get_ident()
 
     def __call__(self, piece: Array) -> None:
@@ -61,8 +61,8 @@ class _Watch:
 
     def tell(self) -> None:
         """Call `progress`, unless it knows already."""
-        if self._progress is not None and self._told != self.done:
-            self._told = self.done
+        if self._progress is not None and self._announced != self.done:
+            self._announced = self.done
             self._progress(self.done, self.total)
 
 
@@ -160,16 +160,16 @@ def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
     with resumed(checkpoint.sources):
         written = writer.write(path, job)
     watch.tell()
-    kept = [name for name in carried if name not in written.dropped]
+    carried_on = [name for name in carried if name not in written.dropped]
     left = tuple(name for name in checkpoint.tensors if name not in carried or name in written.dropped)
     warnings = list(chosen.warnings)
     if not watch.finite:
         warnings += _not_finite(parts, dtype)
     return Summary(
         checkpoint.path, str(path), checkpoint.format, writer.NAME,
-        {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(shown, written.notes)),
-        len(left), len(kept), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
-        tuple(written.recipe), checkpoint, files=tuple(map(str, (*files, *written.beside))),
+        {part.stack.name: part.stack.describe() for part in parts}, tuple(steps), tuple(map(for_user, written.notes)),
+        len(left), len(carried_on), chosen.questions, tuple(warnings), checkpoint.evidence, not dry_run, left,
+        tuple(written.recipe), checkpoint, files=tuple(map(str, (*files, *written.companions))),
     )  # fmt: skip
 
 
@@ -197,8 +197,8 @@ def _not_finite(parts: Sequence[Fitted], dtype: str | None) -> list[str]:
 
 
 def _retyped(part: Fitted, dtype: str | None) -> list[Step]:
-    own = part.stack.dtype.newbyteorder("=")
-    if dtype is None or FLOATS[dtype] == own:
+    stored_dtype = part.stack.dtype.newbyteorder("=")
+    if dtype is None or FLOATS[dtype] == stored_dtype:
         return []
     if dtype not in part.layout.holds.dtypes:
         raise RefusedError(
@@ -208,8 +208,8 @@ def _retyped(part: Fitted, dtype: str | None) -> list[Step]:
             f"Choose another with {Flag('dtype')}.",
             part.stack.name,
         )
-    exact = bool(np.can_cast(own, FLOATS[dtype], "safe"))
-    return [Step("change the element type", part.stack.name, f"{own} written as {dtype}", exact)]
+    exact = bool(np.can_cast(stored_dtype, FLOATS[dtype], "safe"))
+    return [Step("change the element type", part.stack.name, f"{stored_dtype} written as {dtype}", exact)]
 
 
 def _only_exact(steps: Sequence[Step], target: str) -> None:
@@ -228,7 +228,7 @@ def _nothing_open(checkpoint: Checkpoint) -> None:
     """Raise RefusedError for the first fact that the file leaves open, with all layers that it is open for."""
     for question in checkpoint.questions:
         choices = "|".join(question.choices) or "..."
-        alike = [one.layer for one in checkpoint.questions if (one.option, one.why) == (question.option, question.why)]
+        alike = [other.layer for other in checkpoint.questions if (other.option, other.why) == (question.option, question.why)]
         several = f", for {len(alike)} layers: {', '.join(map(repr, alike[:8]))}" if len(alike) > 1 else ""
         raise RefusedError(
             f"an open question ({question.option})",
@@ -295,14 +295,14 @@ def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Ite
     """
     chosen = options or Options()
     writers = list(adapters().values()) if formats is None else [adapter(name) for name in formats]
-    if formats is not None and (unwritten := [one.NAME for one in writers if not one.layouts(chosen)]):
+    if formats is not None and (unwritten := [candidate.NAME for candidate in writers if not candidate.layouts(chosen)]):
         raise UsageError(f"{unwritten[0]} files are only read, not written")
-    found = []
+    verdicts = []
     for name, stack in checkpoint.layers.items():
         for writer in writers:
             if writer.layouts(chosen):
-                found.append(_verdict(checkpoint, name, stack, writer, chosen))
-    return found
+                verdicts.append(_verdict(checkpoint, name, stack, writer, chosen))
+    return verdicts
 
 
 def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:

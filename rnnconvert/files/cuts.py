@@ -19,23 +19,23 @@ def cut(path: Path, stored: Stored, cuts: Sequence[Cut]) -> Stored:
     Raises UnreadableError where the file lacks an array, or has one that is too short.
     """
     arrays: dict[str, Array] = {}
-    taken: dict[str, int] = {}
-    for one in cuts:
-        source = stored.arrays.get(one.source)
+    used: dict[str, int] = {}
+    for piece in cuts:
+        source = stored.arrays.get(piece.source)
         if source is None:
-            raise UnreadableError(path, f"the layout takes {one.name!r} from {one.source!r}, and there is no such array")
-        arrays[one.name] = source if not one.shape else _view(path, source, one)
-        taken[one.source] = taken.get(one.source, 0) + arrays[one.name].size
-    rest = {name: array for name, array in stored.arrays.items() if taken.get(name, 0) < max(1, array.size)}
+            raise UnreadableError(path, f"the layout takes {piece.name!r} from {piece.source!r}, and there is no such array")
+        arrays[piece.name] = source if not piece.shape else _view(path, source, piece)
+        used[piece.source] = used.get(piece.source, 0) + arrays[piece.name].size
+    rest = {name: array for name, array in stored.arrays.items() if used.get(name, 0) < max(1, array.size)}
     return Stored({**rest, **arrays}, stored.metadata)
 
 
-def _view(path: Path, source: Array, one: Cut) -> Array:
-    behind = one.start + sum((length - 1) * step for length, step in zip(one.shape, one.steps, strict=True))
+def _view(path: Path, source: Array, piece: Cut) -> Array:
+    behind = piece.start + sum((length - 1) * step for length, step in zip(piece.shape, piece.steps, strict=True))
     if behind >= source.size:
         raise UnreadableError(
-            path, f"the layout takes {one.name!r} from {one.source!r}, which ends before it: it has {source.size} numbers"
+            path, f"the layout takes {piece.name!r} from {piece.source!r}, which ends before it: it has {source.size} numbers"
         )
-    row = np.ascontiguousarray(source).reshape(-1)[one.start :]
-    strides = tuple(step * row.itemsize for step in one.steps)
-    return np.lib.stride_tricks.as_strided(row, one.shape, strides, writeable=False)
+    row = np.ascontiguousarray(source).reshape(-1)[piece.start :]
+    strides = tuple(step * row.itemsize for step in piece.steps)
+    return np.lib.stride_tricks.as_strided(row, piece.shape, strides, writeable=False)

@@ -56,7 +56,7 @@ def _seen(file: Opened) -> dict[str, Seen]:
             evidence = adapter(name).recognise(file)
             if evidence is not None:
                 formats[name] = evidence
-    return dict(sorted(formats.items(), key=lambda entry: (-entry[1].score, -entry[1].taken)))
+    return dict(sorted(formats.items(), key=lambda entry: (-entry[1].score, -entry[1].covered)))
 
 
 def recognise(path: Path) -> dict[str, str]:
@@ -75,9 +75,9 @@ def source(file: Opened, format: str | None = None) -> Source:
     path, head = file.path, file.head
     if format is not None:
         return Source(adapter(format), "as asked")
-    found = seen(file)
-    if found:
-        (name, best), *rest = found.items()
+    matches = seen(file)
+    if matches:
+        (name, best), *rest = matches.items()
         others = tuple((other, what.evidence) for other, what in rest if what.score == best.score)
         return Source(adapter(name), best.evidence, others)
     if not head and path.is_file():
@@ -86,7 +86,7 @@ def source(file: Opened, format: str | None = None) -> Source:
         raise file.damage
     if head.startswith(_FOREIGN[-1][1]) and file.entries is None:
         raise UnreadableError(path, "it is a zip archive that cannot be listed", "It is cut off or damaged; fetch it again.")
-    heads = [*(one for system in registry.systems().values() for one in system.heads), *_FOREIGN]
+    heads = [*(magic for system in registry.systems().values() for magic in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     _check_parts(path, what)
     raise UnreadableError(
@@ -141,10 +141,10 @@ def _check_parts(path: Path, what: str | None) -> None:
             f"it looks like a part of a checkpoint, but {index.name} is not next to it",
             "Put all files of the checkpoint into one folder.",
         )
-    inside = sorted(one.name for one in path.glob(f"*{SUFFIX}")) if path.is_dir() else []
+    inside = sorted(part_path.name for part_path in path.glob(f"*{SUFFIX}")) if path.is_dir() else []
     if len(inside) > 1:
-        shown = ", ".join(inside[:5]) + (" and more" if len(inside) > 5 else "")
-        raise UnreadableError(path, f"it holds {len(inside)} checkpoints: {shown}", "Give the path of one of them.")
+        listed = ", ".join(inside[:5]) + (" and more" if len(inside) > 5 else "")
+        raise UnreadableError(path, f"it holds {len(inside)} checkpoints: {listed}", "Give the path of one of them.")
 
 
 _PICKLE_0 = re.compile(rb"(?:\(dp?\d*\n|\(lp?\d*\n|\(d\.|\(l\.|c[A-Za-z_][\w.]*\n[A-Za-z_]\w*\n)")
@@ -153,7 +153,7 @@ _PICKLE_0 = re.compile(rb"(?:\(dp?\d*\n|\(lp?\d*\n|\(d\.|\(l\.|c[A-Za-z_][\w.]*\
 def _text(path: Path, head: bytes) -> str | None:
     """Return what a file of text is that begins like this, or None."""
     if path.is_dir():
-        inside = sorted(one.name for one in path.iterdir())[:5]
+        inside = sorted(entry.name for entry in path.iterdir())[:5]
         return f"a folder of another kind ({', '.join(inside) or 'empty'})"
     if _PICKLE_0.match(head):
         return _PICKLE
@@ -176,7 +176,7 @@ class _Endings(NamedTuple):
     """
 
     unwritten: list[tuple[str, registry.Card]]
-    usual: list[tuple[str, registry.Card]]
+    default: list[tuple[str, registry.Card]]
     written: dict[str, list[str]]
 
 
@@ -202,14 +202,14 @@ def target(path: Path, format: str | None = None) -> Adapter:
     """
     name = lowered(path).name
     cards = registry.cards()
-    table = _endings(tuple((known, adapter(known).SUFFIXES) for known in names() if known not in cards))
+    table = _endings(tuple((candidate, adapter(candidate).SUFFIXES) for candidate in names() if candidate not in cards))
     for end, card in table.unwritten:
         if name.endswith(end) and format in (None, card.name):
             raise UsageError(f"{path}: {end} files are only read. Choose a name that ends in one of {', '.join(card.written)}")
     if format is not None:
         chosen = adapter(format)
-        known = registry.cards().get(format)
-        written = chosen.SUFFIXES if known is None else known.written
+        room_card = registry.cards().get(format)
+        written = chosen.SUFFIXES if room_card is None else room_card.written
         if not written:
             raise UsageError(f"{path}: {format} files are only read, not written")
         if not name.endswith(written):
@@ -217,7 +217,7 @@ def target(path: Path, format: str | None = None) -> Adapter:
                 f"{path}: {format} cannot be written to a file of this name. Choose a name that ends in one of {', '.join(written)}"
             )
         return chosen
-    for end, card in table.usual:
+    for end, card in table.default:
         if name.endswith(end):
             return adapter(card.name)
     for end, formats in table.written.items():

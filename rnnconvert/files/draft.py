@@ -41,7 +41,7 @@ class _Part(NamedTuple):
     axes: str
 
 
-class _Found(NamedTuple):
+class _Layer(NamedTuple):
     """A layer that arrays may be: of which kind, how its gates are spelt ("" for stacked ones), and of which arrays."""
 
     kind: str
@@ -59,15 +59,15 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     shapes = {name: shape for name, shape in shapes.items() if len(name) <= _LONGEST and len(shape) in (1, 2) and all(shape)}
     texts: list[list[str]] = []
     by_gate = list(_by_gate(shapes))
-    taken = {name for found in by_gate for name in found.names}
-    left = {name: shape for name, shape in shapes.items() if name not in taken}
+    used = {name for layer in by_gate for name in layer.names}
+    left = {name: shape for name, shape in shapes.items() if name not in used}
     stacked = list(_stacked(left))
-    taken = {name for found in stacked for name in found.names}
-    joined = list(_joined({name: shape for name, shape in left.items() if name not in taken}))
+    used = {name for layer in stacked for name in layer.names}
+    joined = list(_joined({name: shape for name, shape in left.items() if name not in used}))
     flat = [] if by_gate or stacked or joined else _flat({name: shape for name, shape in left.items() if len(shape) == 1})
-    for found in (*by_gate, *stacked, *joined, *flat):
-        text = _table(found, len(texts))
-        if len(texts) < _MOST_LAYOUTS and text[2:] not in [one[2:] for one in texts] and _reads(text, found, shapes):
+    for draft in (*by_gate, *stacked, *joined, *flat):
+        text = _table(draft, len(texts))
+        if len(texts) < _MOST_LAYOUTS and text[2:] not in [earlier[2:] for earlier in texts] and _reads(text, draft, shapes):
             texts.append(text)
     if not texts:
         return []
@@ -79,52 +79,52 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     ]
 
 
-def _reads(text: Sequence[str], found: _Found, shapes: Mapping[str, Shape]) -> bool:
+def _reads(text: Sequence[str], layer: _Layer, shapes: Mapping[str, Shape]) -> bool:
     """Return whether a draft describes these arrays."""
     try:
         layouts = layout_file.parsed("\n".join(text), Path("layout.toml"))
     except UnreadableError:
         return False
-    shapes = {**shapes, **found.matrices}
-    own = {_local(name, found.names): shapes[name] for name in found.names}
-    return any(fits(layout, own) for layout in layouts if isinstance(layout, Layout))
+    shapes = {**shapes, **layer.matrices}
+    own_shapes = {_local(name, layer.names): shapes[name] for name in layer.names}
+    return any(fits(layout, own_shapes) for layout in layouts if isinstance(layout, Layout))
 
 
-def _table(found: _Found, number: int) -> list[str]:
+def _table(layer: _Layer, number: int) -> list[str]:
     """Return the description of a layer as TOML."""
-    held = {part for one in found.parts for part in one.parts.split()}
+    held = {part for entry in layer.parts for part in entry.parts.split()}
     if "recurrent_bias" in held:
         biases = "both"
     elif "input_bias" in held:
         biases = "input"
     else:
         biases = "none"
-    checks = list(found.checks)
-    text = ["[[layout]]", f'name = "mine.{found.kind}{f"_{number + 1}" if number else ""}"', f'kind = "{found.kind}"']
-    text.append(f'gates = "{_STACKED[found.kind]}"')
-    if found.letters:
-        text.append(f'letters = "{" ".join(found.letters)}"')
+    checks = list(layer.checks)
+    text = ["[[layout]]", f'name = "mine.{layer.kind}{f"_{number + 1}" if number else ""}"', f'kind = "{layer.kind}"']
+    text.append(f'gates = "{_STACKED[layer.kind]}"')
+    if layer.letters:
+        text.append(f'letters = "{" ".join(layer.letters)}"')
         checks.append("which letter is which gate: i f g o are input, forget, candidate, output; r z n reset, update, candidate")
-    elif found.kind != "rnn":
+    elif layer.kind != "rnn":
         checks.append(
             "the order in which the code stacks the gates (i f g o: input, forget, candidate, output; r z n: reset, update, candidate)"
         )
-    if found.kind == "gru":
+    if layer.kind == "gru":
         text.append(f"reset_after = {'true' if biases == 'both' else 'false'}")
         checks.append(
             "reset_after: false for n = tanh(W x + U (r * h)), true for n = tanh(W x + r * (U h)); -z in gates for h = (1 - z) h + z n"
         )
     text.append("tensors = [")
-    text += [f'  {{ name = {in_toml(one.name)}, parts = "{one.parts}", axes = "{one.axes}" }},' for one in found.parts]
+    text += [f'  {{ name = {in_toml(part.name)}, parts = "{part.parts}", axes = "{part.axes}" }},' for part in layer.parts]
     text += ["]", f'holds = {{ biases = ["{biases}"], layers = false, directions = 1 }}']
     checks.append(
         'the functions: tanh, and sigmoid for gates, unless holds has activations = ["relu"], gate_activations = ["hard_sigmoid"]'
     )
     # Its arrays under a name of the layer's own: what stands beside them in the file is not taken for the layer's.
-    for name in found.names if found.matrices else ():
-        text += ["[[array]]", f"name = {in_toml(f'{found.kind}/{_local(name, found.names)}')}", f"from = {in_toml(name)}"]
-        text += [f"shape = {list(found.matrices[name])}"] if name in found.matrices else []
-    return [*text, *(f"# check {one}" for one in checks)]
+    for name in layer.names if layer.matrices else ():
+        text += ["[[array]]", f"name = {in_toml(f'{layer.kind}/{_local(name, layer.names)}')}", f"from = {in_toml(name)}"]
+        text += [f"shape = {list(layer.matrices[name])}"] if name in layer.matrices else []
+    return [*text, *(f"# check {check}" for check in checks)]
 
 
 def _local(name: str, names: Sequence[str]) -> str:
@@ -136,7 +136,7 @@ def _local(name: str, names: Sequence[str]) -> str:
 # A matrix of its own for each gate.
 
 
-def _by_gate(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
+def _by_gate(shapes: Mapping[str, Shape]) -> Iterator[_Layer]:
     """Yield layers whose arrays have the name of a gate in their own."""
     families: dict[str, dict[str, tuple[str, Shape]]] = {}
     for name, shape in shapes.items():
@@ -145,34 +145,34 @@ def _by_gate(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
             if letter.lower() in "ifgocazrunh" and alone and "{" not in name:
                 families.setdefault(f"{name[:at]}{{gate}}{name[at + 1 :]}", {})[letter] = name, shape
     used: set[str] = set()
-    for kind, spelling in ((kind, one) for kind, several in _SPELLINGS.items() for one in several):
+    for kind, spelling in ((kind, spelled) for kind, several in _SPELLINGS.items() for spelled in several):
         for letters in (spelling, spelling.upper()):
-            own = {
+            matrices = {
                 template: [family[letter] for letter in letters]
                 for template, family in families.items()
                 if set(letters) <= set(family) and len({family[letter][1] for letter in letters}) == 1
             }
-            for layer in _of_families(kind, letters, own):
+            for layer in _of_families(kind, letters, matrices):
                 if not used & set(layer.names):
                     used |= set(layer.names)
                     yield layer
 
 
-def _of_families(kind: str, letters: str, families: Mapping[str, Sequence[tuple[str, Shape]]]) -> Iterator[_Found]:
+def _of_families(kind: str, letters: str, families: Mapping[str, Sequence[tuple[str, Shape]]]) -> Iterator[_Layer]:
     scopes: dict[str, dict[str, Sequence[tuple[str, Shape]]]] = {}
     for template, family in families.items():
         scope = _scope(template.partition("{")[0])
         scopes.setdefault(scope, {})[template.removeprefix(scope)] = family
-    for own in scopes.values():
-        matrices = {one: family[0][1] for one, family in own.items() if 1 not in family[0][1] and len(family[0][1]) == 2}
-        vectors = {one: family[0][1] for one, family in own.items() if one not in matrices}
-        narrow = {one: shape for one, shape in vectors.items() if len(shape) == 2 and len(matrices) == 1}
+    for members in scopes.values():
+        matrices = {letter: family[0][1] for letter, family in members.items() if 1 not in family[0][1] and len(family[0][1]) == 2}
+        vectors = {letter: family[0][1] for letter, family in members.items() if letter not in matrices}
+        narrow = {letter: shape for letter, shape in vectors.items() if len(shape) == 2 and len(matrices) == 1}
         matrices |= narrow if _square(matrices) else {}
-        vectors = {one: shape for one, shape in vectors.items() if one not in matrices}
+        vectors = {letter: shape for letter, shape in vectors.items() if letter not in matrices}
         parts = _parts(matrices, vectors, kind, stacked=False)
         if parts is not None:
-            names = [name for one in parts[0] for name, _ in own[one.name]]
-            yield _Found(kind, letters, parts[0], names, parts[1])
+            names = [name for part in parts[0] for name, _ in members[part.name]]
+            yield _Layer(kind, letters, parts[0], names, parts[1])
 
 
 def _square(matrices: Mapping[str, Shape]) -> bool:
@@ -182,7 +182,7 @@ def _square(matrices: Mapping[str, Shape]) -> bool:
 # Gates stacked in one matrix.
 
 
-def _stacked(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
+def _stacked(shapes: Mapping[str, Shape]) -> Iterator[_Layer]:
     """Yield layers whose gates lie in one matrix, those with the names most alike first."""
     matrices = {name: shape for name, shape in shapes.items() if len(shape) == 2}
     used: set[str] = set()
@@ -193,53 +193,55 @@ def _stacked(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
                 continue
             axis = 1 if flipped else 0
             others = [
-                name for name, one in matrices.items() if one[axis] == width and name not in used and name != recurrent and width != 1
+                name for name, matrix in matrices.items() if matrix[axis] == width and name not in used and name != recurrent and width != 1
             ]
             if not others:
                 continue
-            given = _nearest(recurrent, others)
-            if _RECURRENT.search(given) and not _RECURRENT.search(recurrent):
-                given, recurrent = recurrent, given
+            input_matrix = _nearest(recurrent, others)
+            if _RECURRENT.search(input_matrix) and not _RECURRENT.search(recurrent):
+                input_matrix, recurrent = recurrent, input_matrix
             vectors = {
-                name: one for name, one in shapes.items() if name not in used and _length(one) == width and name not in (given, recurrent)
+                name: dims
+                for name, dims in shapes.items()
+                if name not in used and _length(dims) == width and name not in (input_matrix, recurrent)
             }
-            bias = {name: vectors[name] for name in _biases(recurrent, given, vectors)}
-            pair = {given: matrices[given], recurrent: matrices[recurrent]}
-            made = _parts(pair, bias, kind, stacked=True, flipped=flipped)
-            if made is not None:
-                names = [one.name for one in made[0]]
+            bias = {name: vectors[name] for name in _biases(recurrent, input_matrix, vectors)}
+            pair = {input_matrix: matrices[input_matrix], recurrent: matrices[recurrent]}
+            parts = _parts(pair, bias, kind, stacked=True, flipped=flipped)
+            if parts is not None:
+                names = [part.name for part in parts[0]]
                 used |= set(names)
-                yield _Found(kind, "", [one._replace(name=_local(one.name, names)) for one in made[0]], names, made[1])
+                yield _Layer(kind, "", [part._replace(name=_local(part.name, names)) for part in parts[0]], names, parts[1])
 
 
 _ONE_MATRIX = re.compile(r"lstm|gru|rnn|cell|i2h", re.IGNORECASE)
 """What the name of a matrix has that multiplies the state and the input, one on top of the other."""
 
 
-def _joined(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
+def _joined(shapes: Mapping[str, Shape]) -> Iterator[_Layer]:
     """Yield layers of one matrix for the state and the input, where its name says that it is one."""
     for name, shape in shapes.items():
         hint = _ONE_MATRIX.search(name)
         if hint is None or len(shape) != 2:
             continue
         kind = hint[0].lower() if hint[0].lower() in ("lstm", "gru") else "rnn"
-        gates = next(count for count, one in _KINDS.items() if one == kind)
-        for bias in (one for one, length in shapes.items() if _scope(one) == _scope(name) and _length(length) in shape):
+        gates = next(count for count, name_of_kind in _KINDS.items() if name_of_kind == kind)
+        for bias in (other for other, length in shapes.items() if _scope(other) == _scope(name) and _length(length) in shape):
             size, odd = divmod(_length(shapes[bias]), gates)
             if not odd and max(shape) > size and kind != "gru":
                 parts, checks = _parts({name: shape}, {bias: shapes[bias]}, kind, stacked=True) or ([], [])
-                own = [one._replace(name=_local(one.name, [name, bias])) for one in parts]
-                if own:
+                local_parts = [part._replace(name=_local(part.name, [name, bias])) for part in parts]
+                if local_parts:
                     plain = ['the function: a tutorial\'s cell of this name computes none, which is activations = ["linear"]']
                     checks = [*checks, *(plain if kind == "rnn" else [])]
-                    yield _Found(kind, "", own, [name, bias], checks)
+                    yield _Layer(kind, "", local_parts, [name, bias], checks)
                     break
 
 
 # Every matrix as a vector, as tables of C are.
 
 
-def _flat(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
+def _flat(shapes: Mapping[str, Shape]) -> Iterator[_Layer]:
     """Yield layers of stacked gates whose matrices are vectors: the lengths of a bias and of a matrix for the state give the sizes."""
     lengths = {name: shape[0] for name, shape in shapes.items()}
     used: set[str] = set()
@@ -251,17 +253,17 @@ def _flat(shapes: Mapping[str, Shape]) -> Iterator[_Found]:
             others = [name for name, length in lengths.items() if name not in (*used, recurrent) and length > wide and length % wide == 0]
             if recurrent in used or wide != gates * size or lengths[recurrent] != wide * size or not others:
                 continue
-            given = _nearest(recurrent, others)
-            matrices = {name: (wide, lengths[name] // wide) for name in (given, recurrent)}
+            input_matrix = _nearest(recurrent, others)
+            matrices = {name: (wide, lengths[name] // wide) for name in (input_matrix, recurrent)}
             vectors = {name: (wide,) for name, length in lengths.items() if length == wide and name not in matrices}
-            bias = {name: (wide,) for name in _biases(recurrent, given, vectors)}
+            bias = {name: (wide,) for name in _biases(recurrent, input_matrix, vectors)}
             parts, checks = _parts(matrices, bias, kind, stacked=True, flipped=False) or ([], [])
             names = [*matrices, *bias]
             if parts and bias:
                 used |= set(names)
                 rows = "whether the matrices lie row by row in their vectors, (gate hidden) in; column by column it is in (gate hidden)"
-                own = [one._replace(name=_local(one.name, names)) for one in parts]
-                yield _Found(kind, "", own, names, [*checks, f"{rows}, with both shapes reversed"], matrices)
+                local_parts = [part._replace(name=_local(part.name, names)) for part in parts]
+                yield _Layer(kind, "", local_parts, names, [*checks, f"{rows}, with both shapes reversed"], matrices)
 
 
 def _nearest(name: str, others: Iterable[str]) -> str:
@@ -269,15 +271,15 @@ def _nearest(name: str, others: Iterable[str]) -> str:
     return max(others, key=lambda other: difflib.SequenceMatcher(None, name, other, autojunk=False).ratio())
 
 
-def _biases(recurrent: str, given: str, vectors: Mapping[str, Shape]) -> list[str]:
+def _biases(recurrent: str, input_matrix: str, vectors: Mapping[str, Shape]) -> list[str]:
     """Return the biases of two matrices: those in the same scope, or the one whose name is most like theirs."""
-    each = [[name for name in vectors if _scope(name) == _scope(matrix)] for matrix in (given, recurrent)]
-    if _scope(given) != _scope(recurrent) and len(each[0]) == len(each[1]) == 1:
+    each = [[name for name in vectors if _scope(name) == _scope(matrix)] for matrix in (input_matrix, recurrent)]
+    if _scope(input_matrix) != _scope(recurrent) and len(each[0]) == len(each[1]) == 1:
         return [each[0][0], each[1][0]]
-    beside = each[1]
-    if len(beside) == 2 and _nearest(given, beside) != _nearest(recurrent, beside):
-        return [_nearest(given, beside), _nearest(recurrent, beside)]
-    return [_nearest(recurrent, beside)] if beside else []
+    vectors_there = each[1]
+    if len(vectors_there) == 2 and _nearest(input_matrix, vectors_there) != _nearest(recurrent, vectors_there):
+        return [_nearest(input_matrix, vectors_there), _nearest(recurrent, vectors_there)]
+    return [_nearest(recurrent, vectors_there)] if vectors_there else []
 
 
 def _scope(name: str) -> str:
@@ -299,9 +301,9 @@ def _parts(
     checks: list[str] = []
     hidden = "(gate hidden)" if stacked and kind != "rnn" else "hidden"
     if len(matrices) == 2:
-        (given, first), (recurrent, second) = matrices.items()
-        if not stacked and (second[0] != second[1] or (first[0] == first[1] and _RECURRENT.search(given))):
-            (given, first), (recurrent, second) = (recurrent, second), (given, first)
+        (input_matrix, first), (recurrent, second) = matrices.items()
+        if not stacked and (second[0] != second[1] or (first[0] == first[1] and _RECURRENT.search(input_matrix))):
+            (input_matrix, first), (recurrent, second) = (recurrent, second), (input_matrix, first)
         if flipped is None:
             flipped = first[0] != second[0]
         if first == second:
@@ -309,7 +311,7 @@ def _parts(
         if first == second and not stacked:
             checks.append(f"whether a matrix acts from the left, {hidden} in, or from the right, in {hidden}")
         axes = f"in {hidden}" if flipped else f"{hidden} in"
-        parts = [_Part(given, "input", axes), _Part(recurrent, "recurrent", axes)]
+        parts = [_Part(input_matrix, "input", axes), _Part(recurrent, "recurrent", axes)]
     elif len(matrices) == 1 and vectors:
         ((both, shape),) = matrices.items()
         length = _length(next(iter(vectors.values())))

@@ -10,7 +10,7 @@ from rnnconvert.containers import enclosed, unpacked
 from rnnconvert.containers.archives import HDF5
 from rnnconvert.containers.enclosed import Inside
 from rnnconvert.containers.reading import charging
-from rnnconvert.core.errors import UnreadableError, show_as, shown
+from rnnconvert.core.errors import UnreadableError, for_user, show_as
 from rnnconvert.files import detect
 from rnnconvert.files.opened import Opened
 from rnnconvert.language import registry
@@ -57,17 +57,17 @@ def model(file: Opened, holds_layers: Callable[[Opened], bool], empty: bool = Fa
         elif detect.seen(opened):
             models.append(Model(_named(opened), where))
     if empty:
-        models = [one for one in models if holds_layers(one.file)]
+        models = [candidate for candidate in models if holds_layers(candidate.file)]
     if len(models) < 2:
         return models[0] if models else None
-    names = ", ".join(one.where for one in models[:8])
-    count, models = len(models), [one for one in models if holds_layers(one.file)]
+    names = ", ".join(candidate.where for candidate in models[:8])
+    count, models = len(models), [candidate for candidate in models if holds_layers(candidate.file)]
     if not models:
         raise UnreadableError(file.path, f"it holds {count} models, and none of them has a recurrent layer: {names}")
     if len(models) > 1:
         raise UnreadableError(
             file.path,
-            f"it holds {len(models)} models with recurrent layers: {', '.join(one.where for one in models[:8])}",
+            f"it holds {len(models)} models with recurrent layers: {', '.join(candidate.where for candidate in models[:8])}",
             "Load it with the program that wrote it, and save each to a file of its own."
             if pickled
             else "Unpack it, and give the path of one.",
@@ -81,9 +81,9 @@ def _inside(file: Opened, pickled: bool) -> list[tuple[Path, str]]:
         return [(unpacked.unpacked(file.path), f"unpacked from {file.path}")]
     if pickled:
         places = enclosed.in_pickle(file.path) or enclosed.texts_in_pickle(file.path)
-        return [(one.path, _from_pickle(one)) for one in places]
+        return [(place.path, _from_pickle(place)) for place in places]
     folders = _folders(enclosed.members(file.path, _may_be_model))
-    return [(one.path, f"from {one.place!r} in the archive") for one in folders]
+    return [(folder.path, f"from {folder.place!r} in the archive") for folder in folders]
 
 
 def _from_pickle(inside: Inside) -> str:
@@ -103,14 +103,14 @@ def _named(file: Opened) -> Opened:
     else:
         ending = ""
     renamed = file.path.rename(file.path.with_name(f"model{ending}"))
-    show_as(renamed, shown(str(file.path)))
+    show_as(renamed, for_user(str(file.path)))
     return Opened(renamed)
 
 
 def _folders(inside: list[Inside]) -> list[Inside]:
     """Return files as they are, and those of a folder that is one model as that folder."""
-    folders = {one.path.parent: one.place.rpartition("/")[0] for one in inside if one.path.name == _FOLDER}
-    left = [one for one in inside if not any(folder in one.path.parents for folder in folders)]
+    folders = {entry.path.parent: entry.place.rpartition("/")[0] for entry in inside if entry.path.name == _FOLDER}
+    left = [entry for entry in inside if not any(folder in entry.path.parents for folder in folders)]
     return [*(Inside(path, place or "all of it") for path, place in folders.items()), *left]
 
 

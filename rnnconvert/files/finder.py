@@ -45,13 +45,13 @@ class Doubt(NamedTuple):
 
     fits   whether the caller only has to choose
     extra  an array among the layer's own that its layout does not have, or ""
-    taken  how many arrays a layout that may be chosen accounts for
+    covered  how many arrays a layout that may be chosen accounts for
     """
 
     reason: str
     fits: bool = True
     extra: str = ""
-    taken: int = 0
+    covered: int = 0
 
 
 def sentences(doubts: Mapping[str, Doubt]) -> list[LayerNote]:
@@ -84,15 +84,15 @@ class ArrayFiles:
         if not kind:
             return None
         try:
-            found, doubts = self._found(self.stored(file).arrays, Options())
+            groups, doubts = self._find_groups(self.stored(file).arrays, Options())
         except UnreadableError:
             return None
-        if found:
-            taken = sum(len(group.names) for group in found)
-            return Seen(SHAPED, f"{kind}, with arrays named as those of {class_in_words(found[0].layout)}", taken)
+        if groups:
+            covered = sum(len(group.names) for group in groups)
+            return Seen(SHAPED, f"{kind}, with arrays named as those of {class_in_words(groups[0].layout)}", covered)
         fitting = [doubt for doubt in doubts.values() if doubt.fits]
-        taken = sum(doubt.taken for doubt in fitting)
-        return Seen(SHAPED, f"{kind}, with arrays of its shapes", taken) if fitting else None
+        covered = sum(doubt.covered for doubt in fitting)
+        return Seen(SHAPED, f"{kind}, with arrays of its shapes", covered) if fitting else None
 
     def layouts(self, options: Options) -> list[Layout]:
         """Return what can be written."""
@@ -101,21 +101,21 @@ class ArrayFiles:
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer of a file; what is unsettled counts as unread, and warnings name it, too."""
         stored = self.stored(Opened(path))
-        found, unread = self.found(path, stored, options)
+        groups, unread = self.find(path, stored, options)
         warnings = [LayerNote(name, str(why)) for name, why in stored.metadata.get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
         attributes = stored.metadata.get("attributes", {})
-        for group in found:
+        for group in groups:
             layers[group.name] = self.layer(group, stored, options)
-            said = attributes_of(attributes, list(group.names.values()), whole=not group.name)
-            options.facts(group.name, "its attributes", said)
-        used = {full for group in found for full in group.names.values()}
+            stated = attributes_of(attributes, list(group.names.values()), whole_file=not group.name)
+            options.facts(group.name, "its attributes", stated)
+        used = {full for group in groups for full in group.names.values()}
         return Checkpoint(
             str(path),
             self.NAME,
             layers,
             {name: array for name, array in stored.arrays.items() if name not in used},
-            tuple(f"{_place(group.name)}: arrays named as those of {class_in_words(group.layout)}" for group in found),
+            tuple(f"{_place(group.name)}: arrays named as those of {class_in_words(group.layout)}" for group in groups),
             options.questions,
             (*unread, *warnings),
             stored.metadata,
@@ -147,21 +147,21 @@ class ArrayFiles:
 
     def _asked(self, options: Options, layer: str = "") -> str:
         """Return the layout that is asked for by the whole name or its second half; "" where none of this framework is."""
-        said = options.peek("layout", layer) or ""
-        framework, _, variant = said.rpartition(".")
-        if not said or framework not in ("", self.NAME):
+        wanted = options.peek("layout", layer) or ""
+        framework, _, variant = wanted.rpartition(".")
+        if not wanted or framework not in ("", self.NAME):
             return ""
-        own = [layout.name for layout in registry.layouts_of(self.NAME)]
-        if f"{self.NAME}.{variant}" not in own:
-            raise UsageError(f"{self.NAME} has no layout {variant!r}. It has {', '.join(own)}")
+        names = [layout.name for layout in registry.layouts_of(self.NAME)]
+        if f"{self.NAME}.{variant}" not in names:
+            raise UsageError(f"{self.NAME} has no layout {variant!r}. It has {', '.join(names)}")
         return f"{self.NAME}.{variant}"
 
-    def found(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
+    def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers of a file by names and shapes, those in vectors whose sizes are given, and what
         is unsettled.
         """
-        met, doubts = self.groups(stored.arrays, options)
-        found = list(met)
+        matched, doubts = self.groups(stored.arrays, options)
+        groups = list(matched)
         vectors: dict[str, list[Layout]] = {}
         flat_groups: list[FoundLayer] = []
         for layout in registry.layouts_of(self.NAME):
@@ -177,8 +177,8 @@ class ArrayFiles:
                 if not is_float(array):
                     doubts.append(LayerNote(full, f"it is of type {array.dtype}, not of floating-point numbers", UNREAD))
                     continue
-                said = self._asked(options, name)
-                asked = [layout for layout in possible if layout.name == said]
+                wanted = self._asked(options, name)
+                asked = [layout for layout in possible if layout.name == wanted]
                 if asked:
                     options.get("layout", name)
                 said_there = self.description(stored, name)
@@ -188,73 +188,77 @@ class ArrayFiles:
                     doubts.append(LayerNote(full, str(error), UNREAD))
                     continue
                 group = FoundLayer(name, layout, sizes, {local: full})
-                found.append(group)
+                groups.append(group)
                 flat_groups.append(group)
         if flat_groups:
             places = _Places(stored.arrays, self.separators)
             for group, inside in zip(flat_groups, _inside(flat_groups, stored.arrays, self.separators), strict=True):
-                beside = dict.fromkeys([*places.beside(group), *inside])
-                left = {one: stored.arrays[one].shape for one in beside if not one.endswith(self.beside_vectors)}
+                neighbours = dict.fromkeys([*places.next_to(group), *inside])
+                left = {
+                    neighbour: stored.arrays[neighbour].shape for neighbour in neighbours if not neighbour.endswith(self.beside_vectors)
+                }
                 options.facts(group.name, "its scope", left)
-        unanswered = {group.name: why_clips_are_open(group, options) for group in found}
+        unanswered = {group.name: why_clips_are_open(group, options) for group in groups}
         doubts += [LayerNote(name, str(why), UNREAD, unnamed="the file itself") for name, why in unanswered.items() if why]
-        return [group for group in found if not unanswered[group.name]], doubts
+        return [group for group in groups if not unanswered[group.name]], doubts
 
-    def shown(self) -> list[Layout]:
+    def documented(self) -> list[Layout]:
         """Return the layouts that are found by names and shapes: those of vectors do not show their sizes."""
         return [layout for layout in registry.layouts_of(self.NAME) if not layout.flat]
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers among arrays, in the order of the file, and what is unsettled about others."""
-        found, doubts = self._found(arrays, options)
-        return found, sentences(doubts)
+        groups, doubts = self._find_groups(arrays, options)
+        return groups, sentences(doubts)
 
-    def _found(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], dict[str, Doubt]]:
-        met: dict[str, dict[str, dict[str, str]]] = {}
+    def _find_groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], dict[str, Doubt]]:
+        matched: dict[str, dict[str, dict[str, str]]] = {}
         names = "\n".join(full for full in arrays if len(full) <= _LONGEST_NAME)
-        for layout in self.shown():
+        for layout in self.documented():
             if not may_name(layout, names):
                 continue
             expression = _expression(layout, self.separators)
             for full, array in arrays.items():
                 match = expression.fullmatch(full) if len(full) <= _LONGEST_NAME else None
                 if match and array.size:  # some write an empty array for what is not there
-                    met.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
+                    matched.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}
         places = _Places(arrays, self.separators)
-        found: list[FoundLayer] = []
+        groups: list[FoundLayer] = []
         doubts: dict[str, Doubt] = {}
-        for name in sorted(met, key=lambda one: min(order[full] for names in met[one].values() for full in names.values())):
-            settled = self._settled(name, met[name], arrays, options)
+        for name in sorted(
+            matched, key=lambda group_name: min(order[full] for names in matched[group_name].values() for full in names.values())
+        ):
+            settled = self._settled(name, matched[name], arrays, options)
             if isinstance(settled, FoundLayer) and not self._asked(options, name):
-                beside = places.beside(settled)
-                settled = _plus(settled, beside[0]) if beside else settled
+                neighbours = places.next_to(settled)
+                settled = _plus(settled, neighbours[0]) if neighbours else settled
             if isinstance(settled, FoundLayer):
-                found.append(settled)
+                groups.append(settled)
             elif settled is not None:
                 doubts[name] = settled
-        used = {full for group in found for full in group.names.values()}
-        unsaid = [one for one in found if not self._asked(options, one.name)]
+        used = {full for group in groups for full in group.names.values()}
+        unsaid = [other for other in groups if not self._asked(options, other.name)]
         wider: dict[str, Doubt] = {}
         for group, inside in zip(unsaid, _inside(unsaid, arrays, self.separators), strict=True):
             extra = [full for full in inside if full not in used and not any(mark in full for mark in self.training)]
             if extra:
                 wider[group.name] = _plus(group, extra[0])
-        return [group for group in found if group.name not in wider], {**doubts, **wider}
+        return [group for group in groups if group.name not in wider], {**doubts, **wider}
 
     def _settled(
         self, name: str, candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array], options: Options
     ) -> FoundLayer | Doubt | None:
         """Return the layer under a name; or why it is not one, or None where nothing indicates one."""
-        known = {layout.name: layout for layout in registry.layouts_of(self.NAME)}
-        said = self._asked(options, name)
+        by_name = {layout.name: layout for layout in registry.layouts_of(self.NAME)}
+        wanted = self._asked(options, name)
         fitting = []
-        if said in candidates:
+        if wanted in candidates:
             options.get("layout", name)
-        for full in [said] if said in candidates else candidates:
+        for full in [wanted] if wanted in candidates else candidates:
             names = candidates[full]
             shapes = {local: tuple(arrays[full_name].shape) for local, full_name in names.items()}
-            fitting += [FoundLayer(name, known[full], sizes, names) for sizes in fits(known[full], shapes)]
+            fitting += [FoundLayer(name, by_name[full], sizes, names) for sizes in fits(by_name[full], shapes)]
         most = max((len(group.names) for group in fitting), default=0)
         fitting = [group for group in fitting if len(group.names) == most]
         two = options.get("bidirectional", name)
@@ -265,7 +269,7 @@ class ArrayFiles:
         fitting = unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
-            return Doubt(f"its arrays may belong to {' or '.join(layouts)}. Choose with {Setting('layout', 'NAME')}", taken=most)
+            return Doubt(f"its arrays may belong to {' or '.join(layouts)}. Choose with {Setting('layout', 'NAME')}", covered=most)
         if len(fitting) > 1:
             return Doubt(f"it may be layers of one direction, or one of two. Choose with {Setting('bidirectional', 'true', 'false')}")
         (group,) = fitting
@@ -280,7 +284,7 @@ class ArrayFiles:
         number = group.sizes.num_directions
         each_own = number == 1 or group.layout.holds.own_functions or group.layout.holds.mixed_directions
         cells = [] if group.cell is None else [group.cell] * number
-        for asking in [options.direction(one, number) if each_own else options for one in range(number)]:
+        for asking in [options.direction(place, number) if each_own else options for place in range(number)]:
             if group.cell is None:
                 cell = self.cell(group, stored, asking)
                 cells.append(as_chosen(group, cell.replace(clips=(*cell.clips, *clips_of(group, asking))), asking))
@@ -310,16 +314,17 @@ class ArrayFiles:
     def constructor(self, layout: Layout, stack: Recurrent) -> str:
         """Return what these arrays are for: the class, and the function where files do not state it."""
         open_function = layout.kind == "rnn" and len(layout.holds.activations) > 1
-        said = [f"the function {stack.cell.activation}"] if open_function else []
-        said += [str(clip) for clip in stack.cell.clips if clip.kind in layout.holds.open_clips]
-        return class_in_words(layout) + (f" with {' and '.join(said)}" if said else "")
+        parts = [f"the function {stack.cell.activation}"] if open_function else []
+        parts += [str(clip) for clip in stack.cell.clips if clip.kind in layout.holds.open_clips]
+        return class_in_words(layout) + (f" with {' and '.join(parts)}" if parts else "")
 
     def places(self, stacks: Sequence[Recurrent], job: Job) -> list[str]:
         """Return what the names of each stack's arrays begin with: nothing where one layer comes from another format."""
         bare = len(stacks) == 1 and job.source.format != self.NAME
         asked = [job.options.get("prefix", stack.name) for stack in stacks]
         return [
-            ("" if bare else stack.name).strip(self.separators) if said is None else said for said, stack in zip(asked, stacks, strict=True)
+            ("" if bare else stack.name).strip(self.separators) if wanted is None else wanted
+            for wanted, stack in zip(asked, stacks, strict=True)
         ]
 
     def kind(self, file: Opened) -> str:
@@ -354,8 +359,8 @@ class ArrayFiles:
             asked = function_of(group, options, holds.activations, layout.cell.output_activation, "output_activation")
             cell = cell.replace(output_activation=asked)
         if layout.kind != "rnn":
-            usual = cell.gate_activation
-            gates = function_of(group, options, holds.gate_activations, usual, "recurrent_activation")
+            default = cell.gate_activation
+            gates = function_of(group, options, holds.gate_activations, default, "recurrent_activation")
             cell = cell.replace(gate_activation=gates)
         return cell
 
@@ -364,12 +369,12 @@ def unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
     """Return layers without those whose numbers and cell equal those of an earlier one: the choice would change
     nothing.
     """
-    found: dict[object, FoundLayer] = {}
+    distinct: dict[object, FoundLayer] = {}
     for group in groups:
         cell = group.cell or group.layout.cell
         key = (group.sizes, tuple(slots(group.layout, group.sizes)), cell, group.layout.holds.open_clips)
-        found.setdefault(key, group)
-    return list(found.values())
+        distinct.setdefault(key, group)
+    return list(distinct.values())
 
 
 def _place(name: str) -> str:
@@ -388,27 +393,27 @@ def _plus(group: FoundLayer, extra: str) -> Doubt:
         f"it has the arrays of {called} plus {extra!r}, which {called} does not have. If the layer still "
         f"computes the same, confirm with {Setting('layout', group.layout.name)}",
         extra=extra,
-        taken=len(group.names),
+        covered=len(group.names),
     )
 
 
 def _inside(groups: Sequence[FoundLayer], arrays: Mapping[str, Array], separators: str) -> list[list[str]]:
     """Return for each layer the arrays deeper than its own: under the name of one of them, as adapters are, or of the layer."""
     scopes: dict[str, list[int]] = {}
-    own = [{*group.names.values()} for group in groups]
+    used = [{*group.names.values()} for group in groups]
     for number, group in enumerate(groups):
-        for scope in {*own[number], group.name} - {""}:
+        for scope in {*used[number], group.name} - {""}:
             scopes.setdefault(scope, []).append(number)
     lengths = sorted({len(scope) for scope in scopes})
-    found: list[list[str]] = [[] for _ in groups]
+    inside: list[list[str]] = [[] for _ in groups]
     for full, array in arrays.items():
         if 0 in array.shape:  # an array without elements states nothing
             continue
         ends = [at for at in lengths if at < len(full) and full[at] in separators]
         for number in dict.fromkeys(number for at in ends for number in scopes.get(full[:at], ())):
-            if full not in own[number]:
-                found[number].append(full)
-    return found
+            if full not in used[number]:
+                inside[number].append(full)
+    return inside
 
 
 class _Places:
@@ -421,14 +426,14 @@ class _Places:
             self._at.setdefault(self._above(full), []).append((number, full))
 
     def _above(self, full: str) -> str:
-        return full[: max(full.rfind(one) for one in self._separators) + 1]
+        return full[: max(full.rfind(separator) for separator in self._separators) + 1]
 
-    def beside(self, group: FoundLayer) -> list[str]:
+    def next_to(self, group: FoundLayer) -> list[str]:
         """Return arrays that are among a layer's own but do not belong to it, in the order of the file."""
-        own = set(group.names.values())
-        scopes = {group.name + mark for mark in self._separators if group.name} | {self._above(full) for full in own}
-        found = [one for scope in scopes for one in self._at.get(scope, ()) if one[1] not in own]
-        return [full for _, full in sorted(found) if self._counts(full, group)]
+        own_names = set(group.names.values())
+        scopes = {group.name + mark for mark in self._separators if group.name} | {self._above(full) for full in own_names}
+        nearby = [entry for scope in scopes for entry in self._at.get(scope, ()) if entry[1] not in own_names]
+        return [full for _, full in sorted(nearby) if self._counts(full, group)]
 
     def _counts(self, full: str, group: FoundLayer) -> bool:
         """Return whether an array states anything: one without elements does not, nor one at the top that no layer could own."""
@@ -439,19 +444,19 @@ class _Places:
 def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
     """Return why arrays that have a layer's names are not a layer; None where other layers have such names too."""
     layouts = [registry.layout_named(name) for name, names in candidates.items()]
-    whole = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
-    whole = whole or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
-    if not whole:
+    complete = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
+    complete = complete or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
+    if not complete:
         return None
-    shapes = {local: tuple(arrays[full].shape) for one in whole for local, full in candidates[one.name].items()}
-    reason = f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(whole, shapes)}"
+    shapes = {local: tuple(arrays[full].shape) for layout in complete for local, full in candidates[layout.name].items()}
+    reason = f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(complete, shapes)}"
     return Doubt(reason, fits=False)
 
 
 def _all_named(layout: Layout, names: Mapping[str, str]) -> bool:
     """Return whether these are more than one array, and all that a layout always has."""
-    needed = [pattern(layout, one) for one in layout.tensors if one.part_names & {"input", "recurrent"}]
-    return len(names) > 1 and all(any(one.fullmatch(local) for local in names) for one in needed)
+    needed = [pattern(layout, tensor) for tensor in layout.tensors if tensor.part_names & {"input", "recurrent"}]
+    return len(names) > 1 and all(any(needed_pattern.fullmatch(local) for local in names) for needed_pattern in needed)
 
 
 _ANY_LAYERS = frozenset({"kernel", "bias", "weight", "w", "b", "scale", "in", "out"})

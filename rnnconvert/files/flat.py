@@ -32,7 +32,9 @@ Description = Mapping[str, str]
 input_mode (linear or skip) and input_size, which MXNet does not state."""
 
 
-def sizes(path: Path, possible: Sequence[Layout], name: str, length: int, said: Description, options: Options) -> tuple[Layout, Sizes]:
+def sizes(
+    path: Path, possible: Sequence[Layout], name: str, length: int, description: Description, options: Options
+) -> tuple[Layout, Sizes]:
     """Return layout and sizes of a flat vector of that length.
 
     The width of the input is what is left of the length. What neither file nor options say becomes a Question.
@@ -40,8 +42,8 @@ def sizes(path: Path, possible: Sequence[Layout], name: str, length: int, said: 
     Raises NotALayerError with what has to be said before the vector can be read, UnreadableError for sizes in the file that it
     does not have, UsageError for such sizes in the options.
     """
-    told = _described(said)
-    mode, hidden = (told.get(key) or options.get(key, name) for key in ("cell", "hidden_size"))
+    described = _described(description)
+    mode, hidden = (described.get(key) or options.get(key, name) for key in ("cell", "hidden_size"))
     if not mode or not hidden:
         raise NotALayerError(
             f"a flat vector does not describe its sizes, and no description was found. Give {Setting('cell', '...')} and "
@@ -49,13 +51,15 @@ def sizes(path: Path, possible: Sequence[Layout], name: str, length: int, said: 
         )
     asked = any(options.peek(key, name) is not None for key in _KEYS)
     problem: Callable[[str], RnnConvertError] = UsageError if asked else lambda text: UnreadableError(path, text)
-    facts = {key: options.stated(key, name, value, "what describes the vector") for key, value in told.items()}
+    facts = {key: options.stated(key, name, value, "what describes the vector") for key, value in described.items()}
     mode, units = facts.get("cell", mode), int(facts.get("hidden_size", hidden))
     kind, _, function = mode.partition("_")
-    layout = next((one for one in possible if one.kind == kind and (function or "tanh") in one.holds.activations), None)
+    layout = next(
+        (candidate for candidate in possible if candidate.kind == kind and (function or "tanh") in candidate.holds.activations), None
+    )
     if layout is None:
-        raise problem(f"{name!r} has the mode {mode!r}, and may belong to {' or '.join(one.name for one in possible)}")
-    sizes = _sizes(layout, units, _Known(name, facts, bool(told), options), problem)
+        raise problem(f"{name!r} has the mode {mode!r}, and may belong to {' or '.join(candidate.name for candidate in possible)}")
+    sizes = _sizes(layout, units, _Described(name, facts, bool(described), options), problem)
     column = sizes.num_directions * len(layout.order) * units
     ((least,),) = shapes(layout, sizes).values()
     width = units if sizes.skip_input else 1 + (length - least) // column
@@ -71,18 +75,18 @@ def sizes(path: Path, possible: Sequence[Layout], name: str, length: int, said: 
     return layout, replace(sizes, input_size=width)
 
 
-def _described(said: Description) -> dict[str, str]:
+def _described(description: Description) -> dict[str, str]:
     """Return what a file states about a vector, by the options' keys; 0 and an empty text state nothing."""
     numbers = ("hidden_size", "num_layers", "projection_size", "input_size")
-    found = {key: said[word] for key, word in _KEYS.items() if said.get(word)}
-    found = {key: value for key, value in found.items() if key not in numbers or _number(value)}
-    if "bidirectional" in found:
+    described = {key: description[word] for key, word in _KEYS.items() if description.get(word)}
+    described = {key: value for key, value in described.items() if key not in numbers or _number(value)}
+    if "bidirectional" in described:
         words = {"true": "true", "1": "true", "false": "false", "0": "false"}
-        found["bidirectional"] = words.get(found["bidirectional"].lower(), found["bidirectional"])
-    return found
+        described["bidirectional"] = words.get(described["bidirectional"].lower(), described["bidirectional"])
+    return described
 
 
-class _Known(NamedTuple):
+class _Described(NamedTuple):
     """What is known of a vector.
 
     facts      what its description states
@@ -103,11 +107,11 @@ class _Known(NamedTuple):
         return self.options.ask(key, self.name, assumed=absent, why="a flat vector does not describe itself")
 
 
-def _sizes(layout: Layout, hidden: int, known: _Known, problem: Callable[[str], RnnConvertError]) -> Sizes:
+def _sizes(layout: Layout, hidden: int, described: _Described, problem: Callable[[str], RnnConvertError]) -> Sizes:
     """Return the sizes that are given, with one input."""
-    name, fact, holds = known.name, known.fact, layout.holds
-    if known.facts.get("bidirectional", "true") not in ("true", "false"):
-        raise problem(f"{name!r} is said to be bidirectional={known.facts['bidirectional']}")
+    name, fact, holds = described.name, described.fact, layout.holds
+    if described.facts.get("bidirectional", "true") not in ("true", "false"):
+        raise problem(f"{name!r} is said to be bidirectional={described.facts['bidirectional']}")
     layers = int(fact("num_layers", "1", holds.layers))
     directions = 2 if fact("bidirectional", "false", holds.directions > 1) == "true" else 1
     projection = int(fact("projection_size", "0", "projection" in layout.part_names))

@@ -27,34 +27,34 @@ _FUNCTIONS = {
 }
 
 
-def function_of(group: FoundLayer, options: Options, allowed: Sequence[str | Activation], usual: Activation, option: str) -> Activation:
+def function_of(group: FoundLayer, options: Options, allowed: Sequence[str | Activation], default: Activation, option: str) -> Activation:
     """Return the function that a caller decides, or the usual one; no question is open where there is only one.
 
     Raises UsageError for a function that the layout does not have.
     """
-    held = [one for one in allowed if one != "any"]
+    held = [allowed_one for allowed_one in allowed if allowed_one != "any"]
     held += ACTIVATION_DEFAULTS if len(held) < len(allowed) else ()
-    functions = {str(one): one if isinstance(one, Activation) else Activation(one) for one in held}
-    functions = {name: one for name, one in functions.items() if name in (OPTIONS[option].choices or functions)}
+    functions = {str(function): function if isinstance(function, Activation) else Activation(function) for function in held}
+    functions = {name: function for name, function in functions.items() if name in (OPTIONS[option].choices or functions)}
     if len(functions) < 2:
-        return usual
+        return default
     plain = option == "activation" and functions.keys() <= {*OPTIONS["nonlinearity"].choices}
     why = f"the arrays of {class_in_words(group.layout)} do not show its {_FUNCTIONS[option].words}"
     keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
     asked = "nonlinearity" if plain else option
-    said = options.ask(asked, group.name, assumed=str(usual), why=why, choices=tuple(functions), also=keys.get(asked, ()))
-    return functions.get(said, usual)
+    answer = options.ask(asked, group.name, assumed=str(default), why=why, choices=tuple(functions), also=keys.get(asked, ()))
+    return functions.get(answer, default)
 
 
 def with_functions(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
     """Return a cell with the functions that its class takes as arguments and its files do not hold, by asking for them."""
     for option in layout.holds.asked_functions:
         function = _FUNCTIONS[option]
-        usual = getattr(cell, function.field)
+        default = getattr(cell, function.field)
         why = f"{class_in_words(layout)} takes its {function.words} as an argument, which files do not hold"
         choices = OPTIONS[option].choices or tuple(ACTIVATION_DEFAULTS)
-        said = options.ask(option, name, assumed=str(usual), why=why, choices=choices)
-        cell = cell.replace(**{function.field: usual if said == str(usual) else Activation(said)})
+        answer = options.ask(option, name, assumed=str(default), why=why, choices=choices)
+        cell = cell.replace(**{function.field: default if answer == str(default) else Activation(answer)})
         if option == "activation" and layout.kind == "lstm" and "output_activation" not in layout.holds.asked_functions:
             cell = cell.replace(output_activation=cell.activation)
     return cell
@@ -80,15 +80,15 @@ def why_clips_are_open(group: FoundLayer, options: Options) -> str:
 
 def clips_of(group: FoundLayer, options: Options) -> list[Clip]:
     """Return the clips whose bounds a caller gives, by asking for them."""
-    found = []
+    clips = []
     for kind in group.layout.holds.open_clips:
         if options.get("clip", group.name) == "none":
             continue
         why = f"the arrays of {class_in_words(group.layout)} do not show the bounds of a clip of its {kind}"
-        shown: Any = kind
+        clip_kind: Any = kind
         bound = options.ask(_BOUNDS.get(kind, "clip"), group.name, assumed="none", why=why)
-        found += [] if bound == "none" else [Clip(shown, -abs(float(bound)), abs(float(bound)))]
-    return found
+        clips += [] if bound == "none" else [Clip(clip_kind, -abs(float(bound)), abs(float(bound)))]
+    return clips
 
 
 def as_chosen(group: FoundLayer, cell: Cell, options: Options) -> Cell:

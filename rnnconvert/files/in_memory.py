@@ -37,18 +37,18 @@ def path_of(source: object, called: str = "this") -> Path:
     if isinstance(source, (str, os.PathLike)):
         return local(source)
     if isinstance(source, Mapping):
-        return _kept("arrays.npz", "(arrays in memory)", _arrays(source))
+        return _stored("arrays.npz", "(arrays in memory)", _arrays(source))
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _kept("file", "(bytes in memory)", source)
+        return _stored("file", "(bytes in memory)", source)
     if hasattr(source, "read"):
-        return _kept("file", str(getattr(source, "name", "") or "(a file in memory)"), source)
+        return _stored("file", str(getattr(source, "name", "") or "(a file in memory)"), source)
     raise UsageError(
         f"{called} takes a path, bytes, an open binary file or a mapping of arrays by name, not {type(source).__name__}. For a live "
         "model use rnnconvert.from_model"
     )
 
 
-def _kept(name: str, called: str, content: Any) -> Path:
+def _stored(name: str, called: str, content: Any) -> Path:
     path = lasting_folder() / name
     if isinstance(content, dict):
         npz_file.write(path, content)
@@ -74,12 +74,12 @@ def _read(content: Any, called: str) -> bytes:
     return piece
 
 
-def _arrays(given: Mapping[Any, Any]) -> dict[str, Any]:
+def _arrays(source: Mapping[Any, Any]) -> dict[str, Any]:
     """Return numpy's arrays by name. Raises UsageError for another name or value."""
-    if not given:
+    if not source:
         raise UsageError("the mapping of arrays is empty")
-    found = {}
-    for name, value in given.items():
+    arrays = {}
+    for name, value in source.items():
         if not isinstance(name, str):
             raise UsageError(f"a mapping of arrays has names that are strings, not {name!r}")
         detached = value.detach() if hasattr(value, "detach") else value
@@ -90,5 +90,5 @@ def _arrays(given: Mapping[Any, Any]) -> dict[str, Any]:
         if array.dtype == object or array.dtype.kind in "SUMm":
             inner = " Give the inner mapping of arrays." if isinstance(value, Mapping) else ""
             raise UsageError(f"{name!r} is not an array of numbers, but {type(value).__name__}.{inner}")
-        found[name] = array
-    return found
+        arrays[name] = array
+    return arrays

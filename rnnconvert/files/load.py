@@ -17,7 +17,7 @@ from rnnconvert.core.errors import (
     UnreadLayersError,
     UsageError,
     WithoutLayersError,
-    shown,
+    for_user,
     unreadable,
 )
 from rnnconvert.core.names import first_twice
@@ -56,28 +56,28 @@ def load(source: Source, source_format: str | None = None, settings: Iterable[st
     return checkpoint
 
 
-def _beside(path: Path, mapped: Iterable[Path]) -> tuple[str, ...]:
+def _companions(path: Path, mapped: Iterable[Path]) -> tuple[str, ...]:
     """Return the other files that a file was read from, outside a folder: external data, parts, a graph."""
-    own = path.resolve()
-    others = {one.resolve() for one in mapped if one.resolve() != own and not one.resolve().is_relative_to(own)}
-    return tuple(map(str, sorted(others, key=lambda one: (one.name, str(one)))))
+    own_path = path.resolve()
+    others = {other.resolve() for other in mapped if other.resolve() != own_path and not other.resolve().is_relative_to(own_path)}
+    return tuple(map(str, sorted(others, key=lambda other: (other.name, str(other)))))
 
 
 def load_pair(
     sources: tuple[Source, Source],
     formats: tuple[str | None, str | None] = (None, None),
     settings: Iterable[str] = (),
-    own: tuple[Iterable[str], Iterable[str]] = ((), ()),
+    own_settings: tuple[Iterable[str], Iterable[str]] = ((), ()),
 ) -> tuple[Checkpoint, Checkpoint]:
     """Open two files: `load` for each, where a setting for both has to decide something in one of them.
 
     settings  options for both files
-    own       options for the first and for the second alone
+    own_settings  options for the first and for the second alone
 
     Raises what `load` raises.
     """
-    common, words = list(settings), [list(one) for one in own]
-    ledgers = [Options(settings=(*common, *one)) for one in words]
+    common, words = list(settings), [list(side) for side in own_settings]
+    ledgers = [Options(settings=(*common, *word)) for word in words]
     both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(sources, formats, ledgers, strict=True)]
     shared = set(Options(settings=common).unused())
     for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
@@ -95,17 +95,17 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
         except RnnConvertError:
             raise
         except OSError as error:  # of a file that went away, or a disk that fails, after it was opened
-            raise unreadable(shown(str(error.filename or path)), error) from None
+            raise unreadable(for_user(str(error.filename or path)), error) from None
         except RecursionError:
             raise UnreadableError(path, "it is nested too deeply") from None
         finally:
-            under_way.kept.clear()
+            under_way.cache.clear()
         return checkpoint.replace(sources=under_way)
 
 
 def _read(path: Path, is_users: bool, source_format: str | None, options: Options) -> Checkpoint:
     inside = None if is_users else path
-    path, given = shards.whole(path), path
+    path, stated_path = shards.whole_file(path), path
     file, outside = Opened(path), path
     packed = enclosed.model(file, _holds_layers)
     with mapped_files() as mapped:  # what was read to recognise the file is not read again
@@ -118,13 +118,13 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
             path = packed.file.path
             reader, evidence, others = detect.source(packed.file, source_format)
             checkpoint = reader.read(path, options)
-    checkpoint = checkpoint.replace(beside=_beside(path, mapped))
+    checkpoint = checkpoint.replace(beside=_companions(path, mapped))
     if packed is not None:
         evidence = f"{evidence}, {packed.where}"
         checkpoint = checkpoint.replace(path=str(outside), unpacked=checkpoint.path)
     elif inside is not None:
-        checkpoint = checkpoint.replace(path=shown(str(inside)), unpacked=checkpoint.path)
-    close = [] if outside == given or packed is not None else [f"{given.name} is one of several shards: {path.name} is read"]
+        checkpoint = checkpoint.replace(path=for_user(str(inside)), unpacked=checkpoint.path)
+    close = [] if outside == stated_path or packed is not None else [f"{stated_path.name} is one of several shards: {path.name} is read"]
     close += [f"it may also be {other} ({why}). If it is, use {Flag('from', other)}" for other, why in others]
     checkpoint = checkpoint.replace(warnings=(*checkpoint.warnings, *close))
     check_names(checkpoint, options)
@@ -134,13 +134,15 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
     for name, stack in checkpoint.layers.items():
         unclipped = without_clips(stack, options)
         if unclipped is not stack:
-            said = LayerNote(name, "its clip is left out, as asked", unnamed="the module itself")
-            checkpoint = checkpoint.replace(layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, said))
+            warning = LayerNote(name, "its clip is left out, as asked", unnamed="the module itself")
+            checkpoint = checkpoint.replace(layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, warning))
     return checkpoint.replace(
-        evidence=tuple(map(shown, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
-        warnings=each_text(shown, (*checkpoint.warnings, *options.notes)),
-        unread=each_text(shown, checkpoint.unread),
-        questions=tuple(dict.fromkeys(replace(one, why=shown(one.why)) for one in (*checkpoint.questions, *options.questions))),
+        evidence=tuple(map(for_user, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
+        warnings=each_text(for_user, (*checkpoint.warnings, *options.notes)),
+        unread=each_text(for_user, checkpoint.unread),
+        questions=tuple(
+            dict.fromkeys(replace(question, why=for_user(question.why)) for question in (*checkpoint.questions, *options.questions))
+        ),
     )
 
 
@@ -168,9 +170,9 @@ def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tupl
     Where the caller states that these facts are harmless, they are left out.
     """
     every = dict.fromkeys((*stated, *options.unaccounted(layer)))
-    left = [one for one in every if one.option == UNACCOUNTED]
+    left = [feature for feature in every if feature.option == UNACCOUNTED]
     harmless = bool(left) and options.get(UNACCOUNTED, layer) == "harmless"
-    return tuple(one for one in every if not harmless or one.option != UNACCOUNTED)
+    return tuple(feature for feature in every if not harmless or feature.option != UNACCOUNTED)
 
 
 def check_names(checkpoint: Checkpoint, options: Options) -> None:

@@ -32,7 +32,7 @@ class Seen(NamedTuple):
 
     score: int
     evidence: str
-    taken: int = 0
+    covered: int = 0
 
 
 class Opened:

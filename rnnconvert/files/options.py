@@ -50,10 +50,11 @@ def warn(questions: Iterable[Question], otherwise: str = "", stacklevel: int = 3
     otherwise   another way to settle all of them, in words
     stacklevel  how far above its own caller the user's code is: what the package hands out checks the arguments first
     """
-    for one in questions:
-        choices = f"one of {', '.join(one.choices)}" if one.choices else "its value"
+    for asked in questions:
+        choices = f"one of {', '.join(asked.choices)}" if asked.choices else "its value"
         warnings.warn(
-            f"{one.layer or 'the arrays'}: {one.option}={one.assumed} is assumed; {one.why}. Give {one.option}=... ({choices})" + otherwise,
+            f"{asked.layer or 'the arrays'}: {asked.option}={asked.assumed} is assumed; {asked.why}. Give {asked.option}=... ({choices})"
+            + otherwise,
             AssumptionWarning,
             stacklevel=stacklevel + 1,
         )
@@ -72,10 +73,10 @@ _MEANT = {
 
 def as_settings(options: Mapping[str, object]) -> list[str]:
     """Return options of Python as settings, "KEY=VALUE"; one that is None is left out, as if it was not given."""
-    return [f"{key}={text}" for key, text in _given(options).items()]
+    return [f"{key}={text}" for key, text in _spelled(options).items()]
 
 
-def _given(options: Mapping[str, object]) -> dict[str, str]:
+def _spelled(options: Mapping[str, object]) -> dict[str, str]:
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items() if value is not None}
 
 
@@ -96,7 +97,7 @@ class Options:
         self._place: tuple[int, int] | None = None
         self._layer = ""
         self._unfit: dict[tuple[str, str], list[str]] = {}
-        for key, text in _given(values or {}).items():
+        for key, text in _spelled(values or {}).items():
             self._add("", key, text)
         for setting in settings:
             key, equals, value = setting.partition("=")
@@ -138,43 +139,43 @@ class Options:
 
     def peek(self, key: str, layer: str = "") -> str | None:
         """Return the value for this layer or for all, or None, without taking it for used."""
-        given = self._given(key, layer)
-        return None if given is None else self._value(given, layer)
+        setting = self._setting(key, layer)
+        return None if setting is None else self._value(setting, layer)
 
     def get(self, key: str, layer: str = "") -> str | None:
         """Return the value for this layer or for all, or None; a value that is returned is used."""
-        given = self._given(key, layer)
+        setting = self._setting(key, layer)
         self._note_asking(key, layer)
-        if given is None:
+        if setting is None:
             return None
-        value = self._value(given, layer)
-        self._used.add(given)
+        value = self._value(setting, layer)
+        self._used.add(setting)
         return value
 
     def direction(self, number: int, count: int) -> Options:
         """Return this ledger as one direction of a layer of so many asks it, where each may have functions of its own."""
-        own = copy.copy(self)
-        own._place = number, count
-        return own
+        view = copy.copy(self)
+        view._place = number, count
+        return view
 
     def of_layer(self, name: str) -> Options:
         """Return this ledger as one layer asks it that is not named in each call."""
-        own = copy.copy(self)
-        own._layer = name
-        return own
+        view = copy.copy(self)
+        view._layer = name
+        return view
 
-    def choose(self, key: str, choices: Sequence[str], usual: str = "", layer: str = "") -> str:
+    def choose(self, key: str, choices: Sequence[str], default: str = "", layer: str = "") -> str:
         """Return the value for this layer or for all, or the usual one. Raises UsageError for any other value."""
         value = self.get(key, layer)
         if value is not None and value not in choices:
             raise UsageError(f"option {key} cannot be {value!r} here. Choose one of: {', '.join(choices)}")
-        return usual if value is None else value
+        return default if value is None else value
 
     def unfit(self, key: str, layer: str, why: str) -> None:
         """Note why a setting cannot decide anything about a layer, for the error if it decides nothing at all."""
-        given = self._given(key, layer)
-        if given is not None:
-            self._unfit.setdefault(given, []).append(f"{layer or 'the file itself'} {why}")
+        setting = self._setting(key, layer)
+        if setting is not None:
+            self._unfit.setdefault(setting, []).append(f"{layer or 'the file itself'} {why}")
 
     def ask(
         self,
@@ -197,12 +198,12 @@ class Options:
 
         Raises UsageError for a value that is not among the choices.
         """
-        for one in (key, *also):
-            value = self.get(one, layer)
+        for option in (key, *also):
+            value = self.get(option, layer)
             if value is not None:
                 if choices and value not in choices:
                     raise UsageError(
-                        f"{layer or 'the file itself'}: option {one} cannot be {value!r} here. Choose one of: {', '.join(choices)}"
+                        f"{layer or 'the file itself'}: option {option} cannot be {value!r} here. Choose one of: {', '.join(choices)}"
                     )
                 return value
         question = Question(key, assumed, tuple(choices) or OPTIONS[key].choices, why, layer, common)
@@ -216,22 +217,22 @@ class Options:
 
         Raises UsageError for another value of the caller's that does not end in an exclamation mark.
         """
-        for one in (key, *also):
-            given = self._given(one, layer)
-            if given is None:
+        for option in (key, *also):
+            setting = self._setting(option, layer)
+            if setting is None:
                 continue
-            wanted = self._value(given, layer)
-            self._used.add(given)
+            wanted = self._value(setting, layer)
+            self._used.add(setting)
             if wanted == value or (_finite(wanted) and _finite(value) and float(wanted) == float(value)):
                 return value
             name = layer or "the file itself"
-            if given not in self._insisted:
+            if setting not in self._insisted:
                 raise UsageError(
-                    f"{Setting(one, wanted)} contradicts {where}, which states {value} for {name}. Leave the option out; or, if "
-                    f"the file is wrong, insist with {Setting(one, wanted + '!')}"
+                    f"{Setting(option, wanted)} contradicts {where}, which states {value} for {name}. Leave the option out; or, if "
+                    f"the file is wrong, insist with {Setting(option, wanted + '!')}"
                 )
-            said = f"{one}={wanted} was taken as you insist; {where} states {value}"
-            self._notes.append(LayerNote(layer, said, unnamed="the file itself"))
+            insistence = f"{option}={wanted} was taken as you insist; {where} states {value}"
+            self._notes.append(LayerNote(layer, insistence, unnamed="the file itself"))
             return wanted
         return value
 
@@ -245,20 +246,20 @@ class Options:
         neutral: Mapping[str, Collection[object]] | None = None,
     ) -> Facts:
         """Return what a file states about a layer as Facts, whose rest is examined once the file is read."""
-        found = Facts(layer, where, stated, harmless, neutral)
-        self._facts.setdefault(layer, []).append(found)
-        return found
+        facts = Facts(layer, where, stated, harmless, neutral)
+        self._facts.setdefault(layer, []).append(facts)
+        return facts
 
     def unaccounted(self, layer: str) -> tuple[Unconvertible, ...]:
         """Return what a file states about a layer and nothing took."""
-        return tuple(one for facts in self._facts.get(layer, ()) for one in facts.unconvertible())
+        return tuple(feature for facts in self._facts.get(layer, ()) for feature in facts.unconvertible())
 
-    def _given(self, key: str, layer: str) -> tuple[str, str] | None:
-        return next((given for given in ((layer or self._layer, key), ("", key)) if given in self._values), None)
+    def _setting(self, key: str, layer: str) -> tuple[str, str] | None:
+        return next((place for place in ((layer or self._layer, key), ("", key)) if place in self._values), None)
 
-    def _value(self, given: tuple[str, str], layer: str) -> str:
+    def _value(self, setting: tuple[str, str], layer: str) -> str:
         """Return a value, or that of the direction that asks. Raises UsageError for two values where one is asked for."""
-        value, key = self._values[given], given[1]
+        value, key = self._values[setting], setting[1]
         parts = _parts(value) if OPTIONS[key].each else [value]
         if len(parts) == 1:
             return value
@@ -303,7 +304,7 @@ class Options:
         """Return the layers and keys of settings that nothing asked for, among the options of these sides; of all if
         none is named.
         """
-        return [given for given in self._values if given not in self._used and (not sides or OPTIONS[given[1]].side in sides)]
+        return [setting for setting in self._values if setting not in self._used and (not sides or OPTIONS[setting[1]].side in sides)]
 
     def check_used(self, what: str, *sides: str, but: Container[tuple[str, str]] = ()) -> None:
         """Raise UsageError for a setting that nothing asked for: it would decide nothing, and hide a mistake.
@@ -315,10 +316,10 @@ class Options:
         for layer, key in self.unused(*sides):
             if (layer, key) in but:
                 continue
-            said = str(Setting(key, self._values[layer, key], layer=layer))
-            asked = [one or "the file itself" for one in self._asked.get(key, {})]
+            setting = str(Setting(key, self._values[layer, key], layer=layer))
+            asked = [name or "the file itself" for name in self._asked.get(key, {})]
             if (layer, key) in self._unfit:
-                raise UsageError(f"{said} decides nothing in {what}: {'; '.join(self._unfit[layer, key])}. Leave it out.")
+                raise UsageError(f"{setting} decides nothing in {what}: {'; '.join(self._unfit[layer, key])}. Leave it out.")
             if asked:
                 hint = f"It would decide something about {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
@@ -326,7 +327,7 @@ class Options:
             else:
                 open_facts = sorted({question.option for question in self._questions})
                 hint = f"This file leaves open: {', '.join(open_facts)}." if open_facts else "This file leaves nothing open."
-            raise UsageError(f"{said} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
+            raise UsageError(f"{setting} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
 
 
 def assumptions(questions: Iterable[Question]) -> Iterator[str]:

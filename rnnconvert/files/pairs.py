@@ -82,8 +82,8 @@ def layout_of(system: str, asked: Asked) -> Layout | None:
 
 def stack_of(layout: Layout, asked: Asked, dtype: str = "float32") -> Recurrent:
     """Return a layer as a system holds it: every system has the same numbers where it has a place for them."""
-    usual = layout.holds.biases[0]
-    biases = {"both": set(BIAS_PARTS), "none": set()}.get(usual, {f"{usual}_bias"})
+    default = layout.holds.biases[0]
+    biases = {"both": set(BIAS_PARTS), "none": set()}.get(default, {f"{default}_bias"})
     parts = frozenset({"input", "recurrent", *biases, *([asked.extra] if asked.extra else [])})
     sizes = Sizes(layout.kind, INPUTS, UNITS, 1, 1, PROJECTED if asked.extra == "projection" else 0, parts)
     arrays: dict[Key, Source] = {}

@@ -27,7 +27,7 @@ _MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "bot
 
 MOST = 5_000
 """The most arrays that are searched: a network has hundreds, and each may begin a layer."""
-_SHOWN = 6
+_MOST_SHOWN = 6
 """How many of the layers that arrays may be are named in a doubt."""
 
 
@@ -63,11 +63,11 @@ class Home(NamedTuple):
     """Where the layers of a file lie.
 
     starts  the place of each one's first array, by its name
-    whole   whether every array of the file was read
+    complete  whether every array of the file was read
     """
 
     starts: Mapping[str, int]
-    whole: bool = True
+    complete: bool = True
 
 
 def shapes_of(arrays: Sequence[Array | None]) -> list[Shape | None]:
@@ -75,18 +75,18 @@ def shapes_of(arrays: Sequence[Array | None]) -> list[Shape | None]:
     return [tuple(array.shape) if array is not None and is_float(array) else None for array in arrays]
 
 
-def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[str]]:
+def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[str]]:
     """Return the layers among arrays of these shapes (None for one that belongs to no layer), and what is unsettled.
 
     Raises nothing: a doubt is a sentence that ends in the remedy.
     """
-    if len(found) > MOST:
+    if len(array_shapes) > MOST:
         return [], [
-            f"its {len(found)} arrays are more than can be searched ({MOST}). Give the places of layers with "
+            f"its {len(array_shapes)} arrays are more than can be searched ({MOST}). Give the places of layers with "
             f"{Setting('arrays', 'LAYOUT@PLACE')}"
         ]
-    every = [run for start in range(len(found)) for layout in layouts for run in _runs(found, start, layout)]
-    longest = [0] * len(found)
+    every = [run for start in range(len(array_shapes)) for layout in layouts for run in _runs(array_shapes, start, layout)]
+    longest = [0] * len(array_shapes)
     for run in every:
         for place in run.places:
             longest[place] = max(longest[place], len(run.names))
@@ -95,15 +95,15 @@ def search(found: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[li
     clear = [run for run in runs if all(held[place] == 1 for place in run.places)]
     doubts = []
     for cluster in _clusters([run for run in runs if any(held[place] > 1 for place in run.places)]):
-        first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster[:_SHOWN])
-        more = [f"others of {len(cluster)} layers"] if len(cluster) > _SHOWN else []
+        first, *others = (f"{run} from {run.start} to {run.stop - 1}" for run in cluster[:_MOST_SHOWN])
+        more = [f"others of {len(cluster)} layers"] if len(cluster) > _MOST_SHOWN else []
         choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
-        shown = " or ".join([*others, *more])
-        doubts.append(f"arrays may be {first} or {shown}. Choose with {Setting('arrays', choice)}")
+        listed = " or ".join([*others, *more])
+        doubts.append(f"arrays may be {first} or {listed}. Choose with {Setting('arrays', choice)}")
     return clear, doubts
 
 
-def told(text: str, found: Sequence[Shape | None], layouts: Mapping[str, Layout]) -> list[Run]:
+def parse_places(text: str, array_shapes: Sequence[Shape | None], layouts: Mapping[str, Layout]) -> list[Run]:
     """Return the layers that a caller names: "lstm@0,gru@17".
 
     layouts  by the second half of their names
@@ -114,31 +114,31 @@ def told(text: str, found: Sequence[Shape | None], layouts: Mapping[str, Layout]
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, at, place = word.partition("@")
         if not at or not place.isdecimal() or name not in layouts:
-            known = ", ".join(layouts)
-            raise UsageError(f"option arrays: {word!r} is not LAYOUT@PLACE, as in {next(iter(layouts))}@0 (of {known})")
-        fitting = list(_runs(found, int(place), layouts[name]))
+            names = ", ".join(layouts)
+            raise UsageError(f"option arrays: {word!r} is not LAYOUT@PLACE, as in {next(iter(layouts))}@0 (of {names})")
+        fitting = list(_runs(array_shapes, int(place), layouts[name]))
         if not fitting:
-            there = [shape for shape in found[int(place) : int(place) + 4] if shape is not None]
-            shown = ", ".join(map(str, there)) or "nothing"
+            there = [shape for shape in array_shapes[int(place) : int(place) + 4] if shape is not None]
+            listed = ", ".join(map(str, there)) or "nothing"
             raise UsageError(
-                f"option arrays: no {layouts[name].class_name} begins at array {place}: the arrays there are {shown}, but it has "
+                f"option arrays: no {layouts[name].class_name} begins at array {place}: the arrays there are {listed}, but it has "
                 f"{', '.join(tensor.name for tensor in layouts[name].tensors[:4])} in this order"
             )
         runs.append(max(fitting, key=lambda run: run.stop))
-    for one, other in itertools.combinations(runs, 2):
-        if _overlap(one, other):
-            raise UsageError(f"option arrays: {one} at {one.start} and {other} at {other.start} share arrays")
+    for first, other in itertools.combinations(runs, 2):
+        if _overlap(first, other):
+            raise UsageError(f"option arrays: {first} at {first.start} and {other} at {other.start} share arrays")
     return sorted(runs, key=lambda run: run.start)
 
 
-def ask_others(runs: Sequence[Run], found: Sequence[Shape | None], options: Options) -> None:
+def ask_others(runs: Sequence[Run], array_shapes: Sequence[Shape | None], options: Options) -> None:
     """Ask where the layers begin, if matrices are left beside those that their shapes show: one may be a layer's, and damaged."""
     used = {place for run in runs for place in run.places}
-    left = [place for place, shape in enumerate(found) if shape is None or (len(shape) > 1 and place not in used)]
+    left = [place for place, shape in enumerate(array_shapes) if shape is None or (len(shape) > 1 and place not in used)]
     if left:
-        shown = ", ".join(f"{run.layout.name.partition('.')[2]}@{run.start}" for run in runs) or "none"
+        listed = ", ".join(f"{run.layout.name.partition('.')[2]}@{run.start}" for run in runs) or "none"
         why = f"its arrays have no names: the layers were found by their shapes, and array {left[0]} is of none of them"
-        options.ask("arrays", assumed=shown, why=why)
+        options.ask("arrays", assumed=listed, why=why)
 
 
 def check_places(path: Path, home: Home, starts: Sequence[int | None], others: Collection[str]) -> None:
@@ -146,8 +146,8 @@ def check_places(path: Path, home: Home, starts: Sequence[int | None], others: C
 
     starts  the old places of the layers that are written, None for one that had none
     """
-    if others and (not home.whole or not home.starts or None in starts):
-        why = "not all arrays of the source could be read" if not home.whole else "these layers were not in it in this form"
+    if others and (not home.complete or not home.starts or None in starts):
+        why = "not all arrays of the source could be read" if not home.complete else "these layers were not in it in this form"
         raise UsageError(
             f"{path}: its arrays have no names, and the order of {len(others)} others is unknown: {why}. Convert only the layers "
             f"with {Flag('layer')}, or write a file of arrays by name"
@@ -162,16 +162,17 @@ def placed(layers: Iterable[tuple[int | None, Sequence[T]]], others: Mapping[int
     return [array for _, arrays in sorted(rows, key=lambda row: row[0]) for array in arrays] + new
 
 
-def _runs(found: Sequence[Shape | None], start: int, layout: Layout) -> Iterator[Run]:
+def _runs(array_shapes: Sequence[Shape | None], start: int, layout: Layout) -> Iterator[Run]:
     """Yield every way in which a layer begins at a place."""
     for parts in _choices(layout):
         smallest = shapes(layout, Sizes(layout.kind, 1, 1, parts=parts))
-        met = found[start : start + len(smallest)]
-        fitting = len(met) == len(smallest) and all(
-            shape is not None and len(shape) == len(axes) and all(shape) for shape, axes in zip(met, smallest.values(), strict=True)
+        shapes_there = array_shapes[start : start + len(smallest)]
+        fitting = len(shapes_there) == len(smallest) and all(
+            shape is not None and len(shape) == len(axes) and all(shape)
+            for shape, axes in zip(shapes_there, smallest.values(), strict=True)
         )
         if fitting:
-            there = {name: shape for name, shape in zip(smallest, met, strict=True) if shape is not None}
+            there = {name: shape for name, shape in zip(smallest, shapes_there, strict=True) if shape is not None}
             yield from (Run(start, layout, sizes, tuple(there)) for sizes in fits(layout, there) if sizes.parts == parts)
 
 

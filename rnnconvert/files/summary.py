@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rnnconvert.core.claims import exactness
-from rnnconvert.core.errors import shown
+from rnnconvert.core.errors import for_user
 from rnnconvert.core.printable import called
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Question, assumptions
@@ -66,9 +66,9 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as JSON can hold it, without the report and the source."""
-        found = asdict(replace(self, checkpoint=None, report=None))
-        del found["checkpoint"], found["report"]
-        return {**found, "exact": self.exact}
+        document = asdict(replace(self, checkpoint=None, report=None))
+        del document["checkpoint"], document["report"]
+        return {**document, "exact": self.exact}
 
     def __repr__(self) -> str:
         how = f"{'rewritten, ' if self.steps else ''}{exactness(step.exact for step in self.steps)}"
@@ -76,8 +76,8 @@ class Summary:
 
     def _title(self) -> str:
         verb = "wrote" if self.written else "would write"
-        beside = "".join(f" and {file}" for file in self.files[1:])
-        return f"{verb} {self.target}{beside} ({self.target_format}) from {self.source} ({self.source_format})"
+        others = "".join(f" and {file}" for file in self.files[1:])
+        return f"{verb} {self.target}{others} ({self.target_format}) from {self.source} ({self.source_format})"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield from ((called(name), text) for name, text in self.layers.items())
@@ -91,7 +91,7 @@ class Summary:
         yield from (("warning", warning) for warning in self.warnings)
 
     def __str__(self) -> str:
-        return shown("\n".join([self._title(), *(f"  {word}: {text}" for word, text in self._facts())]))
+        return for_user("\n".join([self._title(), *(f"  {word}: {text}" for word, text in self._facts())]))
 
     def _repr_html_(self) -> str:
         """Return a table of what was done, for a notebook."""

@@ -46,7 +46,7 @@ def calls(graph: Graph, parts: bool = True) -> dict[str, tuple[Call, ...]]:
     reads |= {call: _LEFT for call in alone if isinstance(reads[call], Input)}
     received: dict[str, list[Call]] = {}
     for call in graph.layers:
-        received.setdefault(call.layer, []).append(replace(call.given, sequence=reads[call]))
+        received.setdefault(call.layer, []).append(replace(call.received, sequence=reads[call]))
     return {layer: tuple(several) for layer, several in received.items()}
 
 
@@ -58,27 +58,27 @@ def origin(graph: Graph, value: Value) -> str:
     layers, operators, inputs = dict[str, None](), dict[str, None](), False
     waiting, seen = [value], {value}
     while waiting and len(seen) < _VISITED:
-        own = waiting.pop()
-        if own.constant is not None:
+        current = waiting.pop()
+        if current.constant is not None:
             continue
-        if isinstance(own.node, LayerCall):
-            words = next((words for state, words in own.node.states if state is own), "a sequence")
-            layers[f"{words} of {own.node.layer!r}"] = None
-        elif own.node is None:
+        if isinstance(current.node, LayerCall):
+            words = next((words for state, words in current.node.states if state is current), "a sequence")
+            layers[f"{words} of {current.node.layer!r}"] = None
+        elif current.node is None:
             inputs = True
         else:
-            operator = graph.dialect.get(own.node.kind)
+            operator = graph.dialect.get(current.node.kind)
             if isinstance(operator, Measures):
                 continue
-            if not isinstance(operator, (Moves, Casts)) and own.node.inputs:
-                operators[own.node.label] = None
+            if not isinstance(operator, (Moves, Casts)) and current.node.inputs:
+                operators[current.node.label] = None
             # Shapes and places decide which elements a moving operator gives, and not what they are.
             read = [
-                one
-                for place, one in enumerate(own.node.inputs)
-                if one is not None and (not isinstance(operator, Moves) or operator.carries(place, len(own.node.inputs)))
+                value_read
+                for place, value_read in enumerate(current.node.inputs)
+                if value_read is not None and (not isinstance(operator, Moves) or operator.carries(place, len(current.node.inputs)))
             ]
-            waiting += [one for one in read if one not in seen]
+            waiting += [value_read for value_read in read if value_read not in seen]
             seen |= set(read)
     if waiting:
         return "behind more operators than are followed"
@@ -94,15 +94,15 @@ def _settled(graph: Graph) -> dict[LayerCall, Reads]:
     passes = [_Pass(graph, names, primes) for primes in (_PRIMES, _PRIMES[1:])]
     results, fitting = {}, {}
     for call in graph.layers:
-        places = [one.place(call) for one in passes]
+        places = [pass_.place(call) for pass_ in passes]
         fitting[call] = [reads for reads, fits in places if fits]
         results[call] = places[0][0]
     # What takes one of two lengths may take it by chance.
     lacking = [call for call in graph.layers if len(fitting[call]) < len(passes)]
     for lengths in itertools.islice(_tried(names, passes[0].trace.integers), _TRIED if lacking else 0):
-        one = _Pass(graph, names, lengths)
+        attempt = _Pass(graph, names, lengths)
         for call in [call for call in lacking if len(fitting[call]) < _FITTING]:
-            reads, fits = one.place(call)
+            reads, fits = attempt.place(call)
             fitting[call] += [reads] if fits else []
     for call, several in fitting.items():
         changed = [reads for reads in several if not isinstance(reads, Directly)]
@@ -121,7 +121,7 @@ def _tried(names: Sequence[str], integers: set[int]) -> Iterator[tuple[int, ...]
     count = len(names) or 2
     if count <= 2:
         every = itertools.product(*(lengths[place % 2] for place in range(count)))
-        yield from (one for one in every if one not in (_PRIMES[:count], _PRIMES[1 : count + 1]))
+        yield from (sizes for sizes in every if sizes not in (_PRIMES[:count], _PRIMES[1 : count + 1]))
 
 
 class _Pass:
@@ -135,12 +135,12 @@ class _Pass:
         self._graph = graph
         time, batch = (*lengths, *_PRIMES[:2])[:2]
         self.trace = Trace(graph, dict(zip(names, itertools.cycle(lengths), strict=False)), (time, batch))
-        self._known: dict[Value, _Before] = {}
+        self._traced: dict[Value, _Before] = {}
 
     def _before(self, value: Value) -> _Before:
-        if value not in self._known:
-            self._known[value] = _Before(self._graph, self.trace, value)
-        return self._known[value]
+        if value not in self._traced:
+            self._traced[value] = _Before(self._graph, self.trace, value)
+        return self._traced[value]
 
     def place(self, call: LayerCall) -> Place:
         """Return what a call reads."""
@@ -205,8 +205,8 @@ def _moved(origins: Array | None, expected: Array, axes: str) -> str:
     if origins.shape != expected.shape:
         return "its values stand in another shape"
     same = [axis for axis in range(3) if _keeps(origins, expected, axis)]
-    kept = " and ".join(word for axis, word in enumerate(("time", "batch", "unit")) if axis not in same)
-    return f"the order of the values is changed along {kept}" if len(same) == 2 else "the order of the values is changed"
+    moved_axes = " and ".join(word for axis, word in enumerate(("time", "batch", "unit")) if axis not in same)
+    return f"the order of the values is changed along {moved_axes}" if len(same) == 2 else "the order of the values is changed"
 
 
 def _keeps(origins: Array, expected: Array, axis: int) -> bool:
@@ -245,18 +245,18 @@ class _Before:
         self.states: dict[str, None] = {}
         waiting, seen = [value], {value}
         while waiting and len(seen) < _VISITED:
-            own = waiting.pop()
-            if isinstance(own.node, LayerCall):
-                self.layers[own.node.layer] = None
-                self.states |= {f"{words} of {own.node.layer!r}": None for state, words in own.node.states if state is own}
-            elif own.node is not None and own.constant is None:
-                if own.node not in trace.chosen:
-                    self.operators[own.node] = None
-                if not isinstance(graph.dialect.get(own.node.kind), Measures):
-                    reads = own.node.inputs
-                    if isinstance(graph.dialect.get(own.node.kind), Chooses):
+            current = waiting.pop()
+            if isinstance(current.node, LayerCall):
+                self.layers[current.node.layer] = None
+                self.states |= {f"{words} of {current.node.layer!r}": None for state, words in current.node.states if state is current}
+            elif current.node is not None and current.constant is None:
+                if current.node not in trace.chosen:
+                    self.operators[current.node] = None
+                if not isinstance(graph.dialect.get(current.node.kind), Measures):
+                    reads = current.node.inputs
+                    if isinstance(graph.dialect.get(current.node.kind), Chooses):
                         # What decides is named by the operator, wherever that comes from.
-                        chosen = trace.chosen.get(own.node)
+                        chosen = trace.chosen.get(current.node)
                         reads = reads[1:] if chosen is None else (reads[chosen],)
                     fresh = [read for read in reads if read is not None and read not in seen]
                     seen |= set(fresh)

@@ -87,9 +87,9 @@ def canonical(origins: Array, axes: str) -> Array | None:
 
 def holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
     """Return whether a float type holds every number of another."""
-    one, other = ml_dtypes.finfo(wide), ml_dtypes.finfo(narrow)
+    wider, other = ml_dtypes.finfo(wide), ml_dtypes.finfo(narrow)
     return bool(
-        one.nmant >= other.nmant and one.maxexp >= other.maxexp and float(one.smallest_subnormal) <= float(other.smallest_subnormal)
+        wider.nmant >= other.nmant and wider.maxexp >= other.maxexp and float(wider.smallest_subnormal) <= float(other.smallest_subnormal)
     )
 
 

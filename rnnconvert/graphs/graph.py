@@ -68,7 +68,7 @@ class LayerCall:
     directions  1 or 2
     dtype       the element type that it computes in
     width       how many features it reads; 0 if that is not known
-    given       what it receives besides its sequence
+    received    what it receives besides its sequence
     """
 
     layer: str
@@ -79,7 +79,7 @@ class LayerCall:
     directions: int = 1
     dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
     width: int = 0
-    given: Call = PLAIN
+    received: Call = PLAIN
 
 
 AXES = "tTbdhui1"
@@ -149,7 +149,7 @@ class Graph:
         directions: int = 1,
         dtype: object = np.float32,
         width: int = 0,
-        given: Call = PLAIN,
+        received: Call = PLAIN,
     ) -> LayerCall:
         """Note a call of a recurrent layer: see LayerCall."""
         call = LayerCall(
@@ -161,7 +161,7 @@ class Graph:
             directions,
             np.dtype(dtype),  # type: ignore[call-overload]
             width,
-            given,
+            received,
         )
         for value, _ in (*call.outputs, *call.states):
             value.node = call

@@ -37,18 +37,18 @@ def _node(applied: Applied) -> Node:
     return node
 
 
-def _one(applied: Applied, index: int) -> int:
+def _integer(applied: Applied, index: int) -> int:
     return applied.integers(index)[0]
 
 
 def _concat(applied: Applied) -> Array:
-    return moves.concatenate(applied.arrays[:-1], _one(applied, len(applied.inputs) - 1))
+    return moves.concatenate(applied.arrays[:-1], _integer(applied, len(applied.inputs) - 1))
 
 
 def _gather(applied: Applied) -> Array:
     if _node(applied).number("batch_dims", 0):
         raise ChangesError(f"{_node(applied).op} by batch")
-    return moves.take(applied.input(0), applied.input(1), _one(applied, 2) if len(applied.inputs) > 2 else 0)
+    return moves.take(applied.input(0), applied.input(1), _integer(applied, 2) if len(applied.inputs) > 2 else 0)
 
 
 def _strided(applied: Applied) -> Array:
@@ -77,35 +77,35 @@ def _dtype(applied: Applied) -> np.dtype[Any]:
     return np.dtype(TYPES[number])
 
 
-_ZEROS, _GATHER = Measures(lambda one: np.zeros(one.input(0).shape)), Moves(_gather)
+_ZEROS, _GATHER = Measures(lambda applied: np.zeros(applied.input(0).shape)), Moves(_gather)
 DIALECT: Dialect = {
     **dict.fromkeys(PASSING, SAME),
-    "Transpose": Moves(lambda one: moves.transpose(one.input(0), one.integers(1))),
-    "Reshape": Moves(lambda one: moves.reshape(one.input(0), one.integers(1))),
-    "ExpandDims": Moves(lambda one: moves.unsqueeze(one.input(0), one.integers(1))),
-    "Squeeze": Moves(lambda one: moves.squeeze(one.input(0), _node(one).integers("squeeze_dims"))),
+    "Transpose": Moves(lambda applied: moves.transpose(applied.input(0), applied.integers(1))),
+    "Reshape": Moves(lambda applied: moves.reshape(applied.input(0), applied.integers(1))),
+    "ExpandDims": Moves(lambda applied: moves.unsqueeze(applied.input(0), applied.integers(1))),
+    "Squeeze": Moves(lambda applied: moves.squeeze(applied.input(0), _node(applied).integers("squeeze_dims"))),
     "ConcatV2": Moves(_concat, None, beside=1),
-    "Pack": Moves(lambda one: moves.stack(one.arrays, int(_node(one).number("axis", 0))), None),
-    "Unpack": Moves(lambda one: moves.unstack(one.input(0), int(_node(one).number("axis", 0)))),
-    "Split": Moves(lambda one: moves.split(one.input(1), _one(one, 0), int(_node(one).number("num_split", 1))), (1,)),
-    "SplitV": Moves(lambda one: moves.split(one.input(0), _one(one, 2), one.integers(1))),
+    "Pack": Moves(lambda applied: moves.stack(applied.arrays, int(_node(applied).number("axis", 0))), None),
+    "Unpack": Moves(lambda applied: moves.unstack(applied.input(0), int(_node(applied).number("axis", 0)))),
+    "Split": Moves(lambda one: moves.split(one.input(1), _integer(one, 0), int(_node(one).number("num_split", 1))), (1,)),
+    "SplitV": Moves(lambda applied: moves.split(applied.input(0), _integer(applied, 2), applied.integers(1))),
     "Gather": _GATHER,
     "GatherV2": _GATHER,
     "StridedSlice": Moves(_strided),
     "Slice": Moves(_slice),
-    "ReverseV2": Moves(lambda one: moves.reverse(one.input(0), one.integers(1))),
+    "ReverseV2": Moves(lambda applied: moves.reverse(applied.input(0), applied.integers(1))),
     "ReverseSequence": Moves(_reverse_sequence),
-    "Tile": Moves(lambda one: moves.tile(one.input(0), one.integers(1))),
-    "Fill": Moves(lambda one: moves.broadcast(one.input(1), one.integers(0)), (1,)),
+    "Tile": Moves(lambda applied: moves.tile(applied.input(0), applied.integers(1))),
+    "Fill": Moves(lambda applied: moves.broadcast(applied.input(1), applied.integers(0)), (1,)),
     "Cast": Casts(_dtype),
-    "Shape": Measures(lambda one: np.array(one.input(0).shape, np.int64)),
+    "Shape": Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
     "ZerosLike": _ZEROS,
-    "Add": Computes(lambda one: one.input(0) + one.input(1)),
-    "AddV2": Computes(lambda one: one.input(0) + one.input(1)),
-    "Sub": Computes(lambda one: one.input(0) - one.input(1)),
-    "Mul": Computes(lambda one: one.input(0) * one.input(1)),
-    "Maximum": Computes(lambda one: np.maximum(one.input(0), one.input(1))),
+    "Add": Computes(lambda applied: applied.input(0) + applied.input(1)),
+    "AddV2": Computes(lambda applied: applied.input(0) + applied.input(1)),
+    "Sub": Computes(lambda applied: applied.input(0) - applied.input(1)),
+    "Mul": Computes(lambda applied: applied.input(0) * applied.input(1)),
+    "Maximum": Computes(lambda applied: np.maximum(applied.input(0), applied.input(1))),
     "Prod": Computes(lambda one: np.asarray(np.prod(one.input(0)))),
-    "Minimum": Computes(lambda one: np.minimum(one.input(0), one.input(1))),
+    "Minimum": Computes(lambda applied: np.minimum(applied.input(0), applied.input(1))),
 }
 """By the operation's name."""

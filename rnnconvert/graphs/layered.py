@@ -46,7 +46,7 @@ class Step:
     states     the initial states of a recurrent layer
     constants  the further values that its cell reads
     others     all further tensors that it reads
-    given      whether initial states are given, as tensors or otherwise, that are not zeros: it begins from these anyway
+    has_states  whether initial states are given, as tensors or otherwise, that are not zeros: it begins from these anyway
     mask       what masks the steps that it reads, in words
     passed     the steps whose values are passed as mask
     training   whether it runs as in training
@@ -60,7 +60,7 @@ class Step:
     states: Sequence[Tensor] = ()
     constants: Sequence[Tensor] = ()
     others: Sequence[Tensor] = ()
-    given: bool = False
+    has_states: bool = False
     mask: str = ""
     passed: Sequence[Step] = ()
     training: bool = False
@@ -91,19 +91,19 @@ class Layered:
         self._path = path
         self._plans: dict[int, _Plan] = {}
         self.steps: list[Step] = []
-        self.stated = model.own and model.class_name in MODELS
+        self.stated = model.built_in and model.class_name in MODELS
         if self.stated or "output_layers" in model.config:
             self._model(model, None, "", False, 0)
 
-    def _model(self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
+    def _model(self, model: Entry, inputs: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
         """Note the steps of a model and return its outputs.
 
-        given  the tensors that it is called on; None for the outermost one
+        inputs  the tensors that it is called on; None for the outermost one
         """
         if depth > _MOST_DEEP:
             raise UnreadableError(self._path, f"its models are nested more than {_MOST_DEEP} deep")
         walk = self._line if model.class_name == _LINE else self._graph
-        return walk(model, given, where, training, depth)
+        return walk(model, inputs, where, training, depth)
 
     def _note(self, step: Step) -> Step:
         if len(self.steps) >= STEPS:
@@ -111,8 +111,8 @@ class Layered:
         self.steps.append(step)
         return step
 
-    def _line(self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
-        tensors = None if given is None else list(given)
+    def _line(self, model: Entry, inputs: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
+        tensors = None if inputs is None else list(inputs)
         for layer in children(model):
             label = where + layer.name
             if layer.class_name == "InputLayer":
@@ -136,10 +136,10 @@ class Layered:
             self._plans[id(model.config)] = _plan(model, self._path)
         return self._plans[id(model.config)]
 
-    def _graph(self, model: Entry, given: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
+    def _graph(self, model: Entry, inputs: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
         plan = self._plan(model)
         layers, calls = plan.layers, plan.calls
-        bound = dict(zip(plan.inputs, given or (), strict=False))
+        bound = dict(zip(plan.inputs, inputs or (), strict=False))
         scope: dict[tuple[str, int], Step | list[Tensor]] = {}
 
         def tensor(ref: Ref) -> Tensor:
@@ -201,13 +201,13 @@ def _plan(model: Entry, path: Where) -> _Plan:
     # Where a model ends, Keras 3 too counts the calls of a graph inside it from one.
     base |= {name: int("output_layers" in layers[name].config) for name in modern}
     everything = [Ref(name, number, 0) for name, several in calls.items() for number in range(len(several))]
-    inputs = [ref.layer for ref in starts] or [n for n, one in layers.items() if one.class_name == "InputLayer"]
+    inputs = [ref.layer for ref in starts] or [n for n, layer in layers.items() if layer.class_name == "InputLayer"]
     return _Plan(layers, calls, ordered(calls, everything, path)[0], inputs, [counted(end, base) for end in ends])
 
 
 def is_model(layer: Entry) -> bool:
     """Return whether a layer is a model that runs its layers as its configuration states it."""
-    return layer.own and layer.class_name in MODELS and bool(children(layer))
+    return layer.built_in and layer.class_name in MODELS and bool(children(layer))
 
 
 def _nodes(layer: Entry) -> list[Any]:
@@ -263,8 +263,8 @@ def _called(
     mask = _words(passed) if passed else next((tensor.mask for tensor in reads), "")
     # Constants stand among the tensors that an old layer is called on.
     stated = [values.get("initial_state"), arguments.places[:1] if layer.class_name in RECURRENT else None]
-    given = any(not gives_zeros(tensor.step.layer) for tensor in states) or any(map(_has_numbers, stated))
-    return Step(layer, label, reads, arguments, states, constants, others, given, mask, passed, training or _is_on(values))
+    has_states = any(not gives_zeros(tensor.step.layer) for tensor in states) or any(map(_has_numbers, stated))
+    return Step(layer, label, reads, arguments, states, constants, others, has_states, mask, passed, training or _is_on(values))
 
 
 def _has_numbers(states: object) -> bool:

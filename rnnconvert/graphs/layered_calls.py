@@ -40,11 +40,11 @@ def received(model: Layered, layers: Mapping[str, Recurrent], entries: Mapping[s
             layer = inner
         names.setdefault(id(layer.config), []).append(name)
     alone = {config: (several[0], layers[several[0]]) for config, several in names.items() if len(several) == 1}
-    found = calls(_Build(model, alone).graph)
+    calls_by_layer = calls(_Build(model, alone).graph)
     if not model.stated:
         why = "the model is of a class of its user, whose code may call its layers otherwise"
-        found = {name: tuple(_unless_direct(call, why) for call in several) for name, several in found.items()}
-    return {name: found.get(name, _NOT_CALLED) for name in layers}
+        calls_by_layer = {name: tuple(_unless_direct(call, why) for call in several) for name, several in calls_by_layer.items()}
+    return {name: calls_by_layer.get(name, _NOT_CALLED) for name in layers}
 
 
 def _unless_direct(call: Call, why: str) -> Call:
@@ -86,11 +86,11 @@ class _Build:
             name, stack = self._layers[id(step.layer.config)]
             self._call(step, name, stack, reads[0] if reads else (id(step), "nothing"))
             return
-        others = [(id(one.step), one.index) for one in (*step.states, *step.constants, *step.others)]
+        others = [(id(state.step), state.index) for state in (*step.states, *step.constants, *step.others)]
         outputs = [(id(step), index) for index in sorted(step.outputs)]
         self._inside(step, reads, others)
         attributes = {**step.layer.config, TRAINING: step.training}
-        kind: Any = step.layer.class_name if step.layer.own else (step.layer.class_name, "of a user")
+        kind: Any = step.layer.class_name if step.layer.built_in else (step.layer.class_name, "of a user")
         self.graph.add(kind, [*reads, *others], outputs, attributes, _label(step))
 
     def _cast(self, tensor: Tensor, dtype: str, step: Step) -> Any:
@@ -116,7 +116,7 @@ class _Build:
                 {},
                 {end: f"what {_label(step)} makes of the outputs"},
                 hidden=_width(stack),
-                given=_given(step, name, self._layers),
+                received=_received(step, name, self._layers),
             )
             reads.append(end)
 
@@ -125,15 +125,15 @@ class _Build:
         order = "tb" if config.get("time_major") else "bt"
         last = stack.layers[-1]
         apart = len(last.directions) > 1 and last.merge == "none"
-        beside = len(last.directions) if last.merge in ("concat", "none") else 1
+        side_by_side = len(last.directions) if last.merge in ("concat", "none") else 1
         outputs: dict[Any, str] = {}
         states: dict[Any, str] = {}
-        whole = bool(config.get("return_sequences", step.layer.class_name == "OwnRecurrent"))
+        sequences = bool(config.get("return_sequences", step.layer.class_name == "OwnRecurrent"))
         for index in sorted(step.outputs):
             key = (id(step), index)
-            if index < 2 and whole and apart:
+            if index < 2 and sequences and apart:
                 outputs[id(step), "both"] = f"{order}u"
-            elif index == 0 and whole and not apart:
+            elif index == 0 and sequences and not apart:
                 outputs[key] = f"{order}u"
             elif index == 0 and not apart:
                 states[key] = "the last output"
@@ -148,11 +148,11 @@ class _Build:
             (read, f"{order}i"),
             outputs,
             states,
-            hidden=last.directions[0].output_size if not stack.readout else last.output_size // beside,
-            directions=beside,
+            hidden=last.directions[0].output_size if not stack.readout else last.output_size // side_by_side,
+            directions=side_by_side,
             dtype=np.dtype(self._dtypes[id(step)] or np.float32),
             width=stack.input_size,
-            given=_given(step, name, self._layers),
+            received=_received(step, name, self._layers),
         )
 
 
@@ -176,13 +176,13 @@ def _label(step: Step) -> str:
     function = layer.config.get("function")
     if layer.class_name == "TFOpLambda" and isinstance(function, str):
         return function
-    return layer.class_name if layer.own else f"{layer.class_name}, a class of its user,"
+    return layer.class_name if layer.built_in else f"{layer.class_name}, a class of its user,"
 
 
-def _given(step: Step, name: str, layers: _Layers) -> Call:
+def _received(step: Step, name: str, layers: _Layers) -> Call:
     """Return what a call receives besides its sequence."""
     states = ""
-    if step.given:
+    if step.has_states:
         makers = [tensor.step for tensor in step.states]
         of_inputs = bool(makers) and all(maker.layer.class_name == "InputLayer" for maker in makers)
         states = INPUT if of_inputs else " and ".join(dict.fromkeys(_state_words(maker, layers) for maker in makers))

@@ -50,7 +50,7 @@ def signature(class_name: str) -> tuple[str, ...]:
 def gives_zeros(layer: Entry) -> bool:
     """Return whether a layer gives zeros alone, whatever it reads: an operation of Keras, or one of TensorFlow's functions."""
     function = layer.config.get("function") if layer.class_name == "TFOpLambda" else layer.class_name
-    return layer.own and function in ("Zeros", "ZerosLike", "zeros", "zeros_like")
+    return layer.built_in and function in ("Zeros", "ZerosLike", "zeros", "zeros_like")
 
 
 def drops(config: object, depth: int = 0) -> bool:
@@ -228,11 +228,11 @@ def mask_after(layer: Entry, masks: Sequence[str], label: str, passed: str = "")
         inner = layer.inner("layer") if layer.class_name == "Bidirectional" else layer
         # A layer of a user that is called like one, or has no such key, gives sequences as far as is known.
         return passed if inner is None or inner.config.get("return_sequences", layer.class_name == "OwnRecurrent") else ""
-    if layer.own and layer.class_name in _JOIN:
+    if layer.built_in and layer.class_name in _JOIN:
         words = list(dict.fromkeys(masks))
         # Add and its like mask where all do, Concatenate not at all where one of them has no mask.
         return "" if "" in words else " and ".join(words)
-    if layer.own and layer.class_name == "Lambda":
+    if layer.built_in and layer.class_name == "Lambda":
         return f"a function of {label}" if config.get("mask") is not None else ""
     # What a class of the user's own does with masks is not stated: most pass them on.
-    return next(iter(masks), "") if layer.class_name in _PASS or not layer.own else ""
+    return next(iter(masks), "") if layer.class_name in _PASS or not layer.built_in else ""

@@ -56,17 +56,17 @@ class Trace:
         open_values: set[Value] = set()
         waiting = [value]
         while waiting:
-            own = waiting[-1]
-            if own in self._values:
+            current = waiting[-1]
+            if current in self._values:
                 waiting.pop()
                 continue
-            lacking = [read for read in self._read(own) if read not in self._values and read not in open_values]
-            if lacking and own not in open_values:
-                open_values.add(own)
+            lacking = [read for read in self._read(current) if read not in self._values and read not in open_values]
+            if lacking and current not in open_values:
+                open_values.add(current)
                 waiting += lacking
             else:  # what is still lacking here depends on itself: the file is damaged there
                 waiting.pop()
-                self._give(own)
+                self._give(current)
         return self._values[value]
 
     def _read(self, value: Value) -> list[Value]:
@@ -232,9 +232,9 @@ def _same(first: Elements | Array | None, second: Elements | Array | None) -> bo
     if first is second:
         return first is not None
     if isinstance(first, Elements) and isinstance(second, Elements):
-        told = first.origins is not None and second.origins is not None and np.array_equal(first.origins, second.origins)
+        traced = first.origins is not None and second.origins is not None and np.array_equal(first.origins, second.origins)
         # Elements of one operator or input have one number: which of them stand where is not known.
-        return told and bool((np.diff(np.sort(first.origins.reshape(-1))) > 0).all()) and first.exact == second.exact  # type: ignore[union-attr]
+        return traced and bool((np.diff(np.sort(first.origins.reshape(-1))) > 0).all()) and first.exact == second.exact  # type: ignore[union-attr]
     return isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and np.array_equal(first, second)
 
 

@@ -43,4 +43,4 @@ def functions(kind: str, plain: bool) -> list[Functions]:
         for gate, candidate in itertools.product(gates, CANDIDATES.values())
         for output in (dict.fromkeys((candidate, TANH)) if kind == "lstm" else (TANH,))
     ]
-    return [one for one in every if one != (SIGMOID, TANH, TANH)]
+    return [choice for choice in every if choice != (SIGMOID, TANH, TANH)]

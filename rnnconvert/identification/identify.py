@@ -24,13 +24,13 @@ from rnnconvert.files.load import load
 from rnnconvert.files.opened import Opened
 from rnnconvert.identification import naming, sample, statistics
 from rnnconvert.identification.reading import Reading, blocks_of
-from rnnconvert.identification.search import TIERS, Found, Search
+from rnnconvert.identification.search import TIERS, Findings, Search
 from rnnconvert.identification.statistics import Candidate
 from rnnconvert.identification.structures import Tier
 
 Verdict = Literal["identified", "ambiguous", "near", "unknown", "candidates"]
 
-_SHOWN = 8
+_MOST_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +68,8 @@ class Function:
     def lines(self) -> Iterator[str]:
         """Yield what there is to say, line by line."""
         yield self.stack.describe()
-        known = ", ".join(self.names[:_SHOWN]) + (", ..." if len(self.names) > _SHOWN else "")
-        yield f"layout: {known or 'none that is known'}; gates {self.gates}"
+        names = ", ".join(self.names[:_MOST_SHOWN]) + (", ..." if len(self.names) > _MOST_SHOWN else "")
+        yield f"layout: {names or 'none that is known'}; gates {self.gates}"
         if self.axes:
             yield f"the sample's input is ({self.axes})"
         if self.others:
@@ -124,7 +124,7 @@ class Identification:
 
     def lines(self) -> Iterator[str]:
         """Yield the text line by line."""
-        said = {
+        conclusion = {
             "identified": "one function gives these outputs, to rounding",
             "ambiguous": self._ambiguity(),
             "near": "no function gives these outputs to rounding; nearest",
@@ -132,22 +132,22 @@ class Identification:
             "candidates": "without a sample of input and output nothing is decided"
             + ("; by names, shapes and numbers it may be" if self.candidates else ", and no known layout has these shapes"),
         }[self.verdict]
-        yield f"{self.source}: {said}"
-        for number, function in enumerate(self.functions[:_SHOWN]):
+        yield f"{self.source}: {conclusion}"
+        for number, function in enumerate(self.functions[:_MOST_SHOWN]):
             mark = f"{number + 1}. " if len(self.functions) > 1 else ""
             for at, line in enumerate(function.lines()):
                 yield f"  {mark if not at else ' ' * len(mark)}{line}"
             if self.verdict == "near":
                 yield f"    off by {function.error:.2g} of the largest output, more than rounding explains"
-        if len(self.functions) > _SHOWN:
-            yield f"  and {len(self.functions) - _SHOWN} more ({Flag('json')} lists all)"
-        for number, one in enumerate(self.candidates[:_SHOWN]):
-            known = ", ".join(one.names[:4]) + (f" and {len(one.names) - 4} more" if len(one.names) > 4 else "")
-            yield f"  {number + 1}. {known}: {one.sizes} (score {one.score:g})"
-            yield from (f"     for it: {text}" for text in one.evidence)
-            yield from (f"     against it: {text}" for text in one.against)
-        if len(self.candidates) > _SHOWN:
-            yield f"  and {len(self.candidates) - _SHOWN} more ({Flag('json')} lists all)"
+        if len(self.functions) > _MOST_SHOWN:
+            yield f"  and {len(self.functions) - _MOST_SHOWN} more ({Flag('json')} lists all)"
+        for number, candidate in enumerate(self.candidates[:_MOST_SHOWN]):
+            names = ", ".join(candidate.names[:4]) + (f" and {len(candidate.names) - 4} more" if len(candidate.names) > 4 else "")
+            yield f"  {number + 1}. {names}: {candidate.sizes} (score {candidate.score:g})"
+            yield from (f"     for it: {text}" for text in candidate.evidence)
+            yield from (f"     against it: {text}" for text in candidate.against)
+        if len(self.candidates) > _MOST_SHOWN:
+            yield f"  and {len(self.candidates) - _MOST_SHOWN} more ({Flag('json')} lists all)"
         if self.verdict != "candidates":
             more = "" if self.complete else f"; the time ran out before all of it was tried ({Flag('seconds')} gives more)"
             yield f"  searched: {'; '.join(self.searched)} ({self.tried:,} readings){more}"
@@ -155,26 +155,26 @@ class Identification:
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
-        found = {
+        document = {
             "source": self.source,
             "verdict": self.verdict,
-            "functions": [one.as_dict() for one in self.functions],
+            "functions": [function.as_dict() for function in self.functions],
             "candidates": [
                 {
-                    "layouts": list(one.names),
-                    "sizes": one.sizes,
-                    "score": one.score,
-                    "evidence": list(one.evidence),
-                    "against": list(one.against),
+                    "layouts": list(candidate.names),
+                    "sizes": candidate.sizes,
+                    "score": candidate.score,
+                    "evidence": list(candidate.evidence),
+                    "against": list(candidate.against),
                 }
-                for one in self.candidates
+                for candidate in self.candidates
             ],
             "questions": list(self.questions),
             "searched": list(self.searched),
             "tried": self.tried,
             "complete": self.complete,
         }
-        return {key: finite(value) for key, value in found.items()}
+        return {key: finite(value) for key, value in document.items()}
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -205,25 +205,25 @@ def identify(
     """
     if (inputs is None) != (outputs is None) or (io is not None and inputs is not None):
         raise UsageError("identify takes inputs and outputs together, or a sample as io=. Give one of the two")
-    source, found = _arrays(arrays)
+    source, usable = _arrays(arrays)
     if inputs is None and io is None:
-        listed = tuple(statistics.candidates(found))
+        listed = tuple(statistics.candidates(usable))
         return Identification(source, "candidates", candidates=listed, questions=tuple(_asked(listed)))
     if isinstance(io, str | os.PathLike):
         samples = sample.read(local(io))
     else:
         samples = sample.samples({"x": inputs, "y": outputs} if io is None else io)
-    return identified(source, Search(found, samples, seconds))
+    return identified(source, Search(usable, samples, seconds))
 
 
-def _arrays(given: Any) -> tuple[str, dict[str, Array]]:
+def _arrays(arrays: Any) -> tuple[str, dict[str, Array]]:
     """Return where arrays come from, and those of them that are floating-point numbers, by name."""
-    if isinstance(given, str | os.PathLike):
-        path = local(given)
+    if isinstance(arrays, str | os.PathLike):
+        path = local(arrays)
         return str(path), _usable(_read(path))
-    if isinstance(given, Mapping):
-        return "arrays", _usable({str(name): np.asarray(array) for name, array in given.items()})
-    return "an array", _usable({"array": np.asarray(given)})
+    if isinstance(arrays, Mapping):
+        return "arrays", _usable({str(name): np.asarray(array) for name, array in arrays.items()})
+    return "an array", _usable({"array": np.asarray(arrays)})
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -239,23 +239,23 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _usable(arrays: Mapping[str, Any]) -> dict[str, Array]:
-    found = {name: np.asarray(array) for name, array in arrays.items()}
-    found = {name: array for name, array in found.items() if is_float(array) and array.size and array.ndim}
-    if not found:
+    usable = {name: np.asarray(array) for name, array in arrays.items()}
+    usable = {name: array for name, array in usable.items() if is_float(array) and array.size and array.ndim}
+    if not usable:
         raise UsageError("there is no array of floating-point numbers to identify. Integers are read once they are converted")
-    return found
+    return usable
 
 
 def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Identification:
     """Run a search through some tiers, and return what it found."""
-    found = search.run(tiers)
+    findings = search.run(tiers)
     samples = search.samples
-    groups = _groups(found.readings, search)
+    groups = _groups(findings.readings, search)
     near = not groups
-    if near and found.near:
-        best = min(error for error, _ in found.near)
-        groups = _groups([reading for error, reading in sorted(found.near, key=lambda one: one[0]) if error <= 2 * best], search)
-        errors = {id(reading): error for error, reading in found.near}
+    if near and findings.near:
+        best = min(error for error, _ in findings.near)
+        groups = _groups([reading for error, reading in sorted(findings.near, key=lambda entry: entry[0]) if error <= 2 * best], search)
+        errors = {id(reading): error for error, reading in findings.near}
     functions = tuple(
         _function(group, search, errors[id(group[0])] if near else 0.0)
         for number, group in enumerate(groups)
@@ -264,7 +264,7 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
     verdict: Verdict = "unknown"
     unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near and search.time_left() else []
     if functions:
-        sure = len(functions) == 1 and not unseen and found.complete
+        sure = len(functions) == 1 and not unseen and findings.complete
         if near:
             verdict = "near"
         elif sure:
@@ -276,10 +276,10 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
         verdict,
         functions,
         (),
-        tuple(_left_open(verdict, samples, found, unseen)),
-        tuple(found.searched),
-        found.tried,
-        found.complete,
+        tuple(_left_open(verdict, samples, findings, unseen)),
+        tuple(findings.searched),
+        findings.tried,
+        findings.complete,
     )
 
 
@@ -330,38 +330,38 @@ class _Behaviour(NamedTuple):
         )
 
 
-def same(one: Recurrent, other: Recurrent) -> bool:
+def same(first: Recurrent, other: Recurrent) -> bool:
     """Return whether two stacks compute the same for every input, as far as random inputs and states show."""
-    return _Behaviour.of(one).equals(_Behaviour.of(other))
+    return _Behaviour.of(first).equals(_Behaviour.of(other))
 
 
 def _function(group: Sequence[Reading], search: Search, error: float) -> Function:
-    named = {id(reading): naming.names(reading) for reading in group[:_SHOWN]}
-    first = max(group[:_SHOWN], key=lambda one: (len(one.structure.binding), len(named[id(one)])))
-    names = tuple(dict.fromkeys(name for reading in (first, *group[:_SHOWN]) for name in named[id(reading)]))
-    stacks = (one.stack(blocks_of(one.structure, search.given)) for one in (first, *(o for o in group if o is not first)))
+    named = {id(reading): naming.names(reading) for reading in group[:_MOST_SHOWN]}
+    first = max(group[:_MOST_SHOWN], key=lambda reading: (len(reading.structure.binding), len(named[id(reading)])))
+    names = tuple(dict.fromkeys(name for reading in (first, *group[:_MOST_SHOWN]) for name in named[id(reading)]))
+    stacks = (reading.stack(blocks_of(reading.structure, search.stored)) for reading in (first, *(o for o in group if o is not first)))
     gates = naming.described(first)[0].gates
-    axes = {one.axes for one in group}
-    said = first.axes if len(axes) == 1 and len(search.samples) > 1 else ""
+    axes = {reading.axes for reading in group}
+    order = first.axes if len(axes) == 1 and len(search.samples) > 1 else ""
     return Function(
         names,
-        naming.layout_file(first, search.given),
+        naming.layout_file(first, search.stored),
         tuple(stacks),
         tuple(dict.fromkeys(first.structure.binding.values())),
         gates,
-        said,
+        order,
         error,
     )
 
 
-def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], found: Found, unseen: Sequence[str]) -> Iterator[str]:
+def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], findings: Findings, unseen: Sequence[str]) -> Iterator[str]:
     """Yield what would decide between functions, or find one."""
     first = samples[0]
     if unseen:
         yield f"a sample that shows {', '.join(unseen)}: this one gives the same outputs whatever these are"
-    if verdict == "ambiguous" and not found.complete:
+    if verdict == "ambiguous" and not findings.complete:
         yield f"more time: {Flag('seconds')}"
-    if verdict == "ambiguous" and (unseen or found.complete):
+    if verdict == "ambiguous" and (unseen or findings.complete):
         if len(first.x) < 3:
             yield "outputs of three steps or more: the first step from a zero state does not show the recurrent matrices"
         if first.zero_state:
@@ -371,7 +371,7 @@ def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], found: Found,
         yield "the outputs in the element type of the program, neither rounded to decimals nor computed in a shorter type"
     elif verdict == "unknown":
         yield "the output of the recurrent layer itself, before any dense layer, and the input as that layer receives it"
-        if not found.complete:
+        if not findings.complete:
             yield f"more time: {Flag('seconds')}"
         yield "fewer arrays: only those of the layer"
 
@@ -379,7 +379,7 @@ def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], found: Found,
 def _asked(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Yield what would decide between candidates."""
     yield f"one input and what the layer gave for it: {Flag('io', 'sample.npz')} with the arrays x and y"
-    kinds = {name.partition(".")[2] for one in candidates for name in one.names}
+    kinds = {name.partition(".")[2] for layout_name in candidates for name in layout_name.names}
     if any("gru" in kind for kind in kinds):
         yield "of a GRU: whether its reset gate stands before or after the recurrent product"
     if len(candidates) > 1:

@@ -44,24 +44,24 @@ def _off(count: int, sample: Sample, merge: Merge, y: Array, hidden: list[Array]
     if sample.y is not None:
         compared.append([(sample.y if live is None else np.where(live, sample.y, 0), y)])
     if sample.last is not None:
-        compared.append([(sample.last, one) for one in (*_finals(y, hidden, merge), y[:, -1])])
-    for known, given in ((sample.hn, hidden), (sample.cn, cell)):
-        if known is not None:
-            if len(known) != len(given):
+        compared.append([(sample.last, final) for final in (*_finals(y, hidden, merge), y[:, -1])])
+    for expected, computed in ((sample.hn, hidden), (sample.cn, cell)):
+        if expected is not None:
+            if len(expected) != len(computed):
                 return np.full(count, np.inf)
-            compared += [[(one, other)] for one, other in zip(known, given, strict=True)]
+            compared += [[(array, other)] for array, other in zip(expected, computed, strict=True)]
     worst = np.zeros(count)
     for ways in compared:
-        fitting = [_worst(known, given) for known, given in ways if known.shape == given.shape[1:]]
+        fitting = [_worst(target, value) for target, value in ways if target.shape == value.shape[1:]]
         if not fitting:
             return np.full(count, np.inf)
         worst = np.maximum(worst, np.min(fitting, axis=0))
     return worst if compared else np.full(count, np.inf)
 
 
-def _worst(known: Array, given: Array) -> Array:
-    scale = float(np.abs(known).max(initial=0.0)) or 1.0
-    gap = np.abs(given - known).reshape(len(given), -1).max(axis=1, initial=0.0)
+def _worst(expected: Array, computed: Array) -> Array:
+    scale = float(np.abs(expected).max(initial=0.0)) or 1.0
+    gap = np.abs(computed - expected).reshape(len(computed), -1).max(axis=1, initial=0.0)
     return np.asarray(np.where(np.isfinite(gap), gap / scale, np.inf))
 
 
@@ -83,13 +83,13 @@ def _run(rows: Rows, structure: Structure, blocks: Blocks, sample: Sample, merge
     for layer in range(structure.sizes.num_layers):
         outputs = []
         for direction in range(structure.sizes.num_directions):
-            own = blocks[layer, direction]
+            arrays = blocks[layer, direction]
             starts = [
-                _start(states, len(hidden), own.get((f"initial_{name}", "")))
+                _start(states, len(hidden), arrays.get((f"initial_{name}", "")))
                 for states, name in ((sample.h0, "hidden"), (sample.c0, "cell"))
             ]
-            given = turn(x) if direction else x
-            y, h, c = _direction(rows, structure.layout, own, given, starts, sample.lengths)
+            inputs = turn(x) if direction else x
+            y, h, c = _direction(rows, structure.layout, arrays, inputs, starts, sample.lengths)
             outputs.append(turn(y) if direction else y)
             hidden.append(h)
             cell.append(c)
@@ -125,21 +125,21 @@ def _merged(outputs: list[Array], merge: Merge) -> Array:
 
 
 def _function(activation: Activation) -> Callable[[Array], Array]:
-    found = FUNCTIONS[activation.name]
-    return lambda x: found(np, x, activation.alpha, activation.beta)
+    function = FUNCTIONS[activation.name]
+    return lambda x: function(np, x, activation.alpha, activation.beta)
 
 
 def _direction(
-    rows: Rows, layout: Layout, own: Mapping[Key, Array], x: Array, starts: Sequence[Array | None], lengths: Array | None
+    rows: Rows, layout: Layout, arrays: Mapping[Key, Array], x: Array, starts: Sequence[Array | None], lengths: Array | None
 ) -> tuple[Array, Array, Array]:
     """Return the outputs, (rows, time, batch, width), and the final states."""
     slots = slots_of(layout)
     gates = {gate: number for number, gate in enumerate(slots)}
     index = np.arange(rows.number)[:, None]
-    size = len(own["recurrent", slots[0]])
-    given = _given(rows, layout, own, x)
-    matrix = np.concatenate([own["recurrent", slot] for slot in slots]).T
-    biases = [own["recurrent_bias", slot] for slot in slots] if ("recurrent_bias", slots[0]) in own else None
+    size = len(arrays["recurrent", slots[0]])
+    products = _products(rows, layout, arrays, x)
+    matrix = np.concatenate([arrays["recurrent", slot] for slot in slots]).T
+    biases = [arrays["recurrent_bias", slot] for slot in slots] if ("recurrent_bias", slots[0]) in arrays else None
     inside = None
     if layout.kind == "gru" and rows.reset_after and biases is not None:
         order = np.arange(len(slots))[None].repeat(rows.number, 0) if candidates_only(layout, "recurrent_bias") else rows.biases
@@ -150,11 +150,11 @@ def _direction(
 
     def recurrent(h: Array) -> Array:
         """Return the products of R, (rows, gates, batch, units)."""
-        made: Array = (h @ matrix).reshape(*h.shape[:2], len(slots), size)
-        made = made.transpose(0, 2, 1, 3)[index, rows.recurrents]
+        recurrent_sums: Array = (h @ matrix).reshape(*h.shape[:2], len(slots), size)
+        recurrent_sums = recurrent_sums.transpose(0, 2, 1, 3)[index, rows.recurrents]
         if negated:
-            made[:, gates["z"]] *= sign
-        return made
+            recurrent_sums[:, gates["z"]] *= sign
+        return recurrent_sums
 
     def rnn(pre: Array, h: Array | None, c: Array) -> tuple[Array, Array]:
         return act(pre[:, 0] if h is None else pre[:, 0] + recurrent(h)[:, 0]), c
@@ -176,10 +176,10 @@ def _direction(
         n = act(pre[:, gates["n"]] + inner)
         return (1 - z) * n + (0.0 if h is None else z * h), c
 
-    seeing = [gate for gate in PEEPHOLE_GATES if ("peephole", gate) in own]
-    vectors = np.array([own["peephole", gate] for gate in seeing])
+    seeing = [gate for gate in PEEPHOLE_GATES if ("peephole", gate) in arrays]
+    vectors = np.array([arrays["peephole", gate] for gate in seeing])
     sees = {gate: vectors[rows.peepholes[:, place]][:, None] for place, gate in enumerate(seeing)}
-    project = own.get(("projection", ""))
+    project = arrays.get(("projection", ""))
 
     def lstm(pre: Array, h: Array | None, c: Array) -> tuple[Array, Array]:
         if h is not None:
@@ -206,7 +206,7 @@ def _direction(
     c = np.broadcast_to(0.0 if starts[1] is None else starts[1], (rows.number, batch, size))
     outputs = []
     for t in range(x.shape[1]):
-        new_h, new_c = step(given[:, :, t], h, c)
+        new_h, new_c = step(products[:, :, t], h, c)
         if lengths is not None:
             live = (t < lengths)[:, None]
             new_h = np.where(live, new_h, 0.0 if h is None else h)
@@ -217,31 +217,31 @@ def _direction(
     return np.stack(outputs, 1), h, c
 
 
-def _given(rows: Rows, layout: Layout, own: Mapping[Key, Array], x: Array) -> Array:
+def _products(rows: Rows, layout: Layout, arrays: Mapping[Key, Array], x: Array) -> Array:
     """Return all that does not depend on the state, (rows, gates, time, batch, units)."""
     slots = slots_of(layout)
     index = np.arange(rows.number)[:, None]
-    if ("input", slots[0]) in own:
-        matrix = np.concatenate([own["input", slot] for slot in slots]).T
+    if ("input", slots[0]) in arrays:
+        matrix = np.concatenate([arrays["input", slot] for slot in slots]).T
         product = (x @ matrix).reshape(*x.shape[:3], len(slots), -1).transpose(0, 3, 1, 2, 4)
     else:
         product = np.broadcast_to(x[:, None], (len(x), len(slots), *x.shape[1:]))
-    given: Array = product[0][rows.weights] if len(x) == 1 else product[index, rows.weights]
+    products: Array = product[0][rows.weights] if len(x) == 1 else product[index, rows.weights]
     sign = np.where(rows.negated, -1.0, 1.0)[:, None, None, None]
     z = slots.index("z") if rows.negated.any() else -1
-    if z >= 0 and ("input", slots[0]) in own:
-        given[:, z] *= sign
+    if z >= 0 and ("input", slots[0]) in arrays:
+        products[:, z] *= sign
     for part in BIAS_PARTS:
-        if (part, slots[0]) not in own:
+        if (part, slots[0]) not in arrays:
             continue
-        vectors = np.array([own[part, slot] for slot in slots])
+        vectors = np.array([arrays[part, slot] for slot in slots])
         order = rows.biases if not candidates_only(layout, part) else np.arange(len(slots))[None].repeat(rows.number, 0)
         added = vectors[order]
         if part == "recurrent_bias" and layout.kind == "gru" and rows.reset_after:
             added[:, slots.index("n")] = 0
         if z >= 0:
             added[:, z] *= sign[:, 0, 0]
-        given += added[:, :, None, None]
+        products += added[:, :, None, None]
     if rows.forget.any() and "f" in slots:
-        given[:, slots.index("f")] += rows.forget[:, None, None, None]
-    return given
+        products[:, slots.index("f")] += rows.forget[:, None, None, None]
+    return products

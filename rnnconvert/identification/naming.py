@@ -28,40 +28,40 @@ _SMALL = {"input_size": 5, "hidden_size": 3}
 def names(reading: Reading) -> list[str]:
     """Return the known layouts that keep the same numbers at the same places and compute the same."""
     small, ids = _numbered(reading)
-    found = []
+    matching = []
     for layout in registry.layouts().values():
         if layout.kind == reading.cell.kind and _computes(layout, reading) and _keeps(layout, reading, small, ids):
-            found.append(layout.name)
-    return found
+            matching.append(layout.name)
+    return matching
 
 
 def _numbered(reading: Reading) -> tuple[Structure, dict[str, Array]]:
     """Return the structure at small sizes, and arrays in which every number is another one."""
-    own = reading.structure
-    projection = 2 if own.sizes.projection_size else 0
-    hidden = 5 if own.sizes.skip_input else _SMALL["hidden_size"]
-    sizes = replace(own.sizes, input_size=5, hidden_size=hidden, projection_size=projection)
+    structure = reading.structure
+    projection = 2 if structure.sizes.projection_size else 0
+    hidden = 5 if structure.sizes.skip_input else _SMALL["hidden_size"]
+    sizes = replace(structure.sizes, input_size=5, hidden_size=hidden, projection_size=projection)
     arrays, start = {}, 1
-    for block, shape in shapes(own.layout, sizes).items():
+    for block, shape in shapes(structure.layout, sizes).items():
         count = int(np.prod(shape))
         arrays[block] = np.arange(start, start + count, dtype=np.float64).reshape(shape)
         start += count
-    places = tuple(slots(own.layout, sizes))
+    places = tuple(slots(structure.layout, sizes))
     for slot in places:
         if slot.key[1] == UNUSED:
             slot.place.view(arrays[slot.array])[...] = 0
-    return replace(own, sizes=sizes, binding={block: block for block in arrays}, places=places), arrays
+    return replace(structure, sizes=sizes, binding={block: block for block in arrays}, places=places), arrays
 
 
 def _computes(layout: Layout, reading: Reading) -> bool:
     """Return whether the layout's cell can be this one."""
     cell, holds, sizes = reading.cell, layout.holds, reading.structure.sizes
     constants = {gate: value for gate, value in cell.constants.items() if value}
-    usual = {gate: value for gate, value in holds.constants.items() if value and gate not in holds.chosen}
+    defaults = {gate: value for gate, value in holds.constants.items() if value and gate not in holds.chosen}
     free = {gate for gate in holds.chosen}
     if cell.reset_after != layout.reset_after or cell.coupled != layout.coupled:
         return False
-    if {g: v for g, v in constants.items() if g not in free} != usual:
+    if {g: v for g, v in constants.items() if g not in free} != defaults:
         return False
     if not _has(holds.activations, cell.activation) or not _has(holds.gate_activations, cell.gate_activation):
         return False
@@ -71,7 +71,10 @@ def _computes(layout: Layout, reading: Reading) -> bool:
 
 
 def _has(allowed: Sequence[str | Activation], function: Activation) -> bool:
-    return any(one in ("any", function) or Activation(one) == function if isinstance(one, str) else one == function for one in allowed)
+    return any(
+        choice in ("any", function) or Activation(choice) == function if isinstance(choice, str) else choice == function
+        for choice in allowed
+    )
 
 
 def _keeps(layout: Layout, reading: Reading, structure: Structure, ids: Mapping[str, Array]) -> bool:
@@ -84,17 +87,17 @@ def _keeps(layout: Layout, reading: Reading, structure: Structure, ids: Mapping[
     # A layout of one layer keeps each of several in arrays of its own.
     held = {word for tensor in layout.tensors for word in ("layer", "direction") if _names(tensor, word)}
     sizes = replace(structure.sizes, parts=parts)
-    made: dict[str, Array] = {}
+    rebuilt: dict[str, Array] = {}
     for layer, direction in sorted(blocks):
-        one = sizes
+        direction_sizes = sizes
         if "layer" not in held:
             width = sizes.input_size if layer == 0 else sizes.num_directions * sizes.output_size
-            one = replace(one, num_layers=1, input_size=width)
+            direction_sizes = replace(direction_sizes, num_layers=1, input_size=width)
         if "direction" not in held:
-            one = replace(one, num_directions=1)
+            direction_sizes = replace(direction_sizes, num_directions=1)
         try:
-            places = list(slots(layout, one))
-            expected = shapes(layout, one)
+            places = list(slots(layout, direction_sizes))
+            expected = shapes(layout, direction_sizes)
         except (ValueError, KeyError, IndexError):
             return False
         for slot in places:
@@ -102,17 +105,17 @@ def _keeps(layout: Layout, reading: Reading, structure: Structure, ids: Mapping[
             if at != (layer if "layer" in held else 0, direction if "direction" in held else 0):
                 continue
             name = f"{layer if 'layer' not in held else ''}|{direction if 'direction' not in held else ''}|{slot.array}"
-            target = made.setdefault(name, np.zeros(expected[slot.array]))
+            target = rebuilt.setdefault(name, np.zeros(expected[slot.array]))
             if slot.key[1] == UNUSED:
                 continue
             if not _put(slot, target, blocks[layer, direction], reading):
                 return False
-    found = sorted((array.shape, tuple(array.ravel())) for array in made.values())
-    return found == left
+    numbers = sorted((array.shape, tuple(array.ravel())) for array in rebuilt.values())
+    return numbers == left
 
 
 def _names(tensor: Tensor, word: str) -> bool:
-    words = {one for group in tensor.groups for one in group}
+    words = {part_name for group in tensor.groups for part_name in group}
     return word in words or f"{{{word}}}" in tensor.name or "{pseudo_layer}" in tensor.name
 
 
@@ -191,7 +194,7 @@ def cut_apart(reading: Reading, arrays: Mapping[str, Array], name: str) -> tuple
     """Return a layout with an array for each gate of each part, and where these lie in the file's arrays; no cuts where the
     elements of a gate are not at equal distances.
     """
-    own, sizes = reading.structure.layout, reading.structure.sizes
+    layout, sizes = reading.structure.layout, reading.structure.sizes
     ids, starts, count = {}, [], 0
     for source in dict.fromkeys(reading.structure.binding.values()):
         shape = np.shape(arrays[source])
@@ -211,16 +214,16 @@ def cut_apart(reading: Reading, arrays: Mapping[str, Array], name: str) -> tuple
             tensors[pattern] = Tensor(pattern, f"{part}[{gate}]" if gate else part, axes)
             first, steps = int(places.flat[0]), tuple(_step(places, axis) for axis in range(places.ndim))
             expected = first + sum(np.indices(places.shape)[axis] * step for axis, step in enumerate(steps))
-            start, source = max(one for one in starts if one[0] <= first)
+            start, source = max(entry for entry in starts if entry[0] <= first)
             if not np.array_equal(places, expected) or min(steps) < 0:
-                return own, []
+                return layout, []
             spelt = pattern.format(layer=layer, direction=("", "_reverse")[way])
             cuts.append(Cut(spelt, source, first - start, places.shape, steps))
-    gates = [gate for gate in gates_of(own.kind, "input") if gate != reading.cell.coupled]
+    gates = [gate for gate in gates_of(layout.kind, "input") if gate != reading.cell.coupled]
     signed = " ".join("-z" if gate == "z" and reading.negated else gate for gate in gates)
     return replace(
-        own,
-        name=f"{name}.{own.kind}",
+        layout,
+        name=f"{name}.{layout.kind}",
         gates=signed,
         tensors=tuple(tensors.values()),
         letters="",
@@ -241,32 +244,38 @@ def _function(function: Activation) -> str:
 
 def described(reading: Reading, name: str = "found") -> tuple[Layout, dict[str, str]]:
     """Return a reading as a layout with the arrays' own names, and the arrays that need another name, new to old."""
-    own, binding = reading.structure.layout, reading.structure.binding
-    slots_of = [gate for gate in gates_of(own.kind, "input") if gate != own.coupled]
+    layout, binding = reading.structure.layout, reading.structure.binding
+    slots_of = [gate for gate in gates_of(layout.kind, "input") if gate != layout.coupled]
     meaning = {part: {slot: gate for gate, slot in order.items()} for part, order in reading.orders.items()}
     first = meaning.get("input", {gate: gate for gate in slots_of})
-    listed = own.gates.split()
+    listed = layout.gates.split()
     gates = [first.get(slot, slot) for slot in listed]
     tensors: list[Tensor] = []
     families: dict[int, dict[tuple[int, int], dict[str, str]]] = {}
     for block, array in binding.items():
         family, layer, direction, gate = block.split("|")
         families.setdefault(int(family), {}).setdefault((int(layer or 0), "fb".find(direction or "f")), {})[gate] = array
-    for number, tensor in enumerate(own.tensors):
+    for number, tensor in enumerate(layout.tensors):
         for gate in next(iter(families[number].values())):
             spelt = {at: per[gate] for at, per in families[number].items()}
-            parts = _parts(tensor, gate, listed, gates, meaning, own)
+            parts = _parts(tensor, gate, listed, gates, meaning, layout)
             tensors.append(Tensor(json.dumps(sorted(spelt.items())), parts, tensor.axes, tensor.reinterpreted, "", tensor.layers))
     spelling, patterns, renamed = _patterns(tensors)
-    made = tuple(replace(tensor, name=pattern) for tensor, pattern in zip(tensors, patterns, strict=True))
+    renamed_tensors = tuple(replace(tensor, name=pattern) for tensor, pattern in zip(tensors, patterns, strict=True))
     signed = " ".join("-z" if gate == "z" and reading.negated else gate for gate in gates)
     return replace(
-        own, name=f"{name}.{own.kind}", gates=signed, tensors=made, letters="", spelling=spelling, reset_after=reading.cell.reset_after
+        layout,
+        name=f"{name}.{layout.kind}",
+        gates=signed,
+        tensors=renamed_tensors,
+        letters="",
+        spelling=spelling,
+        reset_after=reading.cell.reset_after,
     ), renamed
 
 
 def _parts(
-    tensor: Tensor, gate: str, listed: Sequence[str], gates: Sequence[str], meaning: Mapping[str, Mapping[str, str]], own: Layout
+    tensor: Tensor, gate: str, listed: Sequence[str], gates: Sequence[str], meaning: Mapping[str, Mapping[str, str]], layout: Layout
 ) -> str:
     """Return the parts of an array in words, with the gates in brackets where they are not the layout's own order."""
     sections = []
@@ -276,14 +285,14 @@ def _parts(
             if part not in GATE_PARTS:
                 words.append(part)
                 continue
-            slots_held = [gate] if gate else list(held or [one for one in listed if one in gates_of(own.kind, part)])
-            if gate and own.letters:
-                letters = own.letters.split()
-                slots_held = [one for one, letter in zip(listed, letters, strict=True) if letter == gate][:1]
+            slots_held = [gate] if gate else list(held or [slot for slot in listed if slot in gates_of(layout.kind, part)])
+            if gate and layout.letters:
+                letters = layout.letters.split()
+                slots_held = [slot for slot, letter in zip(listed, letters, strict=True) if letter == gate][:1]
             letters_of = meaning.get(part, {})
-            called = [one if one == UNUSED else letters_of.get(one, one) for one in slots_held]
-            usual = [one for one in gates if one in gates_of(own.kind, part)]
-            words.append(part if called == usual else f"{part}[{' '.join(called)}]")
+            called = [slot if slot == UNUSED else letters_of.get(slot, slot) for slot in slots_held]
+            default = [slot for slot in gates if slot in gates_of(layout.kind, part)]
+            words.append(part if called == default else f"{part}[{' '.join(called)}]")
         sections.append(" ".join(words))
     return " | ".join(sections)
 
@@ -291,23 +300,23 @@ def _parts(
 def _patterns(tensors: Sequence[Tensor]) -> tuple[tuple[str, str], list[str], dict[str, str]]:
     """Return how directions are spelt, each array's name as a pattern, and the arrays that must be renamed, new to old."""
     spelt = [{tuple(at): name for at, name in json.loads(tensor.name)} for tensor in tensors]
-    if all(len(own) == 1 for own in spelt):
-        return ("", "_reverse"), [_escaped(next(iter(own.values()))) for own in spelt], {}
+    if all(len(spellings) == 1 for spellings in spelt):
+        return ("", "_reverse"), [_escaped(next(iter(spellings.values()))) for spellings in spelt], {}
     for spelling in _spellings(spelt):
-        patterns = [_pattern(own, spelling) for own in spelt]
+        patterns = [_pattern(spellings, spelling) for spellings in spelt]
         if all(patterns) and len(set(patterns)) == len(patterns):
-            return spelling, [str(one) for one in patterns], {}
-    made: list[str] = []
+            return spelling, [str(each) for each in patterns], {}
+    result: list[str] = []
     renamed: dict[str, str] = {}
-    for number, (tensor, own) in enumerate(zip(tensors, spelt, strict=True)):
+    for number, (tensor, places) in enumerate(zip(tensors, spelt, strict=True)):
         stem = re.sub(r"\W+", "_", tensor.parts).strip("_")
-        layered = "_l{layer}" if len({layer for layer, _ in own}) > 1 else ""
-        way = "{direction}" if len({direction for _, direction in own}) > 1 else ""
+        layered = "_l{layer}" if len({layer for layer, _ in places}) > 1 else ""
+        way = "{direction}" if len({direction for _, direction in places}) > 1 else ""
         pattern = f"{stem}_{number}{layered}{way}"
-        made.append(pattern)
-        for (layer, direction), old in own.items():
+        result.append(pattern)
+        for (layer, direction), old in places.items():
             renamed[pattern.format(layer=layer, direction=("", "_reverse")[direction])] = old
-    return ("", "_reverse"), made, renamed
+    return ("", "_reverse"), result, renamed
 
 
 def _escaped(name: str) -> str:
@@ -317,28 +326,28 @@ def _escaped(name: str) -> str:
 def _spellings(spelt: Sequence[Mapping[tuple[int, ...], str]]) -> Iterator[tuple[str, str]]:
     """Yield what may tell the directions' names apart."""
     yield from (("", "_reverse"), ("forward", "backward"), ("fw", "bw"))
-    for own in spelt:
-        one, other = own.get((0, 0)), own.get((0, 1))
-        if one and other:
-            start = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    for places in spelt:
+        forward, other = places.get((0, 0)), places.get((0, 1))
+        if forward and other:
+            start = next((at for at, (a, b) in enumerate(zip(forward, other, strict=False)) if a != b), min(len(forward), len(other)))
             end = next(
-                (at for at, (a, b) in enumerate(zip(one[start:][::-1], other[start:][::-1], strict=False)) if a != b),
-                min(len(one), len(other)) - start,
+                (at for at, (a, b) in enumerate(zip(forward[start:][::-1], other[start:][::-1], strict=False)) if a != b),
+                min(len(forward), len(other)) - start,
             )
-            yield one[start : len(one) - end], other[start : len(other) - end]
+            yield forward[start : len(forward) - end], other[start : len(other) - end]
 
 
-def _pattern(own: Mapping[tuple[int, ...], str], spelling: tuple[str, str]) -> str | None:
+def _pattern(places: Mapping[tuple[int, ...], str], spelling: tuple[str, str]) -> str | None:
     """Return the pattern of an array's names in all layers and directions, or None."""
-    two = len({direction for _, direction in own}) > 1
-    several = len({layer for layer, _ in own}) > 1
-    (layer, direction), first = min(own.items())
+    two = len({direction for _, direction in places}) > 1
+    several = len({layer for layer, _ in places}) > 1
+    (layer, direction), first = min(places.items())
     for number in [m for m in re.finditer(r"\d+", first) if int(m[0]) == layer] if several else [None]:
         text = first if number is None else first[: number.start()] + "\0" + first[number.end() :]
         word = spelling[direction]
         for at in [m.start() for m in re.finditer(re.escape(word), text)] if two else [None]:
             full = text if at is None else text[:at] + "\1" + text[at + len(word) :]
             pattern = _escaped(full).replace("\0", "{layer}").replace("\1", "{direction}")
-            if all(pattern.format(layer=one, direction=spelling[way]) == name for (one, way), name in own.items()):
+            if all(pattern.format(layer=level, direction=spelling[way]) == name for (level, way), name in places.items()):
                 return pattern
     return None

@@ -28,21 +28,21 @@ Orders = Mapping[str, Mapping[str, str]]
 
 def blocks_of(structure: Structure, arrays: Mapping[str, Array]) -> Blocks:
     """Return the blocks of arrays, as views; a bias that the structure lacks is zero."""
-    found: Blocks = {}
+    blocks: Blocks = {}
     for slot in structure.places:
         if slot.key[1] == UNUSED:
             continue
         view = slot.place.view(arrays[structure.binding[slot.array]])
         if slot.reinterpreted:
             view = np.ascontiguousarray(view).reshape(view.shape[::-1])
-        found.setdefault((slot.layer, slot.direction), {})[slot.key] = view
-    for own in found.values():
-        for part in {part for part, _ in own} & set(BIAS_PARTS):
-            shape = next(array.shape for (name, _), array in own.items() if name == part)
+        blocks.setdefault((slot.layer, slot.direction), {})[slot.key] = view
+    for block_arrays in blocks.values():
+        for part in {part for part, _ in block_arrays} & set(BIAS_PARTS):
+            shape = next(array.shape for (name, _), array in block_arrays.items() if name == part)
             for gate in gates_of(structure.sizes.kind, part):
                 if gate != structure.layout.coupled:
-                    own.setdefault((part, gate), np.zeros(shape))
-    return found
+                    block_arrays.setdefault((part, gate), np.zeros(shape))
+    return blocks
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,13 +82,13 @@ class Reading:
 
     def identity(self, blocks: Blocks) -> object:
         """Return what two readings share that are the same numbers in the same equations, however they are written."""
-        where_of = {one[:3]: one[3:] for one in self.structure.where}
+        where_of = {entry[:3]: entry[3:] for entry in self.structure.where}
 
         def block(key: Key, at: tuple[int, int]) -> object:
-            own = key[0], self.orders.get(key[0], {}).get(key[1], key[1])
-            array = blocks[at].get(own)
+            own_key = key[0], self.orders.get(key[0], {}).get(key[1], key[1])
+            array = blocks[at].get(own_key)
             zero = array is None or (key[0] in BIAS_PARTS and not array.any())
-            return None if zero else where_of.get((*at, own))
+            return None if zero else where_of.get((*at, own_key))
 
         keys = [(part, gate) for part in sorted(self.structure.sizes.parts) for gate in gates_of(self.cell.kind, part)]
         cell = self.cell
@@ -138,31 +138,31 @@ Pairs = list[tuple[str, Array, Array]]
 
 def pairs(sample: Sample, outputs: Outputs, merge: Merge) -> Pairs | None:
     """Return all that is known beside all that was computed; None if the shapes differ."""
-    made: Pairs = []
+    compared: Pairs = []
     if sample.y is not None:
-        made.append(("y", *_live(sample.y, outputs.y, sample.lengths)))
+        compared.append(("y", *_live(sample.y, outputs.y, sample.lengths)))
     if sample.last is not None:
         ways = [_final(outputs, merge), outputs.y[-1]]
-        fitting = [one for one in ways if one is not None and one.shape == sample.last.shape]
+        fitting = [way for way in ways if way is not None and way.shape == sample.last.shape]
         if not fitting:
             return None
         with np.errstate(all="ignore"):
-            best = min(fitting, key=lambda one: float(np.nan_to_num(np.abs(one - sample.last).max(), nan=np.inf)))
-        made.append(("last", sample.last, best))
-    for name, known, own in (("h_n", sample.hn, outputs.hidden), ("c_n", sample.cn, outputs.cell)):
-        if known is not None:
-            if len(known) != len(own):
+            best = min(fitting, key=lambda array: float(np.nan_to_num(np.abs(array - sample.last).max(), nan=np.inf)))
+        compared.append(("last", sample.last, best))
+    for name, expected, computed in (("h_n", sample.hn, outputs.hidden), ("c_n", sample.cn, outputs.cell)):
+        if expected is not None:
+            if len(expected) != len(computed):
                 return None
-            made += [(f"{name}[{number}]", one, other) for number, (one, other) in enumerate(zip(known, own, strict=True))]
-    return made if all(one.shape == other.shape for _, one, other in made) else None
+            compared += [(f"{name}[{number}]", value, other) for number, (value, other) in enumerate(zip(expected, computed, strict=True))]
+    return compared if all(value.shape == other.shape for _, value, other in compared) else None
 
 
-def _live(found: Array, given: Array, lengths: Array | None) -> tuple[Array, Array]:
+def _live(array: Array, target: Array, lengths: Array | None) -> tuple[Array, Array]:
     """Return both, without the steps after the ends of sequences, on which programs differ."""
-    if lengths is None or found.shape != given.shape:
-        return found, given
-    live = (np.arange(len(found))[:, None] < lengths)[:, :, None]
-    return np.where(live, found, 0), np.where(live, given, 0)
+    if lengths is None or array.shape != target.shape:
+        return array, target
+    live = (np.arange(len(array))[:, None] < lengths)[:, :, None]
+    return np.where(live, array, 0), np.where(live, target, 0)
 
 
 def _final(outputs: Outputs, merge: Merge) -> Array | None:
@@ -172,20 +172,20 @@ def _final(outputs: Outputs, merge: Merge) -> Array | None:
         return outputs.hidden[-1]
     if len(states) < 2 or merge in ("concat", "none"):
         return np.concatenate(states, -1)
-    one, other = states
-    joined = one * other if merge == "mul" else one + other
+    first, other = states
+    joined = first * other if merge == "mul" else first + other
     return joined / 2 if merge == "ave" else joined
 
 
-def off(found: Pairs | None) -> float:
+def off(compared: Pairs | None) -> float:
     """Return the largest error in parts of the largest value; infinite where nothing can be compared."""
-    if not found:
+    if not compared:
         return np.inf
     worst = 0.0
-    for _, one, other in found:
-        scale = float(np.abs(one).max(initial=0.0))
+    for _, array, other in compared:
+        scale = float(np.abs(array).max(initial=0.0))
         with np.errstate(all="ignore"):
-            error = float(np.abs(other - one).max(initial=0.0))
+            error = float(np.abs(other - array).max(initial=0.0))
         worst = max(worst, error / (scale or 1.0) if np.isfinite(error) else np.inf)
     return worst
 
@@ -196,30 +196,30 @@ def ratio(stack: Recurrent, sample: Sample, merge: Merge, dtype: np.dtype[Any]) 
     if truth is None or rough is None:
         return np.inf
     worst = 0.0
-    for (name, known, exact), (*_, floor) in zip(truth, rough, strict=True):
-        axes = ("time", "batch", "unit") if known.ndim == 3 else ("batch", "unit")
-        worst = max(worst, compare(Output("", name, axes), known, exact, Allowance([floor], dtype)).ratio)
+    for (name, array, exact), (*_, floor) in zip(truth, rough, strict=True):
+        axes = ("time", "batch", "unit") if array.ndim == 3 else ("batch", "unit")
+        worst = max(worst, compare(Output("", name, axes), array, exact, Allowance([floor], dtype)).ratio)
     return worst
 
 
 def unseen(stack: Recurrent, sample: Sample, dtype: np.dtype[Any]) -> list[str]:
     """Return the parts whose numbers a sample does not show: with their rows exchanged the outputs are the same."""
     sample, merge = sample.few(4), stack.layers[-1].merge
-    usual = pairs(sample, solve(stack, sample), merge)
-    found = []
+    standard = pairs(sample, solve(stack, sample), merge)
+    hidden_parts = []
     for index, number, d in stack.directions():
         for (part, gate), source in d.arrays.items():
-            own = np.asarray(source)
-            turned = own[::-1, ::-1] if own.ndim == 2 else own[::-1]
-            if own.size < 2 or (gate and gate == d.cell.coupled) or np.array_equal(own, turned):
+            array = np.asarray(source)
+            turned = array[::-1, ::-1] if array.ndim == 2 else array[::-1]
+            if array.size < 2 or (gate and gate == d.cell.coupled) or np.array_equal(array, turned):
                 continue
             layers = list(stack.layers)
             directions = list(layers[index].directions)
             directions[number] = d.with_arrays({(part, gate): turned})
             layers[index] = Layer(tuple(directions), layers[index].merge)
             other = pairs(sample, solve(stack.replace(layers=tuple(layers)), sample), merge)
-            if usual is not None and other is not None:
-                compared = [(name, a, b) for (name, _, a), (_, _, b) in zip(usual, other, strict=True)]
+            if standard is not None and other is not None:
+                compared = [(name, a, b) for (name, _, a), (_, _, b) in zip(standard, other, strict=True)]
                 if off(compared) <= 4 * float(ml_dtypes.finfo(dtype).eps):
-                    found.append(f"{part} of gate {gate}" if gate else part)
-    return list(dict.fromkeys(found))
+                    hidden_parts.append(f"{part} of gate {gate}" if gate else part)
+    return list(dict.fromkeys(hidden_parts))

@@ -39,7 +39,7 @@ class Rows(NamedTuple):
 
     def chosen(self, rows: Array) -> Rows:
         """Return some of the rows."""
-        return Rows(self.functions, self.reset_after, *(one[rows] for one in self[2:]))
+        return Rows(self.functions, self.reset_after, *(column[rows] for column in self[2:]))
 
     @property
     def number(self) -> int:
@@ -84,12 +84,12 @@ def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: boo
     peepholes = np.array(list(itertools.permutations(range(len(seeing)))), int)
     every = range(len(orders))
     both = not tied and bool(held & set(BIAS_PARTS))
-    pairs = itertools.product(every, every) if both else ((one, one) for one in every)
+    pairs = itertools.product(every, every) if both else ((entry, entry) for entry in every)
     signs = (False, True) if kind in SIGNED else (False,)
     # Where the input gate is what the forget gate leaves, a first step shows what is added to it.
     added = _added(kind) if coupled == "i" else (0.0,)
-    made = [(*pair, *more) for pair in pairs for more in itertools.product(range(len(peepholes)), signs, added)]
-    first, second, seen, sign, forget = (np.array(column) for column in zip(*made, strict=True))
+    combinations = [(*pair, *more) for pair in pairs for more in itertools.product(range(len(peepholes)), signs, added)]
+    first, second, seen, sign, forget = (np.array(column) for column in zip(*combinations, strict=True))
     return tuple(
         Rows(chosen, reset, orders[first], orders[second], orders[first], peepholes[seen], sign.astype(bool), forget)
         for chosen in functions(kind, plain)
@@ -102,14 +102,14 @@ def completed(rows: Rows, layout: Layout, tier: Tier) -> Rows:
     orders = _orders(layout.kind, layout.coupled, bool(layout.letters))
     count = 1 if tier.tied else len(orders)
     if layout.coupled == "i":
-        made = rows.chosen(np.repeat(np.arange(rows.number), count))
-        return made if tier.tied else made._replace(recurrents=np.tile(orders, (rows.number, 1)))
+        result = rows.chosen(np.repeat(np.arange(rows.number), count))
+        return result if tier.tied else result._replace(recurrents=np.tile(orders, (rows.number, 1)))
     added = np.array(_added(layout.kind))
     index = np.repeat(np.arange(rows.number), count * len(added))
-    made = rows.chosen(index)
+    result = rows.chosen(index)
     if not tier.tied:
-        made = made._replace(recurrents=np.tile(np.repeat(orders, len(added), axis=0), (rows.number, 1)))
-    return made._replace(forget=np.tile(added, rows.number * count))
+        result = result._replace(recurrents=np.tile(np.repeat(orders, len(added), axis=0), (rows.number, 1)))
+    return result._replace(forget=np.tile(added, rows.number * count))
 
 
 def varied(reading: Reading) -> Iterator[Rows]:
@@ -124,7 +124,7 @@ def varied(reading: Reading) -> Iterator[Rows]:
 
     seeing = [gate for gate in PEEPHOLE_GATES if gate in reading.orders.get("peephole", {})]
     biases = next((part for part in BIAS_PARTS if not candidates_only(layout, part)), "input_bias")
-    one = Rows(
+    single = Rows(
         functions(layout.kind, True)[0],
         None,
         of("input", gates),
@@ -135,7 +135,7 @@ def varied(reading: Reading) -> Iterator[Rows]:
         np.zeros(1),
     )
     added = np.array(_added(layout.kind))
-    rows = one.chosen(np.zeros(len(added), int))._replace(forget=added)
+    rows = single.chosen(np.zeros(len(added), int))._replace(forget=added)
     for chosen in [f for plain in (True, False) for f in functions(layout.kind, plain)]:
         for reset in reset_modes(layout.kind):
             yield rows._replace(functions=chosen, reset_after=reset)
@@ -152,8 +152,8 @@ def reading_of(base: Reading, rows: Rows, row: int) -> Reading:
     def named(order: Array, names: Sequence[str]) -> dict[str, str]:
         return {gate: names[slot] for gate, slot in zip(names, order, strict=True)}
 
-    met = {slot.key for slot in base.structure.places}
-    seeing = [gate for gate in PEEPHOLE_GATES if ("peephole", gate) in met]
+    keys = {slot.key for slot in base.structure.places}
+    seeing = [gate for gate in PEEPHOLE_GATES if ("peephole", gate) in keys]
     orders = {
         "input": named(rows.weights[row], slots),
         "recurrent": named(rows.recurrents[row], slots),

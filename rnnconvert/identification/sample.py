@@ -50,8 +50,8 @@ class Sample:
     @property
     def width(self) -> int:
         """Width of the outputs; 0 where only states are known."""
-        known = self.y if self.y is not None else self.last
-        return 0 if known is None else int(known.shape[-1])
+        output = self.y if self.y is not None else self.last
+        return 0 if output is None else int(output.shape[-1])
 
     @property
     def zero_state(self) -> bool:
@@ -76,7 +76,7 @@ class Sample:
 
     def columns(self, start: int, stop: int) -> Sample:
         """Return the sample with some columns of the outputs, and no states."""
-        y, last = (None if one is None else one[..., start:stop] for one in (self.y, self.last))
+        y, last = (None if array is None else array[..., start:stop] for array in (self.y, self.last))
         return replace(self, y=y, last=last, hn=None, cn=None)
 
     def few(self, rows: int, steps: int | None = None) -> Sample:
@@ -89,7 +89,7 @@ class Sample:
             return None if states is None else tuple(state[chosen] for state in states)
 
         y = None if self.y is None else self.y[:, chosen]
-        made = replace(
+        cut_sample = replace(
             self,
             x=self.x[:, chosen],
             y=y,
@@ -101,28 +101,28 @@ class Sample:
             lengths=None if self.lengths is None else lengths[chosen],
         )
         if steps is None or y is None or steps >= len(self.x):
-            return made
-        cut = None if made.lengths is None else np.minimum(made.lengths, steps)
-        return replace(made, x=made.x[:steps], y=y[:steps], last=None, hn=None, cn=None, lengths=cut)
+            return cut_sample
+        cut = None if cut_sample.lengths is None else np.minimum(cut_sample.lengths, steps)
+        return replace(cut_sample, x=cut_sample.x[:steps], y=y[:steps], last=None, hn=None, cn=None, lengths=cut)
 
 
-def samples(given: Mapping[str, Any]) -> list[Sample]:
+def samples(named_arrays: Mapping[str, Any]) -> list[Sample]:
     """Return the samples that these arrays may be: with the time first, and with the batch first.
 
     Raises UsageError if an array is missing, or their shapes do not fit together.
     """
-    named = sample_names.canonical({str(name): value for name, value in given.items() if value is not None})
+    named = sample_names.canonical({str(name): value for name, value in named_arrays.items() if value is not None})
     arrays = {name: _numbers(name, value) for name, value in named.items()}
     if "x" not in arrays or not {"y", "h_n"} & arrays.keys():
         raise UsageError("a sample needs an input x, and outputs y or final states h_n. Add them: np.savez(path, x=x, y=y)")
-    made = list(_readings(arrays))
-    if not made:
-        shown = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
+    readings = list(_readings(arrays))
+    if not readings:
+        listed = ", ".join(f"{name} {tuple(array.shape)}" for name, array in arrays.items())
         raise UsageError(
-            f"the sample's shapes do not fit together: {shown}. Expected x (time, batch, in) or (batch, time, in), y "
+            f"the sample's shapes do not fit together: {listed}. Expected x (time, batch, in) or (batch, time, in), y "
             "likewise or (batch, out), states (layers * directions, batch, width), lengths (batch,)"
         )
-    return made
+    return readings
 
 
 def read(path: Path) -> list[Sample]:
@@ -160,12 +160,12 @@ def _readings(arrays: Mapping[str, Array]) -> Iterator[Sample]:
             continue
         y, last = None, None
         if "y" in arrays:
-            found = _output(arrays["y"], axes, steps, batch)
-            if found is None:
+            output = _output(arrays["y"], axes, steps, batch)
+            if output is None:
                 continue
-            y, last = found
+            y, last = output
         states = {name: _states(arrays[name], batch) for name in ("h_0", "c_0", "h_n", "c_n") if name in arrays}
-        if any(one is None for one in states.values()):
+        if any(state is None for state in states.values()):
             continue
         yield Sample(first, y, last, states.get("h_0"), states.get("c_0"), states.get("h_n"), states.get("c_n"), lengths, axes)
 
@@ -184,17 +184,17 @@ def _output(output: Array, axes: str, steps: int, batch: int) -> tuple[Array | N
     return None
 
 
-def _states(given: Array, batch: int) -> States:
-    if given.ndim == 1:
-        given = given[None]
-    if given.ndim == 2:
+def _states(states: Array, batch: int) -> States:
+    if states.ndim == 1:
+        states = states[None]
+    if states.ndim == 2:
         # One state of each sequence, or of one sequence several.
-        if len(given) == batch:
-            given = given[None]
+        if len(states) == batch:
+            states = states[None]
         elif batch == 1:
-            given = given[:, None]
+            states = states[:, None]
         else:
-            given = given
-    if given.ndim == 3 and given.shape[1] == batch:
-        return tuple(given)
+            states = states
+    if states.ndim == 3 and states.shape[1] == batch:
+        return tuple(states)
     return None

@@ -24,7 +24,7 @@ from rnnconvert.identification.many import errors
 from rnnconvert.identification.reading import Blocks, Reading, blocks_of, off, pairs, ratio, solve, unseen
 from rnnconvert.identification.rows import Rows, begun, completed, reading_of, varied
 from rnnconvert.identification.sample import Sample, States
-from rnnconvert.identification.structures import Arranged, Options, Structure, Tier, arranged, enough, known, possible, templates
+from rnnconvert.identification.structures import Arranged, Options, Structure, Tier, arranged, enough, known_templates, possible, templates
 from rnnconvert.language.layout import Layout, Sizes
 
 clock = time.monotonic
@@ -40,29 +40,29 @@ _SEARCHING = 0.75
 _ORDERED = ("input_bias", "recurrent_bias", "peephole")
 
 TIERS = (
-    Tier("the places of every known layout, with any gate order, sign, bias arrangement and reset mode, sigmoid and tanh", known=True),
-    Tier("the same with other functions", known=True, plain=False),
-    Tier("the places of every known layout, with gates in another order in each array", known=True, tied=False),
-    Tier("arrays of one shape and their gates in any order", known=True, usual=False, tied=False),
+    Tier("the places of every known layout, with any gate order, sign, bias arrangement and reset mode, sigmoid and tanh", registered=True),
+    Tier("the same with other functions", registered=True, plain=False),
+    Tier("the places of every known layout, with gates in another order in each array", registered=True, tied=False),
+    Tier("arrays of one shape and their gates in any order", registered=True, common=False, tied=False),
     Tier("any order of axes"),
-    Tier("arrays and gates in any order, with other functions", known=True, usual=False, tied=False, plain=False),
-    Tier("some of the arrays alone", known=True, whole=False),
-    Tier("arrays of one shape in any order", known=True, usual=False),
-    Tier("gates in another order in each array, with other functions", known=True, tied=False, plain=False),
-    Tier("arrays of one shape in any order, with other functions", known=True, usual=False, plain=False),
-    Tier("some of the arrays alone, with other functions", known=True, whole=False, plain=False),
+    Tier("arrays and gates in any order, with other functions", registered=True, common=False, tied=False, plain=False),
+    Tier("some of the arrays alone", registered=True, whole_file=False),
+    Tier("arrays of one shape in any order", registered=True, common=False),
+    Tier("gates in another order in each array, with other functions", registered=True, tied=False, plain=False),
+    Tier("arrays of one shape in any order, with other functions", registered=True, common=False, plain=False),
+    Tier("some of the arrays alone, with other functions", registered=True, whole_file=False, plain=False),
     Tier("any order of axes, with other functions", plain=False),
-    Tier("any order of axes, of some of the arrays alone", whole=False),
-    Tier("any order of axes and of arrays of one shape", usual=False),
+    Tier("any order of axes, of some of the arrays alone", whole_file=False),
+    Tier("any order of axes and of arrays of one shape", common=False),
     Tier("any order of axes, with gates in another order in each array", tied=False),
-    Tier("gates and arrays in any order", usual=False, tied=False),
+    Tier("gates and arrays in any order", common=False, tied=False),
     Tier("any order of axes, of gates in each array, and other functions", tied=False, plain=False),
-    Tier("any order of axes, of some of the arrays alone, with other functions", whole=False, plain=False),
+    Tier("any order of axes, of some of the arrays alone, with other functions", whole_file=False, plain=False),
 )
 
 
 @dataclass
-class Found:
+class Findings:
     """What a search found.
 
     readings  those that give the outputs, but for rounding
@@ -84,12 +84,12 @@ class _Doubles(Mapping[str, Array]):
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = arrays
-        self.made: dict[str, Array] = {}
+        self.cache: dict[str, Array] = {}
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self.made:
-            self.made[name] = np.ascontiguousarray(self._arrays[name], np.float64)
-        return self.made[name]
+        if name not in self.cache:
+            self.cache[name] = np.ascontiguousarray(self._arrays[name], np.float64)
+        return self.cache[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
@@ -107,19 +107,19 @@ class Search:
     def __init__(self, arrays: Mapping[str, Array], samples: Sequence[Sample], seconds: float = 60.0) -> None:
         self.shapes = {name: tuple(array.shape) for name, array in arrays.items()}
         self.arrays = _Doubles(arrays)
-        self.given = arrays
+        self.stored = arrays
         self.total = sum(array.size for array in arrays.values())
         self.samples = samples
-        known = [one for s in samples for one in (s.y, s.last, *(s.hn or ())) if one is not None]
-        types = [widest(array.dtype for array in arrays.values()), *(one.dtype for one in known)]
+        outputs = [array for s in samples for array in (s.y, s.last, *(s.hn or ())) if array is not None]
+        types = [widest(array.dtype for array in arrays.values()), *(array.dtype for array in outputs)]
         self.dtype: np.dtype[Any] = max(types, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps)).newbyteorder("=")
         eps = float(ml_dtypes.finfo(self.dtype).eps)
         self.loose = min(max(400 * eps, _LOOSE), _LOOSEST)
-        self.found = Found()
+        self.findings = Findings()
         start = clock()
         self._until, self._end = start + _SEARCHING * seconds, start + seconds
         self._firsts: dict[object, Array] = {}
-        self._met: set[object] = set()
+        self._seen: set[object] = set()
         self._tried: set[object] = set()
         self._dead: set[object] = set()
         self._alive = False
@@ -129,86 +129,88 @@ class Search:
         self._halves: dict[object, Sample] = {}
         self._turned: dict[object, list[_Way]] = {}
 
-    def run(self, tiers: Sequence[Tier] = TIERS) -> Found:
+    def run(self, tiers: Sequence[Tier] = TIERS) -> Findings:
         """Return what was found in the first tier that has readings which give the outputs; else all that come near.
 
         tiers  those to go through; a second call goes on with others
         """
         for tier in tiers:
-            if not self.found.complete:
+            if not self.findings.complete:
                 break
-            self.found.searched.append(tier.what)
+            self.findings.searched.append(tier.what)
             self._firsts.clear()
             for reading, blocks in self._tier(tier):
                 self._judge(reading, blocks)
             if clock() > self._until:
-                self.found.complete = False
-            if self.found.readings:
+                self.findings.complete = False
+            if self.findings.readings:
                 break
-        for reading in list(self.found.readings):
+        for reading in list(self.findings.readings):
             if clock() > self._until:
-                self.found.complete = False
+                self.findings.complete = False
                 break
             self._otherwise(reading)
-        return self.found
+        return self.findings
 
     def time_left(self) -> bool:
         """Return whether there is time left for what follows the search; where there is none, mark the search incomplete."""
         left = clock() <= self._end
-        self.found.complete &= left
+        self.findings.complete &= left
         return left
 
     def _otherwise(self, reading: Reading) -> None:
         """Try the same places with every other function, constant and reset mode: small numbers hide what functions are."""
         blocks = blocks_of(reading.structure, self.arrays)
-        sample = next(one for one in self.samples if one.axes == reading.axes)
+        sample = next(candidate for candidate in self.samples if candidate.axes == reading.axes)
         ways = self._ways(sample, reading.structure.sizes.num_directions == 1)
         glimpse = next(way.glimpse for way in ways if (way.reverse, way.order) == (reading.reverse, reading.order))
         for rows in varied(reading):
             for other in self._passing(reading, rows, blocks, glimpse):
                 self._judge(other, blocks)
             if clock() > self._until:
-                self.found.complete = False
+                self.findings.complete = False
                 return
 
     def unseen(self, reading: Reading) -> list[str]:
         """Return the parts whose numbers the sample does not show: with their rows exchanged the outputs are the same."""
         blocks = blocks_of(reading.structure, self.arrays)
-        sample = reading.turned(next(one for one in self.samples if one.axes == reading.axes))
+        sample = reading.turned(next(candidate for candidate in self.samples if candidate.axes == reading.axes))
         return unseen(reading.stack(blocks, forward=True), sample, self.dtype)
 
     def _tier(self, tier: Tier) -> Iterator[tuple[Reading, Blocks]]:
         """Yield the readings that pass the first three steps."""
         for sample in self.samples:
-            for merge, one in self._arranged(sample, tier):
-                names, places = one.fed
-                about = id(sample), merge, one.layout.coupled, places, tier.tied, tier.plain
-                for binding in bindings(one.layout, one.blocks, self.shapes, tier.usual, tier.tied):
+            for merge, arrangement in self._arranged(sample, tier):
+                names, places = arrangement.fed
+                about = id(sample), merge, arrangement.layout.coupled, places, tier.tied, tier.plain
+                for binding in bindings(arrangement.layout, arrangement.blocks, self.shapes, tier.common, tier.tied):
                     if clock() > self._until:
-                        self.found.complete = False
+                        self.findings.complete = False
                         return
                     # Where no reading of W and the biases passes the first step, nothing that R may be matters.
                     fed = about, tuple([binding[name] for name in names])
                     if fed not in self._dead:
-                        yield from self._of(Structure(one.layout, one.sizes, binding, one.places), sample, merge, tier, fed)
+                        yield from self._of(
+                            Structure(arrangement.layout, arrangement.sizes, binding, arrangement.places), sample, merge, tier, fed
+                        )
 
     def _arranged(self, sample: Sample, tier: Tier) -> Iterator[tuple[Merge, Arranged]]:
         """Yield how the arrays may be arranged; what was found for one round serves the others."""
-        key = id(sample), tier.known, tier.whole
+        key = id(sample), tier.registered, tier.whole_file
         if key in self._arrangements:
             yield from self._arrangements[key]
             return
-        made: list[tuple[Merge, Arranged]] = []
-        for layout in known() if tier.known else templates():
+        arrangements: list[tuple[Merge, Arranged]] = []
+        for layout in known_templates() if tier.registered else templates():
             for sizes, merge in self._sizes(layout, sample):
-                if not possible(layout, sizes, self.total, tier.whole):
+                if not possible(layout, sizes, self.total, tier.whole_file):
                     continue
-                if not enough(layout, sizes, self.shapes, tier.whole):
+                if not enough(layout, sizes, self.shapes, tier.whole_file):
                     continue
-                for one in arranged(layout, sizes, self.shapes, tier.known, self._options):
-                    made.append((merge, one))
-                    yield merge, one
-        self._arrangements[key] = made
+                for arrangement in arranged(layout, sizes, self.shapes, tier.registered, self._options):
+                    arrangements.append((merge, arrangement))
+                    yield merge, arrangement
+        self._arrangements[key] = arrangements
 
     def _sizes(self, layout: Layout, sample: Sample) -> list[tuple[Sizes, Merge]]:
         """Return the sizes of stacks that read such an input and give such outputs."""
@@ -276,23 +278,25 @@ class Search:
 
     def _passing(self, base: Reading, rows: Rows, blocks: Blocks, glimpse: Sample) -> Iterator[Reading]:
         """Yield those of some readings that give what a part of a sample shows, each once."""
-        self.found.tried += rows.number
+        self.findings.tried += rows.number
         off = errors(rows, base.structure, blocks, glimpse, base.merge)
         for row in np.flatnonzero(off <= self.loose):
             reading = reading_of(base, rows, int(row))
             what = reading.identity(blocks)
-            if what not in self._met:
-                self._met.add(what)
+            if what not in self._seen:
+                self._seen.add(what)
                 yield reading
 
-    def _ways(self, sample: Sample, one: bool) -> list[_Way]:
+    def _ways(self, sample: Sample, single: bool) -> list[_Way]:
         """Return the sample as it is, and for a single direction, turned as a layer sees it that reads from the end."""
-        key = (id(sample), one)
+        key = (id(sample), single)
         if key not in self._turned:
             turns = [sample]
-            if one:
+            if single:
                 turns += [sample.turned()] + ([sample.turned("processing")] if sample.y is not None else [])
-            self._turned[key] = [_Way(turned.reverse, turned.order, turned, turned.few(2, 1), _glimpse(turned, one, 3)) for turned in turns]
+            self._turned[key] = [
+                _Way(turned.reverse, turned.order, turned, turned.few(2, 1), _glimpse(turned, single, 3)) for turned in turns
+            ]
         return self._turned[key]
 
     def _begun(self, base: Reading, blocks: Blocks, way: _Way, tier: Tier) -> Iterator[Rows]:
@@ -320,13 +324,13 @@ class Search:
         """Return the readings that pass the first step of each direction from a zero state, in which R has no part."""
         sizes = structure.sizes
         alone = replace(structure, sizes=replace(sizes, num_directions=1))
-        fed = tuple(one for one in structure.where if one[2][0] != "recurrent")
+        fed = tuple(place for place in structure.where if place[2][0] != "recurrent")
         for direction in range(sizes.num_directions):
             first = way.first if sizes.num_directions == 1 else self._half(way, sizes.output_size, direction)
             key = fed, structure.layout.coupled, id(first), direction, rows[:2], rows.number
             if key not in self._firsts:
-                own = {(layer, 0): blocks[layer, direction] for layer in range(sizes.num_layers)}
-                self._firsts[key] = self._rows_left(alone, *_of_units(own, first), rows)
+                first_blocks = {(layer, 0): blocks[layer, direction] for layer in range(sizes.num_layers)}
+                self._firsts[key] = self._rows_left(alone, *_of_units(first_blocks, first), rows)
             rows = rows.chosen(self._firsts[key])
         return rows
 
@@ -335,8 +339,8 @@ class Search:
         key = id(way), width, direction
         if key not in self._halves:
             start = direction * width
-            own = (way.sample.turned() if direction else way.sample).columns(start, start + width)
-            self._halves[key] = own.few(2, 1)
+            half = (way.sample.turned() if direction else way.sample).columns(start, start + width)
+            self._halves[key] = half.few(2, 1)
         return self._halves[key]
 
     def _left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: Rows) -> Rows:
@@ -344,20 +348,20 @@ class Search:
 
     def _rows_left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: Rows) -> Array:
         """Return which readings give what a part of the sample shows."""
-        self.found.tried += rows.number
+        self.findings.tried += rows.number
         return np.flatnonzero(errors(rows, structure, blocks, sample, "concat") <= self.loose)
 
     def _judge(self, reading: Reading, blocks: Blocks) -> None:
-        sample = next(one for one in self.samples if one.axes == reading.axes)
+        sample = next(candidate for candidate in self.samples if candidate.axes == reading.axes)
         turned = reading.turned(sample)
         stack = reading.stack(blocks, forward=True)
         error = off(pairs(turned, solve(stack, turned), reading.merge))
         if not error <= self.loose:
             return
         if ratio(stack, turned, reading.merge, self.dtype) <= 1:
-            self.found.readings.append(reading)
+            self.findings.readings.append(reading)
         else:
-            self.found.near.append((error, reading))
+            self.findings.near.append((error, reading))
 
 
 def _of_units(blocks: Blocks, first: Sample) -> tuple[Blocks, Sample]:
@@ -383,7 +387,7 @@ class _Way(NamedTuple):
 
 def _of_widths(states: Iterable[States], width: int) -> bool:
     """Return whether the states that are known have this width."""
-    return all(one.shape[-1] == width for some in states for one in some or ())
+    return all(state.shape[-1] == width for some in states for state in some or ())
 
 
 def _parts(layout: Layout) -> Iterator[frozenset[str]]:

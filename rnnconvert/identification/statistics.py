@@ -46,56 +46,56 @@ class Candidate:
 
 def candidates(arrays: Mapping[str, Array]) -> list[Candidate]:
     """Return the layouts that arrays may have by their names, shapes and numbers, the most likely first."""
-    found = {name: tuple(array.shape) for name, array in arrays.items()}
-    made: dict[tuple[object, ...], list[tuple[str, Candidate]]] = {}
+    array_shapes = {name: tuple(array.shape) for name, array in arrays.items()}
+    by_key: dict[tuple[object, ...], list[tuple[str, Candidate]]] = {}
     for layout in registry.layouts().values():
-        for sizes, binding, named in _fitting(layout, found):
+        for sizes, binding, named in _fitting(layout, array_shapes):
             candidate = _weighed(layout, sizes, binding, named, arrays)
             key = (candidate.sizes, candidate.score, candidate.evidence, candidate.against)
-            made.setdefault(key, []).append((layout.name, candidate))
-    listed = [replace(entries[0][1], names=tuple(dict.fromkeys(name for name, _ in entries))) for entries in made.values()]
-    return sorted(listed, key=lambda one: (-one.score, one.names))
+            by_key.setdefault(key, []).append((layout.name, candidate))
+    listed = [replace(entries[0][1], names=tuple(dict.fromkeys(name for name, _ in entries))) for entries in by_key.values()]
+    return sorted(listed, key=lambda entry: (-entry.score, entry.names))
 
 
-def _fitting(layout: Layout, found: Mapping[str, Shape]) -> Iterator[tuple[Sizes, Mapping[str, str], bool]]:
+def _fitting(layout: Layout, array_shapes: Mapping[str, Shape]) -> Iterator[tuple[Sizes, Mapping[str, str], bool]]:
     """Yield the sizes for which some arrays are a layout's, which is which, and whether their names show it."""
-    for prefix in _prefixes(found):
-        local = {name[len(prefix) :]: shape for name, shape in found.items() if name.startswith(prefix)}
-        met = list(fits(layout, local)) if len(local) > 1 else []
-        if met:
-            yield from ((sizes, {name: prefix + name for name in local}, True) for sizes in met)
+    for prefix in _prefixes(array_shapes):
+        local = {name[len(prefix) :]: shape for name, shape in array_shapes.items() if name.startswith(prefix)}
+        matching = list(fits(layout, local)) if len(local) > 1 else []
+        if matching:
+            yield from ((sizes, {name: prefix + name for name in local}, True) for sizes in matching)
             return
-    if len(found) > _MOST_ARRAYS:
+    if len(array_shapes) > _MOST_ARRAYS:
         return
     template = template_of(layout)
-    for sizes in itertools.islice(_sizes(layout, found), _MOST_SIZES):
-        if not enough(template, sizes, found, True):
+    for sizes in itertools.islice(_sizes(layout, array_shapes), _MOST_SIZES):
+        if not enough(template, sizes, array_shapes, True):
             continue
         try:
             expected = shapes(layout, sizes)
         except (ValueError, KeyError, IndexError):
             continue
-        if sorted(expected.values()) != sorted(found.values()):
+        if sorted(expected.values()) != sorted(array_shapes.values()):
             continue
         blocks = dict(zip(shapes(template, sizes), expected.values(), strict=False))
         if len(blocks) == len(expected):
-            for binding in itertools.islice(bindings(template, blocks, found, True, True), 1):
+            for binding in itertools.islice(bindings(template, blocks, array_shapes, True, True), 1):
                 yield sizes, dict(zip(expected, (binding[name] for name in blocks), strict=True)), False
 
 
-def _prefixes(found: Mapping[str, Shape]) -> list[str]:
+def _prefixes(array_shapes: Mapping[str, Shape]) -> list[str]:
     """Return what may be the names of layers before the names of their arrays."""
-    made = {""}
-    for name in found:
-        made.update(name[: match.end()] for match in re.finditer(r"[/.]", name))
-    return sorted(made)[:200]
+    prefixes = {""}
+    for name in array_shapes:
+        prefixes.update(name[: match.end()] for match in re.finditer(r"[/.]", name))
+    return sorted(prefixes)[:200]
 
 
-def _sizes(layout: Layout, found: Mapping[str, Shape]) -> Iterator[Sizes]:
+def _sizes(layout: Layout, array_shapes: Mapping[str, Shape]) -> Iterator[Sizes]:
     """Yield the sizes that shapes allow; of a flat vector, those that its length allows."""
     gates = len(layout.order)
-    lengths = sorted({length for shape in found.values() for length in shape})
-    total = sum(math.prod(shape) for shape in found.values())
+    lengths = sorted({length for shape in array_shapes.values() for length in shape})
+    total = sum(math.prod(shape) for shape in array_shapes.values())
     parts = frozenset(layout.part_names | {"input", "recurrent"})
     for way, layers in itertools.product(range(1, layout.holds.directions + 1), (1, 2, 3, 4) if layout.holds.layers else (1,)):
         hidden = {n // k for n in lengths for k in (1, gates, 2 * gates) if n % k == 0 and n // k}
@@ -104,12 +104,12 @@ def _sizes(layout: Layout, found: Mapping[str, Shape]) -> Iterator[Sizes]:
         for size in sorted(hidden, reverse=layout.flat):
             if gates * size * size * way * layers > total:
                 continue
-            one = Sizes(layout.kind, 1, size, layers, way, 0, parts - {"projection"})
-            for mode in _modes(layout, one.parts):
-                least = _total(layout, replace(one, parts=mode))
+            unit_sizes = Sizes(layout.kind, 1, size, layers, way, 0, parts - {"projection"})
+            for mode in _modes(layout, unit_sizes.parts):
+                least = _total(layout, replace(unit_sizes, parts=mode))
                 rise = gates * size * way
                 if least is not None and least <= total and (total - least) % rise == 0:
-                    yield replace(one, parts=mode, input_size=1 + (total - least) // rise)
+                    yield replace(unit_sizes, parts=mode, input_size=1 + (total - least) // rise)
 
 
 def _modes(layout: Layout, parts: frozenset[str]) -> Iterator[frozenset[str]]:
@@ -117,10 +117,10 @@ def _modes(layout: Layout, parts: frozenset[str]) -> Iterator[frozenset[str]]:
     modes = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": set(BIAS_PARTS)}
     spare = parts & {"initial_hidden", "initial_cell", "peephole"}
     for mode in layout.holds.biases:
-        own = (parts - set(BIAS_PARTS)) | (modes[mode] & layout.part_names)
-        yield own
+        mode_parts = (parts - set(BIAS_PARTS)) | (modes[mode] & layout.part_names)
+        yield mode_parts
         if spare:
-            yield own - spare
+            yield mode_parts - spare
 
 
 def _total(layout: Layout, sizes: Sizes) -> int | None:
@@ -157,23 +157,23 @@ def _weighed(layout: Layout, sizes: Sizes, binding: Mapping[str, str], named: bo
 
 def _of_numbers(layout: Layout, blocks: Blocks) -> Iterator[tuple[str, float]]:
     """Yield what the numbers say for a layout, and against it."""
-    own = blocks[0, 0]
-    biases = {gate: np.asarray(value, np.float64) for (part, gate), value in own.items() if part == "input_bias"}
+    block = blocks[0, 0]
+    biases = {gate: np.asarray(value, np.float64) for (part, gate), value in block.items() if part == "input_bias"}
     if layout.kind == "lstm" and len(biases) == 4:
-        both = {gate: values + np.asarray(own.get(("recurrent_bias", gate), 0.0), np.float64) for gate, values in biases.items()}
+        both = {gate: values + np.asarray(block.get(("recurrent_bias", gate), 0.0), np.float64) for gate, values in biases.items()}
         means = {gate: float(values.mean()) for gate, values in both.items()}
         high = max(means, key=lambda gate: means[gate])
         others = [value for gate, value in means.items() if gate != high]
         if means[high] > 0.5 and means[high] - max(others) > 0.4:
-            said = f"the largest bias, {means[high]:.2f} on average, "
+            sentence = f"the largest bias, {means[high]:.2f} on average, "
             yield (
-                (said + "is that of its forget gate, which trainers set to 1", 1.5)
+                (sentence + "is that of its forget gate, which trainers set to 1", 1.5)
                 if high == "f"
-                else (said + f"would be that of gate {high}, and trainers set the forget gate's to 1", -1.0)
+                else (sentence + f"would be that of gate {high}, and trainers set the forget gate's to 1", -1.0)
             )
-    squares = [np.asarray(value, np.float64) for (part, _), value in own.items() if part == "recurrent"]
+    squares = [np.asarray(value, np.float64) for (part, _), value in block.items() if part == "recurrent"]
     if squares and 3 < squares[0].shape[0] == squares[0].shape[1] and squares[0].size <= _LARGEST_SQUARE:
-        errors = [float(np.abs(one @ one.T - np.eye(len(one))).max()) for one in squares]
+        errors = [float(np.abs(square @ square.T - np.eye(len(square))).max()) for square in squares]
         if max(errors) < 0.1:
             yield "each gate's recurrent block is orthogonal, as initializers make it", 1.0
         elif len(squares) > 1:

@@ -29,17 +29,17 @@ class Tier(NamedTuple):
     """How far one round of the search goes.
 
     what   the same in words
-    known  whether axes lie as in the registry's layouts alone
-    whole  whether every array is one of the layer's; otherwise some are not
-    usual  whether arrays of one shape stand in an order in which programs write them; otherwise in every other one
+    registered  whether axes lie as in the registry's layouts alone
+    whole_file  whether every array is one of the layer's; otherwise some are not
+    common  whether arrays of one shape stand in an order in which programs write them; otherwise in every other one
     tied   whether W, R and the biases have their gates in one order
     plain  whether the functions are sigmoid and tanh
     """
 
     what: str
-    known: bool = False
-    whole: bool = True
-    usual: bool = True
+    registered: bool = False
+    whole_file: bool = True
+    common: bool = True
     tied: bool = True
     plain: bool = True
 
@@ -64,9 +64,9 @@ class Structure:
         """Layer, direction, part and gate of every block, and where it is: what two structures share that read the same."""
         return tuple(
             sorted(
-                (one.layer, one.direction, one.key, self.binding[one.array], one.place, one.reinterpreted)
-                for one in self.places
-                if one.key[1] != UNUSED
+                (place.layer, place.direction, place.key, self.binding[place.array], place.place, place.reinterpreted)
+                for place in self.places
+                if place.key[1] != UNUSED
             )
         )
 
@@ -86,8 +86,8 @@ def _template(kind: str, tensors: Sequence[Tensor], coupled: str = "", shared: L
     letters = ""
     if shared is not None:
         gates, letters = shared.gates.replace("-", ""), shared.letters
-    made = tuple(_tensor(number, tensor) for number, tensor in enumerate(tensors))
-    return Layout(f"found.{kind}", kind, gates, made, "", letters=letters, coupled=coupled, spelling=("f", "b"))
+    renamed = tuple(_tensor(number, tensor) for number, tensor in enumerate(tensors))
+    return Layout(f"found.{kind}", kind, gates, renamed, "", letters=letters, coupled=coupled, spelling=("f", "b"))
 
 
 def template_of(layout: Layout) -> Layout:
@@ -102,48 +102,48 @@ def subsets(group: frozenset[str]) -> list[frozenset[str]]:
     return [frozenset(), *some, group]
 
 
-def known() -> tuple[Layout, ...]:
+def known_templates() -> tuple[Layout, ...]:
     """Return the places that the registry's layouts have, each once."""
-    return _made()[0]
+    return _layouts()[0]
 
 
 def templates() -> tuple[Layout, ...]:
     """Return the ways of sharing arrays among parts: those of the registry, and those that mix their habits."""
-    return _made()[1]
+    return _layouts()[1]
 
 
-_MADE: list[tuple[Mapping[str, Layout], tuple[Layout, ...], tuple[Layout, ...]]] = []
+_CACHE: list[tuple[Mapping[str, Layout], tuple[Layout, ...], tuple[Layout, ...]]] = []
 """What was made last, and of which registry: users add layouts, and remove them."""
 
 
-def _made() -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
+def _layouts() -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
     registered = registry.layouts()
-    if not _MADE or _MADE[0][0] is not registered:
-        places = _known(registered)
-        _MADE[:] = [(registered, places, _templates(places))]
-    return _MADE[0][1:]
+    if not _CACHE or _CACHE[0][0] is not registered:
+        places = _registered(registered)
+        _CACHE[:] = [(registered, places, _templates(places))]
+    return _CACHE[0][1:]
 
 
-def _known(registered: Mapping[str, Layout]) -> tuple[Layout, ...]:
-    found: dict[object, Layout] = {}
+def _registered(registered: Mapping[str, Layout]) -> tuple[Layout, ...]:
+    distinct: dict[object, Layout] = {}
     for layout in registered.values():
         for absent in itertools.product(*(subsets(group) for group in _OPTIONAL)):
             out = frozenset[str]().union(*absent)
             fewer = tuple(tensor for tensor in layout.tensors if not tensor.part_names <= out)
-            made = template_of(replace(layout, tensors=fewer))
-            found.setdefault((made.kind, made.coupled, made.letters, made.tensors), made)
-    return tuple(found.values())
+            template = template_of(replace(layout, tensors=fewer))
+            distinct.setdefault((template.kind, template.coupled, template.letters, template.tensors), template)
+    return tuple(distinct.values())
 
 
 def _templates(places: Sequence[Layout]) -> tuple[Layout, ...]:
-    found: dict[object, Layout] = {}
-    for made in places:
-        found.setdefault(_what(made), made)
+    distinct: dict[object, Layout] = {}
+    for layout in places:
+        distinct.setdefault(_what(layout), layout)
     for kind in GATES:
         for tensors in _mixed(kind):
-            made = _template(kind, tensors)
-            found.setdefault(_what(made), made)
-    return tuple(found.values())
+            layout = _template(kind, tensors)
+            distinct.setdefault(_what(layout), layout)
+    return tuple(distinct.values())
 
 
 def _what(layout: Layout) -> object:
@@ -165,17 +165,17 @@ def _mixed(kind: str) -> Iterator[list[Tensor]]:
         *([[Tensor(g, "input", "hidden in"), Tensor(g, "recurrent", "hidden in")] for g in apart]),
         *([[Tensor(g, "input recurrent", "(part in) hidden")] for g in apart]),
     ]
-    one, two = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
-    biases: list[list[Tensor]] = [[], [one], [one, two], [Tensor("", "input_bias recurrent_bias", "(part gate hidden)")]]
+    input_bias, two = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
+    biases: list[list[Tensor]] = [[], [input_bias], [input_bias, two], [Tensor("", "input_bias recurrent_bias", "(part gate hidden)")]]
     for g in apart:
         biases += [[Tensor(g, "input_bias", "hidden")], [Tensor(g, part, "hidden") for part in BIAS_PARTS]]
     if kind == "gru":
-        biases += [[one, Tensor("", "recurrent_bias[n]", "hidden")]]
+        biases += [[input_bias, Tensor("", "recurrent_bias[n]", "hidden")]]
     extras: list[list[Tensor]] = [[]]
     if kind == "lstm":
         peepholes = [[Tensor("", f"peephole[{g}]", "hidden") for g in "ifo"], [Tensor("", "peephole[i f o]")]]
         projection = [Tensor("", "projection", "hidden in")]
-        extras += [*peepholes, projection, *([*one, *projection] for one in peepholes)]
+        extras += [*peepholes, projection, *([*peephole, *projection] for peephole in peepholes)]
     for matrix, bias, extra in itertools.product(matrices, biases, extras):
         yield [*matrix, *bias, *extra]
     flat = ["input recurrent", "recurrent input", "input | recurrent"]
@@ -211,34 +211,36 @@ Options = dict[object, list[_Option]]
 """What was found for a family of arrays: templates have most of them in common."""
 
 
-def arranged(layout: Layout, sizes: Sizes, found: Mapping[str, Shape], known: bool, options: Options) -> Iterator[Arranged]:
+def arranged(layout: Layout, sizes: Sizes, array_shapes: Mapping[str, Shape], registered: bool, options: Options) -> Iterator[Arranged]:
     """Yield how arrays of these shapes may be arranged as a template of these sizes.
 
-    known    only as the registry's layouts arrange them
+    registered  only as the registry's layouts arrange them
     options  what was found before for the same arrays
     """
     choices = []
     for tensor in layout.tensors:
-        key = layout.kind, layout.coupled, layout.gates, layout.letters, tensor, sizes, known
+        key = layout.kind, layout.coupled, layout.gates, layout.letters, tensor, sizes, registered
         if key not in options:
-            options[key] = _options(layout, tensor, sizes, found, known)
+            options[key] = _options(layout, tensor, sizes, array_shapes, registered)
         if not options[key]:
             return
         choices.append(options[key])
     for chosen in itertools.product(*choices):
-        styles = {one.interleaved for one in chosen} - {None}
+        styles = {option.interleaved for option in chosen} - {None}
         # The gates of a unit lie side by side in all arrays or in none, where the template does not mix them.
-        if len(styles) > 1 and any(one.tensor.axes != own.axes for one, own in zip(chosen, layout.tensors, strict=True)):
+        if len(styles) > 1 and any(
+            option.tensor.axes != stored_tensor.axes for option, stored_tensor in zip(chosen, layout.tensors, strict=True)
+        ):
             continue
-        made = replace(layout, tensors=tuple(one.tensor for one in chosen))
-        blocks = {name: shape for one in chosen for name, shape in one.blocks}
-        fed = [one for one in chosen if one.tensor.part_names != {"recurrent"}]
+        combined = replace(layout, tensors=tuple(option.tensor for option in chosen))
+        blocks = {name: shape for option in chosen for name, shape in option.blocks}
+        fed = [option for option in chosen if option.tensor.part_names != {"recurrent"}]
         yield Arranged(
-            made,
+            combined,
             sizes,
             blocks,
-            tuple(slot for one in chosen for slot in one.places),
-            (tuple(name for one in fed for name, _ in one.blocks), tuple(one.places for one in fed)),
+            tuple(slot for option in chosen for slot in option.places),
+            (tuple(name for option in fed for name, _ in option.blocks), tuple(option.places for option in fed)),
         )
 
 
@@ -248,7 +250,7 @@ def _interleaved(tensor: Tensor) -> bool | None:
     return None if not {"gate", "hidden"} <= set(words) else words.index("hidden") < words.index("gate")
 
 
-def possible(layout: Layout, sizes: Sizes, total: int, whole: bool) -> bool:
+def possible(layout: Layout, sizes: Sizes, total: int, complete: bool) -> bool:
     """Return whether so many numbers may be a stack of these sizes: quickly, and true of some that are not."""
     gates = len(set(layout.letters.split()) or layout.order)
     below = sizes.input_size if "input" in sizes.parts and not sizes.skip_input else 0
@@ -257,18 +259,18 @@ def possible(layout: Layout, sizes: Sizes, total: int, whole: bool) -> bool:
     matrices = sizes.num_directions * gates * sizes.hidden_size * widths
     # Biases, peepholes, learned states, a projection, a block that nothing reads.
     most = sizes.hidden_size * (2 * gates + 6) + sizes.output_size * sizes.hidden_size * (2 if sizes.projection_size else 1)
-    return matrices <= total and not (whole and total > matrices + sizes.num_layers * sizes.num_directions * most)
+    return matrices <= total and not (complete and total > matrices + sizes.num_layers * sizes.num_directions * most)
 
 
-def enough(layout: Layout, sizes: Sizes, found: Mapping[str, Shape], whole: bool) -> bool:
+def enough(layout: Layout, sizes: Sizes, array_shapes: Mapping[str, Shape], complete: bool) -> bool:
     """Return whether there are arrays of as many elements as every block has."""
-    have = Counter(math.prod(shape) for shape in found.values())
+    have = Counter(math.prod(shape) for shape in array_shapes.values())
     need: Counter[int] = Counter()
     for tensor in layout.tensors:
         need.update(_counts(layout, tensor, sizes))
         if any(have[count] < times for count, times in need.items()):
             return False
-    return need == have if whole else bool(need) and need.total() < have.total()
+    return need == have if complete else bool(need) and need.total() < have.total()
 
 
 def _counts(layout: Layout, tensor: Tensor, sizes: Sizes) -> Iterator[int]:
@@ -290,31 +292,31 @@ def _counts(layout: Layout, tensor: Tensor, sizes: Sizes) -> Iterator[int]:
                         if gate:
                             gates = [gate] if gate in allowed else ()
                         if part in GATE_PARTS and not held and not gate:
-                            gates = [one for one in listed if one in allowed]
+                            gates = [letter for letter in listed if letter in allowed]
                         count += len(gates) * math.prod(shape) * len(own_ways) if shape is not None else 0
                 if count:
                     yield count
 
 
-def _options(layout: Layout, tensor: Tensor, sizes: Sizes, found: Mapping[str, Shape], known: bool) -> list[_Option]:
+def _options(layout: Layout, tensor: Tensor, sizes: Sizes, array_shapes: Mapping[str, Shape], registered: bool) -> list[_Option]:
     """Return how the axes of one family of arrays may lie."""
     words = [word for word in _WORDS if any(word in group for group in tensor.groups)]
-    have = Counter(found.values())
-    made: dict[tuple[tuple[str, Shape], ...], list[Tensor]] = {}
-    one = replace(layout, tensors=(tensor,))
-    others = () if known else _axes(tuple(words), frozenset(map(_ones, have)))
+    have = Counter(array_shapes.values())
+    by_blocks: dict[tuple[tuple[str, Shape], ...], list[Tensor]] = {}
+    single = replace(layout, tensors=(tensor,))
+    others = () if registered else _axes(tuple(words), frozenset(map(_ones, have)))
     for axes in dict.fromkeys([tensor.axes, *others]):
         for reinterpreted in {False, tensor.reinterpreted}:
             other = replace(tensor, axes=axes, reinterpreted=reinterpreted)
             try:
-                blocks = shapes(replace(one, tensors=(other,)), sizes)
+                blocks = shapes(replace(single, tensors=(other,)), sizes)
             except (ValueError, KeyError, IndexError):
                 continue
             if blocks and all(have[shape] >= count for shape, count in Counter(blocks.values()).items()):
-                made.setdefault(tuple(blocks.items()), []).append(other)
+                by_blocks.setdefault(tuple(blocks.items()), []).append(other)
     return [
-        _Option(other, blocks, tuple(slots(replace(one, tensors=(other,)), sizes)), _interleaved(other))
-        for blocks, others in made.items()
+        _Option(other, blocks, tuple(slots(replace(single, tensors=(other,)), sizes)), _interleaved(other))
+        for blocks, others in by_blocks.items()
         for other in others
     ]
 
@@ -327,7 +329,7 @@ def _ones(shape: Shape) -> tuple[int, ...]:
 @functools.cache
 def _axes(words: tuple[str, ...], kinds: frozenset[tuple[int, ...]]) -> tuple[str, ...]:
     """Return the orders in which words may make up so many axes; where an axis has the length 1, it may be none of them."""
-    found: dict[str, None] = {}
+    spellings: dict[str, None] = {}
     for count, *ones in sorted(kinds):
         for empty in {(), tuple(ones)}:
             for order in _orders(words):
@@ -338,8 +340,8 @@ def _axes(words: tuple[str, ...], kinds: frozenset[tuple[int, ...]]) -> tuple[st
                     text = [f"({' '.join(group)})" if len(group) > 1 else group[0] for group in groups]
                     for axis in empty:
                         text.insert(axis, "1")
-                    found[" ".join(text)] = None
-    return tuple(found)
+                    spellings[" ".join(text)] = None
+    return tuple(spellings)
 
 
 def _orders(words: tuple[str, ...]) -> list[tuple[str, ...]]:

@@ -63,7 +63,7 @@ def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, err
 
     Cases of about as many steps run as one batch: what takes the time of a large layer is to read its weights.
     """
-    found: dict[int, Outputs] = {}
+    by_number: dict[int, Outputs] = {}
     # In processing order the padding of a shorter case would come first.
     short = [len(case.x) for case in cases if len(case.x) <= _PADDED and stack.output_order == "time"]
     lengths = [max(len(case.x), max(short, default=0)) for case in cases]
@@ -74,8 +74,8 @@ def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, err
         for number in alike:
             rows = slice(start, start + cases[number].x.shape[1])
             hidden, cell = (tuple(state[rows] for state in states) for states in (outputs.hidden, outputs.cell))
-            found[number], start = Outputs(outputs.y[: len(cases[number].x), rows], hidden, cell), rows.stop
-    return [found[number] for number in range(len(cases))]
+            by_number[number], start = Outputs(outputs.y[: len(cases[number].x), rows], hidden, cell), rows.stop
+    return [by_number[number] for number in range(len(cases))]
 
 
 _PADDED = 32
@@ -88,25 +88,25 @@ def _together(stack: Recurrent, cases: Sequence[Case], steps: int) -> Case:
         return cases[0]
 
     def states(which: str) -> tuple[Array, ...] | None:
-        given = [getattr(case, which) or None for case in cases]
-        if not any(given):
+        stated = [getattr(case, which) or None for case in cases]
+        if not any(stated):
             return None
-        usual = [
-            own if own is not None else np.zeros(width, np.float32)
-            for own, width in zip(
+        defaults = [
+            state if state is not None else np.zeros(width, np.float32)
+            for state, width in zip(
                 [d.get(f"initial_{which}") for *_, d in stack.directions()], state_widths(stack)[which == "cell"], strict=True
             )
         ]
         full = [
-            own or tuple(np.broadcast_to(np.asarray(state), (case.x.shape[1], np.size(state))) for state in usual)
-            for own, case in zip(given, cases, strict=True)
+            given_states or tuple(np.broadcast_to(np.asarray(state), (case.x.shape[1], np.size(state))) for state in defaults)
+            for given_states, case in zip(stated, cases, strict=True)
         ]
-        return tuple(np.concatenate([own[number] for own in full]) for number in range(len(usual)))
+        return tuple(np.concatenate([filled[number] for filled in full]) for number in range(len(defaults)))
 
     lengths = None
     if any(case.lengths is not None or len(case.x) < steps for case in cases):
-        whole = [np.full(case.x.shape[1], len(case.x)) if case.lengths is None else case.lengths for case in cases]
-        lengths = np.concatenate(whole)
+        case_lengths = [np.full(case.x.shape[1], len(case.x)) if case.lengths is None else case.lengths for case in cases]
+        lengths = np.concatenate(case_lengths)
     x = np.concatenate([np.pad(case.x, ((0, steps - len(case.x)), (0, 0), (0, 0))) for case in cases], axis=1)
     return Case("together", "", x, states("hidden"), states("cell"), lengths)
 
@@ -118,8 +118,8 @@ def worse(truth: Outputs, *rough: Outputs) -> Outputs:
     One is what the reference computes in that element type, the other what it computes in float64 from `shaken` weights.
     """
 
-    def farthest(exact: Array, *found: Array) -> Array:
-        best, *others = (value.astype(np.float64) for value in found)
+    def farthest(exact: Array, *roundings: Array) -> Array:
+        best, *others = (value.astype(np.float64) for value in roundings)
         for other in others:
             with np.errstate(all="ignore"):
                 # What is not finite is the worst that there is.
@@ -128,9 +128,9 @@ def worse(truth: Outputs, *rough: Outputs) -> Outputs:
         return best
 
     def all_of(name: str) -> tuple[Array, ...]:
-        return tuple(map(farthest, getattr(truth, name), *(getattr(one, name) for one in rough)))
+        return tuple(map(farthest, getattr(truth, name), *(getattr(outputs, name) for outputs in rough)))
 
-    return Outputs(farthest(truth.y, *(one.y for one in rough)), all_of("hidden"), all_of("cell"))
+    return Outputs(farthest(truth.y, *(outputs.y for outputs in rough)), all_of("hidden"), all_of("cell"))
 
 
 def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
@@ -195,14 +195,14 @@ class _Maker:
         """Return a case with random input and states, except for the changes given."""
         time, batch = time or self.time, batch or self.batch
         hidden, cell = (tuple(self.numbers(batch, width) for width in widths) for widths in state_widths(self.stack))
-        made = Case(name, f"{what}; {_size(time, batch)}", self.numbers(time, batch, self.stack.input_size), hidden, cell)
-        return replace(made, **changes)
+        result = Case(name, f"{what}; {_size(time, batch)}", self.numbers(time, batch, self.stack.input_size), hidden, cell)
+        return replace(result, **changes)
 
     def lengths(self, shortest: int = 1) -> Array:
         """Return lengths that differ: the longest and the shortest allowed, and random ones between."""
-        found = self.random.integers(shortest, self.time + 1, self.batch)
-        found[0], found[-1] = self.time, shortest
-        return found
+        lengths = self.random.integers(shortest, self.time + 1, self.batch)
+        lengths[0], lengths[-1] = self.time, shortest
+        return lengths
 
 
 def _states(maker: _Maker) -> Case:
@@ -298,7 +298,7 @@ def _why_not(name: str, stack: Recurrent) -> str:
 _COPIES = 4
 """As how many float64 numbers each number of a case and of its outputs is held at the least, while it is run and judged."""
 
-USUAL = ("states", "default states", "lengths", "halves", "one step", "saturating")
+DEFAULT_CASES = ("states", "default states", "lengths", "halves", "one step", "saturating")
 """The cases of a comparison that names none."""
 
 
@@ -312,7 +312,7 @@ class Draw:
     lengths  of the case "lengths", instead of random ones; the batch is as many
     """
 
-    names: Sequence[str] = USUAL
+    names: Sequence[str] = DEFAULT_CASES
     seed: int = 0
     batch: int = 4
     time: int = 12
@@ -344,7 +344,7 @@ def cases(stack: Recurrent, draw: Draw = Draw(), gradients: bool = False) -> tup
     strange = [name for name in names if name not in CASES]
     if strange:
         raise unknown("case", strange[0], CASES)
-    found: list[Case] = []
+    result: list[Case] = []
     skipped: list[Skipped] = []
     for name in names:
         why = _why_not(name, stack)
@@ -352,11 +352,11 @@ def cases(stack: Recurrent, draw: Draw = Draw(), gradients: bool = False) -> tup
             skipped.append(Skipped(name, why))
             continue
         # A seed for each, so that a case has the same numbers whatever others are asked for.
-        made = CASES[name](_Maker(stack, seed + 1000 * list(CASES).index(name), batch, time))
+        drawn = CASES[name](_Maker(stack, seed + 1000 * list(CASES).index(name), batch, time))
         if name == "lengths" and lengths is not None:
-            made = replace(made, lengths=np.asarray(lengths))
-        found.append(weighed(made, stack, seed) if gradients and made.way == "whole" else made)
-    return found, skipped
+            drawn = replace(drawn, lengths=np.asarray(lengths))
+        result.append(weighed(drawn, stack, seed) if gradients and drawn.way == "whole" else drawn)
+    return result, skipped
 
 
 def _memory() -> float:
@@ -380,7 +380,7 @@ def weighed(case: Case, stack: Recurrent, seed: int) -> Case:
     return replace(case, cotangents=Outputs(y, hidden, cell))
 
 
-def given(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, *, stack: Recurrent) -> Case:
+def sample_case(x: Array, states: Iterable[Array] = (), lengths: Array | None = None, *, stack: Recurrent) -> Case:
     """Return a user's own input as a case.
 
     x       (time, batch, in)

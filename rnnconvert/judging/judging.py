@@ -143,31 +143,31 @@ def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Compariso
     number = max(range(len(comparisons)), key=lambda index: comparisons[index].ratio)
     worst = comparisons[number]
     gates: dict[str, float] = {}
-    for one in comparisons:
-        for gate, error in (one.gates or {}).items():
+    for comparison in comparisons:
+        for gate, error in (comparison.gates or {}).items():
             gates[gate] = max(gates.get(gate, 0.0), error)
-    made = replace(
+    combined = replace(
         worst,
         output=name,
-        passed=all(one.passed for one in comparisons),
-        error=max(one.error for one in comparisons),
-        relative=max(one.relative for one in comparisons),
-        ulps=max(one.ulps for one in comparisons),
-        floor=max(one.floor for one in comparisons),
+        passed=all(each.passed for each in comparisons),
+        error=max(each.error for each in comparisons),
+        relative=max(each.relative for each in comparisons),
+        ulps=max(each.ulps for each in comparisons),
+        floor=max(each.floor for each in comparisons),
         worst=replace(worst.worst, index=(number, *worst.worst.index), axes=(axis, *worst.worst.axes)),
-        mismatched=sum(one.mismatched for one in comparisons),
-        elements=sum(one.elements for one in comparisons),
+        mismatched=sum(each.mismatched for each in comparisons),
+        elements=sum(each.elements for each in comparisons),
         gates=gates or None,
-        telling=all(one.telling for one in comparisons),
+        telling=all(each.telling for each in comparisons),
     )
-    return made if made.passed else _explained(made)
+    return combined if combined.passed else _explained(combined)
 
 
-def unlike(case: str, output: str, found: tuple[int, ...], expected: tuple[int, ...]) -> Comparison:
+def unlike(case: str, output: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> Comparison:
     """Return the comparison for an output whose shape differs from the truth's: as wrong as can be."""
     nowhere, far = Worst((), (), float("nan"), float("nan")), float("inf")
     elements = int(np.prod(expected))
-    message = f"{output} ({case}) has the shape {found}, expected {expected}"
+    message = f"{output} ({case}) has the shape {shape}, expected {expected}"
     return Comparison(case, output, False, far, far, far, 0.0, far, 0.0, nowhere, elements, elements, message=message)
 
 
@@ -199,14 +199,14 @@ class Allowance:
     tolerance: Tolerance | None = None
 
 
-def compare(output: Output, found: Array, truth: Array, allowance: Allowance) -> Comparison:
+def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -> Comparison:
     """Compare one output with the truth. Raises UsageError if the shapes differ."""
-    if found.shape != truth.shape:
-        raise UsageError(f"{output.name} has the shape {found.shape}, expected {truth.shape}")
+    if values.shape != truth.shape:
+        raise UsageError(f"{output.name} has the shape {values.shape}, expected {truth.shape}")
     axes, tolerance = output.axes, allowance.tolerance
     with np.errstate(all="ignore"):
         counts, floor, size = _rough(output, truth, allowance)
-        error = np.where(counts, _distance(found, truth), 0.0)
+        error = np.where(counts, _distance(values, truth), 0.0)
         by_step = bool(axes) and axes[0] == "time"
         if tolerance is not None:
             allowed = tolerance.atol + tolerance.rtol * np.abs(truth)
@@ -220,7 +220,7 @@ def compare(output: Output, found: Array, truth: Array, allowance: Allowance) ->
         # Zeros are told from the truth; or they are the truth.
         telling = counts & np.isfinite(truth) & ((size > allowed) | (size.max(initial=0.0) == 0))
     at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else ()
-    made = Comparison(
+    comparison = Comparison(
         output.case,
         output.name,
         bool((ratio <= 1).all()),
@@ -230,13 +230,13 @@ def compare(output: Output, found: Array, truth: Array, allowance: Allowance) ->
         float(allowed[at]) if at else 0.0,
         _largest(ratio),
         _largest(floor),
-        Worst(tuple(map(int, at)), axes, float(found[at]) if at else 0.0, float(truth[at]) if at else 0.0),
+        Worst(tuple(map(int, at)), axes, float(values[at]) if at else 0.0, float(truth[at]) if at else 0.0),
         int((ratio > 1).sum()),
         int(counts.sum()),
         _steps(error, allowed, floor) if by_step else None,
         telling=bool(telling.any()),
     )
-    return made if made.passed else _explained(made)
+    return comparison if comparison.passed else _explained(comparison)
 
 
 def allowed(output: Output, truth: Array, allowance: Allowance) -> Array:
@@ -279,15 +279,15 @@ def _by_unit(output: Output, floor: Array, size: Array, eps: float) -> Array:
     typical = np.maximum(at, at.mean(axis=0, keepdims=True) if at.size else 0.0)
     # What comes out of tanh is as exact as numbers of 1 are, and slopes as those of the largest one.
     least = float(sizes.max(initial=0.0)) if output.name.startswith("gradient") else 1.0
-    found = FACTOR * typical + eps * np.maximum(ULPS * sizes[order][peers], least)
-    return np.asarray(found.reshape(shape))
+    limits = FACTOR * typical + eps * np.maximum(ULPS * sizes[order][peers], least)
+    return np.asarray(limits.reshape(shape))
 
 
-def _distance(found: Array, truth: Array) -> Array:
+def _distance(values: Array, truth: Array) -> Array:
     """Return |found - truth|; zero where both are the same infinity or both NaN, infinite where only one is finite."""
-    found, truth = found.astype(np.float64), truth.astype(np.float64)
-    same = (found == truth) | (np.isnan(found) & np.isnan(truth))
-    gap = np.abs(found - truth)
+    values, truth = values.astype(np.float64), truth.astype(np.float64)
+    same = (values == truth) | (np.isnan(values) & np.isnan(truth))
+    gap = np.abs(values - truth)
     return np.where(same, 0.0, np.where(np.isfinite(gap), gap, np.inf))
 
 

@@ -59,80 +59,80 @@ class Measure:
         """Return the measures for several cases, which run together."""
         kinds = {np.dtype(np.float64), np.dtype(dtype)}
         with np.errstate(all="ignore"):
-            made = {kind: solved(stack, cases, kind) for kind in kinds}
+            solutions = {kind: solved(stack, cases, kind) for kind in kinds}
             if np.dtype(dtype) != np.float64:
                 off = of_functions(stack, cases, dtype)
-                made[np.dtype(dtype)] = floors(stack, cases, dtype, made[np.dtype(np.float64)], off, made[np.dtype(dtype)])
+                solutions[np.dtype(dtype)] = floors(stack, cases, dtype, solutions[np.dtype(np.float64)], off, solutions[np.dtype(dtype)])
 
         def of(number: int) -> Callable[[Any], Outputs]:
-            return lambda arithmetic: made[np.dtype(arithmetic)][number]
+            return lambda arithmetic: solutions[np.dtype(arithmetic)][number]
 
         return [cls(case, dtype, of(number)) for number, case in enumerate(cases)]
 
     def around(self, truth: Outputs) -> Measure:
         """Return a measure with the same allowance around another truth."""
-        made = copy.copy(self)
-        made.truth = truth
-        return made
+        moved = copy.copy(self)
+        moved.truth = truth
+        return moved
 
     def narrowed(self, batch: int) -> Measure:
         """Return the measure for some of the sequences only."""
-        made = copy.copy(self)
+        narrow = copy.copy(self)
         time, size = self.case.x.shape[:2]
-        made.case = narrowed(self.case, batch, time)
-        made.truth = rows_of(self.truth, batch, size)
-        lengths = made.case.lengths
-        made.masks = {name: mask for name, _, mask, _ in parts(made.truth, lengths)}
-        return made
+        narrow.case = narrowed(self.case, batch, time)
+        narrow.truth = rows_of(self.truth, batch, size)
+        lengths = narrow.case.lengths
+        narrow.masks = {name: mask for name, _, mask, _ in parts(narrow.truth, lengths)}
+        return narrow
 
-    def off(self, found: Outputs) -> dict[str, Off]:
+    def off(self, outputs: Outputs) -> dict[str, Off]:
         """Return how far each output is off, by name, without those that are missing or have another shape."""
-        given = {name: values for name, values, *_ in parts(_listed(found), self.case.lengths)}
-        made = {}
+        arrays = {name: values for name, values, *_ in parts(_listed(outputs), self.case.lengths)}
+        offs = {}
         for name, values, mask, _ in parts(self.truth, self.case.lengths):
-            if name in self.allowed and name in given and given[name].shape == values.shape:
-                error = distance(given[name], values, mask)
+            if name in self.allowed and name in arrays and arrays[name].shape == values.shape:
+                error = distance(arrays[name], values, mask)
                 with np.errstate(all="ignore"):
                     ratio = np.where(error == 0, 0.0, error / self.allowed[name])
                     ratio = np.where(np.isnan(ratio), np.inf, ratio)
-                made[name] = Off(float(error.max(initial=0.0)), float(ratio.max(initial=0.0)))
-        return made
+                offs[name] = Off(float(error.max(initial=0.0)), float(ratio.max(initial=0.0)))
+        return offs
 
-    def fits(self, found: Outputs) -> bool:
+    def fits(self, outputs: Outputs) -> bool:
         """Return whether the outputs found have the shapes that they should have, as far as both are known."""
-        pairs = [(found.y, self.truth.y)]
-        for given, states in ((found.hidden, self.truth.hidden), (found.cell, self.truth.cell)):
-            if given and states:
-                pairs += list(itertools.zip_longest(given, states))
-        return all(one is not None and other is not None and one.shape == other.shape for one, other in pairs)
+        pairs = [(outputs.y, self.truth.y)]
+        for states_given, states in ((outputs.hidden, self.truth.hidden), (outputs.cell, self.truth.cell)):
+            if states_given and states:
+                pairs += list(itertools.zip_longest(states_given, states))
+        return all(array is not None and other is not None and array.shape == other.shape for array, other in pairs)
 
-    def explains(self, found: Outputs) -> bool:
+    def explains(self, outputs: Outputs) -> bool:
         """Return whether the outputs found are right, but for rounding."""
-        return self.fits(found) and self.worst(found).ratio <= 1
+        return self.fits(outputs) and self.worst(outputs).ratio <= 1
 
-    def near(self, found: Outputs) -> bool:
+    def near(self, outputs: Outputs) -> bool:
         """Return whether rounding, in any model of this size, may explain the error."""
-        if not self.fits(found):
+        if not self.fits(outputs):
             return False
         most = max((float(np.max(allowed, initial=0.0)) for allowed in self.allowed.values()), default=0.0)
-        return all(off.error <= FAR * most for off in self.off(found).values())
+        return all(off.error <= FAR * most for off in self.off(outputs).values())
 
-    def worst(self, found: Outputs) -> Off:
+    def worst(self, outputs: Outputs) -> Off:
         """Return the output with the largest error."""
-        return max(self.off(found).values(), key=lambda off: off.ratio, default=Off(0.0, 0.0))
+        return max(self.off(outputs).values(), key=lambda off: off.ratio, default=Off(0.0, 0.0))
 
 
-def _listed(found: Outputs) -> Outputs:
+def _listed(outputs: Outputs) -> Outputs:
     """Return the outputs with states as tuples: a framework that gives none has None."""
-    return replace(found, hidden=tuple(found.hidden or ()), cell=tuple(found.cell or ()))
+    return replace(outputs, hidden=tuple(outputs.hidden or ()), cell=tuple(outputs.cell or ()))
 
 
-def distance(found: Array, truth: Array, mask: Array | None) -> Array:
+def distance(values: Array, truth: Array, mask: Array | None) -> Array:
     """Return |found - truth| where it counts; infinite where only one is finite."""
-    found, truth = np.asarray(found, np.float64), np.asarray(truth, np.float64)
+    values, truth = np.asarray(values, np.float64), np.asarray(truth, np.float64)
     with np.errstate(all="ignore"):
-        gap = np.abs(found - truth)
-    same = (found == truth) | (np.isnan(found) & np.isnan(truth))
+        gap = np.abs(values - truth)
+    same = (values == truth) | (np.isnan(values) & np.isnan(truth))
     gap = np.where(same, 0.0, np.where(np.isfinite(gap), gap, np.inf))
     return gap if mask is None else np.where(mask, gap, 0.0)
 

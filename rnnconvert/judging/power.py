@@ -61,18 +61,18 @@ class Row:
 class Rows:
     """What was seen of a gate's rows.
 
-    shown  which units were moved by each of the changes, (changes, hidden)
+    effective  which units were moved by each of the changes, (changes, hidden)
     size   how large the row's part of the gate was at the most; rest, everything else
     """
 
-    shown: Array
+    effective: Array
     size: Array
     rest: Array
 
     @property
     def seen(self) -> Array:
         """Which units were moved by every change."""
-        return np.asarray(self.shown.all(axis=0))
+        return np.asarray(self.effective.all(axis=0))
 
 
 @dataclass
@@ -87,22 +87,22 @@ class Power:
     words: str = ""
 
 
-def power(stack: Recurrent, given: Sequence[Case], seed: int | None = None) -> tuple[Power, list[Case]]:
+def power(stack: Recurrent, base_cases: Sequence[Case], seed: int | None = None) -> tuple[Power, list[Case]]:
     """Return what cases exercise, and further ones that exercise what they do not: the input or the states scaled.
 
     seed  of the further ones; None for none
     """
-    found, used = _seen(stack, given)
+    rows_by_place, used = _seen(stack, base_cases)
     added: list[Case] = []
-    for part, exponent in [] if seed is None else _wanted(found):
-        if len(added) == _MOST or _exercised(found):
+    for part, exponent in [] if seed is None else _wanted(rows_by_place):
+        if len(added) == _MOST or _exercised(rows_by_place):
             break
         case = _scaled(stack, part, exponent, seed or 0)
-        before = _count(found)
-        _look(stack, narrowed(case, _BATCH, _STEPS), found)
-        if _count(found) > before:
+        before = _count(rows_by_place)
+        _look(stack, narrowed(case, _BATCH, _STEPS), rows_by_place)
+        if _count(rows_by_place) > before:
             added.append(case)
-    return Power([*used, *(case.name for case in added)], _words(stack, found)), added
+    return Power([*used, *(case.name for case in added)], _words(stack, rows_by_place)), added
 
 
 def _scaled(stack: Recurrent, part: Part, exponent: int, seed: int) -> Case:
@@ -119,12 +119,12 @@ def _scaled(stack: Recurrent, part: Part, exponent: int, seed: int) -> Case:
     return replace(case, name=name, what=what, **changes)
 
 
-def _wanted(found: dict[Row, Rows]) -> list[tuple[Part, int]]:
+def _wanted(seen_rows: dict[Row, Rows]) -> list[tuple[Part, int]]:
     """Return the scales, as powers of two, that bring the parts that were not seen to where their gates move; the commonest
     first.
     """
     counts: dict[tuple[Part, int], int] = {}
-    for row, rows in found.items():
+    for row, rows in seen_rows.items():
         if row.layer:  # what it reads is what the layer below gives, of whatever size its input is
             continue
         for size, rest in zip(rows.size[~rows.seen], rows.rest[~rows.seen], strict=True):
@@ -135,35 +135,35 @@ def _wanted(found: dict[Row, Rows]) -> list[tuple[Part, int]]:
     return sorted(counts, key=lambda key: -counts[key])
 
 
-def _seen(stack: Recurrent, given: Sequence[Case]) -> tuple[dict[Row, Rows], list[str]]:
+def _seen(stack: Recurrent, base_cases: Sequence[Case]) -> tuple[dict[Row, Rows], list[str]]:
     """Return what cases exercise, and the names of those that it takes."""
-    found: dict[Row, Rows] = {}
+    seen_rows: dict[Row, Rows] = {}
     used: list[str] = []
     # Not every executor takes lengths, or states.
-    order = sorted(given, key=lambda case: (case.lengths is not None, case.hidden is not None))
+    order = sorted(base_cases, key=lambda case: (case.lengths is not None, case.hidden is not None))
     # Many long looks at a large layer would take as long as the proof; scaled inputs show more than they.
-    looks = (_STEPS,) if len(given) > 1 and stack.parameters > _LARGE else (_STEPS, _MORE)
+    looks = (_STEPS,) if len(base_cases) > 1 and stack.parameters > _LARGE else (_STEPS, _MORE)
     for steps in looks:
         for case in order:
-            if found and _exercised(found):
-                return found, used
-            before = _count(found)
-            _look(stack, narrowed(case, _BATCH, min(steps, len(case.x))), found)
-            if _count(found) > before and case.name not in used:
+            if seen_rows and _exercised(seen_rows):
+                return seen_rows, used
+            before = _count(seen_rows)
+            _look(stack, narrowed(case, _BATCH, min(steps, len(case.x))), seen_rows)
+            if _count(seen_rows) > before and case.name not in used:
                 used.append(case.name)
-    return found, used
+    return seen_rows, used
 
 
-def _exercised(found: dict[Row, Rows]) -> bool:
-    return all(rows.seen.all() for rows in found.values())
+def _exercised(seen_rows: dict[Row, Rows]) -> bool:
+    return all(rows.seen.all() for rows in seen_rows.values())
 
 
-def _count(found: dict[Row, Rows]) -> int:
-    return sum(int(rows.seen.sum()) for rows in found.values())
+def _count(seen_rows: dict[Row, Rows]) -> int:
+    return sum(int(rows.seen.sum()) for rows in seen_rows.values())
 
 
 @np.errstate(all="ignore")
-def _look(stack: Recurrent, case: Case, found: dict[Row, Rows]) -> None:
+def _look(stack: Recurrent, case: Case, seen_rows: dict[Row, Rows]) -> None:
     """Add to what was seen what one case exercises."""
     number = 0
     below: list[Array] = [np.asarray(case.x, np.float32)] * stack.num_directions
@@ -175,8 +175,8 @@ def _look(stack: Recurrent, case: Case, found: dict[Row, Rows]) -> None:
         outputs = []
         for way, direction in enumerate(layer.directions):
             source = below[way] if stack.join == "end" or index == 0 else below[0]
-            states = [given[number] if given else None for given in (case.hidden, case.cell)]
-            outputs.append(_direction(direction, source, states, (index, way), found))
+            states = [states_given[number] if states_given else None for states_given in (case.hidden, case.cell)]
+            outputs.append(_direction(direction, source, states, (index, way), seen_rows))
             number += 1
         last = index == stack.num_layers - 1
         below = outputs if stack.join == "end" else [_joined(layer, outputs)]
@@ -193,7 +193,7 @@ def _joined(layer: Layer, outputs: Sequence[Array]) -> Array:
     return both / 2 if layer.merge == "ave" else both
 
 
-def _direction(direction: Direction, x: Array, states: Sequence[Array | None], place: tuple[int, int], found: dict[Row, Rows]) -> Array:
+def _direction(direction: Direction, x: Array, states: Sequence[Array | None], place: tuple[int, int], seen_rows: dict[Row, Rows]) -> Array:
     """Run one direction step by step, look at what each step exercises, and return its outputs."""
     arrays = {key: np.asarray(source).astype(np.float32, copy=False) for key, source in direction.arrays.items()}
     sequence = x[::-1] if direction.reverse else x
@@ -201,11 +201,11 @@ def _direction(direction: Direction, x: Array, states: Sequence[Array | None], p
         np.asarray(state, np.float32) if state is not None else initial(np, direction, arrays, which, x)
         for state, which in zip(states, ("hidden", "cell"), strict=True)
     )
-    one = _One(direction, arrays, stepper(np, direction, arrays, ()))
+    probe = _Probe(direction, arrays, stepper(np, direction, arrays, ()))
     outputs = []
-    for now, given in zip(sequence, products(np, direction, arrays, sequence), strict=True):
-        new = one.step(given, h, c)
-        one.look(now, given, (h, c), new, place, found)
+    for now, product in zip(sequence, products(np, direction, arrays, sequence), strict=True):
+        new = probe.step(product, h, c)
+        probe.look(now, product, (h, c), new, place, seen_rows)
         h, c = new
         outputs.append(h)
     y = np.stack(outputs)
@@ -213,7 +213,7 @@ def _direction(direction: Direction, x: Array, states: Sequence[Array | None], p
 
 
 @dataclass(frozen=True)
-class _One:
+class _Probe:
     """One direction, its numbers in float32, and its step."""
 
     direction: Direction
@@ -223,28 +223,28 @@ class _One:
     def look(
         self,
         x: Array,
-        given: Array,
+        sums: Array,
         before: tuple[Array, Array],
         after: tuple[Array, Array],
         place: tuple[int, int],
-        found: dict[Row, Rows],
+        seen_rows: dict[Row, Rows],
     ) -> None:
         """Add what one step exercises: every row changed by itself, all units and all changes as one batch."""
         size, gates = self.direction.hidden_size, self.direction.cell.gates
         changes: list[tuple[Row, int, Array]] = []
-        for gate, part, own in self._parts(x, given, before[0]):
+        for gate, part, share in self._parts(x, sums, before[0]):
             row = Row(*place, part, gate)
-            rows = found.setdefault(row, Rows(np.zeros((len(_FACTORS), size), bool), np.zeros(size), np.zeros(size)))
+            rows = seen_rows.setdefault(row, Rows(np.zeros((len(_FACTORS), size), bool), np.zeros(size), np.zeros(size)))
             at = slice(gates.index(gate) * size, (gates.index(gate) + 1) * size)
-            rows.size = np.maximum(rows.size, np.abs(own).max(axis=0))
-            others = given[:, at] - own if part == "input" else given[:, at]
+            rows.size = np.maximum(rows.size, np.abs(share).max(axis=0))
+            others = sums[:, at] - share if part == "input" else sums[:, at]
             rows.rest = np.maximum(rows.rest, np.abs(others).max(axis=0))
             if rows.seen.all():
                 continue
-            instead = self._in_place_of_zeros(part, gate, own, x if part == "input" else before[0])
+            instead = self._in_place_of_zeros(part, gate, share, x if part == "input" else before[0])
             for number, factor in enumerate(_FACTORS):
-                changed = given.copy()
-                changed[:, at] += (factor - 1) * own + factor * instead
+                changed = sums.copy()
+                changed[:, at] += (factor - 1) * share + factor * instead
                 changes.append((row, number, changed))
         if not changes:
             return
@@ -253,10 +253,10 @@ class _One:
         moved = self.step(np.concatenate([changed for *_, changed in changes]), h, c)
         ways = [self._moved(new.reshape(count, *old.shape), old) for new, old in zip(moved, after, strict=True)]
         for (row, number, _), *units in zip(changes, *ways, strict=True):
-            for shown in units:
-                found[row].shown[number] |= shown
+            for unit in units:
+                seen_rows[row].effective[number] |= unit
 
-    def _parts(self, x: Array, given: Array, h: Array) -> Iterator[tuple[str, Part, Array]]:
+    def _parts(self, x: Array, sums: Array, h: Array) -> Iterator[tuple[str, Part, Array]]:
         """Yield what each matrix adds to each gate, (batch, hidden)."""
         cell, arrays = self.direction.cell, self.arrays
         state, factor = h, np.ones((), np.float32)
@@ -266,30 +266,30 @@ class _One:
             if not self.direction.skip_input:
                 yield gate, "input", x @ arrays["input", gate].T
             if cell.kind == "gru" and gate == "n":
-                r = self._reset(given, h)
+                r = self._reset(sums, h)
                 state, factor = (h, r) if cell.reset_after else (r * h, factor)
             yield gate, "recurrent", factor * (state @ arrays["recurrent", gate].T)
 
-    def _reset(self, given: Array, h: Array) -> Array:
+    def _reset(self, sums: Array, h: Array) -> Array:
         """Return the reset gate of a GRU at this step."""
         function = self.direction.cell.gate_activation
-        value = given[:, : self.direction.hidden_size] + h @ self.arrays["recurrent", "r"].T
+        value = sums[:, : self.direction.hidden_size] + h @ self.arrays["recurrent", "r"].T
         return np.asarray(FUNCTIONS[function.name](np, value, function.alpha, function.beta), np.float32)
 
-    def _in_place_of_zeros(self, part: Part, gate: str, own: Array, source: Array) -> Array:
+    def _in_place_of_zeros(self, part: Part, gate: str, share: Array, source: Array) -> Array:
         """Return what a weight in place of zeros would add to the units whose row is all zeros, and 0 to the others."""
-        idle: Array = np.logical_not(own.any(axis=0))
+        idle: Array = np.logical_not(share.any(axis=0))
         if not idle.any():
             return np.zeros((), np.float32)
         idle[idle] = ~self.arrays[part, gate][idle].any(axis=1)
         return np.where(idle, np.float32(_NEW) * np.abs(source).max(axis=1, keepdims=True), np.float32(0))
 
-    def _moved(self, found: Array, true: Array) -> Array:
+    def _moved(self, changed: Array, true: Array) -> Array:
         """Return which units each change moved by more than rounding may, (changes, hidden)."""
         eps = float(np.finfo(np.float32).eps)
         allowed = MARGIN * eps * np.maximum(ULPS * np.abs(true), 1.0)
-        shown = ~(np.abs(found - true) <= allowed)  # what is not finite moved, too
-        units: Array = shown.any(axis=1)
+        moved = ~(np.abs(changed - true) <= allowed)  # what is not finite moved, too
+        units: Array = moved.any(axis=1)
         # A projection mixes all units.
         return units if units.shape[1] == self.direction.hidden_size else np.asarray(units.any(axis=1, keepdims=True))
 
@@ -297,9 +297,9 @@ class _One:
 _LISTED = 6
 
 
-def _words(stack: Recurrent, found: Mapping[Row, Rows]) -> str:
+def _words(stack: Recurrent, seen_rows: Mapping[Row, Rows]) -> str:
     """Return which units are not exercised, and by what; "" if all are."""
-    unseen = {row: np.flatnonzero(~rows.seen) for row, rows in found.items() if not rows.seen.all()}
+    unseen = {row: np.flatnonzero(~rows.seen) for row, rows in seen_rows.items() if not rows.seen.all()}
     units = {(row.layer, row.direction, int(unit)) for row, numbers in unseen.items() for unit in numbers}
     if not units:
         return ""

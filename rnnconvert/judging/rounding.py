@@ -41,22 +41,22 @@ def floors(
     off     what `of_functions` gives
     rough   estimates of what rounding makes of it, each for every case: `rnnconvert.judging.cases.worse`
     """
-    found = list(map(worse, truths, *rough))
+    worst = list(map(worse, truths, *rough))
     amplified = [number for number, truth in enumerate(truths) if _amplified(truth, off[number], dtype)]
     some = [cases[number] for number in amplified]
     several = [of_functions(stack, some, dtype, seed) for seed in _MORE] if some else []
     for place, number in enumerate(amplified):
-        found[number] = worse(truths[number], found[number], off[number], *(more[place] for more in several))
-    return found
+        worst[number] = worse(truths[number], worst[number], off[number], *(more[place] for more in several))
+    return worst
 
 
 def _amplified(truth: Outputs, off: Outputs, dtype: Any) -> bool:
     """Return whether the error of a function has become larger than one step makes it."""
     eps = float(ml_dtypes.finfo(dtype).eps)
-    for exact, one in zip((truth.y, *truth.hidden, *truth.cell), (off.y, *off.hidden, *off.cell), strict=True):
-        counts = np.isfinite(exact) & np.isfinite(one)
+    for exact, shifted in zip((truth.y, *truth.hidden, *truth.cell), (off.y, *off.hidden, *off.cell), strict=True):
+        counts = np.isfinite(exact) & np.isfinite(shifted)
         with np.errstate(all="ignore"):
-            gap = np.where(counts, np.abs(one - exact), 0.0).max(initial=0.0)
+            gap = np.where(counts, np.abs(shifted - exact), 0.0).max(initial=0.0)
             size = np.where(counts, np.abs(exact), 0.0).max(initial=1.0)
         if gap > AMPLIFIED * eps * size:
             return True

@@ -37,7 +37,7 @@ def pattern(layout: Layout, tensor: Tensor) -> re.Pattern[str]:
 def names_of(layouts: Iterable[Layout]) -> str:
     """Return a regular expression, without named groups, for the names of all arrays of these layouts."""
     patterns = (pattern(layout, tensor).pattern for layout in layouts for tensor in layout.tensors)
-    return "|".join(re.sub(r"\?P<\w+>", "?:", one) for one in patterns)
+    return "|".join(re.sub(r"\?P<\w+>", "?:", regex) for regex in patterns)
 
 
 def may_name(layout: Layout, names: str) -> bool:
@@ -51,49 +51,49 @@ def may_name(layout: Layout, names: str) -> bool:
 _WORD = re.compile(r"\{\w+\}")
 
 
-def fit(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Sizes | None:
+def fit(layout: Layout, array_shapes: Mapping[str, Shape], most_layers: int = 256) -> Sizes | None:
     """Return the sizes with which these names and shapes are exactly this layout's arrays, or None.
 
     A shape does not show the order of the gates, nor does a flat buffer show its sizes: several layouts may fit.
     """
-    return _first(layout, tuple(found.items()), most_layers) if len(found) > 1 else None
+    return _first(layout, tuple(array_shapes.items()), most_layers) if len(array_shapes) > 1 else None
 
 
-def fits(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> tuple[Sizes, ...]:
+def fits(layout: Layout, array_shapes: Mapping[str, Shape], most_layers: int = 256) -> tuple[Sizes, ...]:
     """Return every set of sizes with which these names and shapes are exactly this layout's arrays.
 
     Where a name counts layers and directions together, two layers of one direction and one layer of two have the same names.
     """
-    return _every(layout, tuple(found.items()), most_layers)
+    return _every(layout, tuple(array_shapes.items()), most_layers)
 
 
 # The layers of a file are often alike: what fits one of them fits all.
 
 
 @functools.lru_cache(maxsize=512)
-def _first(layout: Layout, found: tuple[tuple[str, Shape], ...], most_layers: int) -> Sizes | None:
-    return next(_fitting(layout, dict(found), most_layers), None)
+def _first(layout: Layout, array_shapes: tuple[tuple[str, Shape], ...], most_layers: int) -> Sizes | None:
+    return next(_fitting(layout, dict(array_shapes), most_layers), None)
 
 
 @functools.lru_cache(maxsize=512)
-def _every(layout: Layout, found: tuple[tuple[str, Shape], ...], most_layers: int) -> tuple[Sizes, ...]:
-    return tuple(_fitting(layout, dict(found), most_layers))
+def _every(layout: Layout, array_shapes: tuple[tuple[str, Shape], ...], most_layers: int) -> tuple[Sizes, ...]:
+    return tuple(_fitting(layout, dict(array_shapes), most_layers))
 
 
-def _fitting(layout: Layout, found: Mapping[str, Shape], most_layers: int) -> Iterator[Sizes]:
-    met = []
-    for sizes in candidates(layout, found, most_layers):
+def _fitting(layout: Layout, array_shapes: Mapping[str, Shape], most_layers: int) -> Iterator[Sizes]:
+    seen = []
+    for sizes in candidates(layout, array_shapes, most_layers):
         with contextlib.suppress(ValueError):
-            if sizes not in met and shapes(layout, sizes) == found:
-                met.append(sizes)
+            if sizes not in seen and shapes(layout, sizes) == array_shapes:
+                seen.append(sizes)
                 yield sizes
 
 
-def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:
+def candidates(layout: Layout, array_shapes: Mapping[str, Shape], most_layers: int = 256) -> Iterator[Sizes]:
     """Yield sizes worth trying for these arrays: widths solved from the shapes, counts read off the names."""
     present: set[str] = set()
     counts = {"layer": 1, "direction": 1, "pseudo_layer": 0}
-    for name, shape in found.items():
+    for name, shape in array_shapes.items():
         for tensor in layout.tensors:
             match = pattern(layout, tensor).fullmatch(name)
             if not match:
@@ -118,7 +118,7 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
     # Peepholes that stand in an array of other parts may be absent from it: its length says so.
     joined = any("peephole" in tensor.part_names and len(tensor.part_names) > 1 for tensor in layout.tensors)
     choices = [present, present - {"peephole"}] if joined else [present]
-    lengths = sorted({length for shape in found.values() for length in shape})
+    lengths = sorted({length for shape in array_shapes.values() for length in shape})
     gates = len(layout.order)
     hidden_sizes = sorted({n // factor for n in lengths for factor in (1, gates, 2 * gates) if n and n % factor == 0})
     projections = lengths if "projection" in present else [0]
@@ -129,23 +129,23 @@ def candidates(layout: Layout, found: Mapping[str, Shape], most_layers: int = 25
     for (layers, way), hidden, projection, parts in itertools.product(stacks, hidden_sizes, projections, choices):
         if projection and projection > hidden:
             continue
-        one = Sizes(layout.kind, 1, hidden, layers, way, projection, frozenset(parts))
+        sizes = Sizes(layout.kind, 1, hidden, layers, way, projection, frozenset(parts))
         try:
-            low, high = shapes(layout, one), shapes(layout, replace(one, input_size=2))
+            low, high = shapes(layout, sizes), shapes(layout, replace(sizes, input_size=2))
         except ValueError:
             # Layers side by side in one array read inputs of one width.
-            even = replace(one, input_size=way * one.output_size)
+            even = replace(sizes, input_size=way * sizes.output_size)
             with contextlib.suppress(ValueError):
                 shapes(layout, even)
                 yield even
             continue
         # Every length is affine in the input width, so two evaluations give it.
-        for name, shape in found.items():
+        for name, shape in array_shapes.items():
             if name not in low or len(shape) != len(low[name]):
                 continue
             rises = [(s, a, b - a) for s, a, b in zip(shape, low[name], high[name], strict=True) if b != a]
             if rises and rises[0][0] >= rises[0][1] and (rises[0][0] - rises[0][1]) % rises[0][2] == 0:
-                yield replace(one, input_size=1 + (rises[0][0] - rises[0][1]) // rises[0][2])
+                yield replace(sizes, input_size=1 + (rises[0][0] - rises[0][1]) // rises[0][2])
                 break
 
 
@@ -154,19 +154,19 @@ def as_wide(shape: Shape, sizes: Sizes) -> bool:
     return any(length in range(sizes.hidden_size, 8 * sizes.hidden_size + 1, sizes.hidden_size) for length in shape)
 
 
-def misfit(layouts: Sequence[Layout], found: Mapping[str, Shape]) -> str:
+def misfit(layouts: Sequence[Layout], array_shapes: Mapping[str, Shape]) -> str:
     """Say why these arrays fit none of these layouts, in terms of the closest fit."""
     best: tuple[int, str] | None = None
     for layout in layouts:
-        for sizes in candidates(layout, found):
+        for sizes in candidates(layout, array_shapes):
             expected = shapes(layout, sizes)
             wrong = [
-                f"{name!r} has shape {found[name]}, expected {shape}"
+                f"{name!r} has shape {array_shapes[name]}, expected {shape}"
                 for name, shape in expected.items()
-                if name in found and found[name] != shape
+                if name in array_shapes and array_shapes[name] != shape
             ]
-            wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in found]
-            wrong += [f"{name!r} is not an array of {layout.name}" for name in found if name not in expected]
+            wrong += [f"{name!r} is missing, expected shape {s}" for name, s in expected.items() if name not in array_shapes]
+            wrong += [f"{name!r} is not an array of {layout.name}" for name in array_shapes if name not in expected]
             if wrong and (best is None or len(wrong) < best[0]):
                 best = (len(wrong), f"{wrong[0]} (for {sizes.input_size} inputs and {sizes.hidden_size} units)")
     return best[1] if best else "no sizes fit"

@@ -192,11 +192,11 @@ class Tensor:
     @cached_property
     def sections(self) -> list[list[tuple[str, tuple[str, ...] | None]]]:
         """The parts of each section, each with its gates where the tensor says so."""
-        found: list[list[tuple[str, tuple[str, ...] | None]]] = []
+        sections: list[list[tuple[str, tuple[str, ...] | None]]] = []
         for section in self.parts.split("|"):
             matches = re.finditer(r"(\w+)(?:\[([^\]]*)\])?", section)
-            found.append([(m[1], tuple(m[2].split()) if m[2] is not None else None) for m in matches])
-        return found
+            sections.append([(m[1], tuple(m[2].split()) if m[2] is not None else None) for m in matches])
+        return sections
 
     @cached_property
     def part_names(self) -> frozenset[str]:
@@ -337,7 +337,7 @@ class Layout:
     def keys(self) -> frozenset[Key]:
         """The gates of the parts that it has a place for: some have a recurrent bias of the candidate alone."""
         parts = [place for tensor in self.tensors for section in tensor.sections for place in section]
-        held = {(part, gate) for part, own in parts for gate in own or gates_of(self.kind, part)}
+        held = {(part, gate) for part, gates in parts for gate in gates or gates_of(self.kind, part)}
         return frozenset(key for key in held if key[1] not in (UNUSED, self.coupled or UNUSED))
 
     @property
@@ -345,8 +345,8 @@ class Layout:
         """The cell that its arrays are of where nothing else is said, with what the framework adds at run time."""
         kind: Any = self.kind
         coupled: Any = self.coupled
-        candidate = _usual(self.holds.activations, TANH)
-        gates = _usual(self.holds.gate_activations, SIGMOID)
+        candidate = _default_of(self.holds.activations, TANH)
+        gates = _default_of(self.holds.gate_activations, SIGMOID)
         clips = self.holds.fixed_clips
         of_output = candidate if kind == "lstm" else TANH
         return Cell(kind, self.reset_after, candidate, gates, of_output, coupled, self.holds.constants, clips)
@@ -458,8 +458,8 @@ class System:
     cuts: tuple[Cut, ...] = ()
 
 
-def _usual(allowed: Sequence[str | Activation], usual: Activation) -> Activation:
+def _default_of(allowed: Sequence[str | Activation], default: Activation) -> Activation:
     """Return one of the functions that a framework has: the one that most people mean, or its first."""
-    if any(one in ("any", usual.name) or one == usual for one in allowed):
-        return usual
+    if any(entry in ("any", default.name) or entry == default for entry in allowed):
+        return default
     return allowed[0] if isinstance(allowed[0], Activation) else Activation(allowed[0])

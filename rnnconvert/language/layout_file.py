@@ -104,10 +104,10 @@ class _WrongError(Exception):
 
 def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
     _only(document, {"system", "layout", "array"}, "the file")
-    given = document.get("layout", [])
-    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
+    tables = document.get("layout", [])
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise _WrongError("it has no [[layout]] table")
-    layouts = [_layout(fields) for fields in given]
+    layouts = [_layout(fields) for fields in tables]
     frameworks = {layout.framework for layout in layouts}
     if len(frameworks) > 1:
         raise _WrongError(f"its layouts belong to {' and '.join(sorted(frameworks))}; a file describes one framework")
@@ -116,36 +116,36 @@ def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
     if twice:
         raise _WrongError(f"two of its layouts are called {twice!r}")
     yield from layouts
-    said = _fields(System, document.get("system", {}), "system", {"name", "cuts"})
-    said["cuts"] = tuple(_cut(one) for one in _list(document.get("array", []), "array"))
-    notes = _texts(said.pop("notes", []), "system, notes")
-    usual = {"title": layouts[0].framework, "versions": "", "proof": "none: as its own user describes it"}
-    yield System(layouts[0].framework, notes=notes, **{**usual, **said})
+    system_fields = _fields(System, document.get("system", {}), "system", {"name", "cuts"})
+    system_fields["cuts"] = tuple(_cut(entry) for entry in _list(document.get("array", []), "array"))
+    notes = _texts(system_fields.pop("notes", []), "system, notes")
+    defaults = {"title": layouts[0].framework, "versions": "", "proof": "none: as its own user describes it"}
+    yield System(layouts[0].framework, notes=notes, **{**defaults, **system_fields})
 
 
-def _cut(given: Any) -> Cut:
-    _only(given, {"name", "from", "start", "shape", "steps"}, "array")
-    name, source = given.get("name"), given.get("from")
+def _cut(table: Any) -> Cut:
+    _only(table, {"name", "from", "start", "shape", "steps"}, "array")
+    name, source = table.get("name"), table.get("from")
     where = f"array {name!r}"
-    if not all(isinstance(one, str) and one for one in (name, source)):
+    if not all(isinstance(text, str) and text for text in (name, source)):
         raise _WrongError(f'{where}: expected a name, and the array of the file: name = "W", from = "arr_0"')
-    numbers = {key: _list(given.get(key, []), f"{where}, {key}") for key in ("shape", "steps")}
-    numbers["start"] = [given.get("start", 0)]
+    numbers = {key: _list(table.get(key, []), f"{where}, {key}") for key in ("shape", "steps")}
+    numbers["start"] = [table.get("start", 0)]
     for key, values in numbers.items():
-        if any(type(one) is not int or not (key == "shape") <= one < 1 << 40 for one in values) or len(values) > 2:
-            raise _WrongError(f"{where}: {key} is {given[key]!r}, expected whole numbers, at most two")
-    if "steps" not in given:
+        if any(type(value) is not int or not (key == "shape") <= value < 1 << 40 for value in values) or len(values) > 2:
+            raise _WrongError(f"{where}: {key} is {table[key]!r}, expected whole numbers, at most two")
+    if "steps" not in table:
         numbers["steps"] = [math.prod(numbers["shape"][axis + 1 :]) for axis in range(len(numbers["shape"]))]
     if len(numbers["shape"]) != len(numbers["steps"]):
         raise _WrongError(f"{where}: expected as many steps as the shape has lengths")
     return Cut(str(name), str(source), numbers["start"][0], tuple(numbers["shape"]), tuple(numbers["steps"]))
 
 
-def _layout(given: Mapping[str, Any]) -> Layout:
-    name = given.get("name")
+def _layout(table: Mapping[str, Any]) -> Layout:
+    name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _WrongError(f"a layout's name is {name!r}, expected one like 'ours.lstm': the framework, a dot, the cell")
-    fields = _fields(Layout, given, name, set())
+    fields = _fields(Layout, table, name, set())
     kind = fields.get("kind")
     if kind not in GATES:
         raise _WrongError(f"{name}: kind is {kind!r}, expected one of {', '.join(GATES)}")
@@ -154,9 +154,9 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     if coupled not in ("", "i", "f") or (coupled and kind != "lstm"):
         raise _WrongError(f"{name}: coupled is {coupled!r}; an lstm may have 'i' or 'f', others have none")
     expected = [gate for gate in GATES[kind] if gate != coupled]
-    if sorted(one.lstrip("-") for one in letters) != sorted(expected):
+    if sorted(letter.lstrip("-") for letter in letters) != sorted(expected):
         raise _WrongError(f"{name}: gates are {' '.join(letters)!r}, expected {' '.join(expected)!r} in some order")
-    if any(one[0] == "-" and one != "-z" for one in letters):
+    if any(letter[0] == "-" and letter != "-z" for letter in letters):
         raise _WrongError(f"{name}: only the update gate can have the other sign: -z")
     if (kind == "gru") != isinstance(fields.get("reset_after"), bool):
         raise _WrongError(
@@ -164,9 +164,9 @@ def _layout(given: Mapping[str, Any]) -> Layout:
             "before the recurrent product), other cells leave it out"
         )
     tensors = fields.get("tensors", ())
-    if not isinstance(tensors, list) or not tensors or not all(isinstance(one, dict) for one in tensors):
+    if not isinstance(tensors, list) or not tensors or not all(isinstance(entry, dict) for entry in tensors):
         raise _WrongError(f"{name}: tensors is {tensors!r}, expected a list of tables with name, parts and axes")
-    fields["tensors"] = tuple(_tensor(one, f"{name}, tensor {index}") for index, one in enumerate(tensors))
+    fields["tensors"] = tuple(_tensor(entry, f"{name}, tensor {index}") for index, entry in enumerate(tensors))
     odd = next((part for tensor in fields["tensors"] for part in tensor.part_names if part in _LSTM), None)
     if odd and kind != "lstm":
         raise _WrongError(f"{name}: {odd} is a part of an lstm, but this is a {kind}")
@@ -174,7 +174,7 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     if "spelling" in fields:
         fields["spelling"] = _texts(fields["spelling"], f"{name}, spelling")
         if len(fields["spelling"]) != 2:
-            raise _WrongError(f"{name}: spelling is {given['spelling']!r}, expected one word for each direction")
+            raise _WrongError(f"{name}: spelling is {table['spelling']!r}, expected one word for each direction")
     if not isinstance(fields.get("alone", ""), str):
         raise _WrongError(f"{name}: alone is {fields['alone']!r}, expected text")
     layout = Layout(**{"source": "", **fields})
@@ -188,8 +188,8 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     return layout
 
 
-def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
-    fields = _fields(Tensor, given, where, set())
+def _tensor(table: Mapping[str, Any], where: str) -> Tensor:
+    fields = _fields(Tensor, table, where, set())
     examples = {"name": "kernel", "parts": "input recurrent", "axes": "(gate hidden) in"}
     for key, example in examples.items():
         if key not in fields:
@@ -216,27 +216,27 @@ def _tensor(given: Mapping[str, Any], where: str) -> Tensor:
 
 def _gates_of(tensor: Tensor) -> Iterator[str]:
     """Yield the gates that a tensor names for parts of its own."""
-    yield from (gate for section in tensor.sections for _, own in section for gate in own or ())
+    yield from (gate for section in tensor.sections for _, gates_held in section for gate in gates_held or ())
 
 
-def _holds(given: Mapping[str, Any], kind: str, where: str) -> Holds:
-    if not isinstance(given, dict):
-        raise _WrongError(f"{where}: holds is {given!r}, expected a table")
-    fields = _fields(Holds, given, f"{where}, holds", set())
+def _holds(table: Mapping[str, Any], kind: str, where: str) -> Holds:
+    if not isinstance(table, dict):
+        raise _WrongError(f"{where}: holds is {table!r}, expected a table")
+    fields = _fields(Holds, table, f"{where}, holds", set())
     for key in ("activations", "gate_activations"):
         if key in fields:
-            fields[key] = tuple(_activation(one, f"{where}, {key}") for one in _list(fields[key], f"{where}, {key}"))
+            fields[key] = tuple(_activation(entry, f"{where}, {key}") for entry in _list(fields[key], f"{where}, {key}"))
             if not fields[key]:
                 raise _WrongError(f"{where}: {key} are empty, expected the functions that the cell has")
     if "clips" in fields:
-        fields["clips"] = [_clip(one, f"{where}, clips") for one in _list(fields["clips"], f"{where}, clips")]
+        fields["clips"] = [_clip(entry, f"{where}, clips") for entry in _list(fields["clips"], f"{where}, clips")]
     constants = fields.get("constants", {})
     if not isinstance(constants, dict) or not all(map(_finite, constants.values())) or set(constants) - {*GATES[kind]}:
-        shown = ", ".join(GATES[kind])
-        raise _WrongError(f"{where}: constants are {constants!r}, expected a number for a gate ({shown}): {{ f = 1.0 }}")
+        listed = ", ".join(GATES[kind])
+        raise _WrongError(f"{where}: constants are {constants!r}, expected a number for a gate ({listed}): {{ f = 1.0 }}")
     for key, choices in {**_CHOICES, "chosen": ("f",) if kind == "lstm" else ()}.items():
-        said = fields.get(key, [])
-        for word in [said] if isinstance(said, str) else said:
+        parts = fields.get(key, [])
+        for word in [parts] if isinstance(parts, str) else parts:
             if word not in choices:
                 raise _WrongError(f"{where}: {key} has {word!r}, expected some of {', '.join(choices)}")
     for key in ("biases", "dtypes", "joins"):
@@ -249,72 +249,72 @@ def _holds(given: Mapping[str, Any], kind: str, where: str) -> Holds:
     return Holds(**{"own_functions": True, **changed})
 
 
-def _activation(given: object, where: str) -> str | Activation:
+def _activation(entry: object, where: str) -> str | Activation:
     if (
-        isinstance(given, dict)
-        and given.keys() <= {"name", "alpha", "beta"}
-        and given.get("name") in list(ACTIVATION_DEFAULTS)
-        and all(_finite(given[key]) for key in given.keys() - {"name"})
+        isinstance(entry, dict)
+        and entry.keys() <= {"name", "alpha", "beta"}
+        and entry.get("name") in list(ACTIVATION_DEFAULTS)
+        and all(_finite(entry[key]) for key in entry.keys() - {"name"})
     ):
-        return Activation(**given)
-    if given == "any" or given in list(ACTIVATION_DEFAULTS):
-        return str(given)
-    raise _WrongError(f"{where}: unknown function {given!r}, expected one of {', '.join(ACTIVATION_DEFAULTS)}, or any")
+        return Activation(**entry)
+    if entry == "any" or entry in list(ACTIVATION_DEFAULTS):
+        return str(entry)
+    raise _WrongError(f"{where}: unknown function {entry!r}, expected one of {', '.join(ACTIVATION_DEFAULTS)}, or any")
 
 
-def _clip(given: object, where: str) -> str | Clip:
+def _clip(entry: object, where: str) -> str | Clip:
     """Return the kind of a clip whose bounds are arguments, or a clip with its bounds."""
-    if given in _CLIPS:
-        return str(given)
+    if entry in _CLIPS:
+        return str(entry)
     if (
-        isinstance(given, dict)
-        and given.keys() == {"kind", "low", "high"}
-        and given["kind"] in list(_CLIPS)
-        and _finite(given["low"])
-        and _finite(given["high"])
-        and given["low"] <= given["high"]
+        isinstance(entry, dict)
+        and entry.keys() == {"kind", "low", "high"}
+        and entry["kind"] in list(_CLIPS)
+        and _finite(entry["low"])
+        and _finite(entry["high"])
+        and entry["low"] <= entry["high"]
     ):
-        return Clip(given["kind"], float(given["low"]), float(given["high"]))
+        return Clip(entry["kind"], float(entry["low"]), float(entry["high"]))
     raise _WrongError(
-        f"{where} has {given!r}, expected some of {', '.join(_CLIPS)}, or a clip with fixed bounds: "
+        f"{where} has {entry!r}, expected some of {', '.join(_CLIPS)}, or a clip with fixed bounds: "
         '{ kind = "cell", low = -3.0, high = 3.0 }'
     )
 
 
-def _finite(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _texts(given: object, where: str) -> tuple[str, ...]:
-    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
-        raise _WrongError(f"{where} is {given!r}, expected a list of texts")
-    return tuple(given)
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise _WrongError(f"{where} is {value!r}, expected a list of texts")
+    return tuple(value)
 
 
-def _list(given: object, where: str) -> list[Any]:
-    if not isinstance(given, list):
-        raise _WrongError(f"{where} is {given!r}, expected a list")
-    return given
+def _list(value: object, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _WrongError(f"{where} is {value!r}, expected a list")
+    return value
 
 
-def _fields(kind: Any, given: Mapping[str, Any], where: str, without: set[str]) -> dict[str, Any]:
+def _fields(kind: Any, table: Mapping[str, Any], where: str, without: set[str]) -> dict[str, Any]:
     """Return a table's fields of a data class, each of the type of its default. Raises _WrongError for others."""
-    known = {one.name: one for one in dataclasses.fields(kind) if one.name not in without}
-    _only(given, set(known), where)
-    for key, value in given.items():
-        default = known[key].default
+    expected = {field_.name: field_ for field_ in dataclasses.fields(kind) if field_.name not in without}
+    _only(table, set(expected), where)
+    for key, value in table.items():
+        default = expected[key].default
         wanted = list if isinstance(default, tuple) else type(default)
         if isinstance(default, str | bool | tuple) and not isinstance(value, wanted):
             raise _WrongError(f"{where}: {key} is {value!r}, expected {'a list' if wanted is list else wanted.__name__}")
-    return dict(given)
+    return dict(table)
 
 
-def _only(given: Mapping[str, Any], known: set[str], where: str) -> None:
-    if not isinstance(given, dict):
-        raise _WrongError(f"{where} is {given!r}, expected a table")
-    odd = sorted(set(given) - known)
+def _only(table: Mapping[str, Any], allowed: set[str], where: str) -> None:
+    if not isinstance(table, dict):
+        raise _WrongError(f"{where} is {table!r}, expected a table")
+    odd = sorted(set(table) - allowed)
     if odd:
-        raise _WrongError(f"{where}: unknown field {odd[0]!r}, expected some of {', '.join(sorted(known))}")
+        raise _WrongError(f"{where}: unknown field {odd[0]!r}, expected some of {', '.join(sorted(allowed))}")
 
 
 def _check(layout: Layout) -> None:
@@ -339,9 +339,9 @@ def _check(layout: Layout) -> None:
                 f"{layout.name}: its tensors do not hold their parts. A matrix has the axes hidden and in (and gate, where "
                 "it is one of several), a vector hidden, and every array its own name"
             ) from None
-        met = Counter((slot.layer, slot.direction, slot.key) for slot in places if slot.key[1] != UNUSED)
-        twice = next(((part, gate) for (_, _, (part, gate)), count in met.items() if count > 1), None)
-        wanted -= met.keys()
+        counts = Counter((slot.layer, slot.direction, slot.key) for slot in places if slot.key[1] != UNUSED)
+        twice = next(((part, gate) for (_, _, (part, gate)), count in counts.items() if count > 1), None)
+        wanted -= counts.keys()
         if wanted:
             layer, direction, (part, gate) = min(wanted)
             raise _WrongError(f"{layout.name} has no place for the {part} of gate {gate!r} (layer {layer}, direction {direction})")

@@ -21,14 +21,14 @@ from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, describe_d
 from rnnconvert.language.layout import Holds, Layout, Sizes, Tensor
 from rnnconvert.language.packing import Packed, pack, unpack
 
-_ONE = "(gate hidden)"
+_GATE_BY_HIDDEN = "(gate hidden)"
 _BIASES = ("none", "input", "recurrent", "both")
 TORCH = (
     Tensor("weight_ih", "input", "(gate hidden) in"),
     Tensor("weight_hh", "recurrent", "(gate hidden) in"),
-    Tensor("bias_ih", "input_bias", _ONE),
-    Tensor("bias_hh", "recurrent_bias", _ONE),
-    Tensor("weight_peephole", "peephole[i f o]", _ONE),
+    Tensor("bias_ih", "input_bias", _GATE_BY_HIDDEN),
+    Tensor("bias_hh", "recurrent_bias", _GATE_BY_HIDDEN),
+    Tensor("weight_peephole", "peephole[i f o]", _GATE_BY_HIDDEN),
     Tensor("weight_hr", "projection", "hidden in"),
     Tensor("initial_hidden", "initial_hidden", "hidden"),
     Tensor("initial_cell", "initial_cell", "hidden"),
@@ -37,9 +37,9 @@ TORCH = (
 KERAS = (
     Tensor("kernel", "input", "in (gate hidden)"),
     Tensor("recurrent_kernel", "recurrent", "in (gate hidden)"),
-    Tensor("bias", "input_bias", _ONE),
-    Tensor("recurrent_bias", "recurrent_bias", _ONE),
-    Tensor("peephole", "peephole[i f o]", _ONE),
+    Tensor("bias", "input_bias", _GATE_BY_HIDDEN),
+    Tensor("recurrent_bias", "recurrent_bias", _GATE_BY_HIDDEN),
+    Tensor("peephole", "peephole[i f o]", _GATE_BY_HIDDEN),
     Tensor("projection", "projection", "in hidden"),
     Tensor("initial_hidden", "initial_hidden", "hidden"),
     Tensor("initial_cell", "initial_cell", "hidden"),
@@ -58,8 +58,8 @@ def suffix(layer: int, direction: int) -> str:
 
 def shapes(stack: Recurrent, tensors: Tensors) -> dict[str, tuple[int, ...]]:
     """Return the shape of every array of a module by name, in order."""
-    found = {name: tuple(array.shape) for name, array in _arrays(stack, tensors)}
-    return {**found, **{name: tuple(matrix.shape) for name, matrix in _readouts(stack, tensors)}}
+    arrays = {name: tuple(array.shape) for name, array in _arrays(stack, tensors)}
+    return {**arrays, **{name: tuple(matrix.shape) for name, matrix in _readouts(stack, tensors)}}
 
 
 def numbers(stack: Recurrent, tensors: Tensors, dtype: np.dtype[Any] | None = None) -> dict[str, Array]:
@@ -78,8 +78,8 @@ def filled(stack: Recurrent, tensors: Tensors, arrays: Mapping[str, Array], name
         directions = []
         for number, direction in enumerate(layer.directions):
             end = suffix(index, number)
-            own = {key.removesuffix(end): array for key, array in arrays.items() if key.endswith(end)}
-            directions.append(direction.replace(arrays=unpack(layout(direction, tensors), _form(direction), own)[0, 0]))
+            direction_arrays = {key.removesuffix(end): array for key, array in arrays.items() if key.endswith(end)}
+            directions.append(direction.replace(arrays=unpack(layout(direction, tensors), _form(direction), direction_arrays)[0, 0]))
         layers.append(Layer(tuple(directions), layer.merge))
     wanted = shapes(stack, tensors)
     readout = [np.asarray(arrays[key]) for key in wanted if key.startswith(READOUT)]
@@ -226,23 +226,23 @@ def constants(cell: Cell, hidden_size: int) -> Array | None:
 def words(stack: Recurrent) -> str:
     """Describe in one line what a stack computes; where directions differ, each of them."""
     if stack.uniform:
-        found = stack.describe()
+        text = stack.describe()
     else:
         each = "; ".join(
             f"layer {layer}{', backward' if number else ''}: {describe_direction(direction)}"
             for layer, number, direction in stack.directions()
         )
-        found = f"{stack.describe()}: {each}"
-    return found.replace(f", {stack.dtype}", "") + ", read out" * bool(stack.readout)
+        text = f"{stack.describe()}: {each}"
+    return text.replace(f", {stack.dtype}", "") + ", read out" * bool(stack.readout)
 
 
 # In files
 
 
-def said(told: Array) -> str:
+def words_of(text: Array) -> str:
     """Say in words what an outline's bytes describe."""
     try:
-        return words(from_text(bytes(told).decode()))
+        return words(from_text(bytes(text).decode()))
     except (UsageError, UnicodeDecodeError):
         return "an unknown layer"
 
@@ -253,13 +253,13 @@ def stored(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Recurrent, dict[s
 
     Raises UsageError if an outline and the arrays with its prefix do not match.
     """
-    for name, told in arrays.items():
+    for name, array in arrays.items():
         prefix, _, last = name.rpartition("outline")
-        if last or (prefix and not prefix.endswith(".")) or told.dtype != np.uint8:
+        if last or (prefix and not prefix.endswith(".")) or array.dtype != np.uint8:
             continue
-        if bytes(told[: len(_BEGINNING)]) != _BEGINNING.encode():
+        if bytes(array[: len(_BEGINNING)]) != _BEGINNING.encode():
             continue  # an array of another module that has the same name
-        stack = from_text(bytes(told).decode(errors="replace"))
+        stack = from_text(bytes(array).decode(errors="replace"))
         names = {key: prefix + key for key in shapes(stack, TORCH)}
         missing = [full for full in names.values() if full not in arrays]
         if missing:

@@ -126,12 +126,12 @@ class Packed:
             yield Run(math.prod(self.shape), lambda room: np.asarray(self).reshape(-1))
             return
         for band in self._bands():
-            if len(band) == 1 and self._whole(band[0].place):
+            if len(band) == 1 and self._is_complete(band[0].place):
                 yield from self._straight(band[0])
             else:
                 yield from self._assembled(band)
 
-    def _whole(self, place: Place) -> bool:
+    def _is_complete(self, place: Place) -> bool:
         # An axis of length 1 is never stepped along: its stride says nothing.
         runs = zip(place.shape, place.strides(self.shape), c_strides(place.shape), strict=True)
         return all(length == 1 or step == unit for length, step, unit in runs)
@@ -188,13 +188,13 @@ class Packed:
         if not aligned:
             size = max(self._extent(placed.place)[1] for placed in band) - first
 
-            def whole(room: Room) -> Array:
+            def assembled(room: Room) -> Array:
                 buffer = room(size)
                 for placed in band:
                     _fill(self._window(buffer, placed.place, first, placed.place.shape), placed.values(), placed.sign)
                 return buffer
 
-            yield Run(size, whole)
+            yield Run(size, assembled)
             return
         rows = max(1, piece_bytes(nbytes(self)) // (row * self.dtype.itemsize))
         for start in range(0, length, rows):
@@ -294,15 +294,15 @@ def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Array]) -> dict[tu
             raise ValueError(f"{layout.name}: {name!r} is missing, expected an array of shape {shape}")
         if tuple(arrays[name].shape) != shape:
             raise ValueError(f"{layout.name}: {name!r} has shape {tuple(arrays[name].shape)}, expected {shape}")
-    found: dict[tuple[int, int], dict[Key, Source]] = {}
+    blocks: dict[tuple[int, int], dict[Key, Source]] = {}
     for slot in slots(layout, sizes):
         if slot.key[1] == UNUSED:
             continue
         view: Source = slot.place.view(arrays[slot.array])
         if slot.reinterpreted or slot.sign < 0:
             view = _derived(np.asarray(view), slot.sign, slot.reinterpreted)
-        found.setdefault((slot.layer, slot.direction), {})[slot.key] = view
-    for arrays_of in found.values():
+        blocks.setdefault((slot.layer, slot.direction), {})[slot.key] = view
+    for arrays_of in blocks.values():
         if layout.coupled:  # 1 - sigmoid(a) = sigmoid(-a)
             twins = [(part, np.asarray(source)) for (part, gate), source in arrays_of.items() if gate == _TWIN[layout.coupled]]
             arrays_of |= {(part, layout.coupled): _derived(array, -1, False) for part, array in twins}
@@ -311,7 +311,7 @@ def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Array]) -> dict[tu
                 if _lacks(layout, (part, gate)):
                     matrix = arrays_of["recurrent", gate]
                     arrays_of[part, gate] = np.broadcast_to(np.zeros((), matrix.dtype), matrix.shape[:1])
-    return found
+    return blocks
 
 
 _TWIN = {"i": "f", "f": "i"}
@@ -320,8 +320,8 @@ _TWIN = {"i": "f", "f": "i"}
 
 def _lacks(layout: Layout, key: Key) -> bool:
     """Return whether a layout has biases of gates other than this one: then this gate's biases are zero."""
-    own = key[1] != layout.coupled
-    return own and key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
+    separate = key[1] != layout.coupled
+    return separate and key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
 
 
 def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:
@@ -331,12 +331,12 @@ def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:
     return Deferred(shape, view.dtype, lambda: (-view if sign < 0 else np.ascontiguousarray(view)).reshape(shape))
 
 
-def assemble(name: str, cell: Cell, found: Mapping[tuple[int, int], Mapping[Key, Source]], num_directions: int) -> Recurrent:
+def assemble(name: str, cell: Cell, blocks: Mapping[tuple[int, int], Mapping[Key, Source]], num_directions: int) -> Recurrent:
     """Build a stack of one cell from what `unpack` found.
 
     Raises ValueError if the arrays do not fit together.
     """
-    layers = 1 + max(layer for layer, _ in found)
+    layers = 1 + max(layer for layer, _ in blocks)
     return Recurrent(
-        name, tuple(Layer(tuple(Direction(cell, found[i, d], reverse=d == 1) for d in range(num_directions))) for i in range(layers))
+        name, tuple(Layer(tuple(Direction(cell, blocks[i, d], reverse=d == 1) for d in range(num_directions))) for i in range(layers))
     )

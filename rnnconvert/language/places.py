@@ -57,14 +57,14 @@ class _Block:
             gate="" if self.gate is None else letters[self.gate],
         )
 
-    def _gates(self, part: str, own: tuple[str, ...] | None) -> tuple[str, ...]:
+    def _gates(self, part: str, gates: tuple[str, ...] | None) -> tuple[str, ...]:
         allowed = gates_of(self.layout.kind, part)
         if part not in GATE_PARTS:
             return allowed
         if self.gate is not None:
             letter = self.layout.order[self.gate][0]
             return (letter,) if letter in allowed else ()
-        return own or tuple(letter for letter, _ in self.layout.order if letter in allowed)
+        return gates or tuple(letter for letter, _ in self.layout.order if letter in allowed)
 
     @cached_property
     def leaves(self) -> list[_Leaf]:
@@ -78,8 +78,8 @@ class _Block:
             for value in self._choices(word, bound):
                 yield from self._leaves(tuple(rest), {**bound, word: value})
             return
-        part, own = sections[bound["section"]][bound["part"]]
-        gates = self._gates(part, own)
+        part, gates_stated = sections[bound["section"]][bound["part"]]
+        gates = self._gates(part, gates_stated)
         shape = self.sizes.shape(bound["layer"], part)
         if gates and shape is not None:
             lengths = {"gate": len(gates), **dict(zip(INNER[1:], shape, strict=False))}
@@ -105,9 +105,9 @@ class _Block:
         where = f"{self.layout.name}: {self.tensor.name!r}"
         named = [[word for word in group if word in OUTER] for group in self.tensor.groups]
         for word in set(OUTER).difference(*named):
-            met = len({leaf.values[word] for leaf in self.leaves})
-            if met > 1:
-                raise ValueError(f"{where} holds one {word}, not {met}")
+            count = len({leaf.values[word] for leaf in self.leaves})
+            if count > 1:
+                raise ValueError(f"{where} holds one {word}, not {count}")
         # A view on an array that does not exist would reach beyond its memory.
         grid = math.prod(len({tuple(leaf.values[word] for word in words) for leaf in self.leaves}) for words in named)
         if grid != len(self.leaves):
@@ -221,10 +221,10 @@ class Offset(NamedTuple):
 
 def offsets(layout: Layout, sizes: Sizes) -> list[Offset]:
     """Return the table of a layout: where each gate of each part starts, how large it is and how it runs."""
-    found = shapes(layout, sizes)
+    array_shapes = shapes(layout, sizes)
     table = []
     for slot in slots(layout, sizes):
-        shape, place = found[slot.array], slot.place
+        shape, place = array_shapes[slot.array], slot.place
         part, gate = slot.key
         if gate == UNUSED:
             continue

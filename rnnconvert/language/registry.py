@@ -69,7 +69,7 @@ class Card:
         """Return the full name of the module that is this part of the room for this format, or "" if there is none."""
         modules = rooms(f"{part}*")
         wanted = (f"{self.room}.{part}_{self.name}", f"{self.room}.{part}", self.room if part == "layouts" else "")
-        return next((one for one in wanted if one in modules), "")
+        return next((candidate for candidate in wanted if candidate in modules), "")
 
 
 @functools.cache
@@ -78,24 +78,24 @@ def cards() -> dict[str, Card]:
 
     Raises UsageError if two rooms have one format: another distribution's is one of ours, or of a third.
     """
-    found: list[Card] = []
+    result: list[Card] = []
     for path in importlib.import_module("rnnconvert.formats").__path__:
         for place in sorted(Path(path).iterdir()):
             if (place / "__init__.py").is_file():
-                found += _described(place.name, place / "__init__.py")
+                result += _described(place.name, place / "__init__.py")
             elif place.suffix == ".py" and place.stem != "__init__":
-                found.append(_of_data(place))
-    found.sort(key=lambda card: card.name)
-    for card, following in itertools.pairwise(found):
+                result.append(_of_data(place))
+    result.sort(key=lambda card: card.name)
+    for card, following in itertools.pairwise(result):
         if card.name == following.name:
             raise UsageError(f"two packages bring the format {card.name!r}: {card.room} and {following.room}. Uninstall one")
-    return {card.name: card for card in found}
+    return {card.name: card for card in result}
 
 
 def _described(room: str, file: Path) -> list[Card]:
     """Return the cards of a folder: the literal FILES."""
-    said = _assigned(file, "FILES")
-    formats = ast.literal_eval(said) if said is not None else {room: {"kinds": " ".join(ARCHIVES)}}
+    literal = _assigned(file, "FILES")
+    formats = ast.literal_eval(literal) if literal is not None else {room: {"kinds": " ".join(ARCHIVES)}}
     cards = []
     for name, words in formats.items():
         listed: dict[str, Any] = {key: tuple(value.split()) if isinstance(value, str) else value for key, value in words.items()}
@@ -106,9 +106,9 @@ def _described(room: str, file: Path) -> list[Card]:
 def _of_data(file: Path) -> Card:
     """Return the card of a single file: archives of arrays, with the name and the endings that its SYSTEM says."""
     called: Any = _assigned(file, "SYSTEM")
-    said = [*called.args] if isinstance(called, ast.Call) else []
-    keywords = {one.arg: one.value for one in getattr(called, "keywords", [])}
-    fields = {**dict(zip(System.__dataclass_fields__, said, strict=False)), **keywords}
+    positional = [*called.args] if isinstance(called, ast.Call) else []
+    keywords = {argument.arg: argument.value for argument in getattr(called, "keywords", [])}
+    fields = {**dict(zip(System.__dataclass_fields__, positional, strict=False)), **keywords}
     name = ast.literal_eval(fields["name"]) if "name" in fields else file.stem
     endings = ast.literal_eval(fields["suffixes"]) if "suffixes" in fields else ()
     return Card(name, f"rnnconvert.formats.{file.stem}", ARCHIVES, endings)
@@ -117,7 +117,7 @@ def _of_data(file: Path) -> Card:
 def _assigned(file: Path, name: str) -> ast.expr | None:
     """Return what a module assigns to a name, as a tree; nothing of the module is run."""
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
+        if isinstance(node, ast.Assign) and any(isinstance(target, ast.Name) and target.id == name for target in node.targets):
             return node.value
     return None
 
@@ -142,18 +142,18 @@ def systems() -> dict[str, System]:
 def surroundings(framework: str) -> list[Surrounding]:
     """Return the layers without recurrence of a framework; no other room is entered."""
     card = cards().get(framework)
-    own = _data() if card is None else vars(importlib.import_module(card.part("layouts"))).values()
-    return [value for value in own if isinstance(value, Surrounding) and value.framework == framework]
+    values = _data() if card is None else vars(importlib.import_module(card.part("layouts"))).values()
+    return [value for value in values if isinstance(value, Surrounding) and value.framework == framework]
 
 
 @functools.cache
 def _data() -> list[Any]:
     """Return everything that the layouts of rnnconvert.formats have names for, and what was added."""
-    return [*_own(), *added()]
+    return [*_built_in(), *added()]
 
 
 @functools.cache
-def _own() -> list[Any]:
+def _built_in() -> list[Any]:
     return [value for module in rooms("layouts*") for value in vars(importlib.import_module(module)).values()]
 
 
@@ -166,36 +166,36 @@ def native() -> frozenset[str]:
 @functools.cache
 def rooms(part: str) -> tuple[str, ...]:
     """Return the full names of the modules that are this part of a framework's room, by a pattern of fixed names."""
-    found = []
+    result = []
     for room, modules in _listed().items():
-        found += [f"rnnconvert.formats.{room}.{name}" for name in modules if fnmatch.fnmatchcase(name, part)]
+        result += [f"rnnconvert.formats.{room}.{name}" for name in modules if fnmatch.fnmatchcase(name, part)]
         if not modules and part == "layouts*":
-            found.append(f"rnnconvert.formats.{room}")
-    return tuple(found)
+            result.append(f"rnnconvert.formats.{room}")
+    return tuple(result)
 
 
 @functools.cache
 def _listed() -> dict[str, tuple[str, ...]]:
     """Return the names of the modules in each room; a room of one file has none."""
-    found: dict[str, tuple[str, ...]] = {}
+    names_by_room: dict[str, tuple[str, ...]] = {}
     for path in importlib.import_module("rnnconvert.formats").__path__:
         for room in os.scandir(path):
             if room.is_dir():
                 with os.scandir(room) as files:  # half the time of a Path's listing, at each start
                     names = {file.name.removesuffix(".py") for file in files if file.name.endswith(".py")}
                 if "__init__" in names:
-                    found[room.name] = tuple(sorted(names - {"__init__"}))
+                    names_by_room[room.name] = tuple(sorted(names - {"__init__"}))
             elif room.name.endswith(".py") and room.name != "__init__.py":
-                found[room.name.removesuffix(".py")] = ()
-    return dict(sorted(found.items()))
+                names_by_room[room.name.removesuffix(".py")] = ()
+    return dict(sorted(names_by_room.items()))
 
 
 @functools.cache
 def _installed() -> list[Any]:
     """Return what installed packages add. Raises UsageError if one cannot be imported."""
-    found: list[Any] = []
+    result: list[Any] = []
     if not any(map(_may_add, sys.path)):
-        return found
+        return result
     import importlib.metadata  # it takes as long to import as a small file takes to convert
 
     for point in importlib.metadata.entry_points(group=ENTRY_POINT):
@@ -205,8 +205,8 @@ def _installed() -> list[Any]:
             raise UsageError(
                 f"the package {point.value!r}, which adds formats, cannot be imported: {type(error).__name__}: {error}"
             ) from None
-        found += [*vars(module).values(), *_members(module)]
-    return found
+        result += [*vars(module).values(), *_members(module)]
+    return result
 
 
 def _may_add(place: str) -> bool:
@@ -214,7 +214,7 @@ def _may_add(place: str) -> bool:
     if Path(place).is_file():
         return True
     try:
-        packages = [one for one in Path(place).iterdir() if one.name.endswith((".dist-info", ".egg-info"))]
+        packages = [entry for entry in Path(place).iterdir() if entry.name.endswith((".dist-info", ".egg-info"))]
     except OSError:
         return False
     for package in packages:
@@ -235,13 +235,13 @@ def add(values: Iterable[Layout | System]) -> None:
     Raises UsageError if a name is that of a framework that this project or a package has.
     """
     new = list(values)
-    given = [value for value in _ADDED if isinstance(value, Layout | System)]
+    earlier = [value for value in _ADDED if isinstance(value, Layout | System)]
     names = {value.name.partition(".")[0] for value in new}
-    taken = names & (set(frameworks()) - {value.name.partition(".")[0] for value in given})
-    if taken:
-        raise UsageError(f"the format {taken.pop()!r} already exists. Choose another name for the layouts")
+    clashing = names & (set(frameworks()) - {value.name.partition(".")[0] for value in earlier})
+    if clashing:
+        raise UsageError(f"the format {clashing.pop()!r} already exists. Choose another name for the layouts")
     replaced = {(type(value), value.name) for value in new}
-    _ADDED[:] = [value for value in given if (type(value), value.name) not in replaced] + new
+    _ADDED[:] = [value for value in earlier if (type(value), value.name) not in replaced] + new
     _collect_again()
 
 
@@ -282,29 +282,29 @@ def layouts_of(framework: str) -> list[Layout]:
 @functools.cache
 def _layouts_in(framework: str) -> list[Layout]:
     module = importlib.import_module(cards()[framework].part("layouts"))
-    return [one for one in vars(module).values() if isinstance(one, Layout)]
+    return [var for var in vars(module).values() if isinstance(var, Layout)]
 
 
 def layout_named(name: str) -> Layout:
     """Return the layout of that whole name, "framework.cell". Raises KeyError if there is none."""
-    for one in layouts_of(name.partition(".")[0]):
-        if one.name == name:
-            return one
+    for candidate in layouts_of(name.partition(".")[0]):
+        if candidate.name == name:
+            return candidate
     raise KeyError(name)
 
 
 @functools.cache
 def frameworks() -> dict[str, list[Layout]]:
     """Return the layouts of each framework, by its name, in the order of the names."""
-    found: dict[str, list[Layout]] = {}
+    by_framework: dict[str, list[Layout]] = {}
     for layout in layouts().values():
-        found.setdefault(layout.framework, []).append(layout)
-    return dict(sorted(found.items()))
+        by_framework.setdefault(layout.framework, []).append(layout)
+    return dict(sorted(by_framework.items()))
 
 
 def holding(fits: Callable[[Layout], bool]) -> str:
     """Return the formats that are written and have such a layout, for a sentence: "keras, onnx or tensorflow1"."""
-    names = [name for name, own in frameworks().items() if any(one.writable and fits(one) for one in own)]
+    names = [name for name, several in frameworks().items() if any(candidate.writable and fits(candidate) for candidate in several)]
     return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:]))) or "another format"
 
 
@@ -318,18 +318,18 @@ def named(part: str) -> dict[str, Any]:
     """Return the modules that are a part of a framework's room and have a NAME, or ADAPTERS that have one, by this
     name.
     """
-    found = {name: one for module in rooms(part) for name, one in members(importlib.import_module(module)).items()}
-    return dict(sorted(found.items()))
+    result = {name: member for module in rooms(part) for name, member in members(importlib.import_module(module)).items()}
+    return dict(sorted(result.items()))
 
 
 def members(module: object) -> dict[str, Any]:
     """Return the module itself if it has a NAME, or its ADAPTERS, by the names."""
-    return {str(one.NAME): one for one in _members(module)}
+    return {str(member.NAME): member for member in _members(module)}
 
 
 def _members(module: object) -> Iterator[Any]:
     """Yield the module itself if it has a NAME, or its ADAPTERS."""
-    yield from (one for one in getattr(module, "ADAPTERS", (module,)) if hasattr(one, "NAME"))
+    yield from (member for member in getattr(module, "ADAPTERS", (module,)) if hasattr(member, "NAME"))
 
 
 def layout(framework: str, kind: str, reset_after: bool | None = None, variant: str = "") -> Layout:
@@ -339,11 +339,11 @@ def layout(framework: str, kind: str, reset_after: bool | None = None, variant: 
     """
     if framework not in cards() and framework not in frameworks():
         raise unknown("format", framework, frameworks())
-    known = layouts_of(framework)
-    for found in known:
-        if variant and found.name != f"{framework}.{variant}":
+    listed = layouts_of(framework)
+    for candidate in listed:
+        if variant and candidate.name != f"{framework}.{variant}":
             continue
-        if found.kind == kind and found.reset_after == reset_after and (variant or found.writable):
-            return found
+        if candidate.kind == kind and candidate.reset_after == reset_after and (variant or candidate.writable):
+            return candidate
     cell = kind if reset_after is None else f"{kind} with reset_after={reset_after}"
-    raise UsageError(f"{framework} has no layout for {cell}. It has {', '.join(one.name for one in known)}")
+    raise UsageError(f"{framework} has no layout for {cell}. It has {', '.join(entry.name for entry in listed)}")

@@ -63,7 +63,7 @@ class Surrounding:
     tensors    its arrays; those after the first may be missing
     facts      what is set beside the weights: our word, and the framework's attribute; "1 - momentum" for its complement
     source     where this can be read: file and class
-    usual      what such a setting is where neither file nor caller says it, if a wrong guess would change the outputs
+    defaults   what such a setting is where neither file nor caller says it, if a wrong guess would change the outputs
     path       where its arrays are below the layer, where one class of the framework is two layers
     """
 
@@ -74,7 +74,7 @@ class Surrounding:
     source: str
     facts: Mapping[str, str] = field(default_factory=dict)
     path: str = ""
-    usual: Mapping[str, object] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
 
     def axes(self, tensor: SurroundingTensor) -> tuple[str, str]:
         """Return how a tensor lies in the framework, and canonically."""
@@ -83,11 +83,11 @@ class Surrounding:
 
     def fits(self, shapes: Mapping[str, Shape]) -> bool:
         """Return whether arrays of these names and shapes may be this layer's: all of them, and its first."""
-        own = {tensor.name: tensor for tensor in self.tensors}
-        if not shapes or self._needed not in shapes or not set(shapes) <= set(own):
+        by_name = {tensor.name: tensor for tensor in self.tensors}
+        if not shapes or self._needed not in shapes or not set(shapes) <= set(by_name):
             return False
         try:
-            parts = {own[name].part: self.shape(own[name], shape) for name, shape in shapes.items()}
+            parts = {by_name[name].part: self.shape(by_name[name], shape) for name, shape in shapes.items()}
         except ValueError:
             return False
         return _agree(self.kind, parts)
@@ -208,6 +208,6 @@ def readings(layouts: Sequence[Surrounding], shapes: Mapping[str, Shape]) -> lis
     return [layout for layout in layouts if layout.fits(shapes)]
 
 
-def equal(one: Array, other: Array) -> bool:
+def equal(first: Array, other: Array) -> bool:
     """Return whether two arrays hold the same numbers, NaN being one."""
-    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind not in "iub"))
+    return first.shape == other.shape and bool(np.array_equal(first, other, equal_nan=first.dtype.kind not in "iub"))

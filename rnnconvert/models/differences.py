@@ -43,46 +43,46 @@ AS_FAR_AS_THE_KERNEL = "as far as the kernel reaches"
 _TRAINING = ("momentum", "dropout", "recurrent_dropout", "padding_index")
 
 
-def differences(one: Pair, target: Model, source: Model) -> Iterator[Difference]:
+def differences(pair: Pair, target: Model, source: Model) -> Iterator[Difference]:
     """Yield the differences between two paired layers, as far as both models say how they are set."""
-    ours, theirs = _plain(one.target), _plain(one.source)
-    if one.kind == "group_norm":
-        for model, unit, settings in ((target, one.target, ours), (source, one.source, theirs)):
+    ours, theirs = _plain(pair.target), _plain(pair.source)
+    if pair.kind == "group_norm":
+        for model, unit, settings in ((target, pair.target, ours), (source, pair.source, theirs)):
             if settings.get("groups") == -1:  # Keras's way to say: one for each channel
                 settings["groups"] = model.arrays[next(iter(unit.names.values()))].size
-    if one.kind in ("conv", "conv_transpose"):
-        word = "kernel" if one.kind == "conv" else "transposed_kernel"
-        ours[word] = weight_shape(one.target, one.kind, target.arrays)[2:]
+    if pair.kind in ("conv", "conv_transpose"):
+        word = "kernel" if pair.kind == "conv" else "transposed_kernel"
+        ours[word] = weight_shape(pair.target, pair.kind, target.arrays)[2:]
     # In its own framework a file of weights is loaded into the model that it is of: there nobody asks.
     if target.framework != source.framework:
-        yield from _unsaid(one)
-    for option, usual in _ELSEWHERE.items():
-        for unit, own, other in ((one.source, theirs, ours), (one.target, ours, theirs)):
+        yield from _unsaid(pair)
+    for option, default in _ELSEWHERE.items():
+        for unit, stated, other in ((pair.source, theirs, ours), (pair.target, ours, theirs)):
             # The other's framework has no such setting, and would say others.
-            if option in other and unit.facts and unit.stack is None and option not in unit.reading(one.kind).facts:
-                own[option] = usual
+            if option in other and unit.facts and unit.stack is None and option not in unit.reading(pair.kind).facts:
+                stated[option] = default
     for option in ours:
         if option not in theirs or _same(option, ours, theirs):
             continue
         matters = "training" if option in _TRAINING else "function"
         word = _system(target.framework).words.get(option, option)
-        yield Difference(one.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs))
+        yield Difference(pair.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs))
 
 
-def _unsaid(one: Pair) -> Iterator[Difference]:
+def _unsaid(pair: Pair) -> Iterator[Difference]:
     """Yield settings that one side does not state and whose usual value differs from the other side's."""
-    for unit, side in ((one.target, "target"), (one.source, "source")):
-        for option, usual in unit.assumed.items():
-            if option not in unit.reading(one.kind).usual:
+    for unit, side in ((pair.target, "target"), (pair.source, "source")):
+        for option, default in unit.assumed.items():
+            if option not in unit.reading(pair.kind).defaults:
                 continue
-            values = {"target": _value(one.target, option), "source": _value(one.source, option)}
+            values = {"target": _value(pair.target, option), "source": _value(pair.source, option)}
             if values["target"] is None or values["source"] is None or _close(values["target"], values["source"]):
                 continue
             fix = (
-                f"the {side} does not state it, and {usual:g} is the default of such a layer; if they are in fact "
+                f"the {side} does not state it, and {default:g} is the default of such a layer; if they are in fact "
                 f"the same, confirm with {Flag('accept', option)}"
             )
-            yield Difference(one.target.name, option, values["target"], values["source"], "function", fix)
+            yield Difference(pair.target.name, option, values["target"], values["source"], "function", fix)
             return
 
 
@@ -90,19 +90,19 @@ def _value(unit: Unit, option: str) -> Any:
     return unit.facts.get(option, unit.assumed.get(option))
 
 
-def unconvertible(one: Pair) -> Iterator[str]:
+def unconvertible(pair: Pair) -> Iterator[str]:
     """Yield what one side does that is not a setting of the other side's layer: the other side's own code has to do it."""
     # Of what is no difference of the two because one has it and the other's framework does not.
-    seen = {option for option in _ELSEWHERE if _has_no(one.source, one.kind, option) or _has_no(one.target, one.kind, option)}
+    seen = {option for option in _ELSEWHERE if _has_no(pair.source, pair.kind, option) or _has_no(pair.target, pair.kind, option)}
     for unit, other, side, others in (
-        (one.source, one.target, "the source", "the target"),
-        (one.target, one.source, "the target", "the source"),
+        (pair.source, pair.target, "the source", "the target"),
+        (pair.target, pair.source, "the target", "the source"),
     ):
         for option, does in _BESIDES.items():
             value = unit.facts.get(option)
             if option in other.facts or option in seen or value is None or not (text := does(value)):
                 continue
-            yield f"{one.target.name}: {side} {text}; {others}'s own code has to do the same, which cannot be checked here"
+            yield f"{pair.target.name}: {side} {text}; {others}'s own code has to do the same, which cannot be checked here"
 
 
 def _has_no(unit: Unit, kind: str, option: str) -> bool:
@@ -112,14 +112,14 @@ def _has_no(unit: Unit, kind: str, option: str) -> bool:
 _OF_CONVOLUTIONS = ("stride", "padding", "dilation", "output_padding")
 
 
-def unsaid(one: Pair) -> Iterator[str]:
+def unsaid(pair: Pair) -> Iterator[str]:
     """Yield what was not compared because one side does not say how it is set."""
-    if one.kind not in ("conv", "conv_transpose"):
+    if pair.kind not in ("conv", "conv_transpose"):
         return
-    for unit, other, side in ((one.source, one.target, "the source"), (one.target, one.source, "the target")):
+    for unit, other, side in ((pair.source, pair.target, "the source"), (pair.target, pair.source, "the target")):
         missing = [option for option in _OF_CONVOLUTIONS if option in other.facts and option not in unit.facts]
         if missing:
-            yield f"{one.target.name}: {side} does not state its {', '.join(missing)}: not compared"
+            yield f"{pair.target.name}: {side} does not state its {', '.join(missing)}: not compared"
 
 
 _BESIDES: dict[str, Callable[[Any], str]] = {
@@ -157,20 +157,20 @@ def _fix(framework: str, option: str, word: str, theirs: Mapping[str, Any]) -> s
     if option in _ELSEWHERE:
         return f"make the layer with {word}={value!r}, or accept the difference, {Flag('accept', option)}, if your own code does it"
     verb = "for the same training make" if option in _TRAINING else "make"
-    shown = f"{value:.6g}" if isinstance(value, float) else repr(value)
-    return f"{verb} the layer with {word}={shown}"
+    spelled = f"{value:.6g}" if isinstance(value, float) else repr(value)
+    return f"{verb} the layer with {word}={spelled}"
 
 
 def _plain(unit: Unit) -> dict[str, Any]:
     """Return a layer's settings in one form: numbers for each axis as a tuple, functions by name."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for option, value in unit.facts.items():
         if isinstance(value, (list, tuple)):
             value = _settled(value) if option == "padding" else tuple(value)
         elif isinstance(value, str):
             value = value.lower()
-        found[option] = value
-    return found
+        settings[option] = value
+    return settings
 
 
 def _settled(value: Any) -> Any:
@@ -185,44 +185,44 @@ def _one_side(length: Any) -> Any:
 
 
 def _same(option: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    one, two = ours[option], theirs[option]
+    first, two = ours[option], theirs[option]
     if option == "output_padding":
-        return _same_ends(one, two, ours)
+        return _same_ends(first, two, ours)
     if option in ("stride", "dilation"):
-        return _each(one, two) or one is None or two is None
+        return _each(first, two) or first is None or two is None
     if option == "padding_mode" and _each(0 if ours.get("padding") == "valid" else ours.get("padding"), 0):
         return True  # nothing is padded
     if option == "padding":
-        return _same_padding(one, two, ours)
-    return _close(one, two)
+        return _same_padding(first, two, ours)
+    return _close(first, two)
 
 
-def _close(one: Any, two: Any) -> bool:
+def _close(first: Any, two: Any) -> bool:
     """Return whether two settings are the same, one of which a file may hold in single precision."""
-    if one is None or two is None:
-        return one is two
-    if isinstance(one, float) or isinstance(two, float):
-        return abs(float(one) - float(two)) <= 1e-6 * max(abs(float(one)), abs(float(two)))
-    return bool(one == two)
+    if first is None or two is None:
+        return first is two
+    if isinstance(first, float) or isinstance(two, float):
+        return abs(float(first) - float(two)) <= 1e-6 * max(abs(float(first)), abs(float(two)))
+    return bool(first == two)
 
 
-def _each(one: Any, two: Any) -> bool:
+def _each(first: Any, two: Any) -> bool:
     """Return whether two settings, one number or one for each axis, are the same."""
-    left = one if isinstance(one, tuple) else (one,)
+    left = first if isinstance(first, tuple) else (first,)
     right = two if isinstance(two, tuple) else (two,)
     axes = max(len(left), len(right))
     return (left * axes)[:axes] == (right * axes)[:axes]
 
 
-def _same_ends(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
+def _same_ends(first: Any, two: Any, ours: Mapping[str, Any]) -> bool:
     """Return whether two transposed convolutions end alike."""
-    if AS_FAR_AS_THE_KERNEL in (one, two):
+    if AS_FAR_AS_THE_KERNEL in (first, two):
         axes = len(ours["transposed_kernel"])
         steps, spreads = (_for_each(ours.get(word, 1), axes) for word in ("stride", "dilation"))
         lengths = [(length - 1) * spread + 1 for length, spread in zip(ours["transposed_kernel"], spreads, strict=True)]
         reach = tuple(max(step - length, 0) for step, length in zip(steps, lengths, strict=True))
-        one, two = (reach if value == AS_FAR_AS_THE_KERNEL else value for value in (one, two))
-    return _each(one, two)
+        first, two = (reach if value == AS_FAR_AS_THE_KERNEL else value for value in (first, two))
+    return _each(first, two)
 
 
 def _for_each(value: Any, axes: int) -> tuple[Any, ...]:
@@ -230,18 +230,18 @@ def _for_each(value: Any, axes: int) -> tuple[Any, ...]:
     return several * (axes if len(several) == 1 else 1)
 
 
-def _same_padding(one: Any, two: Any, ours: Mapping[str, Any]) -> bool:
+def _same_padding(first: Any, two: Any, ours: Mapping[str, Any]) -> bool:
     """Return whether two frameworks pad alike; "same" is compared where it is a number of zeros on both sides."""
-    words = [value for value in (one, two) if isinstance(value, str)]
+    words = [value for value in (first, two) if isinstance(value, str)]
     if len(words) == 2:
-        return bool(one == two)
+        return bool(first == two)
     if not words:
-        return _each(one, two)
-    number = two if isinstance(one, str) else one
+        return _each(first, two)
+    number = two if isinstance(first, str) else first
     if words[0] == "valid":
         return _each(number, 0)
     if words[0] != "same" or "kernel" not in ours or not _each(ours.get("stride", 1), 1):
         return False  # behind a stride, and for causal padding, zeros stand on one side more than on the other
     spreads = _for_each(ours.get("dilation", 1), len(ours["kernel"]))
-    whole = [(length - 1) * step for length, step in zip(ours["kernel"], spreads, strict=True)]
-    return all(zeros % 2 == 0 for zeros in whole) and _each(number, tuple(zeros // 2 for zeros in whole))
+    zeros_at_ends = [(length - 1) * step for length, step in zip(ours["kernel"], spreads, strict=True)]
+    return all(zeros % 2 == 0 for zeros in zeros_at_ends) and _each(number, tuple(zeros // 2 for zeros in zeros_at_ends))

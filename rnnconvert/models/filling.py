@@ -51,15 +51,15 @@ def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable
     orders    where the values of a flattened convolution stand on both sides
     """
     filling = Filling()
-    for one in pairs:
+    for pair in pairs:
         try:
-            if one.target.stack is not None:
+            if pair.target.stack is not None:
                 with accepting(ACCEPTS):  # what a conversion is told by a setting, a transplant is told by accept
-                    _recurrent(filling, one, target, tuple(accepted), orders)
-            elif one.kind == "array":
-                _array(filling, one, target, source)
+                    _recurrent(filling, pair, target, tuple(accepted), orders)
+            elif pair.kind == "array":
+                _array(filling, pair, target, source)
             else:
-                _plain(filling, one, target, source, orders)
+                _plain(filling, pair, target, source, orders)
         except (RnnConvertError, _Misfit) as error:
             filling.problems.append(str(error.args[0]) + _other_way(error, target))
     _ties(filling, target)
@@ -82,85 +82,85 @@ class _Misfit(Exception):
     """What does not fit, in words."""
 
 
-def _put(filling: Filling, one: Pair, target: Model, name: str, array: Array, made_of: Iterable[str]) -> None:
+def _put(filling: Filling, pair: Pair, target: Model, name: str, array: Array, made_of: Iterable[str]) -> None:
     """Store an array in the target's element type."""
     old = target.arrays[name]
     if tuple(array.shape) != tuple(old.shape):
         raise _Misfit(
-            f"{quoted(one.target.name)}: {name!r} has shape {tuple(old.shape)} in the target, but {quoted(one.source.name)} "
+            f"{quoted(pair.target.name)}: {name!r} has shape {tuple(old.shape)} in the target, but {quoted(pair.source.name)} "
             f"of the source gives {tuple(array.shape)}"
         )
     if old.dtype.kind in "iub" or array.dtype.kind in "iub":
-        raise _Misfit(f"{quoted(one.target.name)}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}")
+        raise _Misfit(f"{quoted(pair.target.name)}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}")
     with np.errstate(over="ignore"):
         typed = np.asarray(array, dtype=old.dtype)
     if old.dtype != array.dtype.newbyteorder("="):
         lost = ~np.isfinite(typed.astype(np.float64)) & np.isfinite(array.astype(np.float64))
         if lost.any():
-            raise _Misfit(f"{quoted(one.target.name)}: some values of {name!r} are too large for the target's {old.dtype}")
+            raise _Misfit(f"{quoted(pair.target.name)}: some values of {name!r} are too large for the target's {old.dtype}")
         exact = bool(np.can_cast(array.dtype.newbyteorder("="), old.dtype, "safe"))
-        step = Step("change the element type", one.target.name, f"{array.dtype} written as {old.dtype}", exact)
+        step = Step("change the element type", pair.target.name, f"{array.dtype} written as {old.dtype}", exact)
         if step not in filling.steps:
             filling.steps.append(step)
     if name in filling.arrays and not equal(filling.arrays[name], typed):
         raise _Misfit(
-            f"{quoted(one.target.name)} and another layer are one array in the target ({name!r}, tied weights), but the source has two "
+            f"{quoted(pair.target.name)} and another layer are one array in the target ({name!r}, tied weights), but the source has two "
             "that differ; untie them in the target"
         )
     filling.arrays[name] = typed
     filling.made_of[name] = tuple(made_of)
 
 
-def _array(filling: Filling, one: Pair, target: Model, source: Model) -> None:
-    own, other = next(iter(one.target.names.values())), next(iter(one.source.names.values()))
-    _put(filling, one, target, own, np.asarray(source.arrays[other]), (other,))
+def _array(filling: Filling, pair: Pair, target: Model, source: Model) -> None:
+    target_name, other = next(iter(pair.target.names.values())), next(iter(pair.source.names.values()))
+    _put(filling, pair, target, target_name, np.asarray(source.arrays[other]), (other,))
 
 
-def _plain(filling: Filling, one: Pair, target: Model, source: Model, orders: Flattening) -> None:
-    layout, giving = one.target.reading(one.kind), one.source.reading(one.kind)
-    parts = source.parts(one.source, one.kind)
-    names = {tensor.part: one.source.names[tensor.name] for tensor in tensors(giving, one.source.names)}
-    _in_order(one, parts, orders)
-    for tensor in tensors(layout, one.target.names):
-        full = one.target.names[tensor.name]
+def _plain(filling: Filling, pair: Pair, target: Model, source: Model, orders: Flattening) -> None:
+    layout, giving = pair.target.reading(pair.kind), pair.source.reading(pair.kind)
+    parts = source.parts(pair.source, pair.kind)
+    names = {tensor.part: pair.source.names[tensor.name] for tensor in tensors(giving, pair.source.names)}
+    _in_order(pair, parts, orders)
+    for tensor in tensors(layout, pair.target.names):
+        full = pair.target.names[tensor.name]
         old = target.arrays[full]
         if tensor.part in parts:
             try:
                 array = layout.stored(tensor, parts.pop(tensor.part), tuple(old.shape))
             except ValueError as error:
                 raise _Misfit(
-                    f"{quoted(one.target.name)}: the {tensor.part} ({full!r}) cannot be filled from {names[tensor.part]!r}: {error}"
+                    f"{quoted(pair.target.name)}: the {tensor.part} ({full!r}) cannot be filled from {names[tensor.part]!r}: {error}"
                 ) from None
-            _put(filling, one, target, full, array, (names[tensor.part],))
+            _put(filling, pair, target, full, array, (names[tensor.part],))
         elif tensor.part in _NEUTRAL:
             value = _NEUTRAL[tensor.part]
-            _put(filling, one, target, full, np.full(old.shape, value, old.dtype), ())
+            _put(filling, pair, target, full, np.full(old.shape, value, old.dtype), ())
             detail = f"{full} written as {'zeros' if value == 0 else 'ones'}: the source has none"
-            filling.steps.append(Step(f"a neutral {tensor.part}", one.target.name, detail, True))
+            filling.steps.append(Step(f"a neutral {tensor.part}", pair.target.name, detail, True))
         else:
             raise _Misfit(
-                f"{quoted(one.target.name)}: the target keeps a {tensor.part}, but {quoted(one.source.name)} of the source has none: "
+                f"{quoted(pair.target.name)}: the target keeps a {tensor.part}, but {quoted(pair.source.name)} of the source has none: "
                 "it normalises by that of each batch"
             )
     for part, array in parts.items():
         if part not in _NEUTRAL or (array != _NEUTRAL[part]).any():
             size = "" if part not in _NEUTRAL else f" (as large as {largest(array)[0]:.6g})"
             raise _Misfit(
-                f"{quoted(one.target.name)}: {quoted(one.source.name)} of the source has a {part}{size}, {names[part]!r}, and the "
+                f"{quoted(pair.target.name)}: {quoted(pair.source.name)} of the source has a {part}{size}, {names[part]!r}, and the "
                 f"target was made without one"
             )
 
 
-def _in_order(one: Pair, parts: dict[str, Array], orders: Flattening) -> None:
+def _in_order(pair: Pair, parts: dict[str, Array], orders: Flattening) -> None:
     """Bring a layer's rows and columns into the order in which the target flattens a convolution's output."""
-    if one.kind == "dense":
+    if pair.kind == "dense":
         out, into = parts["weight"].shape
-        if (order := orders.columns(one, into)) is not None:
+        if (order := orders.columns(pair, into)) is not None:
             parts["weight"] = parts["weight"][:, order]
-        if (order := orders.rows(one, out)) is not None:
+        if (order := orders.rows(pair, out)) is not None:
             parts |= {part: array[order] for part, array in parts.items()}
-    elif one.kind in _OF_EACH_VALUE and all(array.ndim == 1 for array in parts.values()):
-        order = orders.values(one, next(iter(parts.values())).size)
+    elif pair.kind in _OF_EACH_VALUE and all(array.ndim == 1 for array in parts.values()):
+        order = orders.values(pair, next(iter(parts.values())).size)
         if order is not None:
             parts |= {part: array[order] for part, array in parts.items()}
 
@@ -169,50 +169,50 @@ _OF_EACH_VALUE = ("batch_norm", "layer_norm", "rms_norm", "prelu")
 """The layers that may stand between a flattened convolution and a dense layer, with one number for each value."""
 
 
-def _recurrent(filling: Filling, one: Pair, target: Model, accepted: tuple[str, ...], orders: Flattening) -> None:
-    own, stack = one.target.stack, one.source.stack
-    assert own is not None and stack is not None
-    if not one.target.groups:
+def _recurrent(filling: Filling, pair: Pair, target: Model, accepted: tuple[str, ...], orders: Flattening) -> None:
+    target_stack, stack = pair.target.stack, pair.source.stack
+    assert target_stack is not None and stack is not None
+    if not pair.target.groups:
         raise _Misfit(
-            f"{quoted(one.target.name)}: its weights cannot be replaced in place: the model computes them from others, or has "
+            f"{quoted(pair.target.name)}: its weights cannot be replaced in place: the model computes them from others, or has "
             "them in a form that can only be read"
         )
-    stack = stack.replace(name=one.target.name)
-    stack = _without_zero_biases(one, stack, own)
-    if (order := orders.columns(one, stack.input_size)) is not None:
+    stack = stack.replace(name=pair.target.name)
+    stack = _without_zero_biases(pair, stack, target_stack)
+    if (order := orders.columns(pair, stack.input_size)) is not None:
         stack = each(stack, functools.partial(_with_columns, order=order))
-    asked = _narrowed(one.target.groups, own)
+    asked = _narrowed(pair.target.groups, target_stack)
     # A target that learns its initial states is filled with the source's: nothing is left to the caller there.
     left = [word for word in accepted if word != "initial_state" or not asked.holds.initial_states]
     part = fit_to_layout(stack, [asked], left)
     filling.steps += part.steps
-    _same_cells(one, own, part.stack)
-    made_of = one.source.arrays
-    for group in one.target.groups:
+    _same_cells(pair, target_stack, part.stack)
+    made_of = pair.source.arrays
+    for group in pair.target.groups:
         layer = part.stack.layers[group.layer]
         directions = tuple(layer.directions[number] for number in group.directions)
-        single = Recurrent(one.target.name, (Layer(directions, layer.merge),))
+        single = Recurrent(pair.target.name, (Layer(directions, layer.merge),))
         narrow = _only(group.layout, group.names)
         packed = pack(narrow, single)
         for local, full in group.names.items():
             if local in packed:
                 there = packed[local].in_file()
-                _put(filling, one, target, full, np.asarray(packed[local]) if there is None else there, made_of)
+                _put(filling, pair, target, full, np.asarray(packed[local]) if there is None else there, made_of)
             else:
                 old = target.arrays[full]
-                _put(filling, one, target, full, np.zeros(old.shape, old.dtype), ())
-                filling.steps.append(Step("zeros", one.target.name, f"{full} written as zeros", True))
+                _put(filling, pair, target, full, np.zeros(old.shape, old.dtype), ())
+                filling.steps.append(Step("zeros", pair.target.name, f"{full} written as zeros", True))
 
 
-def _without_zero_biases(one: Pair, stack: Recurrent, own: Recurrent) -> Recurrent:
+def _without_zero_biases(pair: Pair, stack: Recurrent, target_stack: Recurrent) -> Recurrent:
     """Return the stack without biases, if the target has none and all of them are zero."""
-    if own.first.biases != "none" or stack.first.biases == "none":
+    if target_stack.first.biases != "none" or stack.first.biases == "none":
         return stack
     for part in BIAS_PARTS:
         for _, _, direction in stack.directions():
             if (obstacle := DROP_ZEROS.applies(direction, part)) is not None:
                 raise _Misfit(
-                    f"{quoted(one.target.name)} was made without biases, but {quoted(one.source.name)} of the source has them: "
+                    f"{quoted(pair.target.name)} was made without biases, but {quoted(pair.source.name)} of the source has them: "
                     f"{obstacle.reason}; make the target with biases"
                 )
         stack = each(stack, functools.partial(DROP_ZEROS.apply, part=part))
@@ -225,31 +225,31 @@ def _with_columns(direction: Direction, order: Array) -> Direction:
     return direction.with_arrays(arrays)
 
 
-def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
+def _narrowed(groups: tuple[Group, ...], target_stack: Recurrent) -> Layout:
     """Return the layout of an existing layer, narrowed to what the layer was made to compute."""
     layout = _only(groups[0].layout, groups[0].names)
-    every = [direction for _, _, direction in own.directions()]
+    every = [direction for _, _, direction in target_stack.directions()]
     functions = [d.cell.activation for d in every]
     same = all(d.cell.output_activation == d.cell.activation for d in every if d.cell.kind == "lstm")
     learned = any(part.startswith("initial") for direction in every for part, _ in direction.arrays)
     holds = replace(
         layout.holds,
-        biases=(own.first.biases,),
+        biases=(target_stack.first.biases,),
         activations=tuple(dict.fromkeys([*functions, *([] if same else [d.cell.output_activation for d in every])])),
         output_activation="same" if same else "its own",
         gate_activations=tuple(dict.fromkeys(d.cell.gate_activation for d in every)),
         coupled=tuple(dict.fromkeys(d.cell.coupled for d in every if d.cell.coupled)),
         constants=dict(every[0].cell.constants),
         clips=tuple(dict.fromkeys(clip.kind for d in every for clip in d.cell.clips)),
-        layers=own.num_layers > 1,
-        directions=own.num_directions,
-        reverse=own.first.reverse,
-        merges=(own.layers[-1].merge,) if own.num_directions > 1 else ("concat",),
+        layers=target_stack.num_layers > 1,
+        directions=target_stack.num_directions,
+        reverse=target_stack.first.reverse,
+        merges=(target_stack.layers[-1].merge,) if target_stack.num_directions > 1 else ("concat",),
         initial_states=learned,
-        processing_order=own.output_order == "processing",
-        readout=bool(own.readout),
-        mixed_directions=not own.uniform,
-        skip_input=own.first.skip_input,
+        processing_order=target_stack.output_order == "processing",
+        readout=bool(target_stack.readout),
+        mixed_directions=not target_stack.uniform,
+        skip_input=target_stack.first.skip_input,
     )
     return replace(layout, holds=holds)
 
@@ -257,8 +257,8 @@ def _narrowed(groups: tuple[Group, ...], own: Recurrent) -> Layout:
 def _only(layout: Layout, names: Iterable[str]) -> Layout:
     """Return a layout with only the tensors that exist."""
     there = list(names)
-    kept = tuple(t for t in layout.tensors if any(pattern(layout, t).fullmatch(name) for name in there))
-    return replace(layout, tensors=kept)
+    present = tuple(t for t in layout.tensors if any(pattern(layout, t).fullmatch(name) for name in there))
+    return replace(layout, tensors=present)
 
 
 _WORDS = {
@@ -273,41 +273,41 @@ _WORDS = {
 }
 
 
-def _same_cells(one: Pair, own: Recurrent, made: Recurrent) -> None:
+def _same_cells(pair: Pair, stack: Recurrent, fitted: Recurrent) -> None:
     """Raise _Misfit if the target computes another function with these weights."""
-    for (_, _, wanted), (_, _, given) in zip(own.directions(), made.directions(), strict=True):
+    for (_, _, wanted), (_, _, direction) in zip(stack.directions(), fitted.directions(), strict=True):
         for name, word in _WORDS.items():
-            ours, theirs = getattr(wanted.cell, name), getattr(given.cell, name)
+            ours, theirs = getattr(wanted.cell, name), getattr(direction.cell, name)
             if name in ("gate_activation", "output_activation") and wanted.cell.kind == "rnn":
                 continue
             if name == "output_activation" and wanted.cell.kind != "lstm":
                 continue
             if ours != theirs and (ours or theirs):
                 raise _Misfit(
-                    f"{quoted(one.target.name)}: {word} differs: {_said(ours)} in the target, {_said(theirs)} in "
-                    f"{quoted(one.source.name)} of the source; make the target with the source's"
+                    f"{quoted(pair.target.name)}: {word} differs: {_spelled(ours)} in the target, {_spelled(theirs)} in "
+                    f"{quoted(pair.source.name)} of the source; make the target with the source's"
                 )
-        if wanted.reverse != given.reverse:
+        if wanted.reverse != direction.reverse:
             raise _Misfit(
-                f"{quoted(one.target.name)} reads {_way(wanted)}, but {quoted(one.source.name)} of the source reads {_way(given)}"
+                f"{quoted(pair.target.name)} reads {_way(wanted)}, but {quoted(pair.source.name)} of the source reads {_way(direction)}"
             )
-    if own.layers[-1].merge != made.layers[-1].merge and own.num_directions > 1:
+    if stack.layers[-1].merge != fitted.layers[-1].merge and stack.num_directions > 1:
         raise _Misfit(
-            f"{quoted(one.target.name)} joins its directions by {own.layers[-1].merge}, but {quoted(one.source.name)} of the source "
-            f"by {made.layers[-1].merge}; make the target with merge_mode={made.layers[-1].merge!r}"
+            f"{quoted(pair.target.name)} joins its directions by {stack.layers[-1].merge}, but {quoted(pair.source.name)} of the source "
+            f"by {fitted.layers[-1].merge}; make the target with merge_mode={fitted.layers[-1].merge!r}"
         )
-    if own.output_order != made.output_order:
+    if stack.output_order != fitted.output_order:
         raise _Misfit(
-            f"{quoted(one.target.name)} gives its outputs in {own.output_order} order, but {quoted(one.source.name)} of the source in "
-            f"{made.output_order} order"
+            f"{quoted(pair.target.name)} gives its outputs in {stack.output_order} order, but {quoted(pair.source.name)} of the source in "
+            f"{fitted.output_order} order"
         )
 
 
-def _said(value: object) -> str:
+def _spelled(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{gate} {number:+g}" for gate, number in value.items()) or "none"
     if isinstance(value, tuple):
-        return ", ".join(str(one) for one in value) or "none"
+        return ", ".join(str(part) for part in value) or "none"
     return str(value) or "none"
 
 

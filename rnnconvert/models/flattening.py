@@ -39,15 +39,15 @@ def orders(flatten: Flatten) -> dict[str, str]:
     if flatten is None or flatten in (NONE, SAME):
         return {}
     if isinstance(flatten, str):
-        pairs = [one.partition("=")[::2] for one in flatten.split(",")]
-        found = {side.strip(): order.strip() for side, order in pairs}
-        if len(found) < len(pairs):
+        pairs = [part.partition("=")[::2] for part in flatten.split(",")]
+        orders_by_side = {side.strip(): order.strip() for side, order in pairs}
+        if len(orders_by_side) < len(pairs):
             raise UsageError(f"flatten names a side twice: {flatten!r}")
     elif isinstance(flatten, Mapping):
-        found = {str(side): str(order) for side, order in flatten.items()}
+        orders_by_side = {str(side): str(order) for side, order in flatten.items()}
     else:
-        found = {str(flatten): ""}
-    for side, order in found.items():
+        orders_by_side = {str(flatten): ""}
+    for side, order in orders_by_side.items():
         if side in ORDERS and not order and isinstance(flatten, str):
             raise UsageError(
                 f"{side!r} does not name a side. Use {FlattenAs(target=side)} for the model that is filled, "
@@ -58,10 +58,10 @@ def orders(flatten: Flatten) -> dict[str, str]:
                 f"flatten cannot be {flatten!r}. Give 'none', 'same', or {' or '.join(ORDERS)} for 'target', 'source' or both, as in "
                 "{'target': 'channels_first'}"
             )
-    return found
+    return orders_by_side
 
 
-def _usual(framework: str) -> str:
+def _default_order(framework: str) -> str:
     """Return how a framework usually flattens; "" where it has no such habit."""
     system = registry.systems().get(framework)
     return system.channels if system is not None else ""
@@ -75,85 +75,85 @@ def _with(order: str) -> str:
 class Flattening:
     """The order in which the values of a flattened convolution stand, on both sides.
 
-    told     the order of each side that does not show its own, as far as the caller says it
+    stated   the order of each side that does not show its own, as far as the caller says it
     nothing  whether the caller says that nothing is flattened
     """
 
     def __init__(self, target: Model, source: Model, flatten: Flatten = None) -> None:
         self.target, self.source = target, source
-        self.told, self.nothing, self.same = orders(flatten), flatten == NONE, flatten == SAME
+        self.stated, self.nothing, self.same = orders(flatten), flatten == NONE, flatten == SAME
         self.notes: list[str] = []
         self._used: set[str] = set()
 
     def unused(self) -> list[str]:
         """Return the sides, or "none", that the caller named and no layer needed."""
-        said = [NONE] if self.nothing else list(self.told)
-        return [one for one in said if one not in self._used]
+        sides = [NONE] if self.nothing else list(self.stated)
+        return [side for side in sides if side not in self._used]
 
-    def columns(self, one: Pair, width: int) -> Array | None:
+    def columns(self, pair: Pair, width: int) -> Array | None:
         """Return which of the source's columns goes into each column of the target; None where the order is the same.
 
         Raises UsageError where the order matters and the models do not show it.
         """
-        flats = one.target.reads, one.source.reads
-        guesses = [_flattened(model, unit, width) for model, unit in self._in_order(one)]
-        order = self._order(one, width, flats, guesses, "columns")
-        if order is None and not self.same and not any(flats) and not any(guesses) and not self._alike and one.kind == "dense":
-            self._doubt(one, width)
+        flats = pair.target.reads, pair.source.reads
+        guesses = [_flattened(model, unit, width) for model, unit in self._in_order(pair)]
+        order = self._order(pair, width, flats, guesses, "columns")
+        if order is None and not self.same and not any(flats) and not any(guesses) and not self._alike and pair.kind == "dense":
+            self._doubt(pair, width)
         return order
 
-    def rows(self, one: Pair, width: int) -> Array | None:
+    def rows(self, pair: Pair, width: int) -> Array | None:
         """Return the same for the rows of a layer whose output is cut into channels."""
-        flats = one.target.gives, one.source.gives
-        guesses = [_cut(model, unit, width) for model, unit in self._in_order(one)]
-        return self._order(one, width, flats, guesses, "rows")
+        flats = pair.target.gives, pair.source.gives
+        guesses = [_cut(model, unit, width) for model, unit in self._in_order(pair)]
+        return self._order(pair, width, flats, guesses, "rows")
 
-    def values(self, one: Pair, width: int) -> Array | None:
+    def values(self, pair: Pair, width: int) -> Array | None:
         """Return the same for a layer that has one number for each value: flattened before it, or cut after it."""
-        order = self.columns(one, width)
-        return self.rows(one, width) if order is None else order
+        order = self.columns(pair, width)
+        return self.rows(pair, width) if order is None else order
 
     def _order(
-        self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None], what: str
+        self, pair: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None], what: str
     ) -> Array | None:
         if self.same:
             return None
-        channels, joined = self._channels(one, width, flats, guesses)
+        channels, joined = self._channels(pair, width, flats, guesses)
         ours, theirs = (flat.order if flat is not None else "" for flat in flats)
-        usual = _usual(self.target.framework)
+        default = _default_order(self.target.framework)
         if not channels:
             return None
         if self.nothing:
             self._used.add(NONE)
-        as_usual = self._alike and all(order in ("", usual) for order in (ours, theirs))
-        if as_usual and not self.told and not (self.nothing and (ours or theirs)):
+        as_usual = self._alike and all(order in ("", default) for order in (ours, theirs))
+        if as_usual and not self.stated and not (self.nothing and (ours or theirs)):
             return None
-        self._contradicted(one, ours, theirs)
+        self._contradicted(pair, ours, theirs)
         if not ours or not theirs:
             if self.nothing and (ours or theirs):
                 shows = self.target.title if ours else self.source.title
                 raise UsageError(
                     f"{Flag('flatten', 'none')} says that nothing is flattened, but {shows} shows that what "
-                    f"{quoted(one.target.name)} reads or "
+                    f"{quoted(pair.target.name)} reads or "
                     "gives is. Say how the other flattens: "
                     f"{FlattenAs(**{'source' if ours else 'target': 'channels_first'})} or channels_last"
                 )
             if self.nothing:
                 return None
-            ours, theirs = self._told(one, width, channels, what, ours, theirs)
+            ours, theirs = self._as_stated(pair, width, channels, what, ours, theirs)
         if ours == theirs:
             return None
         if joined:
             raise UsageError(
-                f"{quoted(one.target.name)} reads values of a flattened convolution together with others, {_said(theirs)} in the "
-                f"source and {_said(ours)} in the target, which cannot be reordered here. Flatten {_said(theirs)} in the "
+                f"{quoted(pair.target.name)} reads values of a flattened convolution together with others, {_in_words(theirs)} in the "
+                f"source and {_in_words(ours)} in the target, which cannot be reordered here. Flatten {_in_words(theirs)} in the "
                 f"target, and confirm with {FlattenAs(target=theirs)}"
             )
         places = width // channels
         cut = (places, channels) if theirs == "channels_last" else (channels, places)
         done = "flattens" if what == "columns" else "cuts them into channels"
         self._note(
-            f"{one.target.name}: its {what} are in the order in which the target {done}, {_said(ours)} "
+            f"{pair.target.name}: its {what} are in the order in which the target {done}, {_in_words(ours)} "
             f"({channels} channels, {places} places each)"
         )
         order: Array = np.arange(width).reshape(cut).T.reshape(-1)
@@ -162,48 +162,48 @@ class Flattening:
     @property
     def _alike(self) -> bool:
         """Whether both frameworks usually have channels at the same place."""
-        return _usual(self.target.framework) == _usual(self.source.framework)
+        return _default_order(self.target.framework) == _default_order(self.source.framework)
 
-    def _in_order(self, one: Pair) -> list[tuple[Model, Unit]]:
+    def _in_order(self, pair: Pair) -> list[tuple[Model, Unit]]:
         """Return the models whose layers may be in the order of the data: without those sorted by name, if one is not."""
-        both = [(self.target, one.target), (self.source, one.source)]
+        both = [(self.target, pair.target), (self.source, pair.source)]
         return [(model, unit) for model, unit in both if not model.alphabet] or both
 
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
 
-    def _doubt(self, one: Pair, width: int) -> None:
+    def _doubt(self, pair: Pair, width: int) -> None:
         """Note that a dense layer reads a width which no layer gives, so that a flattened convolution may be among its
         input.
         """
-        given = [_given(unit, self.target) for unit in self.target.units]
-        most = max((size for size, is_conv in given if is_conv), default=width)
-        if width > most and width not in [size for size, _ in given]:
+        sizes = [_size_of_output(unit, self.target) for unit in self.target.units]
+        most = max((size for size, is_conv in sizes if is_conv), default=width)
+        if width > most and width not in [size for size, _ in sizes]:
             self._note(
-                f"{one.target.name}: it reads {width} values, which no single layer gives; if a flattened convolution is "
+                f"{pair.target.name}: it reads {width} values, which no single layer gives; if a flattened convolution is "
                 "among them, the two models have to flatten it in the same order, which neither shows"
             )
 
-    def _channels(self, one: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]) -> tuple[int, bool]:
+    def _channels(self, pair: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]) -> tuple[int, bool]:
         """Return how many channels were flattened, 0 for none, and whether other values are flattened with them."""
         seen = [flat for flat in flats if flat is not None]
-        found = {flat.channels for flat in seen} if seen else {guess for guess in guesses if guess is not None}
+        counts_seen = {flat.channels for flat in seen} if seen else {guess for guess in guesses if guess is not None}
         joined = any(flat.joined for flat in seen)
-        if len(found) > 1 and (found := found - {0}) and len(found) > 1:
-            counts = " or ".join(str(count) for count in sorted(found))
+        if len(counts_seen) > 1 and (counts_seen := counts_seen - {0}) and len(counts_seen) > 1:
+            counts = " or ".join(str(count) for count in sorted(counts_seen))
             raise UsageError(
-                f"{quoted(one.target.name)}: its {width} values seem to be those of {counts} channels, on which the two models do not "
+                f"{quoted(pair.target.name)}: its {width} values seem to be those of {counts} channels, on which the two models do not "
                 "agree; put the layers of both models into the order in which data flows"
             )
-        channels = max(found, default=0)
+        channels = max(counts_seen, default=0)
         fits = channels > 1 and (joined or (width % channels == 0 and width > channels))
         return (channels if fits else 0), joined
 
-    def _told(self, one: Pair, width: int, channels: int, what: str, ours: str, theirs: str) -> tuple[str, str]:
+    def _as_stated(self, pair: Pair, width: int, channels: int, what: str, ours: str, theirs: str) -> tuple[str, str]:
         """Return the orders of the target and the source, asking the caller for those that are not shown."""
         sides = (("target", self.target, ours), ("source", self.source, theirs))
-        hidden = [(side, model) for side, model, order in sides if not order and side not in self.told]
+        hidden = [(side, model) for side, model, order in sides if not order and side not in self.stated]
         if hidden:
             titles = [model.title for _, model in hidden]
             side = f"{titles[0]} does not show" if len(titles) == 1 else f"neither {titles[0]} nor {titles[1]} shows"
@@ -212,30 +212,30 @@ class Flattening:
                 if what == "columns"
                 else ("gives {} values that seem to be cut into {}")
             )
-            said = FlattenAs(**{side: "channels_first" for side, _ in hidden})
+            flags = FlattenAs(**{side: "channels_first" for side, _ in hidden})
             raise UsageError(
-                f"{quoted(one.target.name)} {seem.format(width, channels)} channels, and {side} "
-                f"in which order. Give it with {said} (all places of one channel, then the next: "
+                f"{quoted(pair.target.name)} {seem.format(width, channels)} channels, and {side} "
+                f"in which order. Give it with {flags} (all places of one channel, then the next: "
                 f"{_with('channels_first')}) or channels_last (all channels of one place: {_with('channels_last')}), or "
                 f"{Flag('flatten', 'none')} if nothing is flattened there"
             )
         self._used |= {side for side, _, order in sides if not order}
-        return ours or self.told["target"], theirs or self.told["source"]
+        return ours or self.stated["target"], theirs or self.stated["source"]
 
-    def _contradicted(self, one: Pair, ours: str, theirs: str) -> None:
+    def _contradicted(self, pair: Pair, ours: str, theirs: str) -> None:
         """Raise UsageError if the caller contradicts the order that a side shows."""
-        for side, model, shown in (("target", self.target, ours), ("source", self.source, theirs)):
-            said = self.told.get(side, shown)
-            if shown and said != shown:
+        for side, model, shown_order in (("target", self.target, ours), ("source", self.source, theirs)):
+            stated = self.stated.get(side, shown_order)
+            if shown_order and stated != shown_order:
                 raise UsageError(
-                    f"{quoted(one.target.name)}: flatten says {_said(said)} for the {side}, but {model.title} shows that it is "
-                    f"{_said(shown)} there. Leave {side!r} out of flatten"
+                    f"{quoted(pair.target.name)}: flatten says {_in_words(stated)} for the {side}, but {model.title} shows that it is "
+                    f"{_in_words(shown_order)} there. Leave {side!r} out of flatten"
                 )
-            if shown:
+            if shown_order:
                 self._used.add(side)
 
 
-def _given(unit: Unit, model: Model) -> tuple[int, bool]:
+def _size_of_output(unit: Unit, model: Model) -> tuple[int, bool]:
     """Return how many values a layer gives, or 0, and whether it is a convolution."""
     if unit.stack is not None:
         layer = unit.stack.layers[-1]
@@ -246,17 +246,17 @@ def _given(unit: Unit, model: Model) -> tuple[int, bool]:
     return channels_given(unit, model.arrays) or 0, kind in ("conv", "conv_transpose")
 
 
-def _said(order: str) -> str:
+def _in_words(order: str) -> str:
     return order.replace("_", " ")
 
 
 def _flattened(model: Model, unit: Unit, width: int) -> int | None:
     """Return how many channels a layer's input was flattened from, if the layers are in the order of the data."""
     before, _ = _around(model, unit)
-    for one in reversed(before):
-        if one.kinds[0] in ("conv", "conv_transpose"):
-            return _cut_into(channels_given(one, model.arrays), width)
-        if not _between(one):
+    for unit_before in reversed(before):
+        if unit_before.kinds[0] in ("conv", "conv_transpose"):
+            return _cut_into(channels_given(unit_before, model.arrays), width)
+        if not _between(unit_before):
             return None
     return None
 
@@ -266,9 +266,9 @@ def _cut(model: Model, unit: Unit, width: int) -> int | None:
     order of the data.
     """
     before, behind = _around(model, unit)
-    made = next((one for one in [unit, *reversed(before)] if not _between(one)), unit)
-    reader = next((one for one in behind if not _between(one)), None)
-    if made.kinds[0] != "dense" or reader is None or reader.kinds[0] not in ("conv", "conv_transpose"):
+    maker = next((candidate for candidate in [unit, *reversed(before)] if not _between(candidate)), unit)
+    reader = next((candidate for candidate in behind if not _between(candidate)), None)
+    if maker.kinds[0] != "dense" or reader is None or reader.kinds[0] not in ("conv", "conv_transpose"):
         return None
     shape = weight_shape(reader, reader.kinds[0], model.arrays)
     grouped = shape[1] * int(reader.facts.get("groups", 1))
@@ -277,8 +277,8 @@ def _cut(model: Model, unit: Unit, width: int) -> int | None:
 
 def _around(model: Model, unit: Unit) -> tuple[list[Unit], list[Unit]]:
     """Return the layers before one and after it."""
-    units = [one for one in model.units if one.kinds != ("array",)]
-    place = next((number for number, one in enumerate(units) if one.name == unit.name), None)
+    units = [other for other in model.units if other.kinds != ("array",)]
+    place = next((number for number, candidate in enumerate(units) if candidate.name == unit.name), None)
     return (units[:place], units[place + 1 :]) if place is not None else ([], [])
 
 

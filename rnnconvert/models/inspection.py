@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rnnconvert.core.errors import shown
+from rnnconvert.core.errors import for_user
 from rnnconvert.core.printable import called, quoted
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files import convert as conversion
@@ -59,62 +59,62 @@ class Inspection:
         """How many bytes the file has, or all files of its folder or name."""
         path = Path(self.checkpoint.file)
         if path.is_dir():
-            return sum(one.stat().st_size for one in path.rglob("*") if one.is_file())
+            return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         if path.is_file():
             return path.stat().st_size
-        return sum(one.stat().st_size for one in path.parent.glob("*") if one.name.startswith(f"{path.name}."))
+        return sum(file.stat().st_size for file in path.parent.glob("*") if file.name.startswith(f"{path.name}."))
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
-        one = self.checkpoint
-        found: dict[str, Any] = {
-            "path": one.path,
-            "format": one.format,
+        checkpoint = self.checkpoint
+        document: dict[str, Any] = {
+            "path": checkpoint.path,
+            "format": checkpoint.format,
             "bytes": self.size,
             "about": self.about,
-            "evidence": list(one.evidence),
-            "layers": [_layer(stack) for stack in one.layers.values()],
+            "evidence": list(checkpoint.evidence),
+            "layers": [_layer(stack) for stack in checkpoint.layers.values()],
             "other_layers": [asdict(other) for other in self.others],
-            "other_tensors": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in one.tensors.items()},
-            "questions": [asdict(question) for question in one.questions],
-            "warnings": list(one.warnings),
+            "other_tensors": {n: {"shape": list(a.shape), "dtype": str(a.dtype)} for n, a in checkpoint.tensors.items()},
+            "questions": [asdict(question) for question in checkpoint.questions],
+            "warnings": list(checkpoint.warnings),
         }
-        return {**found, "targets": [asdict(verdict) for verdict in self.targets]} if self.asked else found
+        return {**document, "targets": [asdict(verdict) for verdict in self.targets]} if self.asked else document
 
     def lines(self, verbose: bool = False, paint: Paint = lambda text, _: text) -> Iterator[tuple[str, int]]:
         """Yield the text line by line, each with the columns that its continuation is indented.
 
         verbose  list the other tensors and the evidence, too
         """
-        one = self.checkpoint
-        yield f"{paint(one.path, 'bold')}: {one.format} ({one.evidence[0].partition(': ')[2]})", 2
+        checkpoint = self.checkpoint
+        yield f"{paint(checkpoint.path, 'bold')}: {checkpoint.format} ({checkpoint.evidence[0].partition(': ')[2]})", 2
         yield f"  {self._stated(verbose)}", 4
         wide = max((len(verdict.target) for verdict in self.targets), default=0)
-        for name, stack in one.layers.items():
+        for name, stack in checkpoint.layers.items():
             yield f"  {paint(called(name), 'bold')}: {stack.describe()}, {stack.parameters:,} weights", 4
             for verdict in (verdict for verdict in self.targets if verdict.layer == name):
                 word = paint(f"{verdict.verdict:9}", COLOURS[verdict.verdict])
                 detail = verdict.detail.removeprefix(f"layer {name!r}: ")
                 yield f"    {verdict.target:{wide}} {word} {detail}", 4 + wide + 11
-        if not one.layers:
-            named = suspects(one)
-            why = f", though {quoted(named[0])} is named as an array of one" if named and not one.unread else ""
-            yield f"  no recurrent layer{' could be read' if named or one.unread else 's'}{why}", 4
+        if not checkpoint.layers:
+            named = suspects(checkpoint)
+            why = f", though {quoted(named[0])} is named as an array of one" if named and not checkpoint.unread else ""
+            yield f"  no recurrent layer{' could be read' if named or checkpoint.unread else 's'}{why}", 4
         yield from self._others(verbose)
-        for text in one.evidence[1:] if verbose else ():
+        for text in checkpoint.evidence[1:] if verbose else ():
             yield f"  recognised: {text}", 4
-        for line in assumptions(one.questions):
+        for line in assumptions(checkpoint.questions):
             yield f"  not in the file, {paint('assumed', 'yellow')}: {line}", 4
-        for warning in one.warnings:
+        for warning in checkpoint.warnings:
             yield f"  {paint('warning', 'yellow')}: {warning}", 4
 
     def _others(self, verbose: bool) -> Iterator[tuple[str, int]]:
-        one, count = self.checkpoint, len(self.checkpoint.tensors)
+        checkpoint, count = self.checkpoint, len(self.checkpoint.tensors)
         yield f"  {count:,} other tensor{'' if count == 1 else 's'}{':' if count else ''}", 4
         for other in self.others if verbose else self.others[:_MOST]:
             yield f"    {other}", 6
             for tensor in other.tensors if verbose and (other.kind or len(other.tensors) > 1) else ():
-                array = one.arrays.get(tensor, one.tensors.get(tensor))
+                array = checkpoint.arrays.get(tensor, checkpoint.tensors.get(tensor))
                 yield f"      {tensor}" + ("" if array is None else f" {tuple(array.shape)} {array.dtype}"), 8
         if len(self.others) > _MOST and not verbose:
             yield f"    and {len(self.others) - _MOST:,} more (-v lists them)", 6
@@ -132,15 +132,15 @@ class Inspection:
         return f"<Inspection of {repr(self.checkpoint)[1:-1]}>"
 
     def __str__(self) -> str:
-        return shown("\n".join(line for line, _ in self.lines()))
+        return for_user("\n".join(line for line, _ in self.lines()))
 
     def _repr_html_(self) -> str:
         """Return a table of what the file holds, the targets that were asked for and the other tensors, for a notebook."""
         from rnnconvert.core.notebook import listing
 
-        one = self.checkpoint
+        checkpoint = self.checkpoint
         rows = [("file", self._stated(False))]
-        for name, stack in one.layers.items():
+        for name, stack in checkpoint.layers.items():
             rows.append((called(name), f"{stack.describe()}, {stack.parameters:,} weights"))
             rows += [
                 (f"{called(name)} to {verdict.target}", f"{verdict.verdict} {verdict.detail}".strip())
@@ -150,9 +150,9 @@ class Inspection:
         rows += [("other tensors", str(other)) for other in self.others[:_MOST]]
         left = len(self.others) - _MOST
         rows += [("other tensors", f"and {left:,} more, in .others")] if left > 0 else []
-        rows += [("assumed", line) for line in assumptions(one.questions)]
-        rows += [("warning", warning) for warning in one.warnings]
-        return listing(f"{one.path}: {one.format}", rows)
+        rows += [("assumed", line) for line in assumptions(checkpoint.questions)]
+        rows += [("warning", warning) for warning in checkpoint.warnings]
+        return listing(f"{checkpoint.path}: {checkpoint.format}", rows)
 
 
 def inspect(

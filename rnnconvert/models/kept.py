@@ -17,7 +17,7 @@ _SLICE = 256 << 10
 """As in rnnconvert.containers.writing."""
 
 
-class Kept:
+class Backup:
     """What arrays held when it was made.
 
     It is kept in memory of the system's that has no file, where there is such memory: a process's own is filled with zeros before
@@ -34,7 +34,7 @@ class Kept:
                 # The system writes to one of them for one thread at a time.
                 for _ in range(processors()):
                     self._handles.append(os.memfd_create("rnnconvert"))
-        self._own = [] if self._handles else [np.empty_like(block) for block in self._blocks]
+        self._copies = [] if self._handles else [np.empty_like(block) for block in self._blocks]
         try:
             self._each(self._keep)
         except BaseException:
@@ -49,7 +49,7 @@ class Kept:
         """Give the memory back."""
         for handle in self._handles:
             os.close(handle)
-        self._handles, self._own = [], []
+        self._handles, self._copies = [], []
 
     def _each(self, work: Callable[[int], None]) -> None:
         numbers, lock, team = iter(range(len(self._blocks))), threading.Lock(), Team()
@@ -71,7 +71,7 @@ class Kept:
     def _keep(self, number: int) -> None:
         block = self._blocks[number]
         if not self._handles:
-            self._own[number][...] = block
+            self._copies[number][...] = block
             return
         (handle, at), done = self._place(number), 0
         while done < block.size:
@@ -80,7 +80,7 @@ class Kept:
     def _restore(self, number: int) -> None:
         block = self._blocks[number]
         if not self._handles:
-            block[...] = self._own[number]
+            block[...] = self._copies[number]
             return
         (handle, at), done = self._place(number), 0
         while done < block.size:

@@ -112,10 +112,10 @@ def load_into(
 
 def _apart(new: Mapping[str, Array], target: Model) -> dict[str, Array]:
     """Return arrays that do not change while a target is filled: those in its own memory are copied."""
-    taken = [byte_bounds(array) for array in target.arrays.values() if array.size]
-    taken.sort()
-    starts = [start for start, _ in taken]
-    ends = list(itertools.accumulate((end for _, end in taken), max))
+    bounds = [byte_bounds(array) for array in target.arrays.values() if array.size]
+    bounds.sort()
+    starts = [start for start, _ in bounds]
+    ends = list(itertools.accumulate((end for _, end in bounds), max))
 
     def inside(array: Array) -> bool:
         low, high = byte_bounds(array)
@@ -171,12 +171,12 @@ def transplant_file(
     watch(phase)
     report = replace(report, model=None if dry_run else str(output), giver=source)
     if inputs is not None:
-        given = inputs_of(inputs)
+        samples = inputs_of(inputs)
         notes, proof = kept_if_equal(
             Path(output),
             force,
-            lambda made: reader.write(made, checkpoint, arrays),
-            lambda made: replace(report, model=str(made)).verify(given),
+            lambda path: reader.write(path, checkpoint, arrays),
+            lambda path: replace(report, model=str(path)).verify(samples),
         )
         return replace(report, notes=(*report.notes, *notes), proof=proof)
     with counting(lambda done: watch(phase, min(done, total), total)):
@@ -216,34 +216,36 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
 
     Raises TransplantError with everything that does not fit.
     """
-    told = mapped(wishes.mapping)
-    trusted = wishes.trust_order or told.trust_order
-    found = pair(target, source, told.layers, told.leave, trusted, "as the mapping says")
-    accepted = (*wishes.accept, *told.accept)
+    mapping = mapped(wishes.mapping)
+    trusted = wishes.trust_order or mapping.trust_order
+    pairing = pair(target, source, mapping.layers, mapping.leave, trusted, "as the mapping says")
+    accepted = (*wishes.accept, *mapping.accept)
     if ALL in accepted:
-        found = replace(found, pairs=[_around_alike(one) for one in found.pairs])
+        pairing = replace(pairing, pairs=[_around_alike(entry) for entry in pairing.pairs])
         taken_over = [word for word in ("initial_state", "unaccounted") if word not in accepted]
     else:
         taken_over = []
-    flattening = Flattening(target, source, _flatten(wishes.flatten, told.flatten))
-    filling = fill(found.pairs, target, source, (*accepted, *taken_over), flattening)
-    unlike = [one for pair_ in found.pairs for one in differences(pair_, target, source)]
-    problems = [*filling.problems, *_halves(found, target, filling)]
-    problems += [str(one) for one in unlike if one.matters == "function" and not {one.option, ALL} & set(accepted)]
+    flattening = Flattening(target, source, _flatten(wishes.flatten, mapping.flatten))
+    filling = fill(pairing.pairs, target, source, (*accepted, *taken_over), flattening)
+    unlike = [difference for pair_ in pairing.pairs for difference in differences(pair_, target, source)]
+    problems = [*filling.problems, *_halves(pairing, target, filling)]
+    problems += [
+        str(difference) for difference in unlike if difference.matters == "function" and not {difference.option, ALL} & set(accepted)
+    ]
     if wishes.strict:
-        problems += _unsettled(found, target, source, _INLINE if ALL in accepted else 0)
+        problems += _unsettled(pairing, target, source, _INLINE if ALL in accepted else 0)
     if problems:
         raise TransplantError(target.title, source.title, problems)
     _decided(accepted, filling, unlike, flattening)
-    plan = Plan(target, source, tuple(found.pairs), tuple(filling.steps), flattening)
-    return _report(plan, found, filling, unlike, trusted), filling.arrays
+    plan = Plan(target, source, tuple(pairing.pairs), tuple(filling.steps), flattening)
+    return _report(plan, pairing, filling, unlike, trusted), filling.arrays
 
 
-def _around_alike(one: Pair) -> Pair:
+def _around_alike(matched: Pair) -> Pair:
     """Return a pair whose source is taken to read, to order and to join its outputs as the target does: the caller's code sees to it."""
-    ours, theirs = one.target.stack, one.source.stack
+    ours, theirs = matched.target.stack, matched.source.stack
     if ours is None or theirs is None or ours.num_directions != theirs.num_directions or ours.num_layers != theirs.num_layers:
-        return one
+        return matched
     layers = [
         replace(
             layer,
@@ -253,49 +255,51 @@ def _around_alike(one: Pair) -> Pair:
         for layer, wanted in zip(theirs.layers, ours.layers, strict=True)
     ]
     stack = theirs.replace(layers=tuple(layers), output_order=ours.output_order)
-    return replace(one, source=one.source.replace(stack=stack))
+    return replace(matched, source=matched.source.replace(stack=stack))
 
 
-def _flatten(said: Flatten, mapped_: Flatten) -> Flatten:
+def _flatten(stated: Flatten, mapped_: Flatten) -> Flatten:
     """Return what the call or the mapping file says of flattening. Raises UsageError where both do and differ."""
-    if said is not None and mapped_ is not None and (orders(said), said == NONE) != (orders(mapped_), mapped_ == NONE):
-        raise UsageError(f"flatten is {said!r} in the call and {mapped_!r} in the mapping file. Give it once")
-    return mapped_ if said is None else said
+    if stated is not None and mapped_ is not None and (orders(stated), stated == NONE) != (orders(mapped_), mapped_ == NONE):
+        raise UsageError(f"flatten is {stated!r} in the call and {mapped_!r} in the mapping file. Give it once")
+    return mapped_ if stated is None else stated
 
 
 def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Difference], flattening: Flattening) -> None:
     """Raise UsageError for a choice of the caller that no layer needed: it decides nothing, and hides a mistake."""
-    mixed_directions = {one.option for one in unlike}
-    met = mixed_directions | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
+    mixed_directions = {difference.option for difference in unlike}
+    decided = mixed_directions | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
     for name in accepted:
-        if name not in (*met, ALL):
-            near = difflib.get_close_matches(name, met, 1)
+        if name not in (*decided, ALL):
+            near = difflib.get_close_matches(name, decided, 1)
             if near:
                 hint = f"Did you mean {near[0]!r}? "
-            elif met:
-                hint = f"These differ: {', '.join(sorted(met))}. "
+            elif decided:
+                hint = f"These differ: {', '.join(sorted(decided))}. "
             else:
                 hint = ""
             raise UsageError(f"{Flag('accept', name)} decides nothing: no layer differs in it. {hint}Leave it out.")
     for side in flattening.unused():
-        said = Flag("flatten", NONE) if side == NONE else FlattenAs(**{side: flattening.told[side]})
+        flag = Flag("flatten", NONE) if side == NONE else FlattenAs(**{side: flattening.stated[side]})
         raise UsageError(
-            f"{said} decides nothing: no layer reads or gives the values of a flattened convolution"
+            f"{flag} decides nothing: no layer reads or gives the values of a flattened convolution"
             f"{'' if side == NONE else f' whose order in the {side} is asked for'}. Leave it out."
         )
 
 
-def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
+def _halves(pairing: Pairing, target: Model, filling: Filling) -> list[str]:
     """Return problems with unfilled recurrent layers that would change in part because they share arrays with filled
     ones.
     """
     filled = target.memory(filling.arrays)
     problems = []
-    paired = {one.target.name for one in found.pairs}
+    paired = {filled_pair.target.name for filled_pair in pairing.pairs}
     for unit in (unit for unit in target.units if unit.name not in paired and not unit.alias):
-        own = target.memory(unit.arrays)
-        shared = sorted(name for name in own & filled if name in filling.arrays and not equal(filling.arrays[name], target.arrays[name]))
-        if unit.stack is not None and shared and not own <= filled:
+        members = target.memory(unit.arrays)
+        shared = sorted(
+            name for name in members & filled if name in filling.arrays and not equal(filling.arrays[name], target.arrays[name])
+        )
+        if unit.stack is not None and shared and not members <= filled:
             problems.append(
                 f"{quoted(unit.name)} of the target is not filled, but would change: {', '.join(map(repr, shared))} is shared with a "
                 "layer that is; fill both, or give each arrays of its own in the target"
@@ -303,25 +307,25 @@ def _halves(found: Pairing, target: Model, filling: Filling) -> list[str]:
     return problems
 
 
-def _unsettled(found: Pairing, target: Model, source: Model, inline: int = 0) -> list[str]:
+def _unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0) -> list[str]:
     """Return what a strict transplant does not leave open; of the names of one memory, one is enough.
 
     inline  how many numbers an array of no layer may have that the code around the target states itself
     """
-    filled = target.memory(name for one in found.pairs for name in one.target.arrays)
-    used = source.memory(name for one in found.pairs for name in one.source.arrays)
+    filled = target.memory(name for filled_pair in pairing.pairs for name in filled_pair.target.arrays)
+    used = source.memory(name for used_pair in pairing.pairs for name in used_pair.source.arrays)
     problems = [
-        f"{choice}. Choose with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}" for choice in found.ambiguous
+        f"{choice}. Choose with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}" for choice in pairing.ambiguous
     ]
     problems += [
-        f"nothing in the source fits {quoted(unit.name)} of the target ({_what(target, unit)}){_nearest(unit, found, source)}"
-        for unit in found.unfilled
+        f"nothing in the source fits {quoted(unit.name)} of the target ({_what(target, unit)}){_nearest(unit, pairing, source)}"
+        for unit in pairing.unfilled
         if not target.memory(unit.arrays) <= filled
     ]
     problems += [
         f"nothing in the target takes {quoted(unit.name)} of the source ({_what(source, unit)}); to leave it out, "
         f"use {Flag('partial')}, which leaves out what does not fit"
-        for unit in found.unused
+        for unit in pairing.unused
         if not source.memory(unit.arrays) <= used
         and not (unit.kinds == ("array",) and all(source.arrays[name].size <= inline for name in unit.arrays))
     ]
@@ -343,25 +347,25 @@ def _or_in_order(target: Model, source: Model) -> str:
     )
 
 
-def _nearest(unit: Unit, found: Pairing, source: Model) -> str:
+def _nearest(unit: Unit, pairing: Pairing, source: Model) -> str:
     """Say what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers."""
     if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
-        ways = [other for other in found.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
+        ways = [other for other in pairing.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
         if len(ways) == 2:
-            one, two = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
+            forward, two = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
             return (
-                f"; if {one!r} and {two!r} of the source are its forward and its backward direction, confirm with the "
-                f"mapping {unit.name}: {one} + {two}"
+                f"; if {forward!r} and {two!r} of the source are its forward and its backward direction, confirm with the "
+                f"mapping {unit.name}: {forward} + {two}"
             )
-    alike = [other for other in found.unused if set(other.kinds) & set(unit.kinds)]
+    alike = [other for other in pairing.unused if set(other.kinds) & set(unit.kinds)]
     if unit.kinds == ("array",) or len(alike) != 1:
         return ""
     return f"; the nearest is {quoted(alike[0].name)} ({_what(source, alike[0])})"
 
 
-def _is_a_way(stack: Recurrent, whole: Recurrent) -> bool:
+def _is_a_way(stack: Recurrent, complete: Recurrent) -> bool:
     """Return whether a stack may be one direction of another."""
-    sizes = [(one.cell.kind, one.input_size, one.hidden_size) for one in (stack, whole)]
+    sizes = [(side.cell.kind, side.input_size, side.hidden_size) for side in (stack, complete)]
     return stack.num_layers * stack.num_directions == 1 and sizes[0] == sizes[1]
 
 
@@ -373,25 +377,25 @@ def _what(model: Model, unit: Unit) -> str:
     return f"{kinds}: {shapes}"
 
 
-def _report(plan: Plan, found: Pairing, filling: Filling, unlike: list[Difference], trusted: bool) -> Transplant:
+def _report(plan: Plan, pairing: Pairing, filling: Filling, unlike: list[Difference], trusted: bool) -> Transplant:
     target, source = plan.target, plan.source
     notes = [*target.notes, *source.notes, *plan.orders.notes]
-    if trusted and all(one.confidence != "order" for one in found.pairs):
+    if trusted and all(each.confidence != "order" for each in pairing.pairs):
         notes.append("trust_order was not needed: names, sizes or the order in which data flows show every pair")
-    notes += [text for one in found.pairs for text in (*unconvertible(one), *unsaid(one))]
+    notes += [text for each in pairing.pairs for text in (*unconvertible(each), *unsaid(each))]
     notes += [
-        f"{one.target.name} is filled from {one.source.name} in alphabetical order alone, as trust_order asks"
-        for one in found.pairs
-        if one.confidence == "order" and (target.alphabet or source.alphabet)
+        f"{each.target.name} is filled from {each.source.name} in alphabetical order alone, as trust_order asks"
+        for each in pairing.pairs
+        if each.confidence == "order" and (target.alphabet or source.alphabet)
     ]
-    notes += [f"ambiguous, and left unchanged: {choice}" for choice in found.ambiguous]
-    notes += [f"left unchanged, as the mapping says: {unit.name}" for unit in found.skipped]
-    used = source.memory(name for one in found.pairs for name in one.source.arrays)
+    notes += [f"ambiguous, and left unchanged: {choice}" for choice in pairing.ambiguous]
+    notes += [f"left unchanged, as the mapping says: {unit.name}" for unit in pairing.skipped]
+    used = source.memory(name for each in pairing.pairs for name in each.source.arrays)
     done = target.memory(filling.arrays)
     return Transplant(
         target.title,
         source.title,
-        tuple(_filled(one) for one in found.pairs),
+        tuple(_filled(each) for each in pairing.pairs),
         tuple(name for name in target.arrays if target.ties.get(name, name) not in done and name not in target.aside),
         tuple(name for name in source.arrays if source.ties.get(name, name) not in used and name not in source.aside),
         {**source.aside, **target.aside},
@@ -404,5 +408,5 @@ def _report(plan: Plan, found: Pairing, filling: Filling, unlike: list[Differenc
     )
 
 
-def _filled(one: Pair) -> Filled:
-    return Filled(one.target.name, one.source.name, one.kind, one.evidence, one.confidence, one.target.arrays)
+def _filled(matched: Pair) -> Filled:
+    return Filled(matched.target.name, matched.source.name, matched.kind, matched.evidence, matched.confidence, matched.target.arrays)

@@ -73,26 +73,26 @@ def read(path: Path) -> Mapped:
     """Read a mapping file. Raises UnreadableError if it is not one, naming what is wrong."""
     text = read_text(path)
     remarks: dict[str, str] = {}
-    found = _parse(path, text, remarks)
-    if found is None:
+    document = _parse(path, text, remarks)
+    if document is None:
         return Mapped()
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise UnreadableError(path, "a mapping has keys, such as 'layers:', but this has none")
-    unknown = [key for key in found if key not in _KEYS]
+    unknown = [key for key in document if key not in _KEYS]
     if unknown:
         raise UnreadableError(path, f"unknown key {unknown[0]!r}, expected some of {', '.join(_KEYS)}")
-    layers = found.get("layers") or {}
+    layers = document.get("layers") or {}
     if not isinstance(layers, dict) or not all(isinstance(name, str) for pair in layers.items() for name in pair):
         wrong = next((key for key, value in layers.items() if not isinstance(value, str)), "") if isinstance(layers, dict) else ""
         where = f", but {wrong!r} has none" if wrong else ""
         raise UnreadableError(path, f"'layers' has the name of a source for each target's name{where}; quote names that are numbers")
     lists = {}
     for key in ("leave", "accept"):
-        value = found.get(key) or []
+        value = document.get(key) or []
         if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
             raise UnreadableError(path, f"{key!r} must be a list of names")
         lists[key] = tuple(value)
-    flatten, trust = found.get("flatten"), found.get("trust_order", False)
+    flatten, trust = document.get("flatten"), document.get("trust_order", False)
     if not isinstance(flatten, (str, dict, type(None))) or not isinstance(trust, bool):
         raise UnreadableError(
             path, "'flatten' must be none, or {target: channels_first, source: channels_last}, and 'trust_order' must be true or false"
@@ -101,8 +101,8 @@ def read(path: Path) -> Mapped:
         orders(flatten)
     except UsageError as error:
         raise UnreadableError(path, str(error)) from None
-    own = {name: remarks[name] for name in layers if name in remarks}
-    return Mapped(dict(layers), lists["leave"], lists["accept"], flatten, trust, own)
+    layer_remarks = {name: remarks[name] for name in layers if name in remarks}
+    return Mapped(dict(layers), lists["leave"], lists["accept"], flatten, trust, layer_remarks)
 
 
 def _parse(path: Path, text: str, remarks: dict[str, str]) -> Any:
@@ -117,19 +117,19 @@ def _parse(path: Path, text: str, remarks: dict[str, str]) -> Any:
     rows = re.split("\r\n|[\n\r\x85\u2028\u2029]", text)  # what ends a line in YAML
 
     def construct(loader: Any, node: Any) -> dict[Any, Any]:
-        found: dict[Any, Any] = {}
+        result: dict[Any, Any] = {}
         for key_node, value_node in node.value:
             key = loader.construct_object(key_node, deep=True)
             if not isinstance(key, (str, int, float, bool)):
                 raise yaml.constructor.ConstructorError(None, None, "a key must be a name", key_node.start_mark)
-            if key in found:
+            if key in result:
                 raise yaml.constructor.ConstructorError(None, None, f"{key!r} appears twice", key_node.start_mark)
-            found[key] = loader.construct_object(value_node, deep=True)
+            result[key] = loader.construct_object(value_node, deep=True)
             end = value_node.end_mark
             behind = rows[end.line][end.column :].strip() if end.line < len(rows) else ""
             if isinstance(key, str) and behind.startswith("#"):
                 remarks[key] = behind[1:].strip()
-        return found
+        return result
 
     Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, construct)
     try:
@@ -145,14 +145,14 @@ class Proposal:
     """A mapping of two models with its evidence; as text, it is a mapping file for a person to edit.
 
     target, source  the models
-    known           what was decided already
-    found           which layers belong together, and what is left
+    mapped          what was decided already
+    pairing         which layers belong together, and what is left
     """
 
     target: Model
     source: Model
-    known: Mapped
-    found: Pairing
+    mapped: Mapped
+    pairing: Pairing
 
     def __str__(self) -> str:
         lines = [
@@ -162,101 +162,103 @@ class Proposal:
             "",
             "layers:",
         ]
-        pairs = self.found.pairs
-        rows = [(f"  {_quoted(one.target.name)}: {_quoted(one.source.name)}", _kind_and(one)) for one in pairs]
+        pairs = self.pairing.pairs
+        rows = [(f"  {_quoted(entry.target.name)}: {_quoted(entry.source.name)}", _kind_and(entry)) for entry in pairs]
         width = max((len(row) for row, _ in rows), default=0)
         lines += [f"{row:<{width}}  # {evidence}" for row, evidence in rows]
-        for choice in self.found.ambiguous:
+        for choice in self.pairing.ambiguous:
             lines += _to_choose(choice)
         lines += self._left()
-        known = self.known
-        if known.accept:
-            lines += ["", "accept:", *(f"  - {_quoted(name)}" for name in known.accept)]
-        if known.flatten:
-            said = ", ".join(f"{side}: {order}" for side, order in orders(known.flatten).items())
-            lines += ["", f"flatten: {{{said}}}" if said else f"flatten: {known.flatten}"]
-        if known.trust_order:
+        stated = self.mapped
+        if stated.accept:
+            lines += ["", "accept:", *(f"  - {_quoted(name)}" for name in stated.accept)]
+        if stated.flatten:
+            sides = ", ".join(f"{side}: {order}" for side, order in orders(stated.flatten).items())
+            lines += ["", f"flatten: {{{sides}}}" if sides else f"flatten: {stated.flatten}"]
+        if stated.trust_order:
             lines += ["", "trust_order: true"]
         return "\n".join(lines) + "\n"
 
     def _left(self) -> list[str]:
         """Return the layers that have no counterpart: those of the target as a list to leave unchanged."""
         lines: list[str] = []
-        if self.found.skipped or self.found.unfilled:
-            lines += ["", "leave:", *(f"  - {_quoted(unit.name)}" for unit in self.found.skipped)]
-        none, taken = self._unfilled()
+        if self.pairing.skipped or self.pairing.unfilled:
+            lines += ["", "leave:", *(f"  - {_quoted(unit.name)}" for unit in self.pairing.skipped)]
+        none, claimed = self._unfilled()
         for units, why in (
             (none, "Nothing in the source fits these layers of the target."),
-            (taken, "What fits these layers of the target in the source is taken by others."),
+            (claimed, "What fits these layers of the target in the source is taken by others."),
         ):
             if units:
                 lines += [f"  # {why} To leave one unchanged, remove its #."]
                 lines += [f"  # - {_quoted(unit.name)}  # {_kinds(unit)}" for unit in units]
-        if self.found.unused:
+        if self.pairing.unused:
             lines += ["", "# Nothing in the target takes these layers of the source."]
-            lines += [f"#   {_quoted(unit.name)} ({_kinds(unit)})" for unit in self.found.unused]
+            lines += [f"#   {_quoted(unit.name)} ({_kinds(unit)})" for unit in self.pairing.unused]
         return lines
 
     def _unfilled(self) -> tuple[list[Unit], list[Unit]]:
         """Return the layers of the target that nothing in the source fits, and those whose counterparts are taken."""
         fits = fitting(self.target, self.source)
-        taken = [one for one in self.found.unfilled if any(fits(one, other) for other in self.source.units)]
-        return [one for one in self.found.unfilled if one not in taken], taken
+        claimed = [unit for unit in self.pairing.unfilled if any(fits(unit, other) for other in self.source.units)]
+        return [unit for unit in self.pairing.unfilled if unit not in claimed], claimed
 
     def as_dict(self) -> dict[str, Any]:
         """Return the proposal as JSON can hold it."""
-        none, taken = self._unfilled()
+        none, claimed = self._unfilled()
         return {
             "target": self.target.title,
             "source": self.source.title,
             "layers": [
                 {
-                    "target": one.target.name,
-                    "source": one.source.name,
-                    "kind": one.kind,
-                    "evidence": one.evidence,
-                    "confidence": one.confidence,
+                    "target": entry.target.name,
+                    "source": entry.source.name,
+                    "kind": entry.kind,
+                    "evidence": entry.evidence,
+                    "confidence": entry.confidence,
                 }
-                for one in self.found.pairs
+                for entry in self.pairing.pairs
             ],
-            "ambiguous": [{"targets": list(one.targets), "sources": list(one.sources), "kind": one.kind} for one in self.found.ambiguous],
-            "leave": [unit.name for unit in self.found.skipped],
+            "ambiguous": [
+                {"targets": list(choice.targets), "sources": list(choice.sources), "kind": choice.kind} for choice in self.pairing.ambiguous
+            ],
+            "leave": [unit.name for unit in self.pairing.skipped],
             "without_counterpart": [unit.name for unit in none],
-            "counterparts_taken": [unit.name for unit in taken],
-            "unused": [unit.name for unit in self.found.unused],
+            "counterparts_taken": [unit.name for unit in claimed],
+            "unused": [unit.name for unit in self.pairing.unused],
         }
 
 
-def propose(target: Model, source: Model, told: Mapped | None = None) -> Proposal:
+def propose(target: Model, source: Model, stated: Mapped | None = None) -> Proposal:
     """Return a mapping for two models, with the evidence of each pair; ambiguous pairs are listed to choose from.
 
-    told  what a person has decided already: it stays, and the same models give the same mapping
+    stated  what a person has decided already: it stays, and the same models give the same mapping
     """
-    known = told or Mapped()
+    options = stated or Mapped()
 
     def paired(layers: Mapping[str, str]) -> dict[tuple[str, str], Pair]:
-        found = pair(target, source, layers, known.leave, known.trust_order)
-        return {(one.target.name, one.source.name): one for one in found.pairs}
+        pairing = pair(target, source, layers, options.leave, options.trust_order)
+        return {(entry.target.name, entry.source.name): entry for entry in pairing.pairs}
 
-    found = pair(target, source, known.layers, known.leave, known.trust_order)
+    result = pair(target, source, options.layers, options.leave, options.trust_order)
     # A line of a file is a person's, unless it follows from the models and from what a person chose: then it has that
     # evidence. So a mapping that nobody edited comes out as it went in.
-    chosen = known.chosen
-    if not known.remarks:
+    chosen = options.chosen
+    if not options.remarks:
         free = paired({})
         chosen = {name: other for name, other in chosen.items() if (name, other) not in free}
     follow = paired(chosen)
-    for one in found.pairs:
-        key = (one.target.name, one.source.name)
-        if one.confidence == "told" and key not in follow and known.layers.get(key[0]) == key[1]:
+    for candidate in result.pairs:
+        key = (candidate.target.name, candidate.source.name)
+        if candidate.confidence == "told" and key not in follow and options.layers.get(key[0]) == key[1]:
             chosen[key[0]] = key[1]
     follow = paired(chosen)
-    pairs = [follow.get((one.target.name, one.source.name), one) for one in found.pairs]
-    return Proposal(target, source, known, replace(found, pairs=pairs))
+    pairs = [follow.get((other.target.name, other.source.name), other) for other in result.pairs]
+    return Proposal(target, source, options, replace(result, pairs=pairs))
 
 
-def _kind_and(one: Pair) -> str:
-    return f"{one.kind.replace('_', ' ')}: {one.evidence}"
+def _kind_and(entry: Pair) -> str:
+    return f"{entry.kind.replace('_', ' ')}: {entry.evidence}"
 
 
 def _to_choose(choice: Choice) -> list[str]:

@@ -64,7 +64,7 @@ class Unit:
     groups    where the recurrent layer's arrays are; empty where they cannot be written
     facts     what is set next to the weights, in our words: epsilon, stride, activation, batch_first ...
     assumed   settings that the model does not state, with the defaults of its framework
-    made      its class, as a user would write it
+    title     its class, as a user would write it
     stated    whether the file or the object states that class, so that names and shapes need not show it
     alias     the layer that it is by another name, or ""
     called    what names are compared by, where that is not its name: the module that a node of a graph was made from
@@ -79,7 +79,7 @@ class Unit:
     groups: tuple[Group, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     assumed: Mapping[str, Any] = field(default_factory=dict)
-    made: str = ""
+    title: str = ""
     stated: bool = False
     alias: str = ""
     called: str = ""
@@ -199,43 +199,43 @@ class Owner(NamedTuple):
     class_name  its class, or "" where that is unknown
     names       its arrays: the framework's names, and the model's
     facts       what an attribute of it is, or None
-    made        its class, as a user would write it
+    title       its class, as a user would write it
     """
 
     name: str
     class_name: str
     names: Mapping[str, str]
     facts: Callable[[str], Any]
-    made: str = ""
+    title: str = ""
 
 
 def plain_units(framework: str, owner: Owner, arrays: Mapping[str, Array]) -> list[Unit]:
     """Return the layers without recurrence that an owner is; arrays that fit nothing are left to the caller."""
-    name, class_name, names, facts, made = owner
+    name, class_name, names, facts, title = owner
     shapes = {local: tuple(arrays[full].shape) for local, full in names.items()}
-    known = by_class(framework, class_name) if class_name else [x for x in surroundings(framework) if not x.path]
-    whole = readings([layout for layout in known if not layout.path], shapes)
-    if whole:
-        known_facts = said(whole[0], facts) if class_name else {}
-        usual = {word: value for layout in whole for word, value in layout.usual.items() if word not in known_facts}
-        return [Unit(name, dict(names), tuple(whole), facts=known_facts, assumed=usual, made=made)]
+    layouts = by_class(framework, class_name) if class_name else [x for x in surroundings(framework) if not x.path]
+    complete = readings([layout for layout in layouts if not layout.path], shapes)
+    if complete:
+        known_facts = facts_of(complete[0], facts) if class_name else {}
+        defaults = {word: value for layout in complete for word, value in layout.defaults.items() if word not in known_facts}
+        return [Unit(name, dict(names), tuple(complete), facts=known_facts, assumed=defaults, title=title)]
     units = []
-    for layout in (layout for layout in known if layout.path):
-        own = {tensor.name: names[tensor.name] for tensor in tensors(layout, names)}
-        if readings([layout], {local: shapes[local] for local in own}):
-            units.append(Unit(f"{name}/{layout.path}", own, (layout,), facts=said(layout, facts), made=made))
+    for layout in (layout for layout in layouts if layout.path):
+        part_names = {tensor.name: names[tensor.name] for tensor in tensors(layout, names)}
+        if readings([layout], {local: shapes[local] for local in part_names}):
+            units.append(Unit(f"{name}/{layout.path}", part_names, (layout,), facts=facts_of(layout, facts), title=title))
     return units
 
 
-def said(layout: Surrounding, facts: Callable[[str], Any]) -> dict[str, Any]:
+def facts_of(layout: Surrounding, facts: Callable[[str], Any]) -> dict[str, Any]:
     """Return what is set next to a layer's weights, in our words."""
-    found = {}
+    stated_facts = {}
     for word, attribute in layout.facts.items():
         complement, _, plain = attribute.rpartition("1 - ")
         value = facts(plain)
         if value is not None:
-            found[word] = 1 - value if attribute.startswith("1 - ") and complement == "" else value
-    return found
+            stated_facts[word] = 1 - value if attribute.startswith("1 - ") and complement == "" else value
+    return stated_facts
 
 
 def single_layers(stack: Recurrent) -> list[Recurrent]:
@@ -257,7 +257,7 @@ def _single(stack: Recurrent, number: int, layer: Layer) -> Recurrent:
 
 
 def units_of_ours(
-    name: str, stack: Recurrent, places: outline.Tensors, names: Mapping[str, str], facts: Mapping[str, Any], made: str
+    name: str, stack: Recurrent, places: outline.Tensors, names: Mapping[str, str], facts: Mapping[str, Any], title: str
 ) -> list[Unit]:
     """Return the layers of a module of rnnconvert's own.
 
@@ -270,11 +270,11 @@ def units_of_ours(
         for index, number, direction in single.directions():
             end = outline.suffix(first + index, number)
             layout = outline.layout(direction, places)
-            own = {tensor.name: names[tensor.name + end] for tensor in places if tensor.name + end in names}
-            groups.append(Group(layout, (number,), own, index))
+            direction_names = {tensor.name: names[tensor.name + end] for tensor in places if tensor.name + end in names}
+            groups.append(Group(layout, (number,), direction_names, index))
         # A matrix behind the last layer is no part of any direction: such a layer gives, and is not filled.
         fillable = () if single.readout else tuple(groups)
-        units.append(Unit(single.name, stack=single, groups=fillable, facts=facts, made=made))
+        units.append(Unit(single.name, stack=single, groups=fillable, facts=facts, title=title))
         first += single.num_layers
     return units
 
@@ -286,7 +286,7 @@ def units_of_written(
     places: outline.Tensors,
     names: Mapping[str, str],
     arrays: Mapping[str, Array],
-    made: str,
+    title: str,
 ) -> list[Unit]:
     """Return the layer of a class that `scaffold` wrote, with what its cell computes.
 
@@ -310,7 +310,7 @@ def units_of_written(
     ours = {f"{tensor.name}_l0{end}": names[tensor.name + end] for tensor in places for end in ends if tensor.name + end in names}
     stated = outline.from_text(json.dumps(text))
     stack = outline.filled(stated, places, {key: arrays[full] for key, full in ours.items()}, name)
-    return units_of_ours(name, stack, places, ours, {}, made)
+    return units_of_ours(name, stack, places, ours, {}, title)
 
 
 def joined(name: str, forward: Unit, backward: Unit) -> Unit:
@@ -319,36 +319,36 @@ def joined(name: str, forward: Unit, backward: Unit) -> Unit:
     Raises ValueError unless they read the same input, are single layers of one direction, and the first of them reads
     forward, the second from the end.
     """
-    one, two = forward.stack, backward.stack
-    if one is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (one, two)):
+    first, two = forward.stack, backward.stack
+    if first is None or two is None or any(stack.num_layers * stack.num_directions != 1 for stack in (first, two)):
         raise ValueError(f"{forward.name!r} and {backward.name!r} are not two layers of one direction each")
-    if one.input_size != two.input_size:
-        raise ValueError(f"{forward.name!r} reads {one.input_size} values per step, but {backward.name!r} reads {two.input_size}")
-    if one.first.reverse and not two.first.reverse:
+    if first.input_size != two.input_size:
+        raise ValueError(f"{forward.name!r} reads {first.input_size} values per step, but {backward.name!r} reads {two.input_size}")
+    if first.first.reverse and not two.first.reverse:
         raise ValueError(
             f"{forward.name!r} reads from the end and {backward.name!r} from the beginning. Put the forward direction "
             f"first: {backward.name} + {forward.name}"
         )
-    layer = Layer((one.first.replace(reverse=False), two.first.replace(reverse=True)))
+    layer = Layer((first.first.replace(reverse=False), two.first.replace(reverse=True)))
     groups = [replace(group, directions=(way,)) for way, unit in enumerate((forward, backward)) for group in unit.groups]
-    stack = one.replace(name=name, layers=(layer,), output_order="time")
+    stack = first.replace(name=name, layers=(layer,), output_order="time")
     return forward.replace(name=name, stack=stack, groups=tuple(groups))
 
 
 def names_of_layer(layout: Layout, names: Mapping[str, str], number: int) -> dict[str, str]:
     """Return the arrays of one layer of a stack, under the names that a stack of one has for them."""
-    found = {}
+    names_of_number = {}
     for local, full in names.items():
         for tensor in layout.tensors:
             match = pattern(layout, tensor).fullmatch(local)
             if match is None:
                 continue
             if "layer" not in match.re.groupindex:
-                found[local] = full
+                names_of_number[local] = full
             elif int(match["layer"]) == number:
-                found[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
+                names_of_number[f"{local[: match.start('layer')]}0{local[match.end('layer') :]}"] = full
             break
-    return found
+    return names_of_number
 
 
 @contextlib.contextmanager
@@ -362,7 +362,7 @@ def all_or_none(undo: Callable[[], object]) -> Iterator[None]:
         raise
 
 
-def loose_units(arrays: Mapping[str, Array], taken: Iterable[str]) -> list[Unit]:
+def loose_units(arrays: Mapping[str, Array], claimed: Iterable[str]) -> list[Unit]:
     """Return the arrays of no layer, each as a layer by itself."""
-    used = set(taken)
-    return [Unit(name, {"": name}, made="array") for name in arrays if name not in used]
+    used = set(claimed)
+    return [Unit(name, {"": name}, title="array") for name in arrays if name not in used]

@@ -48,26 +48,26 @@ def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[O
     names  only what has some of these tensors
     """
     wanted = dict.fromkeys(checkpoint.tensors if names is None else names)
-    found: list[Other] = []
+    result: list[Other] = []
     model = _model(checkpoint)
     if model is not None:
         # Reading a graph may give its arrays other names: of it, all layers are shown or none.
         renamed = not any(name in checkpoint.tensors for unit in model.units for name in unit.arrays if not unit.stack)
         for unit in model.units:
-            own = tuple(name for name in unit.arrays if name in wanted)
-            if unit.stack is None and not unit.alias and (own or (renamed and wanted)):
-                found.append(_of_unit(unit, model, own or unit.arrays))
+            members = tuple(name for name in unit.arrays if name in wanted)
+            if unit.stack is None and not unit.alias and (members or (renamed and wanted)):
+                result.append(_of_unit(unit, model, members or unit.arrays))
         asides = Counter(reason for name, reason in model.aside.items() if name in wanted)
         for reason in asides:
-            own = tuple(name for name, why in model.aside.items() if why == reason and name in wanted)
-            found.append(Other("", reason, True, (), own))
+            members = tuple(name for name, why in model.aside.items() if why == reason and name in wanted)
+            result.append(Other("", reason, True, (), members))
         around = _around(model)
-        found = [replace(one, name=one.name.removeprefix(around)) for one in _by_class(found, model)]
-    shown = {name for one in found for name in one.tensors}
+        result = [replace(other, name=other.name.removeprefix(around)) for other in _by_class(result, model)]
+    covered = {name for other in result for name in other.tensors}
     recurrent = set() if model is None else {name for unit in model.units if unit.stack for name in unit.arrays}
-    alone = [_of_array(checkpoint, name) for name in wanted if name not in shown and name not in recurrent]
-    layers = [one for one in found if one.name]
-    return [*layers, *alone, *(one for one in found if not one.name)]
+    alone = [_of_array(checkpoint, name) for name in wanted if name not in covered and name not in recurrent]
+    layers = [other for other in result if other.name]
+    return [*layers, *alone, *(other for other in result if not other.name)]
 
 
 def _around(model: Model) -> str:
@@ -78,19 +78,19 @@ def _around(model: Model) -> str:
     return first.pop() if len(first) == 1 else ""
 
 
-def _by_class(found: Iterable[Other], model: Model) -> list[Other]:
+def _by_class(loose: Iterable[Other], model: Model) -> list[Other]:
     """Return the same with the arrays of a layer together, where the file states its class."""
-    made: dict[object, Other] = {}
-    for one in found:
-        layer = model.classes.get(one.tensors[0]) if one.name and not one.kind else None
+    merged: dict[object, Other] = {}
+    for other in loose:
+        layer = model.classes.get(other.tensors[0]) if other.name and not other.kind else None
         if layer is None:
-            made[len(made)] = one
+            merged[len(merged)] = other
             continue
-        known = made.get(layer)
-        tensors = one.tensors if known is None else (*known.tensors, *one.tensors)
-        shape = one.shape if known is None else max(known.shape, one.shape, key=lambda shape: (len(shape), shape))
-        made[layer] = Other(*layer, True, shape, tensors)
-    return list(made.values())
+        earlier = merged.get(layer)
+        tensors = other.tensors if earlier is None else (*earlier.tensors, *other.tensors)
+        shape = other.shape if earlier is None else max(earlier.shape, other.shape, key=lambda shape: (len(shape), shape))
+        merged[layer] = Other(*layer, True, shape, tensors)
+    return list(merged.values())
 
 
 def moves_whole_models(checkpoint: Checkpoint) -> bool:
@@ -108,12 +108,12 @@ def _model(checkpoint: Checkpoint) -> Model | None:
         return None
 
 
-def _of_unit(unit: Unit, model: Model, own: tuple[str, ...]) -> Other:
+def _of_unit(unit: Unit, model: Model, members: tuple[str, ...]) -> Other:
     if unit.kinds == ("array",):
-        return Other(unit.name, "", False, tuple(model.arrays[unit.arrays[0]].shape), own)
-    kind = unit.made.split(" ")[0] if unit.stated else _either(one.replace("_", " ") for one in unit.kinds)
+        return Other(unit.name, "", False, tuple(model.arrays[unit.arrays[0]].shape), members)
+    kind = unit.title.split(" ")[0] if unit.stated else _either(word.replace("_", " ") for word in unit.kinds)
     first = max(unit.arrays, key=lambda name: (model.arrays[name].ndim, model.arrays[name].size))
-    return Other(unit.name, kind, unit.stated, tuple(model.arrays[first].shape), own)
+    return Other(unit.name, kind, unit.stated, tuple(model.arrays[first].shape), members)
 
 
 def _either(words: Iterable[str]) -> str:

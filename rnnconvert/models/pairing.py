@@ -76,34 +76,34 @@ class Pairing:
 def pair(
     target: Model,
     source: Model,
-    told: Mapping[str, str] | None = None,
+    stated: Mapping[str, str] | None = None,
     skip: Iterable[str] = (),
     trust_order: bool = False,
-    said: str = "chosen by a person",
+    evidence: str = "chosen by a person",
 ) -> Pairing:
     """Pair two models' layers.
 
-    told         layers of the target, and the layers of the source that fill them
+    stated       layers of the target, and the layers of the source that fill them
     skip         layers of the target that stay unchanged
     trust_order  whether layers that fit one another in several ways are paired in order
-    said         the evidence for the pairs that the caller names
+    evidence     the evidence for the pairs that the caller names
 
     Raises UsageError for a missing name, or a pair that the caller names and that cannot be.
     """
     work = _Work(target, source)
     work.skip(skip)
-    work.tell(told or {}, said)
+    work.tell(stated or {}, evidence)
     for targets, sources in work.components():
         work.settle(targets, sources, trust_order)
     order = {name: number for number, unit in enumerate(target.units) for name in unit.arrays}
-    work.found.pairs.sort(key=lambda one: min((order[name] for name in one.target.arrays), default=0))
-    return work.found
+    work.pairing.pairs.sort(key=lambda entry: min((order[name] for name in entry.target.arrays), default=0))
+    return work.pairing
 
 
 def fitting(target: Model, source: Model) -> Callable[[Unit, Unit], bool]:
     """Return what finds out whether a layer of the source could fill one of the target: of one kind, in the same sizes."""
     work = _Work(target, source)
-    return lambda one, two: work.common(one, two) is not None
+    return lambda target_unit, two: work.common(target_unit, two) is not None
 
 
 class _Work:
@@ -111,7 +111,7 @@ class _Work:
 
     def __init__(self, target: Model, source: Model) -> None:
         self.target, self.source = target, source
-        self.found = Pairing()
+        self.pairing = Pairing()
         # What a layer is called besides is left to whoever names it.
         self.targets, self.sources = ([unit for unit in model.units if not unit.alias] for model in (target, source))
         self._called: set[tuple[str, str]] = set()
@@ -121,31 +121,31 @@ class _Work:
         for name in names:
             unit = _named(self.target, name, "the target")
             self.targets.remove(unit)
-            self.found.skipped.append(unit)
+            self.pairing.skipped.append(unit)
 
-    def tell(self, told: Mapping[str, str], said: str) -> None:
-        for name, other in self._layer_by_layer(told):
+    def tell(self, stated: Mapping[str, str], evidence: str) -> None:
+        for name, other in self._layer_by_layer(stated):
             if self._told_already(name, other):
                 continue
-            one = self._unit(self.target, self.targets, name, "the target")
+            target = self._unit(self.target, self.targets, name, "the target")
             two = self._unit(self.source, self.sources, other, "the source")
-            if one not in self.targets:
+            if target not in self.targets:
                 raise UsageError(f"the layer {name!r} of the target cannot be both left unchanged and filled from {other!r}")
             if two not in self.sources:
                 raise UsageError(f"the layer {other!r} of the source cannot fill two layers of the target")
-            kind = self.common(one, two, named=True)
+            kind = self.common(target, two, named=True)
             if kind is None:
-                raise UsageError(self._why_not(one, two))
-            self.add(one, two, kind, said, "told")
+                raise UsageError(self._why_not(target, two))
+            self.add(target, two, kind, evidence, "told")
 
     def _told_already(self, name: str, other: str) -> bool:
         """Return whether the caller named the same two layers before, by other names of theirs."""
-        one, two = (
+        target, two = (
             next(((unit.alias or unit.name) for unit in model.units if unit.name == called), called)
             for model, called in ((self.target, name), (self.source, other))
         )
-        pairs = [(pair.target.alias or pair.target.name, pair.source.alias or pair.source.name) for pair in self.found.pairs]
-        return (one, two) in pairs
+        pairs = [(pair.target.alias or pair.target.name, pair.source.alias or pair.source.name) for pair in self.pairing.pairs]
+        return (target, two) in pairs
 
     def _unit(self, model: Model, units: list[Unit], name: str, side: str) -> Unit:
         """Return the layer of that name; for "a + b", these two as the two directions of one."""
@@ -166,19 +166,19 @@ class _Work:
         units[:] = [unit for unit in units if unit not in ways] + [both]
         return both
 
-    def _layer_by_layer(self, told: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    def _layer_by_layer(self, stated: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         """Yield the pairs that the caller names, a stack's name standing for all its layers."""
-        for name, other in told.items():
+        for name, other in stated.items():
             ours, theirs = _layers(self.target, name), _layers(self.source, other)
             if len(ours) == len(theirs) > 1:
                 yield from zip(ours, theirs, strict=True)
             else:
                 yield (ours[0] if len(ours) == 1 else name), (theirs[0] if len(theirs) == 1 else other)
 
-    def add(self, one: Unit, two: Unit, kind: str, evidence: str, confidence: str) -> None:
-        self.targets.remove(one)
+    def add(self, target: Unit, two: Unit, kind: str, evidence: str, confidence: str) -> None:
+        self.targets.remove(target)
         self.sources.remove(two)
-        self.found.pairs.append(Pair(one, two, kind, evidence, confidence))
+        self.pairing.pairs.append(Pair(target, two, kind, evidence, confidence))
 
     def sizes(self, model: Model, unit: Unit) -> dict[str, object]:
         """Return, for each kind that a layer may be, the sizes that it must share with its counterpart."""
@@ -186,21 +186,21 @@ class _Work:
             self._sizes[id(unit)] = {kind: _size(model, unit, kind) for kind in unit.kinds}
         return self._sizes[id(unit)]
 
-    def common(self, one: Unit, two: Unit, named: bool = False) -> str | None:
+    def common(self, target: Unit, two: Unit, named: bool = False) -> str | None:
         """Return the kind that both layers are, in the same sizes, or None.
 
         named  whether the caller named the two, so that arrays of no layer need not be called alike
         """
-        ours, theirs = self.sizes(self.target, one), self.sizes(self.source, two)
+        ours, theirs = self.sizes(self.target, target), self.sizes(self.source, two)
         same = [kind for kind in ours if kind in theirs and ours[kind] == theirs[kind]]
-        if same == ["array"] and not named and _components(one.name)[-1:] != _components(two.name)[-1:]:
+        if same == ["array"] and not named and _components(target.name)[-1:] != _components(two.name)[-1:]:
             return None  # an array of no layer is known by its name alone
         return same[0] if same else None
 
-    def _why_not(self, one: Unit, two: Unit) -> str:
-        ours, theirs = self.sizes(self.target, one), self.sizes(self.source, two)
+    def _why_not(self, target: Unit, two: Unit) -> str:
+        ours, theirs = self.sizes(self.target, target), self.sizes(self.source, two)
         return (
-            f"the layer {quoted(one.name)} of the target cannot be filled from {quoted(two.name)} of the source: "
+            f"the layer {quoted(target.name)} of the target cannot be filled from {quoted(two.name)} of the source: "
             f"it is {_described(ours)}, but the other is {_described(theirs)}"
         )
 
@@ -208,18 +208,18 @@ class _Work:
         """Return sets of layers, with layers that fit one another in the same set."""
         left = list(self.sources)
         sets: list[tuple[list[Unit], list[Unit]]] = []
-        for one in self.targets:
-            mine = [two for two in self.sources if self.common(one, two)]
+        for target in self.targets:
+            mine = [two for two in self.sources if self.common(target, two)]
             if not mine:
-                self.found.unfilled.append(one)
+                self.pairing.unfilled.append(target)
                 continue
             left = [two for two in left if two not in mine]
-            touching = [known for known in sets if any(two in known[1] for two in mine)]
-            sets = [known for known in sets if known not in touching]
-            targets = [unit for known in touching for unit in known[0]] + [one]
-            sources = [two for two in self.sources if two in mine or any(two in known[1] for known in touching)]
+            touching = [component for component in sets if any(two in component[1] for two in mine)]
+            sets = [component for component in sets if component not in touching]
+            targets = [unit for component in touching for unit in component[0]] + [target]
+            sources = [two for two in self.sources if two in mine or any(two in component[1] for component in touching)]
             sets.append((targets, sources))
-        self.found.unused += left
+        self.pairing.unused += left
         return sets
 
     def settle(self, targets: list[Unit], sources: list[Unit], trust_order: bool) -> None:
@@ -234,41 +234,41 @@ class _Work:
             named = _trusted(_matching(targets, sources, key, self.common), targets, sources)
             if self.target.flow and self.source.flow and not trust_order and _crossed(named, targets, sources):
                 break  # names say the one thing, and the order in which data flows the other
-            for one, two in named:
-                self.add(one, two, self._kind(one, two), _spelled(evidence, one, two), "names")
-                targets.remove(one)
+            for named_target, two in named:
+                self.add(named_target, two, self._kind(named_target, two), _spelled(evidence, named_target, two), "names")
+                targets.remove(named_target)
                 sources.remove(two)
         else:
             named = []
         if targets and len(targets) == len(sources) and not named:
             rule = self._order(targets, sources, trust_order)
             if rule is not None:
-                for one, two in zip(targets, sources, strict=True):
-                    self.add(one, two, self._kind(one, two), *rule)
+                for target, two in zip(targets, sources, strict=True):
+                    self.add(target, two, self._kind(target, two), *rule)
                 return
         if not targets or not sources:
-            self.found.unfilled += targets
-            self.found.unused += sources
+            self.pairing.unfilled += targets
+            self.pairing.unused += sources
             return
         kind = self._kind(targets[0], next(two for two in sources if self.common(targets[0], two)))
-        self.found.ambiguous.append(Choice(tuple(unit.name for unit in targets), tuple(unit.name for unit in sources), kind))
+        self.pairing.ambiguous.append(Choice(tuple(unit.name for unit in targets), tuple(unit.name for unit in sources), kind))
 
-    def _alone(self, one: Unit, two: Unit) -> bool:
+    def _alone(self, target: Unit, two: Unit) -> bool:
         """Return whether no other layers fit these two, not even layers that were paired or left out before."""
         ours, theirs = ([unit for unit in model.units if not unit.alias] for model in (self.target, self.source))
         return (
             sum(self.common(unit, two) is not None for unit in ours) <= 1
-            and sum(self.common(one, unit) is not None for unit in theirs) <= 1
+            and sum(self.common(target, unit) is not None for unit in theirs) <= 1
         )
 
-    def _kind(self, one: Unit, two: Unit) -> str:
-        kind = self.common(one, two)
+    def _kind(self, target: Unit, two: Unit) -> str:
+        kind = self.common(target, two)
         assert kind is not None
         return kind
 
     def _order(self, targets: Sequence[Unit], sources: Sequence[Unit], trusted: bool) -> tuple[str, str] | None:
         """Return why layers may be paired in order, or None."""
-        if any(self.common(one, two) is None for one, two in zip(targets, sources, strict=True)):
+        if any(self.common(target, two) is None for target, two in zip(targets, sources, strict=True)):
             return None
         if len(targets) == 1:
             return f"the only {_word(self._kind(targets[0], sources[0]))} of these sizes left", "sizes"
@@ -290,8 +290,8 @@ def _layers(model: Model, name: str) -> list[str]:
 def _named(model: Model, name: str, side: str) -> Unit:
     unit = model.unit(name)
     if unit is None:
-        near = [one.name for one in model.units if one.name.rpartition(".")[2] == name.rpartition(".")[2]]
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {_list([one.name for one in model.units])}"
+        near = [candidate.name for candidate in model.units if candidate.name.rpartition(".")[2] == name.rpartition(".")[2]]
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {_list([candidate.name for candidate in model.units])}"
         raise UsageError(f"{side} {model.title} has no layer {name!r}. {hint}")
     return unit
 
@@ -344,7 +344,7 @@ def _components(name: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _whole(unit: Unit) -> tuple[str, ...]:
+def _full_name(unit: Unit) -> tuple[str, ...]:
     return _components(unit.known_as)
 
 
@@ -357,19 +357,19 @@ def _flat(unit: Unit) -> tuple[str, ...]:
     return tuple(part for part in re.split(r"[\W_]+", unit.known_as.lower()) if part and part not in _WRAPPERS)
 
 
-def _spelled(evidence: str, one: Unit, two: Unit) -> str:
+def _spelled(evidence: str, target: Unit, two: Unit) -> str:
     """Return the evidence of names with the names that were compared, where the layers have others."""
-    called = [unit for unit in (one, two) if unit.called and unit.called != unit.name]
+    called = [unit for unit in (target, two) if unit.called and unit.called != unit.name]
     if called:
         return f"{evidence}, since {' and '.join(f'{quoted(unit.name)} was made from {unit.called!r}' for unit in called)}"
-    if evidence == _NAMES[0][1] and one.name != two.name:
+    if evidence == _NAMES[0][1] and target.name != two.name:
         return f"{evidence} but for prefixes, separators and capitals"
     return evidence
 
 
 Key = Callable[[Unit], tuple[str, ...]]
 _NAMES: tuple[tuple[Key, str], ...] = (
-    (_whole, "the same name"),
+    (_full_name, "the same name"),
     (_flat, "the same words in their names"),
     (_last, "names with the same ending"),
 )
@@ -380,29 +380,29 @@ def _matching(
 ) -> list[tuple[Unit, Unit]]:
     """Return the pairs that a key makes, if no key stands for two."""
     ours, theirs = [key(unit) for unit in targets], [key(unit) for unit in sources]
-    found = []
-    for one, name in zip(targets, ours, strict=True):
+    matches = []
+    for target, name in zip(targets, ours, strict=True):
         if name and ours.count(name) == theirs.count(name) == 1:
             two = sources[theirs.index(name)]
-            if common(one, two):
-                found.append((one, two))
-    return found
+            if common(target, two):
+                matches.append((target, two))
+    return matches
 
 
-def _trusted(found: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> list[tuple[Unit, Unit]]:
+def _trusted(matches: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> list[tuple[Unit, Unit]]:
     """Return the pairs whose names identify them. A number alone does not: dense_1 is the first here and the second
     there,
     unless both sides have exactly the same ones.
     """
-    if len(found) == len(targets) == len(sources):
-        return found
-    return [(one, two) for one, two in found if not any(character.isdigit() for character in one.name + two.name)]
+    if len(matches) == len(targets) == len(sources):
+        return matches
+    return [(target, two) for target, two in matches if not any(character.isdigit() for character in target.name + two.name)]
 
 
 def _crossed(named: Sequence[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> bool:
     """Return whether pairs are in another order in one model than in the other."""
-    places = sorted((targets.index(one), sources.index(two)) for one, two in named)
-    return any(two[1] < one[1] for one, two in itertools.pairwise(places))
+    places = sorted((targets.index(target), sources.index(two)) for target, two in named)
+    return any(two[1] < before[1] for before, two in itertools.pairwise(places))
 
 
 def _numbers(units: Sequence[Unit], flow: bool) -> str:
@@ -413,7 +413,7 @@ def _numbers(units: Sequence[Unit], flow: bool) -> str:
     counted = [[int(part) for part in name[1::2]] for name in names]
     first = names[0][0::2]
     same = all(name[0::2] == first for name in names) or _with_a_bare_first(names)
-    if same and all(one < two for one, two in itertools.pairwise(counted)):
+    if same and all(before < two for before, two in itertools.pairwise(counted)):
         return "names that count up"
     return ""
 

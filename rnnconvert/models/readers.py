@@ -57,16 +57,16 @@ class Reader(Protocol):
 @functools.cache
 def readers() -> dict[str, Reader]:
     """Return the reader of each format, found by looking."""
-    found = registry.named("whole")
-    return {name: reader for own, reader in found.items() for name in getattr(reader, "FORMATS", (own,))}
+    modules = registry.named("whole")
+    return {name: reader for room, reader in modules.items() for name in getattr(reader, "FORMATS", (room,))}
 
 
 def reader_of(format: str) -> Reader | None:
     """Return the reader of a format, or None where it has none; no other room is entered."""
     card = registry.cards().get(format)
     module = card.part("whole") if card is not None else ""
-    found = registry.members(importlib.import_module(module)).values() if module else ()
-    return next((one for one in found if format in getattr(one, "FORMATS", (one.NAME,))), None)
+    modules = registry.members(importlib.import_module(module)).values() if module else ()
+    return next((reader for reader in modules if format in getattr(reader, "FORMATS", (reader.NAME,))), None)
 
 
 def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = (), **options: object) -> Model:
@@ -81,10 +81,10 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
         value = load_with(value, format, chosen)
         chosen.check_used(value.path)
     elif format is not None or settings or options:
-        said = [*([f"the format {format!r}"] if format is not None else []), *settings]
-        said += [f"{key}={option}" for key, option in options.items()]
+        words = [*([f"the format {format!r}"] if format is not None else []), *settings]
+        words += [f"{key}={option}" for key, option in options.items()]
         raise UsageError(
-            f"{', '.join(said)} decides nothing: it says how a file is read, but what was handed in is not a path but a "
+            f"{', '.join(words)} decides nothing: it says how a file is read, but what was handed in is not a path but a "
             f"{type(value).__name__}. Leave it out, or give it to rnnconvert.load"
         )
     if isinstance(value, Checkpoint):
@@ -117,15 +117,17 @@ def _by_names(checkpoint: Checkpoint) -> Model:
     owners: dict[str, dict[str, str]] = {}
     for name in checkpoint.tensors:
         for layout in surroundings(checkpoint.format):
-            local = next((own.name for own in layout.tensors if name.endswith(f"{separator}{own.name}")), None)
+            local = next((tensor.name for tensor in layout.tensors if name.endswith(f"{separator}{tensor.name}")), None)
             if local is not None:
                 owners.setdefault(name.removesuffix(f"{separator}{local}"), {})[local] = name
                 break
-    units = [Unit(layer.name, stack=layer, made=layer.describe()) for stack in checkpoint.layers.values() for layer in single_layers(stack)]
+    units = [
+        Unit(layer.name, stack=layer, title=layer.describe()) for stack in checkpoint.layers.values() for layer in single_layers(stack)
+    ]
     for owner, names in owners.items():
         class_name = re.sub(r"_\d+$", "", owner)
-        known = class_name if by_class(checkpoint.format, class_name) else ""
-        units += plain_units(checkpoint.format, Owner(owner, known, names, lambda _: None, known), checkpoint.tensors)
+        known_class = class_name if by_class(checkpoint.format, class_name) else ""
+        units += plain_units(checkpoint.format, Owner(owner, known_class, names, lambda _: None, known_class), checkpoint.tensors)
     order = list(checkpoint.arrays)
 
     def place(unit: Unit) -> int:

@@ -83,9 +83,9 @@ class Transplant:
         """Return the report as JSON can hold it."""
         live = ("model", "giver", "plan")
         plain = replace(self, model=None, giver=None, plan=None, proof=None)
-        found = {key: value for key, value in asdict(plain).items() if key not in live}
+        document = {key: value for key, value in asdict(plain).items() if key not in live}
         proof = None if self.proof is None else {**self.proof.conclusion.as_dict(), "text": str(self.proof)}
-        return {**found, "proof": proof, "exact": self.exact}
+        return {**document, "proof": proof, "exact": self.exact}
 
     def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None, expected: Any = None) -> WholeModels:
         """Run both whole models and compare them at every recurrent layer's output, then at the end.
@@ -102,23 +102,23 @@ class Transplant:
         from rnnconvert.models.verify import compared, compared_with_kept
 
         if expected is not None:
-            names = [one.target for one in self.filled if one.kind == "recurrent"]
+            names = [entry.target for entry in self.filled if entry.kind == "recurrent"]
             return compared_with_kept(self.model, names, inputs, expected, apply)
-        pairs = [(one.target, one.source) for one in self.filled if one.kind == "recurrent"]
+        pairs = [(entry.target, entry.source) for entry in self.filled if entry.kind == "recurrent"]
         giver = self.giver if source is None else source
         return compared(self.model, giver, pairs, inputs, source_inputs, apply)
 
     def __repr__(self) -> str:
         counts = (("layer", "filled", self.filled), ("array", "unchanged", self.kept), ("array", "unused in the source", self.left))
-        said = [f"{len(what)} {word}{'s' if len(what) != 1 else ''} {done}" for word, done, what in counts if what]
-        return f"<Transplant of {self.source} into {self.target}: {', '.join(said) or 'nothing filled'}>"
+        counted = [f"{len(what)} {word}{'s' if len(what) != 1 else ''} {done}" for word, done, what in counts if what]
+        return f"<Transplant of {self.source} into {self.target}: {', '.join(counted) or 'nothing filled'}>"
 
     def _repr_html_(self) -> str:
         """Return a table of what was filled, for a notebook."""
         from rnnconvert.core.notebook import listing
 
-        rows = [(called(one.target), f"from {called(one.source)}: {one.kind}, {one.evidence}") for one in self.filled]
-        rows += [("difference", str(one)) for one in self.differences]
+        rows = [(called(entry.target), f"from {called(entry.source)}: {entry.kind}, {entry.evidence}") for entry in self.filled]
+        rows += [("difference", str(difference)) for difference in self.differences]
         rows += [("note", note) for note in self.notes]
         return listing(self._title(), rows)
 
@@ -130,11 +130,11 @@ class Transplant:
     def lines(self) -> list[str]:
         """Return the report line by line."""
         lines = [self._title()]
-        lines += [f"  {called(one.target)} from {called(one.source)}: {one.kind}, {one.evidence}" for one in self.filled]
+        lines += [f"  {called(entry.target)} from {called(entry.source)}: {entry.kind}, {entry.evidence}" for entry in self.filled]
         lines += [f"rewrite: {called(step.layer)}: {step.detail}" for step in self.steps]
-        lines += [f"difference: {one}" for one in self.differences]
+        lines += [f"difference: {difference}" for difference in self.differences]
         lines += [f"note: {note}" for note in self.notes]
-        lines += [f"assumed: {called(one.layer)}: {one.option}={one.assumed}; {one.why}" for one in self.questions]
+        lines += [f"assumed: {called(question.layer)}: {question.option}={question.assumed}; {question.why}" for question in self.questions]
         lines += [f"unchanged: {name}" for name in self.kept]
         lines += [f"unused in the source: {name}" for name in self.left]
         lines += str(self.proof).splitlines() if self.proof is not None else []

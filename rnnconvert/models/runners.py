@@ -75,7 +75,7 @@ class Program:
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
         """Return what the function gives."""
-        return Ran(tuple(np.asarray(one) for one in self.call(*inputs)), {})
+        return Ran(tuple(np.asarray(output) for output in self.call(*inputs)), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
         """Raise UsageError: a function cannot be copied with other weights."""

@@ -32,10 +32,10 @@ def kept_if_equal(
             folder = ended.enter_context(new_folder(target))
         except OSError as error:
             raise unwritable(target, error) from None
-        made = Path(folder) / target.name
-        show_as(made, target)
-        written = write(made)
-        proof = prove(made)
+        path = Path(folder) / target.name
+        show_as(path, target)
+        written = write(path)
+        proof = prove(path)
         if not proof:
             raise NotEqualError(target, proof)
         before = old_data(target)

@@ -44,8 +44,11 @@ class WholeModels:
     @property
     def conclusion(self) -> Verdict:
         """Equal only if everything that was compared agrees, and passing proves something of the models' own outputs."""
-        own = [one for one in self.comparisons if one.output.partition(" ")[0] == "output"]
-        return Verdict.of(equal=all(one.passed for one in self.comparisons), compared=any(one.telling for one in own))
+        outputs_compared = [comparison for comparison in self.comparisons if comparison.output.partition(" ")[0] == "output"]
+        return Verdict.of(
+            equal=all(comparison.passed for comparison in self.comparisons),
+            compared=any(comparison.telling for comparison in outputs_compared),
+        )
 
     @property
     def verdict(self) -> Word:
@@ -66,7 +69,7 @@ class WholeModels:
         return self.equal
 
     def __str__(self) -> str:
-        lines = [str(self.conclusion), *(f"  {one}" for one in self.comparisons)]
+        lines = [str(self.conclusion), *(f"  {comparison}" for comparison in self.comparisons)]
         lines += [f"  not compared: {text}" for text in self.unseen]
         lines += [f"  note: {text}" for text in self.notes]
         return "\n".join(lines)
@@ -86,30 +89,30 @@ def compared(
     """
     ours, our_notes = _opened(target, apply)
     theirs, notes = _opened(source, apply)
-    given = _several(inputs)
-    other = given if source_inputs is None else _several(source_inputs)
-    found = _run(ours, given, apply)
+    arrays = _several(inputs)
+    other = arrays if source_inputs is None else _several(source_inputs)
+    ran_ours = _run(ours, arrays, apply)
     truth = _run(theirs, other, apply)
     shaken = _shaken(theirs, other, apply)
     by_source = bool(shaken)
-    rounding = _Rounding(ours, shaken or _shaken(ours, given, apply), by_source)
+    rounding = _Rounding(ours, shaken or _shaken(ours, arrays, apply), by_source)
     if not rounding.runs:
         raise UsageError("neither model can be copied, so the effect of rounding is unknown")
     comparisons, unseen = [], []
-    for own, name in pairs:
-        one, two = ours.unit(own), theirs.unit(name)
-        if own not in found.taps or name not in truth.taps or one is None or two is None:
-            unseen.append(f"{own or 'the layer'}: its output cannot be seen from outside")
+    for target_name, name in pairs:
+        target_unit, two = ours.unit(target_name), theirs.unit(name)
+        if target_name not in ran_ours.taps or name not in truth.taps or target_unit is None or two is None:
+            unseen.append(f"{target_name or 'the layer'}: its output cannot be seen from outside")
             continue
-        shakes = [ran.taps.get(name if by_source else own) for ran in rounding.runs]
-        aligned = _aligned([found.taps[own], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
+        shakes = [ran.taps.get(name if by_source else target_name) for ran in rounding.runs]
+        aligned = _aligned([ran_ours.taps[target_name], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
         if aligned is None:
-            unseen.append(f"{own}: one model gives all its outputs joined, the other only the last ones")
+            unseen.append(f"{target_name}: one model gives all its outputs joined, the other only the last ones")
             continue
         gave, expected, *moved = aligned
         axes = ("time", "batch", "unit") if expected.ndim == 3 else ("batch", "unit")
-        comparisons.append(rounding.compare(Output(_INPUTS, own, axes), gave, expected, moved))
-    comparisons += list(_ends(found, truth, rounding))
+        comparisons.append(rounding.compare(Output(_INPUTS, target_name, axes), gave, expected, moved))
+    comparisons += list(_ends(ran_ours, truth, rounding))
     return WholeModels(tuple(comparisons), tuple(unseen), (*notes, *our_notes))
 
 
@@ -121,17 +124,17 @@ def compared_with_kept(target: Any, names: Iterable[str], inputs: Any, expected:
 
     Raises what `compared` raises, and UnreadableError for another file.
     """
-    (ours, notes), given = _opened(target, apply), _several(inputs)
-    truth = Ran(tuple(_kept(expected)), {})
-    found = _run(ours, given, apply)
-    rounding = _Rounding(ours, _shaken(ours, given, apply), by_source=False)
+    (ours, notes), arrays = _opened(target, apply), _several(inputs)
+    truth = Ran(tuple(_arrays(expected)), {})
+    result = _run(ours, arrays, apply)
+    rounding = _Rounding(ours, _shaken(ours, arrays, apply), by_source=False)
     if not rounding.runs:
         raise UsageError("the model cannot be copied, so the effect of rounding is unknown")
     unseen = tuple(f"{name}: only the outputs of the whole model were kept" for name in names)
-    return WholeModels(tuple(_ends(found, truth, rounding)), unseen, notes)
+    return WholeModels(tuple(_ends(result, truth, rounding)), unseen, notes)
 
 
-def _kept(expected: Any) -> list[Array]:
+def _arrays(expected: Any) -> list[Array]:
     """Return outputs that were kept: arrays, or those of a .npy or .npz file, by name. Raises UnreadableError for another file."""
     if not isinstance(expected, (str, Path)):
         return _several(expected)
@@ -172,9 +175,9 @@ class _Applied:
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
         """Return what the function gives; its inner layers are not seen."""
-        found = self.apply(live, *inputs)
-        outputs = found if isinstance(found, (list, tuple)) else [found]
-        return Ran(tuple(np.asarray(one) for one in outputs), {})
+        outputs_given = self.apply(live, *inputs)
+        outputs = outputs_given if isinstance(outputs_given, (list, tuple)) else [outputs_given]
+        return Ran(tuple(np.asarray(output) for output in outputs), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
         """Return a tree with every floating-point array moved."""
@@ -229,7 +232,7 @@ def _aligned(taps: Sequence[Tap], unit: Unit) -> list[Array] | None:
     if all(tap.sequence is not None for tap in taps):
         return [_counted(tap.sequence, lengths) for tap in taps if tap.sequence is not None]
     last = [_last(tap, unit, lengths) for tap in taps]
-    return None if any(one is None for one in last) else [one for one in last if one is not None]
+    return None if any(tap is None for tap in last) else [tap for tap in last if tap is not None]
 
 
 def _counted(sequence: Array, lengths: Array | None) -> Array:
@@ -278,28 +281,28 @@ class _Rounding:
     runs: Sequence[Ran]
     by_source: bool
 
-    def compare(self, output: Output, found: Array, truth: Array, shaken: Sequence[Array]) -> Comparison:
+    def compare(self, output: Output, value: Array, truth: Array, shaken: Sequence[Array]) -> Comparison:
         """Compare an output with the source's, given what it was in each of the runs."""
-        if found.shape != truth.shape:
-            return unlike(output.case, output.name, found.shape, truth.shape)
+        if value.shape != truth.shape:
+            return unlike(output.case, output.name, value.shape, truth.shape)
         # What the target itself moves by is brought to where the truth is.
-        floors = [one if self.by_source else truth + (one.astype(np.float64) - found.astype(np.float64)) for one in shaken]
+        floors = [shift if self.by_source else truth + (shift.astype(np.float64) - value.astype(np.float64)) for shift in shaken]
         dtypes = (array.dtype for array in self.target.arrays.values() if array.dtype.kind == "f")
-        return compare(output, found, truth, Allowance(floors, max(dtypes, key=_eps, default=found.dtype)))
+        return compare(output, value, truth, Allowance(floors, max(dtypes, key=_eps, default=value.dtype)))
 
 
 def _eps(dtype: Any) -> float:
     return float(np.finfo(dtype).eps)
 
 
-def _ends(found: Ran, truth: Ran, rounding: _Rounding) -> Iterable[Comparison]:
+def _ends(result: Ran, truth: Ran, rounding: _Rounding) -> Iterable[Comparison]:
     """Yield the comparisons of the models' own outputs."""
-    if len(found.outputs) != len(truth.outputs):
+    if len(result.outputs) != len(truth.outputs):
         raise UsageError(
-            f"the target gives {len(found.outputs)} outputs and the source {len(truth.outputs)}. Compare models that give equally many"
+            f"the target gives {len(result.outputs)} outputs and the source {len(truth.outputs)}. Compare models that give equally many"
         )
-    for number, (one, two) in enumerate(zip(found.outputs, truth.outputs, strict=True)):
-        name = "output" if len(found.outputs) == 1 else f"output {number}"
+    for number, (output_array, two) in enumerate(zip(result.outputs, truth.outputs, strict=True)):
+        name = "output" if len(result.outputs) == 1 else f"output {number}"
         shaken = [ran.outputs[number] for ran in rounding.runs]
         axes = tuple(f"axis {axis}" for axis in range(two.ndim))
-        yield rounding.compare(Output(_INPUTS, name, axes), one, two, shaken)
+        yield rounding.compare(Output(_INPUTS, name, axes), output_array, two, shaken)

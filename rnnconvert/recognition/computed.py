@@ -30,7 +30,7 @@ from rnnconvert.recognition import turned
 from rnnconvert.recognition.conditions import decision
 from rnnconvert.recognition.inputs import Cut, cut
 from rnnconvert.recognition.loops import loops
-from rnnconvert.recognition.recognised import Found, Use
+from rnnconvert.recognition.recognised import RecognisedLayer, Use
 from rnnconvert.recognition.states import States
 from rnnconvert.recognition.steps import repeats, steps
 from rnnconvert.recognition.uses import Graph
@@ -44,7 +44,7 @@ class Computed:
     """A layer that other operators compute.
 
     stack     the layer
-    found     what was recognized
+    recognised  what was recognized
     nodes     the operators that compute it
     reads     the values that it reads; before a node turns one around, where it therefore reads from the end
     turned    whether nodes turn around what it reads
@@ -53,7 +53,7 @@ class Computed:
     """
 
     stack: Recurrent
-    found: Found
+    recognised: RecognisedLayer
     nodes: Sequence[Operation]
     reads: Sequence[str]
     turned: bool
@@ -63,13 +63,13 @@ class Computed:
     @property
     def evidence(self) -> str:
         """Why it is read as this layer, in words."""
-        what = f"{self.stack.name}: {self.found.what}, by what its steps compute"
+        what = f"{self.stack.name}: {self.recognised.what}, by what its steps compute"
         return f"{what}; {proved(self.errors, where='on random inputs')}"
 
     def renamed(self, name: str) -> Computed:
         """Return the layer under another name."""
-        said = tuple(note.of(name) for note in self.warnings)
-        return replace(self, stack=self.stack.replace(name=name), warnings=said)
+        warnings = tuple(note.of(name) for note in self.warnings)
+        return replace(self, stack=self.stack.replace(name=name), warnings=warnings)
 
 
 @dataclass(eq=False)
@@ -90,12 +90,12 @@ class Looked:
     @property
     def nodes_by_name(self) -> set[str]:
         """The names of the nodes of all layers."""
-        return {node.label for one in self.layers.values() for node in one.nodes}
+        return {node.label for layer in self.layers.values() for node in layer.nodes}
 
     @property
     def nodes(self) -> set[Operation]:
         """The nodes of all layers."""
-        return {node for one in self.layers.values() for node in one.nodes}
+        return {node for layer in self.layers.values() for node in layer.nodes}
 
     def refusals(self) -> list[str]:
         """Return for each part of the graph that is a layer, and is not read, a sentence with the reason.
@@ -109,36 +109,36 @@ class Looked:
         ]
 
 
-def look(program: Program, scope: Scope, taken: Iterable[str], likely: bool) -> Looked:
+def look(program: Program, scope: Scope, reserved: Iterable[str], likely: bool) -> Looked:
     """Return the layers of a graph that other operators than RNN, GRU and LSTM compute.
 
     scope   its main graph
-    taken   names of other layers
+    reserved  names of other layers
     likely  whether something in the graph looks like a layer; otherwise only a chain of products with one matrix is one
     """
     done = Looked(scope=scope)
     if not (likely or repeats(Graph(scope, Shapes(program)))):
         return done
     shapes = Shapes(program)
-    names = set(taken)
-    whole = budget_of(program)
+    names = set(reserved)
+    file_budget = budget_of(program)
     used = set(scope.body.outputs) | {name for node in scope.nodes for name in node.reads}
-    looped = ((node, [one] if isinstance(one, Found) else one) for node, one in loops(scope, shapes, used))
-    found = itertools.chain(((node.label, one) for node, one in looped), steps(scope, shapes))
-    for label, forms in _guarded(found, done):
+    looped = ((node, [outcome] if isinstance(outcome, RecognisedLayer) else outcome) for node, outcome in loops(scope, shapes, used))
+    candidates = itertools.chain(((node.label, outcome) for node, outcome in looped), steps(scope, shapes))
+    for label, forms in _guarded(candidates, done):
         problem: object = forms
-        for one in forms if not isinstance(forms, UnmatchedError) else ():
+        for form in forms if not isinstance(forms, UnmatchedError) else ():
             try:
-                if one.partly:
+                if form.partly:
                     done.cells.add(label)
-                    raise UnmatchedError(one.partly)
-                if one.steps is not None and one.direction.cell.activation.name == "linear":
+                    raise UnmatchedError(form.partly)
+                if form.steps is not None and form.direction.cell.activation.name == "linear":
                     raise UnmatchedError("products and sums without a function between them need not be a layer's steps")
-                own = cut(scope, shapes, one)
-                errors = _prove(scope, one, own, Budget(whole=whole))
-                name = unique(one.label, names)
+                region = cut(scope, shapes, form)
+                errors = _prove(scope, form, region, Budget(overall=file_budget))
+                name = unique(form.label, names)
                 names.add(name)
-                done.layers[name] = _layer(program.path, (scope, shapes), name, one, own, errors)
+                done.layers[name] = _layer(program.path, (scope, shapes), name, form, region, errors)
                 break
             except UnmatchedError as error:
                 problem = problem if isinstance(problem, UnmatchedError) else error
@@ -153,151 +153,153 @@ def look(program: Program, scope: Scope, taken: Iterable[str], likely: bool) -> 
     return done
 
 
-def _guarded(found: Iterable[tuple[str, list[Found] | UnmatchedError]], done: Looked) -> Iterable[tuple[str, list[Found] | UnmatchedError]]:
+def _guarded(
+    candidates: Iterable[tuple[str, list[RecognisedLayer] | UnmatchedError]], done: Looked
+) -> Iterable[tuple[str, list[RecognisedLayer] | UnmatchedError]]:
     """Yield what is found, until a node is not as its operator asks."""
     try:
-        yield from found
+        yield from candidates
     except MALFORMED as error:
         if passes(error):
             raise
         done.reasons.setdefault("", f"a node is not as its operator asks ({in_words(error)})")
 
 
-def _layer(path: Path, place: tuple[Scope, Shapes], name: str, found: Found, own: Cut, errors: Sequence[float]) -> Computed:
+def _layer(path: Path, place: tuple[Scope, Shapes], name: str, layer: RecognisedLayer, region: Cut, errors: Sequence[float]) -> Computed:
     scope, shapes = place
-    direction = found.direction
+    direction = layer.direction
     states = States(path, scope, name, (1, direction.hidden_size), direction.get("recurrent", direction.cell.gates[0]))
     for letter, part in (("h", "initial_hidden"), ("c", "initial_cell")):
-        if letter in found.states:
-            states.add(part, found.states[letter])
-    sequences = [use for use in found.uses if use.kind == "sequence"]
+        if letter in layer.states:
+            states.add(part, layer.states[letter])
+    sequences = [use for use in layer.uses if use.kind == "sequence"]
     # Where the last outputs alone are read the order of the others is nobody's, and every framework has "time".
-    order: Literal["time", "processing"] = "processing" if found.processing and sequences else "time"
-    given = [name for read in found.reads for name in (read.steps or (read.value,))]
-    whole = not direction.reverse and not any(read.steps or read.window for read in found.reads)
-    sources = [turned.before(scope, shapes, read.value, read.axis) if whole else "" for read in found.reads]
+    order: Literal["time", "processing"] = "processing" if layer.processing and sequences else "time"
+    inputs = [name for read in layer.reads for name in (read.steps or (read.value,))]
+    unsliced = not direction.reverse and not any(read.steps or read.window for read in layer.reads)
+    sources = [turned.before(scope, shapes, read.value, read.axis) if unsliced else "" for read in layer.reads]
     if all(sources):
         back = all(use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences)
-        given, order = sources, "time" if back else "processing"
+        inputs, order = sources, "time" if back else "processing"
         direction = direction.replace(reverse=True)
     warnings = list(states.warnings)
-    if found.mask is not None:
-        masked = turned.before(scope, shapes, found.mask.value, found.mask.axis) if found.mask.rank > 1 else ""
+    if layer.mask is not None:
+        masked = turned.before(scope, shapes, layer.mask.value, layer.mask.axis) if layer.mask.rank > 1 else ""
         if all(sources) != bool(masked):
-            raise UnmatchedError(f"its mask {found.mask.value!r} is not turned around as its sequence is")
-        words = decision(scope, found.mask.value)
-        said = _MASKED.format(mask=masked or found.mask.value, by=words and f", by {words}")
-        warnings.append(LayerNote(name, said))
-        if any(use.fill == "zero" for use in found.uses):
+            raise UnmatchedError(f"its mask {layer.mask.value!r} is not turned around as its sequence is")
+        words = decision(scope, layer.mask.value)
+        sentence = _MASKED.format(mask=masked or layer.mask.value, by=words and f", by {words}")
+        warnings.append(LayerNote(name, sentence))
+        if any(use.fill == "zero" for use in layer.uses):
             warnings.append(LayerNote(name, "its outputs are zero where its input is masked"))
     stack = Recurrent(
         name, (Layer((direction.with_arrays(states.learned[0]),)),), output_order=order, unconvertible=tuple(states.unconvertible)
     )
-    begun = [node for node in _begun(scope, found, own) if all(node is not one for one in own.nodes)]
-    return Computed(stack, found, [*begun, *own.nodes], given, all(sources), errors, tuple(warnings))
+    begun = [node for node in _begun(scope, layer, region) if all(node is not other for other in region.nodes)]
+    return Computed(stack, layer, [*begun, *region.nodes], inputs, all(sources), errors, tuple(warnings))
 
 
-def _begun(scope: Scope, found: Found, own: Cut) -> list[Operation]:
+def _begun(scope: Scope, layer: RecognisedLayer, region: Cut) -> list[Operation]:
     """Return the nodes that make the zeros with which a copy of the output begins: Keras takes a step for their shape."""
-    kept: set[Operation] = set()
-    waiting = list(found.zeros)
+    selected: set[Operation] = set()
+    waiting = list(layer.zeros)
     while waiting:
         producer = scope.producer(waiting.pop())
-        if producer is not None and producer[0] not in kept:
-            kept.add(producer[0])
-            waiting += [name for name in producer[0].reads if own.cuts.get(name) not in ("read", "state", "mask")]
-    return [node for node in scope.nodes if node in kept]
+        if producer is not None and producer[0] not in selected:
+            selected.add(producer[0])
+            waiting += [name for name in producer[0].reads if region.cuts.get(name) not in ("read", "state", "mask")]
+    return [node for node in scope.nodes if node in selected]
 
 
-def _prove(scope: Scope, found: Found, own: Cut, budget: Budget) -> list[float]:
+def _prove(scope: Scope, layer: RecognisedLayer, region: Cut, budget: Budget) -> list[float]:
     """Return how far each output of the layer is from that of the operators. Raises UnmatchedError unless all are the same."""
-    outputs = [use.value for use in found.uses]
-    errors, shown = list[float](), False
-    for number, trial in enumerate(own.trials):
-        truth = Evaluation(scope, trial, budget).run(own.nodes, outputs)
-        finite = [np.isfinite(one) for one in truth]
-        if not all(one.all() for one in finite) and all(np.isfinite(one).all() for one in trial.values()):
+    outputs = [use.value for use in layer.uses]
+    errors, informative = list[float](), False
+    for number, trial in enumerate(region.trials):
+        truth = Evaluation(scope, trial, budget).run(region.nodes, outputs)
+        finite = [np.isfinite(array) for array in truth]
+        if not all(mask.all() for mask in finite) and all(np.isfinite(array).all() for array in trial.values()):
             continue
-        given = _given(scope, found, trial)
-        shown = shown or len(given.y) > 1 or bool(set(found.states.values()) & trial.keys())
-        shaken = [Evaluation(scope, trial, budget, np.random.default_rng(seed)).run(own.nodes, outputs) for seed in range(_SHAKES)]
-        for place, use in enumerate(found.uses):
-            new = _form(found, use, given if found.mask is None else _spread(found, use, given, trial))
+        expected = _reference_outputs(scope, layer, trial)
+        informative = informative or len(expected.y) > 1 or bool(set(layer.states.values()) & trial.keys())
+        shaken = [Evaluation(scope, trial, budget, np.random.default_rng(seed)).run(region.nodes, outputs) for seed in range(_SHAKES)]
+        for place, use in enumerate(layer.uses):
+            new = _form(layer, use, expected if layer.mask is None else _spread(layer, use, expected, trial))
             if new.shape != truth[place].shape:
                 raise UnmatchedError(
-                    f"recognized as {found.operator}, but {use.value!r} is of the shape {truth[place].shape}, not {new.shape}"
+                    f"recognized as {layer.operator}, but {use.value!r} is of the shape {truth[place].shape}, not {new.shape}"
                 )
             there = finite[place]
-            allowance = Allowance([np.where(there, other[place], 0) for other in shaken], found.direction.dtype)
+            allowance = Allowance([np.where(there, other[place], 0) for other in shaken], layer.direction.dtype)
             old, new = np.where(there, truth[place], 0), np.where(there, new, 0)
-            one = compare(Output(f"trial {number}", use.value), new, old, allowance)
-            if not one.passed:
-                raise UnmatchedError(f"recognized as {found.operator}, but {use.value!r} is off by {one.error:.2g}")
-            errors += [one.error] if new.size else []
-    if errors and not shown:
+            comparison = compare(Output(f"trial {number}", use.value), new, old, allowance)
+            if not comparison.passed:
+                raise UnmatchedError(f"recognized as {layer.operator}, but {use.value!r} is off by {comparison.error:.2g}")
+            errors += [comparison.error] if new.size else []
+    if errors and not informative:
         raise UnmatchedError("it runs one step from a stored state, which does not show its recurrent matrices")
     if not errors:
-        raise UnmatchedError(f"recognized as {found.operator}, but nothing could be compared")
+        raise UnmatchedError(f"recognized as {layer.operator}, but nothing could be compared")
     return errors
 
 
-def _given(scope: Scope, found: Found, trial: Mapping[str, Array]) -> reference.Outputs:
+def _reference_outputs(scope: Scope, layer: RecognisedLayer, trial: Mapping[str, Array]) -> reference.Outputs:
     """Return what the layer gives for random inputs."""
     sequences = []
-    for read in found.reads:
-        whole = np.stack([trial[name] for name in read.steps]) if read.steps else np.moveaxis(trial[read.value], read.axis, 0)
-        sequences.append(whole[slice(*read.window)] if read.window is not None else whole)
+    for read in layer.reads:
+        sequence = np.stack([trial[name] for name in read.steps]) if read.steps else np.moveaxis(trial[read.value], read.axis, 0)
+        sequences.append(sequence[slice(*read.window)] if read.window is not None else sequence)
     x = np.concatenate(sequences, axis=2).astype(np.float64)
-    size = found.direction.hidden_size
+    size = layer.direction.hidden_size
     states = {}
-    for letter, name in found.states.items():
+    for letter, name in layer.states.items():
         state = trial[name] if name in trial else scope.constant(name)
         if state is None:
             raise UnmatchedError(f"{name!r}, its first state, is not known")
-        states[letter] = np.broadcast_to(np.asarray(state, np.float64), (*[1] * (found.rank - 2), x.shape[1], size)).reshape(-1, size)
-    stack = Recurrent(found.label, (Layer((found.direction,)),), output_order="processing" if found.processing else "time")
+        states[letter] = np.broadcast_to(np.asarray(state, np.float64), (*[1] * (layer.rank - 2), x.shape[1], size)).reshape(-1, size)
+    stack = Recurrent(layer.label, (Layer((layer.direction,)),), output_order="processing" if layer.processing else "time")
     hidden, cell = ((states[letter],) if letter in states else None for letter in "hc")
-    if found.mask is None:
+    if layer.mask is None:
         return reference.run(stack, x, hidden, cell)
-    order, lengths = _counting(found, trial, x.shape[0])
+    order, lengths = _counting(layer, trial, x.shape[0])
     return reference.run(stack, np.take_along_axis(x, order[:, :, None], 0), hidden, cell, lengths)
 
 
-def _steps(found: Found, trial: Mapping[str, Array], steps: int) -> Array:
+def _steps(layer: RecognisedLayer, trial: Mapping[str, Array], steps: int) -> Array:
     """Return which steps count: (time, batch)."""
-    assert found.mask is not None
-    given = trial[found.mask.value]
-    if found.mask.rank == 1:
-        return np.asarray(np.arange(steps)[:, None] < given[None])
-    truths = np.moveaxis(given, found.mask.axis, 0).astype(bool)
-    return np.asarray((truths[..., 0] if found.mask.rank == 3 else truths) != found.mask.negated)
+    assert layer.mask is not None
+    mask = trial[layer.mask.value]
+    if layer.mask.rank == 1:
+        return np.asarray(np.arange(steps)[:, None] < mask[None])
+    truths = np.moveaxis(mask, layer.mask.axis, 0).astype(bool)
+    return np.asarray((truths[..., 0] if layer.mask.rank == 3 else truths) != layer.mask.negated)
 
 
-def _counting(found: Found, trial: Mapping[str, Array], steps: int) -> tuple[Array, Array]:
+def _counting(layer: RecognisedLayer, trial: Mapping[str, Array], steps: int) -> tuple[Array, Array]:
     """Return the steps of each sequence with those that count in front, and how many count."""
-    counts = _steps(found, trial, steps)
+    counts = _steps(layer, trial, steps)
     return np.argsort(~counts, axis=0, kind="stable"), counts.sum(0)
 
 
-def _spread(found: Found, use: Use, given: reference.Outputs, trial: Mapping[str, Array]) -> reference.Outputs:
+def _spread(layer: RecognisedLayer, use: Use, outputs: reference.Outputs, trial: Mapping[str, Array]) -> reference.Outputs:
     """Return what a layer with a mask gives at each step and at the end, from what it gives for the steps that count."""
-    counts = _steps(found, trial, len(given.y))
+    counts = _steps(layer, trial, len(outputs.y))
     before = np.cumsum(counts, 0)
-    y = np.take_along_axis(given.y, np.maximum(before - 1, 0)[:, :, None], 0)
+    y = np.take_along_axis(outputs.y, np.maximum(before - 1, 0)[:, :, None], 0)
     first: Array | float = 0.0
-    if use.fill == "state" and "h" in found.states:
-        first = np.asarray(trial.get(found.states["h"], np.zeros(())), np.float64).reshape(-1, y.shape[2])
+    if use.fill == "state" and "h" in layer.states:
+        first = np.asarray(trial.get(layer.states["h"], np.zeros(())), np.float64).reshape(-1, y.shape[2])
         first = np.broadcast_to(first, y.shape[1:])
-    shown = counts if use.fill == "zero" else before > 0
-    y = np.where(shown[:, :, None], y, first)
-    hidden = (y[-1],) if use.fill == "output" else given.hidden
-    return replace(given, y=y, hidden=hidden)
+    valid = counts if use.fill == "zero" else before > 0
+    y = np.where(valid[:, :, None], y, first)
+    hidden = (y[-1],) if use.fill == "output" else outputs.hidden
+    return replace(outputs, y=y, hidden=hidden)
 
 
-def _form(found: Found, use: Use, given: reference.Outputs) -> Array:
+def _form(layer: RecognisedLayer, use: Use, outputs: reference.Outputs) -> Array:
     """Return what the layer gives in the form in which it is used."""
     if use.kind == "sequence":
-        whole = given.y[:, None] if use.rank == 3 else given.y
-        return np.moveaxis(whole, 0, use.axis)
-    one = given.y[use.step] if use.kind == "step" else (given.hidden if use.kind == "hidden" else given.cell)[0]
-    return one[None] if use.rank == 3 else one
+        sequence = outputs.y[:, None] if use.rank == 3 else outputs.y
+        return np.moveaxis(sequence, 0, use.axis)
+    state = outputs.y[use.step] if use.kind == "step" else (outputs.hidden if use.kind == "hidden" else outputs.cell)[0]
+    return state[None] if use.rank == 3 else state

@@ -95,7 +95,7 @@ def directed(trial: Mapping[str, Array], sequences: Mapping[str, int | None], nu
     wholes = {name: axis for name, axis in sequences.items() if axis is not None}
     lengths = {trial[name].shape[axis] for name, axis in wholes.items()} | ({len(elements)} if elements else set())
     steps = sorted({0, min(1, min(lengths) - 1), min(lengths) - 1}) if lengths else []
-    for number in (near for one in numbers for near in _near(one)):
+    for number in (near for bound in numbers for near in _near(bound)):
         for step in steps:
             changed = {name: array.copy() for name, array in trial.items()}
             rows = [np.moveaxis(changed[name], axis, 0)[step] for name, axis in wholes.items()]

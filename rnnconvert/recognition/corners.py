@@ -26,10 +26,10 @@ _HALVES = 60
 
 def narrowed(formula: Piece) -> tuple[Piece, int]:
     """Return a formula for as many units as have constants of their own, and how many it is tried on: all do the same."""
-    vectors = {id(one): one for one in _vectors(formula)}
+    vectors = {id(vector): vector for vector in _vectors(formula)}
     if not vectors:
         return formula, _TRIED
-    rows = np.stack([np.asarray(one.array, np.float64).reshape(-1) for one in vectors.values()])
+    rows = np.stack([np.asarray(vector.array, np.float64).reshape(-1) for vector in vectors.values()])
     _, columns = np.unique(rows, axis=1, return_index=True)
     if len(columns) > _COLUMNS:
         raise UnmatchedError("each of its units has constants of its own")
@@ -41,15 +41,15 @@ def _vectors(formula: Piece) -> Iterator[Stored]:
     if isinstance(formula, Stored) and formula.array.ndim:
         yield formula
     elif isinstance(formula, Each):
-        for one in formula.operands:
-            yield from _vectors(one)
+        for operand in formula.operands:
+            yield from _vectors(operand)
 
 
 def _narrow(formula: Piece, columns: Array) -> Piece:
     if isinstance(formula, Stored) and formula.array.ndim:
         return Stored(formula.array.reshape(-1)[columns])
     if isinstance(formula, Each):
-        operands = tuple(_narrow(one, columns) for one in formula.operands)
+        operands = tuple(_narrow(operand, columns) for operand in formula.operands)
         return Each(formula.operator, operands, formula.constants, len(columns))
     return formula
 
@@ -83,7 +83,7 @@ def _searched(formula: Piece, names: Sequence[object], width: int) -> dict[objec
     random = np.random.default_rng(23)
     bases = [{key: random.standard_normal((1, width)) * scale for key in names} for scale in (1.0, 3.0)]
     rows: dict[object, list[Array]] = {key: [] for key in names}
-    marks = {(one.key, bound): (one, bound) for one, bound in _marks(formula)}
+    marks = {(piece.key, bound): (piece, bound) for piece, bound in _marks(formula)}
     if len(marks) > _MARKS:
         raise UnmatchedError("its step has more functions than a cell")
     for part, bound in marks.values():
@@ -93,7 +93,7 @@ def _searched(formula: Piece, names: Sequence[object], width: int) -> dict[objec
                     near = root + _OFFSETS * np.maximum(1.0, np.abs(root))
                     for name in names:
                         rows[name].append(near if name == key else np.broadcast_to(base[name], near.shape))
-    return {name: np.concatenate([*found, *(base[name] for base in bases)]) for name, found in rows.items()}
+    return {name: np.concatenate([*arrays, *(base[name] for base in bases)]) for name, arrays in rows.items()}
 
 
 def _marks(formula: Piece) -> Iterator[tuple[Piece, float]]:
@@ -111,8 +111,8 @@ def _marks(formula: Piece) -> Iterator[tuple[Piece, float]]:
         yield from ((inner, bound) for bound in bounds if np.isfinite(bound))
     elif formula.operator in ("Min", "Max"):
         yield Each("Sub", formula.operands, (), formula.width), 0.0
-    for one in formula.operands:
-        yield from _marks(one)
+    for operand in formula.operands:
+        yield from _marks(operand)
 
 
 def _roots(part: Piece, bound: float, key: object, base: Mapping[object, Array]) -> list[Array]:
@@ -126,7 +126,7 @@ def _roots(part: Piece, bound: float, key: object, base: Mapping[object, Array])
         changes = signs[1:] != signs[:-1]
         if not changes.any():
             return []
-        found = []
+        roots = []
         for place in (changes.argmax(0), len(changes) - 1 - changes[::-1].argmax(0)):
             low, high = _GRID[place, 0][None], _GRID[place + 1, 0][None]
             start = above(low)
@@ -134,5 +134,5 @@ def _roots(part: Piece, bound: float, key: object, base: Mapping[object, Array])
                 middle = (low + high) / 2
                 same = above(middle) == start
                 low, high = np.where(same, middle, low), np.where(same, high, middle)
-            found.append(high)
-    return found[:1] if np.array_equal(*found) else found
+            roots.append(high)
+    return roots[:1] if np.array_equal(*roots) else roots

@@ -57,8 +57,8 @@ def _before(scope: Scope, shapes: Shapes, producer: tuple[Operation, int], at: t
         return (first, axis) if matrix is not None and len(matrix) == 2 and dims and axis < len(dims) - 1 else None
     if kind == "Gather":
         table, dims = scope.constant(first), shapes.dims(scope, node.inputs[1])
-        whole = table is not None and dims is not None and axis < len(dims)
-        return (node.inputs[1], axis) if whole and attributes.get("axis", 0) == 0 else None
+        usable = table is not None and dims is not None and axis < len(dims)
+        return (node.inputs[1], axis) if usable and attributes.get("axis", 0) == 0 else None
     if kind in ("Slice", "Split"):
         return (first, axis) if axis not in _cut(scope, shapes, node, shapes.dims(scope, name)) else None
     if kind in ("Unsqueeze", "Squeeze"):
@@ -66,11 +66,11 @@ def _before(scope: Scope, shapes: Shapes, producer: tuple[Operation, int], at: t
         if axes is None or dims is None:
             return None
         rank = len(dims)
-        gone = {one % rank for one in axes}
-        kept = [one for one in range(rank) if one not in gone]
+        gone = {dropped % rank for dropped in axes}
+        remaining = [position for position in range(rank) if position not in gone]
         if kind == "Unsqueeze":
-            return (first, kept.index(axis)) if axis in kept else None
-        return (first, kept[axis]) if axis < len(kept) else None
+            return (first, remaining.index(axis)) if axis in remaining else None
+        return (first, remaining[axis]) if axis < len(remaining) else None
     if kind in ("RNN", "GRU", "LSTM") and index == 0 and not attributes.get("layout"):
         return {0: (first, 0), 2: (first, 1)}.get(axis)
     if kind == "Scan" and "num_scan_inputs" in attributes:
@@ -82,16 +82,16 @@ def _spread(scope: Scope, shapes: Shapes, node: Operation, axis: int, dims: Dims
     """Return the only input of an operator of several that is not of length 1 along an axis."""
     if dims is None:
         return None
-    found = []
+    candidates = []
     for name in node.inputs:
-        own = shapes.dims(scope, name)
-        if own is None:
+        operand_dims = shapes.dims(scope, name)
+        if operand_dims is None:
             return None
-        at = axis - len(dims) + len(own)
-        if at >= 0 and own[at] != 1:
-            found.append((name, at))
-    places = {place(scope, shapes, *one) for one in found} if len(found) > 1 else set()
-    return found[0] if len(found) == 1 or len(places) == 1 else None
+        at = axis - len(dims) + len(operand_dims)
+        if at >= 0 and operand_dims[at] != 1:
+            candidates.append((name, at))
+    places = {place(scope, shapes, *candidate) for candidate in candidates} if len(candidates) > 1 else set()
+    return candidates[0] if len(candidates) == 1 or len(places) == 1 else None
 
 
 def _cut(scope: Scope, shapes: Shapes, node: Operation, dims: Dims | None) -> set[int]:
@@ -101,20 +101,20 @@ def _cut(scope: Scope, shapes: Shapes, node: Operation, dims: Dims | None) -> se
         axes: list[int] | None = [scope.attributes(node).get("axis", 0)]
     else:
         starts, ends, steps = (shapes.integers(scope, node, key, at) for key, at in (("starts", 1), ("ends", 2), ("steps", 4)))
-        given = shapes.integers(scope, node, "axes", 3)
-        axes = list(given) if given is not None else None
+        stated = shapes.integers(scope, node, "axes", 3)
+        axes = list(stated) if stated is not None else None
         if axes is None and len(node.inputs) < 4 and "axes" not in scope.attributes(node) and starts is not None:
             axes = list(range(len(starts)))
         if axes is not None and starts is not None and ends is not None:
             steps = list(steps) if steps is not None else [1] * len(starts)
             every = list(zip(axes, starts, ends, steps, strict=False))
-            axes = [one for one, start, end, step in every if not _whole(start, end, step)]
-    if axes is None or (dims is None and any(one < 0 for one in axes)):
+            axes = [axis for axis, start, end, step in every if not _takes_all(start, end, step)]
+    if axes is None or (dims is None and any(axis < 0 for axis in axes)):
         return set(range(rank))
-    return {one % rank for one in axes}
+    return {axis % rank for axis in axes}
 
 
-def _whole(start: int, end: int, step: int) -> bool:
+def _takes_all(start: int, end: int, step: int) -> bool:
     """Return whether a cut takes all of an axis of any length, in either order."""
     return (step == 1 and start == 0 and end >= 2**31 - 1) or (step == -1 and start == -1 and end <= 1 - 2**31)
 
@@ -124,38 +124,38 @@ def _scanned(node: Operation, attributes: Mapping[str, Any], index: int, axis: i
     count = len(node.inputs) - scanned
     if not 0 <= count <= index or not scanned:
         return None
-    axes, given = (
+    axes, input_axes = (
         list(attributes.get(key, [0] * length)) for key, length in (("scan_output_axes", index - count + 1), ("scan_input_axes", 1))
     )
-    return (node.inputs[count], given[0]) if index - count < len(axes) and axes[index - count] == axis else None
+    return (node.inputs[count], input_axes[0]) if index - count < len(axes) and axes[index - count] == axis else None
 
 
 def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int], other: int) -> Array:
     """Return a number that is computed from shapes, where some axes have these lengths, and all others one. Raises UnmatchedError."""
-    given, kept = {}, set()
-    for count, (own, node) in enumerate(behind(scope, name), 1):
+    values, selected = {}, set()
+    for count, (source, node) in enumerate(behind(scope, name), 1):
         if node is None or count > _NODES:
-            raise UnmatchedError(f"{own!r}, an input of the model, decides when it ends")
+            raise UnmatchedError(f"{source!r}, an input of the model, decides when it ends")
         if node.kind in MEASURING:
-            given[own] = _sizes(scope, shapes, node, lengths, other)
+            values[source] = _sizes(scope, shapes, node, lengths, other)
         else:
-            kept.add(node)
-    if not kept:
-        return given[name] if name in given else np.asarray(scope.constant(name))
-    nodes = [node for node in scope.nodes if node in kept]
-    return Evaluation(scope, given, Budget()).run(nodes, [name])[0]
+            selected.add(node)
+    if not selected:
+        return values[name] if name in values else np.asarray(scope.constant(name))
+    nodes = [node for node in scope.nodes if node in selected]
+    return Evaluation(scope, values, Budget()).run(nodes, [name])[0]
 
 
 def _sizes(scope: Scope, shapes: Shapes, node: Operation, lengths: Mapping[Place, int], other: int) -> Array:
     dims = shapes.dims(scope, node.inputs[0])
     if dims is None:
         raise UnmatchedError(f"the shape of {node.inputs[0]!r}, which decides when it ends, is not known")
-    found = []
+    sizes = []
     for axis, size in enumerate(dims):
-        own = place(scope, shapes, node.inputs[0], axis)
-        found.append(size if size is not None else lengths.get(own, other))
+        origin = place(scope, shapes, node.inputs[0], axis)
+        sizes.append(size if size is not None else lengths.get(origin, other))
     if node.kind == "Size":
-        return np.array(int(np.prod(found, dtype=np.int64)), np.int64)
+        return np.array(int(np.prod(sizes, dtype=np.int64)), np.int64)
     attributes = scope.attributes(node)
     start, end = (attributes.get(key, None) for key in ("start", "end"))
-    return np.array(found[start:end], np.int64)
+    return np.array(sizes[start:end], np.int64)

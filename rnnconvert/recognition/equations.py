@@ -19,30 +19,30 @@ def run_function(function: Activation, x: Array) -> Array:
     return np.asarray(FUNCTIONS[function.name](np, x, function.alpha, function.beta))
 
 
-def of_one(key: object, function: Activation, given: Numbers) -> Array:
+def of_one(key: object, function: Activation, numbers: Numbers) -> Array:
     """Return a function of one variable."""
-    return run_function(function, given[key])
+    return run_function(function, numbers[key])
 
 
-def candidate_after(keys: tuple[object, object, object], function: Activation, gate: Activation, way: int, given: Numbers) -> Array:
+def candidate_after(keys: tuple[object, object, object], function: Activation, gate: Activation, way: int, numbers: Numbers) -> Array:
     """Return the candidate of a GRU with the reset gate after the product."""
-    r, above, below = (given[key] for key in keys)
+    r, above, below = (numbers[key] for key in keys)
     return run_function(function, above + run_function(gate, way * r) * below)
 
 
 def updated(keys: tuple[object, object], gate: Activation, sign: int, candidate: Computed) -> Computed:
     """Return what a GRU gives for numbers of its variables."""
 
-    def run(given: Numbers) -> Array:
-        h, z = (given[key] for key in keys)
-        kept = run_function(gate, sign * z)
-        return np.asarray((1 - kept) * candidate(given) + kept * h)
+    def run(numbers: Numbers) -> Array:
+        h, z = (numbers[key] for key in keys)
+        retained = run_function(gate, sign * z)
+        return np.asarray((1 - retained) * candidate(numbers) + retained * h)
 
     return run
 
 
-def lstm_gives(keys: Sequence[object], functions: Sequence[Activation], signs: Mapping[str, int], given: Numbers) -> Array:
+def lstm_gives(keys: Sequence[object], functions: Sequence[Activation], signs: Mapping[str, int], numbers: Numbers) -> Array:
     """Return the new state of an LSTM."""
-    (i, f, g, c, o), (gate, function, last) = (given[key] for key in keys), functions
+    (i, f, g, c, o), (gate, function, last) = (numbers[key] for key in keys), functions
     new = run_function(gate, signs["f"] * f) * c + run_function(gate, signs["i"] * i) * run_function(function, g)
     return np.asarray(run_function(gate, signs["o"] * o) * run_function(last, new))

@@ -49,7 +49,7 @@ class Leaf:
     origin: Origin
     start: int
     stop: int
-    whole: int
+    full_width: int
 
     @property
     def width(self) -> int:
@@ -136,15 +136,15 @@ class Each:
     @cached_property
     def key(self) -> object:
         """What equal pieces share."""
-        return self.operator, tuple(one.key for one in self.operands), self.constants
+        return self.operator, tuple(operand.key for operand in self.operands), self.constants
 
 
 Piece: TypeAlias = "Leaf | Stored | Linear | Each"
 Pieces: TypeAlias = "tuple[Piece, ...]"
 
 
-def _parts(one: Piece) -> int:
-    return one.parts if isinstance(one, Linear | Each) else 1
+def _parts(piece: Piece) -> int:
+    return piece.parts if isinstance(piece, Linear | Each) else 1
 
 
 def _check(parts: int) -> None:
@@ -159,47 +159,47 @@ def _place(array: Array | None) -> object:
 
 def width(pieces: Pieces) -> int:
     """Return how many features a value has."""
-    return sum(one.width for one in pieces)
+    return sum(piece.width for piece in pieces)
 
 
 def take(pieces: Pieces, start: int, stop: int) -> Pieces:
     """Return some of the features of a value."""
-    found: list[Piece] = []
+    parts: list[Piece] = []
     at = 0
-    for one in pieces:
-        low, high = max(start, at), min(stop, at + one.width)
+    for piece in pieces:
+        low, high = max(start, at), min(stop, at + piece.width)
         if low < high:
-            found.append(_cut(one, low - at, high - at))
-        at += one.width
-    if sum(one.width for one in found) != stop - start:
+            parts.append(_cut(piece, low - at, high - at))
+        at += piece.width
+    if sum(part.width for part in parts) != stop - start:
         raise UnmatchedError(f"features {start} to {stop} of {at} are taken")
-    return tuple(found)
+    return tuple(parts)
 
 
-def _cut(one: Piece, start: int, stop: int) -> Piece:
-    if (start, stop) == (0, one.width):
-        return one
-    if isinstance(one, Leaf):
-        return Leaf(one.origin, one.start + start, one.start + stop, one.whole)
-    if isinstance(one, Stored):
-        return Stored(one.array[start:stop])
-    if isinstance(one, Each):
-        operands = tuple(each if _for_all(each) else _cut(each, start, stop) for each in one.operands)
-        return Each(one.operator, operands, one.constants, stop - start)
+def _cut(piece: Piece, start: int, stop: int) -> Piece:
+    if (start, stop) == (0, piece.width):
+        return piece
+    if isinstance(piece, Leaf):
+        return Leaf(piece.origin, piece.start + start, piece.start + stop, piece.full_width)
+    if isinstance(piece, Stored):
+        return Stored(piece.array[start:stop])
+    if isinstance(piece, Each):
+        operands = tuple(each if _for_all(each) else _cut(each, start, stop) for each in piece.operands)
+        return Each(piece.operator, operands, piece.constants, stop - start)
     terms = []
-    for operand, matrix in one.terms:
+    for operand, matrix in piece.terms:
         if matrix is None:
             terms.append(Term(_cut(operand, start, stop), None))
         elif matrix.ndim == 1:
             terms.append(Term(_cut(operand, start, stop), matrix[start:stop]))
         else:
             terms.append(Term(operand, matrix[:, start:stop]))
-    biases = tuple(Bias(bias.array[start:stop], bias.recurrent) for bias in one.biases)
+    biases = tuple(Bias(bias.array[start:stop], bias.recurrent) for bias in piece.biases)
     return Linear(tuple(terms), biases, stop - start)
 
 
-def _for_all(one: Piece) -> bool:
-    return isinstance(one, Stored) and one.array.ndim == 0
+def _for_all(piece: Piece) -> bool:
+    return isinstance(piece, Stored) and piece.array.ndim == 0
 
 
 def product(pieces: Pieces, matrix: Array) -> Pieces:
@@ -211,22 +211,22 @@ def product(pieces: Pieces, matrix: Array) -> Pieces:
     terms: list[Term] = []
     biases: list[Bias] = []
     at = 0
-    for one in pieces:
-        rows = matrix[at : at + one.width] if len(pieces) > 1 else matrix
-        if isinstance(one, Stored):
-            biases.append(Bias(one.array @ rows, True))
+    for piece in pieces:
+        rows = matrix[at : at + piece.width] if len(pieces) > 1 else matrix
+        if isinstance(piece, Stored):
+            biases.append(Bias(piece.array @ rows, True))
         else:
-            terms.append(Term(one, rows))
-        at += one.width
+            terms.append(Term(piece, rows))
+        at += piece.width
     return (Linear(tuple(terms), tuple(biases), matrix.shape[1]),)
 
 
 def together(operator: str, left: Pieces, right: Pieces) -> Pieces:
     """Return a function of two values, unit by unit."""
     if len(left) == 1 and _for_all(left[0]):
-        return tuple(_combined(operator, left[0], one) for one in right)
+        return tuple(_combined(operator, left[0], piece) for piece in right)
     if len(right) == 1 and _for_all(right[0]):
-        return tuple(_combined(operator, one, right[0]) for one in left)
+        return tuple(_combined(operator, piece, right[0]) for piece in left)
     if 1 in (width(left), width(right)) and width(left) != width(right):
         raise UnmatchedError(
             "a number of the input decides what a step keeps, as a mask does; a layer's operator knows lengths of sequences alone"
@@ -234,43 +234,43 @@ def together(operator: str, left: Pieces, right: Pieces) -> Pieces:
     if width(left) != width(right):
         raise UnmatchedError(f"{operator} of {width(left)} and {width(right)} features")
     edges = sorted(_edges(left) | _edges(right))
-    found: list[Piece] = []
+    combined: list[Piece] = []
     for start, stop in itertools.pairwise(edges):
-        (one,), (other,) = take(left, start, stop), take(right, start, stop)
-        found.append(_combined(operator, one, other))
-    return tuple(found)
+        (single,), (other,) = take(left, start, stop), take(right, start, stop)
+        combined.append(_combined(operator, single, other))
+    return tuple(combined)
 
 
 def _edges(pieces: Pieces) -> set[int]:
-    found = {0}
+    edges = {0}
     at = 0
-    for one in pieces:
-        at += one.width
-        found.add(at)
-    return found
+    for piece in pieces:
+        at += piece.width
+        edges.add(at)
+    return edges
 
 
 def alone(operator: str, pieces: Pieces, constants: tuple[float, ...] = ()) -> Pieces:
     """Return a function of a value, unit by unit."""
-    return tuple(Each(operator, (_shifted(operator, one),), constants, one.width) for one in pieces)
+    return tuple(Each(operator, (_shifted(operator, piece),), constants, piece.width) for piece in pieces)
 
 
-_WHOLE = ("Sigmoid", "Tanh", "Softsign", "Softplus", "HardSigmoid")
+_WHOLE_FUNCTIONS = ("Sigmoid", "Tanh", "Softsign", "Softplus", "HardSigmoid")
 """Functions that are the whole function of a gate. Others may be a part of one, as max(x + 3, 0) is of a hard sigmoid."""
 
 
-def _shifted(operator: str, one: Piece) -> Piece:
+def _shifted(operator: str, piece: Piece) -> Piece:
     """Return a sum of products with the number that is added to it, such as a forget gate's 1, among its biases."""
-    if operator in _WHOLE and isinstance(one, Each) and one.operator in ("Add", "Sub"):
-        for linear, number in (one.operands, one.operands[::-1]):
+    if operator in _WHOLE_FUNCTIONS and isinstance(piece, Each) and piece.operator in ("Add", "Sub"):
+        for linear, number in (piece.operands, piece.operands[::-1]):
             if not (isinstance(linear, Linear) and isinstance(number, Stored) and _for_all(number)):
                 continue
             vector = np.full(linear.width, number.array)
-            if one.operator == "Add":
+            if piece.operator == "Add":
                 return _plus(linear, vector)
-            if linear is one.operands[0]:
+            if linear is piece.operands[0]:
                 return _plus(linear, -vector)
-    return one
+    return piece
 
 
 def _combined(operator: str, left: Piece, right: Piece) -> Piece:
@@ -278,8 +278,8 @@ def _combined(operator: str, left: Piece, right: Piece) -> Piece:
     if isinstance(left, Stored) and isinstance(right, Stored):
         return Stored(np.asarray(_TWO[operator](left.array, right.array)))
     if operator == "Add":
-        for one, other in ((left, right), (right, left)):
-            if isinstance(other, Stored) and other.array.ndim and (linear := _linear(one)) is not None:
+        for piece, other in ((left, right), (right, left)):
+            if isinstance(other, Stored) and other.array.ndim and (linear := _linear(piece)) is not None:
                 return _plus(linear, other.array)
         one_sum, other_sum = _linear(left), _linear(right)
         if one_sum is not None and other_sum is not None:
@@ -287,21 +287,21 @@ def _combined(operator: str, left: Piece, right: Piece) -> Piece:
     if operator == "Sub" and isinstance(right, Stored) and right.array.ndim and (linear := _linear(left)) is not None:
         return _plus(linear, -right.array)
     if operator in _NEUTRAL:
-        for one, other in ((left, right), (right, left)):
+        for piece, other in ((left, right), (right, left)):
             if isinstance(other, Stored) and (other.array == _NEUTRAL[operator]).all():
-                return one
+                return piece
     if operator == "Mul":
-        for one, other in ((left, right), (right, left)):
-            if isinstance(other, Stored) and other.array.ndim and isinstance(one, Each | Leaf):
-                return Linear((Term(one, other.array),), (), one.width)
+        for piece, other in ((left, right), (right, left)):
+            if isinstance(other, Stored) and other.array.ndim and isinstance(piece, Each | Leaf):
+                return Linear((Term(piece, other.array),), (), piece.width)
     return Each(operator, (_number(left), _number(right)), (), max(left.width, right.width))
 
 
-def _number(one: Piece) -> Piece:
+def _number(piece: Piece) -> Piece:
     """Return a vector that is 0 or 1 throughout as that number, and anything else as it is."""
-    if isinstance(one, Stored) and one.array.size and one.array.flat[0] in (0, 1) and np.ptp(one.array) == 0:
-        return Stored(one.array.reshape(-1)[:1].reshape(()))
-    return one
+    if isinstance(piece, Stored) and piece.array.size and piece.array.flat[0] in (0, 1) and np.ptp(piece.array) == 0:
+        return Stored(piece.array.reshape(-1)[:1].reshape(()))
+    return piece
 
 
 _NEUTRAL = {"Add": 0, "Mul": 1}
@@ -313,85 +313,85 @@ def _plus(linear: Linear, vector: Array) -> Linear:
     return Linear(linear.terms, (*linear.biases, Bias(vector, recurrent)), linear.width)
 
 
-def _linear(one: Piece) -> Linear | None:
+def _linear(piece: Piece) -> Linear | None:
     """Return a piece as a sum of products: a run of features of the input is one, a state of its own is not."""
-    if isinstance(one, Linear):
-        return one
-    if isinstance(one, Leaf) and not one.origin.state:
-        return Linear((Term(one, None),), (), one.width)
+    if isinstance(piece, Linear):
+        return piece
+    if isinstance(piece, Leaf) and not piece.origin.state:
+        return Linear((Term(piece, None),), (), piece.width)
     return None
 
 
-def depends(one: Piece) -> bool:
+def depends(piece: Piece) -> bool:
     """Return whether a piece depends on a state."""
-    if isinstance(one, Leaf):
-        return one.origin.state
-    if isinstance(one, Stored):
+    if isinstance(piece, Leaf):
+        return piece.origin.state
+    if isinstance(piece, Stored):
         return False
-    if isinstance(one, Each):
-        return any(map(depends, one.operands))
-    return any(depends(term.operand) for term in one.terms)
+    if isinstance(piece, Each):
+        return any(map(depends, piece.operands))
+    return any(depends(term.operand) for term in piece.terms)
 
 
-def signature(one: Piece) -> tuple[object, tuple[Origin, ...]]:
+def signature(piece: Piece) -> tuple[object, tuple[Origin, ...]]:
     """Return what formulas share that differ in the values they read alone, and these values in their order."""
     origins: dict[Origin, int] = {}
 
-    def told(one: Piece) -> object:
-        if isinstance(one, Leaf):
-            return origins.setdefault(one.origin, len(origins)), one.origin.state, one.start, one.stop, one.whole
-        if isinstance(one, Each):
-            return one.operator, tuple(map(told, one.operands)), one.constants
-        if isinstance(one, Linear):
-            terms = tuple((told(term.operand), _place(term.matrix)) for term in one.terms)
-            biases = tuple((bias.array.shape, bias.array.tobytes(), bias.recurrent) for bias in one.biases)
+    def structure(part: Piece) -> object:
+        if isinstance(part, Leaf):
+            return origins.setdefault(part.origin, len(origins)), part.origin.state, part.start, part.stop, part.full_width
+        if isinstance(part, Each):
+            return part.operator, tuple(map(structure, part.operands)), part.constants
+        if isinstance(part, Linear):
+            terms = tuple((structure(term.operand), _place(term.matrix)) for term in part.terms)
+            biases = tuple((bias.array.shape, bias.array.tobytes(), bias.recurrent) for bias in part.biases)
             return "linear", terms, biases  # numbers that a step adds to its bias make an array of their own in each
-        return one.key
+        return part.key
 
-    return told(one), tuple(origins)
+    return structure(piece), tuple(origins)
 
 
-def variables(one: Piece) -> dict[object, Piece]:
+def variables(piece: Piece) -> dict[object, Piece]:
     """Return what a function of each unit works on: sums of products, and runs of features."""
-    if isinstance(one, Each):
-        found: dict[object, Piece] = {}
-        for operand in one.operands:
-            found |= variables(operand)
-        return found
-    return {} if isinstance(one, Stored) else {one.key: one}
+    if isinstance(piece, Each):
+        pieces: dict[object, Piece] = {}
+        for operand in piece.operands:
+            pieces |= variables(operand)
+        return pieces
+    return {} if isinstance(piece, Stored) else {piece.key: piece}
 
 
-def constants(one: Piece) -> set[float]:
+def constants(piece: Piece) -> set[float]:
     """Return how large the numbers are with which a function of each unit works; none of 1 or less, or of 1e30 or more."""
-    if isinstance(one, Each):
-        found = {abs(number) for number in one.constants if 1 < abs(number) < 1e30}
-        return found.union(*map(constants, one.operands))
-    if not isinstance(one, Stored):
+    if isinstance(piece, Each):
+        magnitudes = {abs(number) for number in piece.constants if 1 < abs(number) < 1e30}
+        return magnitudes.union(*map(constants, piece.operands))
+    if not isinstance(piece, Stored):
         return set()
-    sizes = np.abs(np.asarray(one.array, np.float64)).reshape(-1)
+    sizes = np.abs(np.asarray(piece.array, np.float64)).reshape(-1)
     return {float(number) for number in np.unique(sizes[(sizes > 1) & (sizes < 1e30)])[-4:]}
 
 
-def value(one: Piece, known: Mapping[object, Array]) -> Array:
-    """Compute a function of each unit, in double precision; `known` has what `variables` returns, by its key."""
-    if one.key in known:
-        return known[one.key]
-    if isinstance(one, Stored):
-        return np.asarray(one.array, np.float64)
-    if not isinstance(one, Each):
+def value(piece: Piece, values: Mapping[object, Array]) -> Array:
+    """Compute a function of each unit, in double precision; `values` has what `variables` returns, by its key."""
+    if piece.key in values:
+        return values[piece.key]
+    if isinstance(piece, Stored):
+        return np.asarray(piece.array, np.float64)
+    if not isinstance(piece, Each):
         raise UnmatchedError("it works on an unknown value")
-    operands = [value(operand, known) for operand in one.operands]
+    operands = [value(operand, values) for operand in piece.operands]
     with np.errstate(all="ignore"):
         if len(operands) == 2:
-            return np.asarray(_TWO[one.operator](*operands))
-        return np.asarray(ONE[one.operator](operands[0], *one.constants))
+            return np.asarray(_TWO[piece.operator](*operands))
+        return np.asarray(UNARY[piece.operator](operands[0], *piece.constants))
 
 
 def _named(name: str) -> Callable[..., Array]:
     return lambda x, a=None, b=None: np.asarray(FUNCTIONS[name](np, x, a, b))
 
 
-ONE: Mapping[str, Callable[..., Array]] = {
+UNARY: Mapping[str, Callable[..., Array]] = {
     "Sigmoid": _named("sigmoid"), "Tanh": _named("tanh"), "Relu": _named("relu"), "Softsign": _named("softsign"),
     "Softplus": _named("softplus"), "Elu": _named("elu"), "LeakyRelu": _named("leaky_relu"), "Selu": _named("selu"),
     "ThresholdedRelu": _named("thresholded_relu"), "HardSigmoid": _named("hard_sigmoid"), "Exp": np.exp,

@@ -32,10 +32,10 @@ class Fills:
         for name, after, _, _ in self.hidden:
             if same_numbers(self.inner, after) == value and name == self.state[0]:
                 return "state"
-        found = masks.choice(self.inner, value)
-        if found is None or found.truth.value != self.truth.value:
+        choice = masks.choice(self.inner, value)
+        if choice is None or choice.truth.value != self.truth.value:
             return None
-        new, old = (found.new, found.old) if found.truth.negated == self.truth.negated else (found.old, found.new)
+        new, old = (choice.new, choice.old) if choice.truth.negated == self.truth.negated else (choice.old, choice.new)
         if new != same_numbers(self.inner, self.state[1]):
             return None
         for name, after, first, _ in self.hidden:
@@ -48,20 +48,20 @@ class Fills:
 
         gathered  as in `uses`
         """
-        found = [first for name, _, first, _ in self.hidden if name != self.state[0] and everywhere(self.scope, first) == 0]
-        for value in [*(after for _, after, _, _ in self.hidden), *(one[0] for one in gathered)]:
+        zeros = [first for name, _, first, _ in self.hidden if name != self.state[0] and everywhere(self.scope, first) == 0]
+        for value in [*(after for _, after, _, _ in self.hidden), *(entry[0] for entry in gathered)]:
             choice = masks.choice(self.inner, value)
             for name in () if choice is None else (choice.new, choice.old):
-                where, own = self.inner.resolve(name)
-                if where is not self.inner and everywhere(where, own) == 0:
-                    found.append(own)
-        return list(dict.fromkeys(found))
+                where, resolved = self.inner.resolve(name)
+                if where is not self.inner and everywhere(where, resolved) == 0:
+                    zeros.append(resolved)
+        return list(dict.fromkeys(zeros))
 
     def check(self, hidden: Sequence[State], becoming: Mapping[str, str], memory: State | None) -> None:
         """Raise UnmatchedError for a state of numbers that is neither the cell's nor a copy of its output."""
         for name, after, _, _ in hidden:
-            own = name == self.state[0] or (memory is not None and name == memory[0])
-            if self.of(after) is None and not (own and name in becoming):
+            is_state = name == self.state[0] or (memory is not None and name == memory[0])
+            if self.of(after) is None and not (is_state and name in becoming):
                 raise UnmatchedError(f"it carries {name!r} besides the states of its cell")
 
     def uses(

@@ -67,9 +67,9 @@ class _First(Tracer):
         return self._source(scope, name, at) if at is None and name in self.inputs else super()._traced(scope, name, at)
 
     def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
-        where, own = scope.resolve(name)
-        if at is None and (where.constant(own) is not None or self._begins(where, own) is not None):
-            return self._value(where, own, at)
+        where, resolved = scope.resolve(name)
+        if at is None and (where.constant(resolved) is not None or self._begins(where, resolved) is not None):
+            return self._value(where, resolved, at)
         return super()._operand(scope, name, at)
 
 
@@ -85,35 +85,35 @@ def first_step(
     Raises UnmatchedError for a step that does anything else.
     """
     tracer = _First(scope, shapes, ends, _inputs(scope, step, ends))
-    found = []
+    formulas = []
     for name in ends:
         pieces = tracer.trace(name)
         if len(pieces) != 1:
             raise UnmatchedError("its first state is put together from parts")
-        found.append(pieces[0])
-    given = _paired(found, origins)
+        formulas.append(pieces[0])
+    pairing = _paired(formulas, origins)
     old = () if cell.old is None else (cell.old.key,)
     sums = _Sums([*origins], list(origins.values()))
-    expected = [sums.named(_begun(one, old)) for one in (step, cell.new) if one is not None]
-    sums.origins = [*given]
-    for one, other in zip(found, expected, strict=True):
-        own = sums.named(_begun(one, ()))
-        extra = variables(own).keys() - variables(other).keys()
-        if extra or not same_function(own, other):
-            more = [one for one in _functions(own) if one not in set(_functions(other))]
+    expected = [sums.named(_begun(piece, old)) for piece in (step, cell.new) if piece is not None]
+    sums.origins = [*pairing]
+    for formula, other in zip(formulas, expected, strict=True):
+        named = sums.named(_begun(formula, ()))
+        extra = variables(named).keys() - variables(other).keys()
+        if extra or not same_function(named, other):
+            more = [function for function in _functions(named) if function not in set(_functions(other))]
             words = f": {', '.join(more)}" if more else ""
             raise UnmatchedError(f"its first step computes something else than the others do from zeros{words}")
-    return given
+    return pairing
 
 
 def _functions(piece: Piece) -> Iterator[str]:
     """Yield the functions of a formula in words, with their numbers."""
     if isinstance(piece, Each):
-        stored = (one.array for one in piece.operands if isinstance(one, Stored))
-        numbers = [*piece.constants, *(float(one.reshape(-1)[0]) for one in stored if one.size)]
-        yield f"{piece.operator} {' '.join(f'{one:g}' for one in numbers)}".strip()
-        for one in piece.operands:
-            yield from _functions(one)
+        stored = (operand.array for operand in piece.operands if isinstance(operand, Stored))
+        numbers = [*piece.constants, *(float(array.reshape(-1)[0]) for array in stored if array.size)]
+        yield f"{piece.operator} {' '.join(f'{number:g}' for number in numbers)}".strip()
+        for part in piece.operands:
+            yield from _functions(part)
 
 
 def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
@@ -124,7 +124,7 @@ def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
         for term in linear.terms
         if term.matrix is not None and isinstance(term.operand, Leaf) and not term.operand.origin.state
     ]
-    found, waiting, seen = set(), list(ends), set()
+    values, waiting, seen = set(), list(ends), set()
     while waiting:
         name = waiting.pop()
         producer = scope.producer(name)
@@ -140,8 +140,8 @@ def _inputs(scope: Scope, step: Piece, ends: Sequence[str]) -> set[str]:
         if before is None or not any(np.may_share_memory(product.matrix, matrix) for matrix in matrices):
             continue
         parts = before[0].inputs if before[0].kind == "Concat" else [product.value]
-        found |= {part for part in parts if scope.constant(part) is None and spread(scope, part) is None}
-    return found
+        values |= {part for part in parts if scope.constant(part) is None and spread(scope, part) is None}
+    return values
 
 
 def _linears(piece: Piece) -> Iterator[Linear]:
@@ -151,35 +151,35 @@ def _linears(piece: Piece) -> Iterator[Linear]:
         for term in piece.terms:
             yield from _linears(term.operand)
     elif isinstance(piece, Each):
-        for one in piece.operands:
-            yield from _linears(one)
+        for operand in piece.operands:
+            yield from _linears(operand)
 
 
 def _leaves(piece: Piece) -> Iterator[Leaf]:
     if isinstance(piece, Leaf):
         yield piece
-    for one in piece.operands if isinstance(piece, Each) else ():
-        yield from _leaves(one)
+    for operand in piece.operands if isinstance(piece, Each) else ():
+        yield from _leaves(operand)
     for term in piece.terms if isinstance(piece, Linear) else ():
         yield from _leaves(term.operand)
 
 
-def _paired(found: Sequence[Piece], origins: Mapping[Origin, int]) -> dict[Origin, int]:
+def _paired(pieces: Sequence[Piece], origins: Mapping[Origin, int]) -> dict[Origin, int]:
     """Return what formulas read in the order of what another step reads: elements of the same sequences."""
-    read = {leaf.origin: leaf.whole for piece in found for leaf in _leaves(piece)}
-    given: dict[Origin, int] = {}
+    read = {leaf.origin: leaf.full_width for piece in pieces for leaf in _leaves(piece)}
+    pairing: dict[Origin, int] = {}
     for origin, size in origins.items():
         like = [
-            one
-            for one, whole in read.items()
-            if whole == size and one.axis == origin.axis and (one.axis is None or one.value == origin.value)
+            candidate
+            for candidate, width in read.items()
+            if width == size and candidate.axis == origin.axis and (candidate.axis is None or candidate.value == origin.value)
         ]
         if len(like) != 1:
             raise UnmatchedError(_UNKNOWN)
-        given[like[0]] = size
-    if given.keys() != read.keys():
+        pairing[like[0]] = size
+    if pairing.keys() != read.keys():
         raise UnmatchedError(_UNKNOWN)
-    return given
+    return pairing
 
 
 def _begun(piece: Piece, states: Collection[object]) -> Piece:
@@ -193,23 +193,23 @@ def _begun(piece: Piece, states: Collection[object]) -> Piece:
         return piece
     if isinstance(piece, Linear):
         return _sum_begun(piece, states)
-    operands = tuple(_begun(one, states) for one in piece.operands)
-    zero = [isinstance(one, Stored) and not one.array.any() for one in operands]
+    operands = tuple(_begun(operand, states) for operand in piece.operands)
+    zero = [isinstance(operand, Stored) and not operand.array.any() for operand in operands]
     if piece.operator == "Mul" and any(zero):
         return Stored(np.zeros(()))
     if piece.operator == "Add" and any(zero):
         return operands[zero.index(True) - 1]
     if piece.operator == "Sub" and zero[1]:
         return operands[0]
-    made = Each(piece.operator, operands, piece.constants, piece.width)
-    return Stored(value(made, {})) if all(isinstance(one, Stored) for one in operands) else made
+    result = Each(piece.operator, operands, piece.constants, piece.width)
+    return Stored(value(result, {})) if all(isinstance(operand, Stored) for operand in operands) else result
 
 
 def _sum_begun(piece: Linear, states: Collection[object]) -> Piece:
     terms = []
     bias = np.zeros(piece.width)
-    for one in piece.biases:
-        bias = bias + one.array
+    for addend in piece.biases:
+        bias = bias + addend.array
     for operand, matrix in piece.terms:
         begun = _begun(operand, states)
         if not isinstance(begun, Stored):
@@ -248,24 +248,24 @@ class _Sums:
             return Each(piece.operator, tuple(map(self.named, piece.operands)), piece.constants, piece.width)
         if isinstance(piece, Leaf):
             return piece
-        made = self._product(piece)
+        total = self._product(piece)
         for operand, matrix in piece.terms:
             if not isinstance(operand, Leaf):
                 if matrix is None or matrix.ndim != 1:
                     raise UnmatchedError("its first step multiplies something else than its input with a matrix")
                 factor = Each("Mul", (self.named(operand), self._vector(Stored(matrix))), (), piece.width)
-                made = factor if made is None else Each("Add", (made, factor), (), piece.width)
-        assert made is not None
-        return made
+                total = factor if total is None else Each("Add", (total, factor), (), piece.width)
+        assert total is not None
+        return total
 
     def _product(self, piece: Linear) -> Piece | None:
         bias = np.asarray(piece.biases[0].array, np.float64)
-        inputs = [(one, by) for one, by in piece.terms if isinstance(one, Leaf)]
+        inputs = [(leaf, by) for leaf, by in piece.terms if isinstance(leaf, Leaf)]
         if not inputs:
             return self._vector(Stored(bias)) if bias.any() else None
         matrix = self._matrix(inputs, piece.width)
-        for number, (known, added) in enumerate(self.products):
-            if known.shape == matrix.shape and np.array_equal(known, matrix) and _close(added, bias):
+        for number, (stored, added) in enumerate(self.products):
+            if stored.shape == matrix.shape and np.array_equal(stored, matrix) and _close(added, bias):
                 return _variable(f"product {number}", piece.width)
         self.products.append((matrix, bias))
         return _variable(f"product {len(self.products) - 1}", piece.width)
@@ -290,8 +290,8 @@ class _Sums:
         array = np.asarray(piece.array, np.float64)
         if not array.ndim or array.size == 1:
             return Stored(array.reshape(()))
-        for number, known in enumerate(self.vectors):
-            if known.shape == array.shape and _close(known, array):
+        for number, vector in enumerate(self.vectors):
+            if vector.shape == array.shape and _close(vector, array):
                 return _variable(f"vector {number}", array.size)
         self.vectors.append(array)
         return _variable(f"vector {len(self.vectors) - 1}", array.size)
@@ -301,6 +301,6 @@ def _variable(name: str, size: int) -> Leaf:
     return Leaf(Origin(name), 0, size, size)
 
 
-def _close(one: Array, other: Array) -> bool:
-    largest = max(np.abs(one).max(initial=0.0), np.abs(other).max(initial=0.0))
-    return bool((np.abs(one - other) <= _ROUNDING * largest).all())
+def _close(array: Array, other: Array) -> bool:
+    largest = max(np.abs(array).max(initial=0.0), np.abs(other).max(initial=0.0))
+    return bool((np.abs(array - other) <= _ROUNDING * largest).all())

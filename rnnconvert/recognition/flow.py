@@ -57,9 +57,9 @@ class _Flow:
         for name, computed in looked.layers.items():
             if looked.scope is not None:
                 call = self._computed(looked.scope, name, computed)
-                states.append((call, [self._key(looked.scope, value) for value in computed.found.states.values()]))
+                states.append((call, [self._key(looked.scope, value) for value in computed.recognised.states.values()]))
         for call, keys in states:
-            call.given = replace(call.given, states=states_of(self.graph, keys))
+            call.received = replace(call.received, states=states_of(self.graph, keys))
 
     @staticmethod
     def _key(scope: Scope, name: str) -> Hashable:
@@ -116,7 +116,7 @@ class _Flow:
         states = {key: _FINAL["cell" if place else "hidden"] for place, key in enumerate(outputs[1:]) if key is not None}
         sequence = self._read(scope, node.inputs[0]), "bti" if batch_first else "tbi"
         lengths = node.inputs[4] if len(node.inputs) > 4 else ""
-        given = Call(UNFOLLOWED, lengths=f"{lengths!r}" if lengths and scope.constant(lengths) is None else "")
+        facts = Call(UNFOLLOWED, lengths=f"{lengths!r}" if lengths and scope.constant(lengths) is None else "")
         return self.graph.call(
             name,
             sequence,
@@ -126,7 +126,7 @@ class _Flow:
             directions=stack.num_directions,
             dtype=stack.dtype,
             width=stack.input_size,
-            given=given,
+            received=facts,
         )
 
     def _states(self, home: Home) -> list[Hashable]:
@@ -135,24 +135,24 @@ class _Flow:
 
     def _computed(self, scope: Scope, name: str, computed: Computed) -> LayerCall:
         """Note the call of a layer that other operators compute; single steps are put together, or taken out."""
-        found, stack = computed.found, computed.stack
-        values = [self._key(scope, value) for read in found.reads for value in read.steps or (read.value,)]
+        layer, stack = computed.recognised, computed.stack
+        values = [self._key(scope, value) for read in layer.reads for value in read.steps or (read.value,)]
         # Between two operators that turn its sequence around, it computes from the last step to the first.
         time = "T" if computed.turned else "t"
         sequence, states = (name, "what it reads"), (name, "its states")
-        self.graph.add(READ, values, [sequence], {"reads": found.reads}, "Concat")
-        for use in found.uses:
+        self.graph.add(READ, values, [sequence], {"reads": layer.reads}, "Concat")
+        for use in layer.uses:
             if use.kind not in _FINAL:
                 self.graph.add(GIVE, [states], [self._key(scope, use.value)], {"use": use}, "Slice", over=True)
-        mask = "" if found.mask is None else f"{found.mask.value!r}"
-        lengths = found.mask is not None and found.mask.rank == 1
+        mask = "" if layer.mask is None else f"{layer.mask.value!r}"
+        lengths = layer.mask is not None and layer.mask.rank == 1
         return self.graph.call(
             name,
             (sequence, f"{time}bi"),
             {states: f"{time if stack.output_order == 'time' else 't'}bu"},
-            {self._key(scope, use.value): _FINAL[use.kind] for use in found.uses if use.kind in _FINAL},
+            {self._key(scope, use.value): _FINAL[use.kind] for use in layer.uses if use.kind in _FINAL},
             hidden=stack.hidden_size,
             dtype=stack.dtype,
             width=stack.input_size,
-            given=Call(UNFOLLOWED, mask="" if lengths else mask, lengths=mask if lengths else ""),
+            received=Call(UNFOLLOWED, mask="" if lengths else mask, lengths=mask if lengths else ""),
         )

@@ -15,7 +15,7 @@ from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition.conditions import conditions, directed
 from rnnconvert.recognition.counts import OTHERS, Place, counted, place
-from rnnconvert.recognition.recognised import Found
+from rnnconvert.recognition.recognised import RecognisedLayer
 from rnnconvert.recognition.states import given_at_run_time
 
 TRIALS = ((5, 2, 1.0), (1, 3, 1.0), (8, 1, 0.1), (6, 4, 20.0))
@@ -40,55 +40,55 @@ class Cut:
     trials: Sequence[Mapping[str, Array]]
 
 
-def cut(scope: Scope, shapes: Shapes, found: Found) -> Cut:
+def cut(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> Cut:
     """Cut the operators of a layer out of a graph. Raises UnmatchedError where they cannot be cut."""
-    cuts = {name: "read" for read in found.reads for name in (read.steps or (read.value,))}
-    if found.mask is not None:
-        cuts[found.mask.value] = "mask"
-        cuts |= {name: "0.0" for name in found.zeros if scope.constant(name) is None}
-    cuts |= {name: "state" for name in found.states.values() if scope.constant(name) is None}
-    _check_long(scope, shapes, found)
-    outputs = [use.value for use in found.uses]
-    nodes = _between(scope, shapes, found, outputs, cuts)
+    cuts = {name: "read" for read in layer.reads for name in (read.steps or (read.value,))}
+    if layer.mask is not None:
+        cuts[layer.mask.value] = "mask"
+        cuts |= {name: "0.0" for name in layer.zeros if scope.constant(name) is None}
+    cuts |= {name: "state" for name in layer.states.values() if scope.constant(name) is None}
+    _check_long(scope, shapes, layer)
+    outputs = [use.value for use in layer.uses]
+    nodes = _between(scope, shapes, layer, outputs, cuts)
     trials, drawn = [], 0
     for number, trial in enumerate(TRIALS):
         if drawn < _DRAWN:
-            trials.append(_draw(shapes, scope, found, cuts, trial, number))
-            drawn += sum(one.size for one in trials[-1].values())
-    distinct = [one for n, one in enumerate(trials) if n in (0, 3) or _shape(one) != _shape(trials[0])]
-    return Cut(nodes, cuts, [*distinct, *_directed(scope, found, nodes, distinct[0])])
+            trials.append(_draw(shapes, scope, layer, cuts, trial, number))
+            drawn += sum(array.size for array in trials[-1].values())
+    distinct = [draw for n, draw in enumerate(trials) if n in (0, 3) or _shape(draw) != _shape(trials[0])]
+    return Cut(nodes, cuts, [*distinct, *_directed(scope, layer, nodes, distinct[0])])
 
 
-def _directed(scope: Scope, found: Found, nodes: Sequence[Operation], trial: Mapping[str, Array]) -> list[dict[str, Array]]:
+def _directed(scope: Scope, layer: RecognisedLayer, nodes: Sequence[Operation], trial: Mapping[str, Array]) -> list[dict[str, Array]]:
     """Return inputs that meet what nodes compare them with; none where no node compares."""
     numbers = conditions(scope, [*nodes, *(inner for body in bodies(nodes) for inner in body.nodes)])
-    sequences = {name: None if read.steps else read.axis for read in found.reads for name in (read.steps or (read.value,))}
-    made: list[dict[str, Array]] = []
-    for one in directed(trial, sequences, numbers):
-        if len(made) * sum(array.size for array in one.values()) > _DRAWN:
+    sequences = {name: None if read.steps else read.axis for read in layer.reads for name in (read.steps or (read.value,))}
+    trials: list[dict[str, Array]] = []
+    for variant in directed(trial, sequences, numbers):
+        if len(trials) * sum(array.size for array in variant.values()) > _DRAWN:
             raise UnmatchedError("what it compares is more than a proof may hold")
-        made.append(one)
-    return made
+        trials.append(variant)
+    return trials
 
 
 def _shape(inputs: Mapping[str, Array]) -> list[tuple[int, ...]]:
-    return [one.shape for one in inputs.values()]
+    return [array.shape for array in inputs.values()]
 
 
-def _level(scope: Scope, shapes: Shapes, found: Found, name: str) -> str | None:
+def _level(scope: Scope, shapes: Shapes, layer: RecognisedLayer, name: str) -> str | None:
     """Return the one number that a first state or a factor consists of, whose shape is computed, as text."""
     level = None if scope.constant(name) is not None else everywhere(scope, name)
     if level is None or given_at_run_time(scope, name):  # in this order: the latter goes back through all steps before
         return None
     dims = shapes.dims(scope, name)
-    widths = {found.direction.hidden_size, *(read.width for read in found.reads if level == 1)}
-    return str(level) if dims is not None and len(dims) == found.rank and dims[-1] in widths else None
+    widths = {layer.direction.hidden_size, *(read.width for read in layer.reads if level == 1)}
+    return str(level) if dims is not None and len(dims) == layer.rank and dims[-1] in widths else None
 
 
-def _between(scope: Scope, shapes: Shapes, found: Found, outputs: Sequence[str], cuts: dict[str, str]) -> list[Operation]:
+def _between(scope: Scope, shapes: Shapes, layer: RecognisedLayer, outputs: Sequence[str], cuts: dict[str, str]) -> list[Operation]:
     """Return the nodes between the inputs of a layer and its outputs; what a loop counts by becomes an input."""
     places = {name: index for index, node in enumerate(scope.nodes) for name in node.outputs if name}
-    waiting, kept = list(outputs), set()
+    waiting, selected = list(outputs), set()
     while waiting:
         name = waiting.pop()
         if name in cuts or name in scope.body.stored or not name:
@@ -96,34 +96,34 @@ def _between(scope: Scope, shapes: Shapes, found: Found, outputs: Sequence[str],
         index = places.get(name)
         if index is None:
             raise UnmatchedError(f"{name!r}, an input of the model, decides what it computes")
-        if index in kept:
+        if index in selected:
             continue
         if scope.constant(name) is None and shapes.number(scope, name) is not None:
             cuts[name] = "known"
             continue
-        level = _level(scope, shapes, found, name)
+        level = _level(scope, shapes, layer, name)
         if level is not None:
             cuts[name] = level
             continue
-        kept.add(index)
+        selected.add(index)
         node = scope.nodes[index]
         if node.kind in ("Loop", "Scan") and any(output in node.outputs for output in outputs):
-            for given in node.reads:
-                if given not in cuts and scope.constant(given) is None and not given_at_run_time(scope, given):
-                    level = _level(scope, shapes, found, given)
-                    cuts[given] = level or ("condition" if given == node.inputs[1] else "count")
+            for operand in node.reads:
+                if operand not in cuts and scope.constant(operand) is None and not given_at_run_time(scope, operand):
+                    level = _level(scope, shapes, layer, operand)
+                    cuts[operand] = level or ("condition" if operand == node.inputs[1] else "count")
         waiting += node.reads
-    return [node for index, node in enumerate(scope.nodes) if index in kept]
+    return [node for index, node in enumerate(scope.nodes) if index in selected]
 
 
 def _draw(
-    shapes: Shapes, scope: Scope, found: Found, cuts: Mapping[str, str], trial: tuple[int, int, float], seed: int
+    shapes: Shapes, scope: Scope, layer: RecognisedLayer, cuts: Mapping[str, str], trial: tuple[int, int, float], seed: int
 ) -> dict[str, Array]:
     """Return random inputs for the operators of a layer."""
     random = np.random.default_rng(100 + seed)
     steps, batch, scale = trial
-    size = found.direction.hidden_size
-    for read in found.reads:
+    size = layer.direction.hidden_size
+    for read in layer.reads:
         dims = shapes.dims(scope, read.steps[0] if read.steps else read.value)
         if dims is None:
             continue
@@ -131,68 +131,68 @@ def _draw(
             batch = dims[0] or batch
         elif len(dims) == 3:
             batch, steps = dims[1 - read.axis] or batch, dims[read.axis] or steps
-    for name in found.states.values():
+    for name in layer.states.values():
         dims = shapes.dims(scope, name)
-        if dims is not None and len(dims) == found.rank:
+        if dims is not None and len(dims) == layer.rank:
             batch = dims[-2] or batch
-    steps = found.steps if found.steps is not None and not any(read.value for read in found.reads) else steps
+    steps = layer.steps if layer.steps is not None and not any(read.value for read in layer.reads) else steps
     inputs: dict[str, Array] = {}
-    if steps * batch * sum(read.width for read in found.reads) > _DRAWN:
+    if steps * batch * sum(read.width for read in layer.reads) > _DRAWN:
         raise UnmatchedError(f"its sequences of {steps} steps are larger than a proof may hold")
-    for read in found.reads:
+    for read in layer.reads:
         shape = (batch, read.width) if read.steps else ((batch, steps) if read.axis else (steps, batch)) + (read.width,)
         for name in read.steps or (read.value,):
-            inputs[name] = (random.standard_normal(shape) * scale).astype(_type(scope, shapes, name, found))
+            inputs[name] = (random.standard_normal(shape) * scale).astype(_type(scope, shapes, name, layer))
     for name, kind in cuts.items():
         if kind == "state":
-            shape = (batch, size) if found.rank == 2 else (1, batch, size)
-            inputs[name] = (random.standard_normal(shape) * min(scale, 1.0)).astype(_type(scope, shapes, name, found))
+            shape = (batch, size) if layer.rank == 2 else (1, batch, size)
+            inputs[name] = (random.standard_normal(shape) * min(scale, 1.0)).astype(_type(scope, shapes, name, layer))
         elif kind == "mask":
-            inputs[name] = _mask(shapes, scope, found, (steps, batch), random)
+            inputs[name] = _mask(shapes, scope, layer, (steps, batch), random)
         elif kind == "known":
             inputs[name] = np.asarray(shapes.number(scope, name))
         elif kind not in ("read", "condition", "count"):
             width = (shapes.dims(scope, name) or [size])[-1] or size
-            shape = (batch, width) if found.rank == 2 else (1, batch, width)
-            inputs[name] = np.full(shape, float(kind), _type(scope, shapes, name, found))
+            shape = (batch, width) if layer.rank == 2 else (1, batch, width)
+            inputs[name] = np.full(shape, float(kind), _type(scope, shapes, name, layer))
         elif kind in ("condition", "count"):
-            lengths = _lengths(scope, shapes, found, steps, batch)
+            lengths = _lengths(scope, shapes, layer, steps, batch)
             number = counted(scope, shapes, name, lengths, OTHERS[seed % len(OTHERS)])
             inputs[name] = number.astype(_known(scope, shapes, name, number.dtype))
     return inputs
 
 
-def _mask(shapes: Shapes, scope: Scope, found: Found, sizes: tuple[int, int], random: np.random.Generator) -> Array:
+def _mask(shapes: Shapes, scope: Scope, layer: RecognisedLayer, sizes: tuple[int, int], random: np.random.Generator) -> Array:
     """Return a random mask: with gaps, and where there are several sequences one without a step that counts."""
-    assert found.mask is not None
+    assert layer.mask is not None
     steps, batch = sizes
-    if found.mask.rank == 1:
+    if layer.mask.rank == 1:
         lengths = random.integers(1, steps + 1, batch)
         lengths[1:2] = 0
-        return np.asarray(lengths.astype(_known(scope, shapes, found.mask.value, np.dtype(np.int32))))
+        return np.asarray(lengths.astype(_known(scope, shapes, layer.mask.value, np.dtype(np.int32))))
     truths = random.random((steps, batch)) > 0.4
-    truths[:, 1:2] = found.mask.negated
-    truths = truths.T if found.mask.axis else truths
-    return np.ascontiguousarray(truths[..., None] if found.mask.rank == 3 else truths)
+    truths[:, 1:2] = layer.mask.negated
+    truths = truths.T if layer.mask.axis else truths
+    return np.ascontiguousarray(truths[..., None] if layer.mask.rank == 3 else truths)
 
 
-def _lengths(scope: Scope, shapes: Shapes, found: Found, steps: int, batch: int) -> dict[Place, int]:
+def _lengths(scope: Scope, shapes: Shapes, layer: RecognisedLayer, steps: int, batch: int) -> dict[Place, int]:
     """Return the lengths of the axes of what a layer reads, for numbers that are computed from shapes."""
     lengths: dict[Place, int] = {}
-    for read in found.reads:
+    for read in layer.reads:
         if read.value:
             axes = (place(scope, shapes, read.value, axis) for axis in (read.axis, 1 - read.axis))
             lengths |= dict(zip(axes, (steps, batch), strict=True))
     return lengths
 
 
-def _check_long(scope: Scope, shapes: Shapes, found: Found) -> None:
+def _check_long(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> None:
     """Raise UnmatchedError where a Loop of shapes that no trial has would end before its sequence."""
-    if found.node is None or found.node.kind != "Loop":
+    if layer.node is None or layer.node.kind != "Loop":
         return
     for steps, batch in _LONG:
-        lengths = _lengths(scope, shapes, found, steps, batch)
-        for name, least in zip(found.node.inputs[:2], (steps, 1), strict=True):
+        lengths = _lengths(scope, shapes, layer, steps, batch)
+        for name, least in zip(layer.node.inputs[:2], (steps, 1), strict=True):
             if name and scope.constant(name) is None and shapes.number(scope, name) is None:
                 for other in OTHERS:
                     number = counted(scope, shapes, name, lengths, other)
@@ -200,8 +200,8 @@ def _check_long(scope: Scope, shapes: Shapes, found: Found) -> None:
                         raise UnmatchedError(f"it runs {int(number.sum())} steps where its sequence has {steps} ({name!r})")
 
 
-def _type(scope: Scope, shapes: Shapes, name: str, found: Found) -> np.dtype:
-    return _known(scope, shapes, name, found.direction.dtype)
+def _type(scope: Scope, shapes: Shapes, name: str, layer: RecognisedLayer) -> np.dtype:
+    return _known(scope, shapes, name, layer.direction.dtype)
 
 
 def _known(scope: Scope, shapes: Shapes, name: str, default: np.dtype) -> np.dtype:

@@ -19,7 +19,7 @@ from rnnconvert.recognition.cell import Match, match
 from rnnconvert.recognition.expression import FORWARD, REVERSE
 from rnnconvert.recognition.fills import Fills, State
 from rnnconvert.recognition.masks import same_numbers
-from rnnconvert.recognition.recognised import Found, Read, Use, reverse, weights
+from rnnconvert.recognition.recognised import Read, RecognisedLayer, Use, reverse, weights
 from rnnconvert.recognition.states import given_at_run_time
 from rnnconvert.recognition.trace import Tracer
 
@@ -49,73 +49,75 @@ class _Body:
     gathered: Sequence[tuple[str, str, int, bool]]
 
 
-def loops(scope: Scope, shapes: Shapes, used: Iterable[str]) -> Iterable[tuple[Operation, Found | UnmatchedError]]:
+def loops(scope: Scope, shapes: Shapes, used: Iterable[str]) -> Iterable[tuple[Operation, RecognisedLayer | UnmatchedError]]:
     """Yield each Loop and Scan of a graph with the layer that it is, or what prevents that."""
     needed = set(used)
     for node in scope.nodes:
         if node.kind not in ("Loop", "Scan") or node.domain:
             continue
         try:
-            found = _found(scope, node, shapes, needed)
+            layer = _recognise(scope, node, shapes, needed)
         except UnmatchedError as problem:
             yield node, problem
             continue
-        _learn(scope, shapes, found)
-        yield node, found
+        _learn(scope, shapes, layer)
+        yield node, layer
 
 
-def _learn(scope: Scope, shapes: Shapes, found: Found) -> None:
+def _learn(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> None:
     """Note the shapes of the sequences that a layer gives: as long as those that it reads."""
-    read = found.reads[0]
+    read = layer.reads[0]
     dims = shapes.dims(scope, read.value)
-    for use in found.uses:
+    for use in layer.uses:
         if use.kind == "sequence" and use.rank == 2:
             axes = ((read.value, read.axis), (read.value, 1 - read.axis))
             shapes.sources[use.value] = axes if use.axis == 0 else axes[::-1]
         if use.kind == "sequence" and use.rank == 2 and dims is not None and len(dims) == 3:
-            whole = [dims[read.axis], dims[1 - read.axis]]
-            shapes.learn(use.value, [*(whole if use.axis == 0 else whole[::-1]), found.direction.hidden_size])
+            leading = [dims[read.axis], dims[1 - read.axis]]
+            shapes.learn(use.value, [*(leading if use.axis == 0 else leading[::-1]), layer.direction.hidden_size])
 
 
-def _found(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> Found:
+def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> RecognisedLayer:
     inner = next(iter(scope.inner(node, 0)))
     body = _loop(scope, inner, node) if node.kind == "Loop" else _scan(scope, inner, node)
     for name, _, first, _ in body.states:
         shapes.give(inner, name, shapes.dims(scope, first))
     for name, (outer, axis, _) in body.scanned.items():
-        whole = shapes.dims(scope, outer)
-        shapes.give(inner, name, None if whole is None else [one for n, one in enumerate(whole) if n != axis % len(whole)])
-    kept = [state for state in body.states if same_numbers(inner, state[1]) != state[0]]
+        outer_dims = shapes.dims(scope, outer)
+        shapes.give(
+            inner, name, None if outer_dims is None else [length for n, length in enumerate(outer_dims) if n != axis % len(outer_dims)]
+        )
+    carried = [state for state in body.states if same_numbers(inner, state[1]) != state[0]]
     for name, _, first, _ in body.states:
-        if not any(name == state[0] for state in kept):
+        if not any(name == state[0] for state in carried):
             inner.bind(name, scope, first)
-    counters = {name for name, _, _, _ in kept if _counts(inner, name, kept)}
-    hidden = [state for state in kept if state[0] not in counters and _is_float(inner, state[0])]
-    rest = [state[0] for state in kept if state not in hidden and state[0] not in counters]
+    counters = {name for name, _, _, _ in carried if _counts(inner, name, carried)}
+    hidden = [state for state in carried if state[0] not in counters and _is_float(inner, state[0])]
+    rest = [state[0] for state in carried if state not in hidden and state[0] not in counters]
     if rest:
         raise UnmatchedError(f"it carries {rest[0]!r}, which is not a state of a cell")
     if not hidden:
         raise UnmatchedError("it carries no state of numbers")
     iteration = inner.body.inputs[0] if node.kind == "Loop" else ""
-    begins = {name for name, _, first, _ in kept if name in counters and _zero(scope, first)}
+    begins = {name for name, _, first, _ in carried if name in counters and _zero(scope, first)}
     if node.kind == "Loop":
-        _check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in kept if state[0] in counters])
+        _check_end(scope, inner, node, {iteration, *counters}, [state[2] for state in carried if state[0] in counters])
 
     def counted(name: str) -> int | None:
-        where, own = inner.resolve(same_numbers(inner, name))
-        return FORWARD if where is inner and (own == iteration or own in begins) else None
+        where, resolved = inner.resolve(same_numbers(inner, name))
+        return FORWARD if where is inner and (resolved == iteration or resolved in begins) else None
 
     later = _reached(inner, [state[0] for state in hidden])
     tracer = Tracer(inner, shapes, [state[0] for state in hidden], later, dict(body.scanned), counted)
-    truth, becoming = masks.kept(inner, [(state[0], state[1]) for state in hidden])
+    truth, becoming = masks.masked_states(inner, [(state[0], state[1]) for state in hidden])
     new = [(name, becoming[name], first, final) for name, _, first, final in hidden if name in becoming]
-    new = [one for one in new if masks.is_read(inner, one[0])]
-    found, state = _cell(tracer, inner, hidden if truth is None else new)
+    new = [candidate for candidate in new if masks.is_read(inner, candidate[0])]
+    cell_match, state = _cell(tracer, inner, hidden if truth is None else new)
     fills = None if truth is None else Fills(scope, inner, truth, hidden, state)
-    made = weights(found, state[0])
-    backward = reverse(made.origins)
+    packed = weights(cell_match, state[0])
+    backward = reverse(packed.origins)
     reads = []
-    for origin, size in made.origins.items():
+    for origin, size in packed.origins.items():
         if origin.axis is None:
             raise UnmatchedError(f"it reads {origin.value!r}, which is the same at every step")
         reads.append(Read(origin.value, size, origin.axis))
@@ -126,9 +128,9 @@ def _found(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> Fou
     if rank not in (2, 3):
         raise UnmatchedError(f"its state has {rank} axes")
     states = {"h": state[2]}
-    if found.old is not None:
-        states["c"] = next(one[2] for one in hidden if one[0] == found.old.origin.value)
-    cell = None if found.old is None else next(one for one in hidden if one[0] == found.old.origin.value)
+    if cell_match.old is not None:
+        states["c"] = next(candidate[2] for candidate in hidden if candidate[0] == cell_match.old.origin.value)
+    cell = None if cell_match.old is None else next(candidate for candidate in hidden if candidate[0] == cell_match.old.origin.value)
     mask = None
     if fills is not None and truth is not None:
         fills.check(hidden, becoming, cell)
@@ -140,10 +142,10 @@ def _found(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) -> Fou
         raise UnmatchedError(f"it has the mask {mask.value!r}, and reads from the end or has states of three axes")
     if len(order) > 1 or (not backward and True in order):
         raise UnmatchedError("it stores its outputs in another order than it reads its inputs")
-    return Found(
+    return RecognisedLayer(
         node.name or next(filter(None, node.outputs), node.kind),
         f"a {node.kind}",
-        Direction(found.cell, made.arrays, backward),
+        Direction(cell_match.cell, packed.arrays, backward),
         reads,
         states,
         uses,
@@ -175,7 +177,7 @@ def _scan(scope: Scope, inner: Scope, node: Operation) -> _Body:
     scanned = attributes["num_scan_inputs"]
     inputs, outputs = list(body.inputs), list(body.outputs)
     count = len(inputs) - scanned
-    given = len(outputs) - count
+    scan_outputs = len(outputs) - count
 
     def listed(name: str, length: int) -> list[int]:
         return list(attributes.get(name, [0] * length))
@@ -184,7 +186,7 @@ def _scan(scope: Scope, inner: Scope, node: Operation) -> _Body:
         raise UnmatchedError("its body does not fit its inputs")
     finals = [*node.outputs, *[""] * (len(outputs) - len(node.outputs))]
     axes, ways = listed("scan_input_axes", scanned), listed("scan_input_directions", scanned)
-    out_axes, out_ways = listed("scan_output_axes", given), listed("scan_output_directions", given)
+    out_axes, out_ways = listed("scan_output_axes", scan_outputs), listed("scan_output_directions", scan_outputs)
     elements = {
         name: (outer, axis, REVERSE if way else FORWARD)
         for name, outer, axis, way in zip(inputs[count:], node.inputs[count:], axes, ways, strict=True)
@@ -202,8 +204,8 @@ def _counts(inner: Scope, name: str, states: Sequence[State]) -> bool:
     producer = inner.producer(same_numbers(inner, after))
     if producer is None or producer[0].kind != "Add":
         return False
-    inputs = [same_numbers(inner, given) for given in producer[0].inputs]
-    others = [given for given in inputs if given != name]
+    inputs = [same_numbers(inner, operand) for operand in producer[0].inputs]
+    others = [operand for operand in inputs if operand != name]
     if len(others) != 1:
         return False
     step = inner.constant(others[0])
@@ -216,7 +218,7 @@ def _zero(scope: Scope, name: str) -> bool:
 
 
 def _is_float(inner: Scope, name: str) -> bool:
-    dtype = next((one.dtype for one in inner.body.declared if one.name == name), None)
+    dtype = next((value.dtype for value in inner.body.declared if value.name == name), None)
     return dtype is None or dtype in _FLOATS
 
 
@@ -237,7 +239,7 @@ def _check_end(scope: Scope, inner: Scope, node: Operation, counters: set[str], 
             continue
         producer = inner.producer(name)
         if producer is not None:
-            waiting += [given for given in producer[0].inputs if given]
+            waiting += [operand for operand in producer[0].inputs if operand]
         elif name not in counters and inner.constant(name) is None and name != inner.body.inputs[1]:
             raise UnmatchedError(f"it ends by what it computes ({name!r})")
 
@@ -248,8 +250,8 @@ def _check_limits(scope: Scope, inner: Scope, node: Operation, shapes: Sequence[
     waiting = [(scope, name) for name in node.inputs[:2] if name] + [(inner, inner.body.outputs[0])]
     seen: set[tuple[Scope, str]] = set()
     while waiting:
-        start, given = waiting.pop()
-        where, name = start.resolve(given)
+        start, unresolved = waiting.pop()
+        where, name = start.resolve(unresolved)
         if (where, name) in seen:
             continue
         seen.add((where, name))
@@ -268,11 +270,11 @@ def _check_limits(scope: Scope, inner: Scope, node: Operation, shapes: Sequence[
 
 
 def _reached(inner: Scope, starts: Iterable[str]) -> set[str]:
-    found = set(starts)
+    reached = set(starts)
     for node in inner.nodes:
-        if found & set(node.inputs):
-            found.update(filter(None, node.outputs))
-    return found
+        if reached & set(node.inputs):
+            reached.update(filter(None, node.outputs))
+    return reached
 
 
 def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match, State]:
@@ -283,20 +285,22 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match,
             pieces = tracer.trace(state[1])
             if len(pieces) != 1:
                 raise UnmatchedError("its state is put together from parts")
-            others = [one[0] for one in hidden if one is not state]
-            found = match(pieces[0], state[0], others)
-            if found.old is not None and found.new is not None:
-                after = next((one[1] for one in hidden if one[0] == found.old.origin.value), "")
+            others = [other[0] for other in hidden if other is not state]
+            cell_match = match(pieces[0], state[0], others)
+            if cell_match.old is not None and cell_match.new is not None:
+                after = next((entry[1] for entry in hidden if entry[0] == cell_match.old.origin.value), "")
                 if not after:
                     raise UnmatchedError("its cell state is kept at other steps than its hidden state")
                 (new,) = tracer.trace(after)
-                if new.key != found.new.key:
+                if new.key != cell_match.new.key:
                     raise UnmatchedError("its new cell state is not what its output is made of")
-            for one in hidden:
-                own = (state[0], found.old.origin.value if found.old is not None else "")
-                if one[0] not in own and same_numbers(inner, one[1]) != same_numbers(inner, state[1]):
-                    raise UnmatchedError(f"it carries {one[0]!r} besides the states of its cell, as a stack of cells in one loop does")
-            return found, state
+            for candidate in hidden:
+                cell_states = (state[0], cell_match.old.origin.value if cell_match.old is not None else "")
+                if candidate[0] not in cell_states and same_numbers(inner, candidate[1]) != same_numbers(inner, state[1]):
+                    raise UnmatchedError(
+                        f"it carries {candidate[0]!r} besides the states of its cell, as a stack of cells in one loop does"
+                    )
+            return cell_match, state
         except UnmatchedError as error:
             problem = problem or error
     raise problem or UnmatchedError("it carries no state")
@@ -309,7 +313,7 @@ def _uses(body: _Body, used: set[str], state: State, memory: State | None, hidde
     for name, after, first, final in body.states:
         if final not in used:
             continue
-        if name == state[0] or (any(name == one[0] for one in hidden) and same_numbers(inner, after) == same_numbers(inner, state[1])):
+        if name == state[0] or (any(name == entry[0] for entry in hidden) and same_numbers(inner, after) == same_numbers(inner, state[1])):
             uses.append(Use(final, "hidden", rank=rank))
         elif memory is not None and name == memory[0]:
             uses.append(Use(final, "cell", rank=rank))

@@ -23,17 +23,17 @@ def layers_of(lower: Callable[[], Program], later: re.Pattern[str]) -> Looked:
     try:
         program = lower()
         scopes = list(walk(program))
-        found = look(program, scopes[0], (), looks_recurrent(scopes[0]))
+        recognised = look(program, scopes[0], (), looks_recurrent(scopes[0]))
     except MALFORMED as error:
         if passes(error):
             raise
         return Looked(reasons={"": f"the graph is not as its operators ask ({in_words(error)})"})
     layers: dict[str, Computed] = {}
-    for name, one in found.layers.items():
-        shown = later.sub("", name)
-        label = shown if shown and shown not in layers else name
-        layers[label] = one.renamed(label)
-    done = Looked(layers, found.reasons, found.scope, found.cells)
-    calls = received(scopes, {}, done, {name: one.stack for name, one in layers.items()})
-    done.layers = {name: replace(one, stack=one.stack.replace(calls=calls[name])) for name, one in layers.items()}
+    for name, layer in recognised.layers.items():
+        short = later.sub("", name)
+        label = short if short and short not in layers else name
+        layers[label] = layer.renamed(label)
+    done = Looked(layers, recognised.reasons, recognised.scope, recognised.cells)
+    calls = received(scopes, {}, done, {name: computed.stack for name, computed in layers.items()})
+    done.layers = {name: replace(computed, stack=computed.stack.replace(calls=calls[name])) for name, computed in layers.items()}
     return done

@@ -85,13 +85,13 @@ def choice(inner: Scope, name: str) -> Choice | None:
         return Choice(truth, same_numbers(inner, node.inputs[1]), same_numbers(inner, node.inputs[2]))
     if node.kind != "Add":
         return None
-    parts = [part for given in node.inputs if (part := _product(inner, given)) is not None]
+    parts = [part for operand in node.inputs if (part := _product(inner, operand)) is not None]
     if len(parts) != 2:
         return None
-    (one, new), (other, old) = parts
-    if one.value != other.value or one.negated == other.negated:
+    (operand_truth, new), (other, old) = parts
+    if operand_truth.value != other.value or operand_truth.negated == other.negated:
         return None
-    return Choice(one, new, old)
+    return Choice(operand_truth, new, old)
 
 
 def _product(inner: Scope, name: str) -> tuple[Truth, str] | None:
@@ -120,36 +120,36 @@ def _truth(inner: Scope, name: str) -> Truth:
     return Truth(name, negated)
 
 
-def kept(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Truth | None, dict[str, str]]:
+def masked_states(inner: Scope, states: Sequence[tuple[str, str]]) -> tuple[Truth | None, dict[str, str]]:
     """Return what decides whether states stay, and what each becomes where it does not; None where nothing decides.
 
     states  names of states and of what they become
     """
-    found: dict[str, str] = {}
+    updates: dict[str, str] = {}
     truths: set[Truth] = set()
     for name, after in states:
-        one = choice(inner, after)
-        if one is None or name not in (one.new, one.old):
+        selection = choice(inner, after)
+        if selection is None or name not in (selection.new, selection.old):
             continue
-        turned = name == one.new
-        truths.add(Truth(one.truth.value, one.truth.negated != turned))
-        found[name] = one.old if turned else one.new
+        turned = name == selection.new
+        truths.add(Truth(selection.truth.value, selection.truth.negated != turned))
+        updates[name] = selection.old if turned else selection.new
     if len(truths) > 1:
         raise UnmatchedError("several masks decide at one step which states stay")
-    return (truths.pop() if truths else None), found
+    return (truths.pop() if truths else None), updates
 
 
 def is_read(inner: Scope, state: str) -> bool:
     """Return whether more reads a state than the choice that keeps it: a copy of the output has no other use."""
     readers = (node for node in inner.nodes if node.kind != "Identity")
-    return sum(any(same(inner, given) == state for given in node.inputs) for node in readers) > 1
+    return sum(any(same(inner, operand) == state for operand in node.inputs) for node in readers) > 1
 
 
 def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: Callable[[str], int | None]) -> Mask:
     """Return where a truth of a step comes from: a sequence of truths, or lengths. Raises UnmatchedError for anything else."""
-    found = element(inner, truth.value)
-    if found is not None:
-        _, value, (axis, step) = found
+    location = element(inner, truth.value)
+    if location is not None:
+        _, value, (axis, step) = location
         scope, value = inner.resolve(same(inner, value))
         if step != FORWARD or axis not in (0, 1):
             raise UnmatchedError(f"the mask {value!r} is read in another order than time")

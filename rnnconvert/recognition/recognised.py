@@ -69,7 +69,7 @@ class Mask(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class RecognisedLayer:
     """A recurrent layer in other operators.
 
     label      what it is called: a node's name
@@ -161,7 +161,7 @@ def weights(match: Match, hidden: str) -> Weights:
             else:
                 biases[key] = -bias
     origins = _origins(inputs)
-    kinds = {one.dtype for one in arrays.values()}
+    kinds = {array.dtype for array in arrays.values()}
     if not origins or len(kinds) != 1:
         raise UnmatchedError("it reads no input" if not origins else "its weights are of several types")
     dtype = kinds.pop()
@@ -186,11 +186,11 @@ def _add(arrays: dict[Key, Array], key: Key, array: Array) -> None:
 
 def _origins(inputs: Mapping[str, Sequence[tuple[Leaf, Array | None]]]) -> dict[Origin, int]:
     """Return every value of the input with its width, in the order in which gates read them."""
-    found: dict[Origin, int] = {}
+    widths: dict[Origin, int] = {}
     for terms in inputs.values():
         for leaf, _ in terms:
-            found[leaf.origin] = leaf.whole
-    return found
+            widths[leaf.origin] = leaf.full_width
+    return widths
 
 
 def _columns(terms: Sequence[tuple[Leaf, Array | None]], origins: Mapping[Origin, int], size: int, sign: int, dtype: np.dtype) -> Array:
@@ -200,13 +200,13 @@ def _columns(terms: Sequence[tuple[Leaf, Array | None]], origins: Mapping[Origin
         if matrix is not None and (leaf.start, leaf.stop) == (0, origins[leaf.origin]):
             return matrix.T
     starts = dict(zip(origins, np.cumsum([0, *origins.values()]).tolist(), strict=False))
-    whole = np.zeros((size, sum(origins.values())), dtype)
+    columns = np.zeros((size, sum(origins.values())), dtype)
     for leaf, matrix in terms:
         start = starts[leaf.origin] + leaf.start
         if matrix is None:
             matrix = np.eye(size, dtype=dtype)
-        whole[:, start : start + leaf.width] += sign * matrix.T
-    return whole
+        columns[:, start : start + leaf.width] += sign * matrix.T
+    return columns
 
 
 def reverse(origins: Mapping[Origin, int]) -> bool:

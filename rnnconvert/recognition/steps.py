@@ -17,7 +17,7 @@ from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition.cell import Match, match
 from rnnconvert.recognition.expression import Each, Linear, Origin, Piece, signature
 from rnnconvert.recognition.first import first_step
-from rnnconvert.recognition.recognised import Found, Weights, weights
+from rnnconvert.recognition.recognised import RecognisedLayer, Weights, weights
 from rnnconvert.recognition.states import given_at_run_time
 from rnnconvert.recognition.trace import Tracer
 from rnnconvert.recognition.uses import STEP, Graph, inside, inside_of, read, same, uses
@@ -55,28 +55,28 @@ class _Step:
     origins: tuple[Origin, ...]
 
 
-def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[Found] | UnmatchedError]]:
+def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[RecognisedLayer] | UnmatchedError]]:
     """Yield each chain of steps with its name and the layer that it is, or what prevents that.
 
     A layer comes in one form or in two, the one to be tried first before the other.
     """
     graph = Graph(scope, shapes)
-    taken: set[str] = set()
+    claimed: set[str] = set()
     for chain in _chains(graph):
         products = [graph.nodes[index] for index in chain]
-        if all(product.outputs[0] in taken for product in products):
+        if all(product.outputs[0] in claimed for product in products):
             continue
         label = products[0].name or products[0].outputs[0]
         try:
-            found, covered = _variants(graph, products)
+            variants, covered = _variants(graph, products)
         except UnmatchedError as problem:
             if len(products) > 2 or isinstance(problem, AmbiguousError):
                 yield label, problem
             continue
-        states = {use.value for one in found for use in one.uses}
-        if not states & taken:
-            taken |= covered | states | inside(graph, found[0])
-            yield label, found
+        states = {use.value for variant in variants for use in variant.uses}
+        if not states & claimed:
+            claimed |= covered | states | inside(graph, variants[0])
+            yield label, variants
 
 
 def repeats(graph: Graph) -> bool:
@@ -93,8 +93,8 @@ def _chains(graph: Graph) -> list[list[int]]:
             matrix = product.matrix
             key = (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
             groups.setdefault(key, []).append(index)
-    found = [chain for group in groups.values() for chain in _chained(graph, group)]
-    return sorted(found, key=len, reverse=True)
+    chains = [chain for group in groups.values() for chain in _chained(graph, group)]
+    return sorted(chains, key=len, reverse=True)
 
 
 def _chained(graph: Graph, group: Sequence[int]) -> list[list[int]]:
@@ -127,7 +127,7 @@ def _chained(graph: Graph, group: Sequence[int]) -> list[list[int]]:
     return [chain for chain in chains if len(chain) > 1]
 
 
-def _variants(graph: Graph, products: Sequence[Operation]) -> tuple[list[Found], set[str]]:
+def _variants(graph: Graph, products: Sequence[Operation]) -> tuple[list[RecognisedLayer], set[str]]:
     """Return the layer that a chain of products belongs to, in the ways in which it may be one; and its products.
 
     A first step whose state is stored is often folded, so that it does not look like the others: then the layer may begin
@@ -138,36 +138,36 @@ def _variants(graph: Graph, products: Sequence[Operation]) -> tuple[list[Found],
     for skipped in (0, 1):
         if len(products) - skipped < 1:
             continue
-        own = products[skipped:]
-        for before in _states_before(graph, own[0]):
+        remaining = products[skipped:]
+        for before in _states_before(graph, remaining[0]):
             try:
-                found = _followed(graph, own, before)
+                chain = _followed(graph, remaining, before)
             except UnmatchedError as error:
                 problem = problem if isinstance(problem, AmbiguousError) else error
                 continue
-            made, partly = [], "a step before its first one is not proved to be of the same cell"
+            variants, partly = [], "a step before its first one is not proved to be of the same cell"
             if graph.scope.constant(before) is None:
                 try:
-                    made.append(_layer(graph, own, [_first(graph, found), *found], True))
+                    variants.append(_layer(graph, remaining, [_first(graph, chain), *chain], True))
                 except UnmatchedError as error:
                     partly = str(error)
             try:
-                rest = _layer(graph, own, found, False)
-                made.append(replace(rest, partly=partly if _continues(graph, found[0]) else ""))
+                rest = _layer(graph, remaining, chain, False)
+                variants.append(replace(rest, partly=partly if _continues(graph, chain[0]) else ""))
             except UnmatchedError as error:
                 problem = error
-            if made:
-                return made, covered
+            if variants:
+                return variants, covered
     raise problem
 
 
-def _first(graph: Graph, found: Sequence[_Step]) -> _Step:
+def _first(graph: Graph, chain: Sequence[_Step]) -> _Step:
     """Return the step that gives the states with which others begin. Raises UnmatchedError for one that is not of their cell."""
-    step = found[0]
+    step = chain[0]
     ends = [step.before, *([step.old] if step.old else [])]
     origins = first_step(graph.scope, graph.shapes, step.match, step.piece, step.weights.origins, ends)
-    made = Weights(step.weights.arrays, origins)
-    return replace(step, before="", after=step.before, old="", new=step.old, weights=made)
+    packed = Weights(step.weights.arrays, origins)
+    return replace(step, before="", after=step.before, old="", new=step.old, weights=packed)
 
 
 def _continues(graph: Graph, step: _Step) -> bool:
@@ -175,7 +175,7 @@ def _continues(graph: Graph, step: _Step) -> bool:
     matrices = [array for (part, _), array in step.weights.arrays.items() if part == "input"]
     for index in inside_of(graph, [step.before]):
         product = product_of(graph.scope, graph.nodes[index])
-        if product is not None and any(np.may_share_memory(product.matrix, one) for one in matrices):
+        if product is not None and any(np.may_share_memory(product.matrix, matrix) for matrix in matrices):
             return True
     return False
 
@@ -193,7 +193,7 @@ def _states_before(graph: Graph, product: Operation) -> list[str]:
 
 def _followed(graph: Graph, products: Sequence[Operation], before: str) -> list[_Step]:
     """Return the steps from a state on, one for each product of a chain."""
-    found: list[_Step] = []
+    chain: list[_Step] = []
     places = [graph.places[product.outputs[0]] for product in products]
     if len(products) == 1 and not given_at_run_time(graph.scope, before):
         raise UnmatchedError("one step from a stored state")
@@ -202,19 +202,19 @@ def _followed(graph: Graph, products: Sequence[Operation], before: str) -> list[
         limit = len(graph.nodes) if last else places[number + 1]
         nodes = [graph.nodes[index] for index in graph.after(before, limit)][:STEP]
         expected = None if last else _states_before(graph, products[number + 1])
-        step = _step(graph, before, expected, nodes, found[0] if found else None)
-        if found and step.old:
-            if not _hands_on(graph, found[-1], step.old):
+        step = _step(graph, before, expected, nodes, chain[0] if chain else None)
+        if chain and step.old:
+            if not _hands_on(graph, chain[-1], step.old):
                 raise UnmatchedError(f"its steps do not hand on their cell state: {_between(graph, step.old)}")
-            found[-1] = replace(found[-1], new=step.old)
-        found.append(step)
+            chain[-1] = replace(chain[-1], new=step.old)
+        chain.append(step)
         before = step.after
-    given = {
+    outputs = {
         name for index in graph.after(products[0].outputs[0], len(graph.nodes), len(graph.nodes)) for name in graph.nodes[index].outputs
     }
-    if any(origin.value in given for step in found for origin in step.weights.origins):
+    if any(origin.value in outputs for step in chain for origin in step.weights.origins):
         raise UnmatchedError("what its steps read depends on what they gave")
-    return found
+    return chain
 
 
 def _hands_on(graph: Graph, step: _Step, name: str) -> bool:
@@ -241,7 +241,7 @@ def _has(piece: Piece, key: object) -> bool:
     parts: Sequence[Piece] = piece.operands if isinstance(piece, Each) else ()
     if isinstance(piece, Linear):
         parts = [term.operand for term in piece.terms]
-    return piece.key == key or any(_has(one, key) for one in parts)
+    return piece.key == key or any(_has(part, key) for part in parts)
 
 
 def _between(graph: Graph, name: str) -> str:
@@ -267,44 +267,44 @@ def _step(graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequ
             formula, origins = signature(pieces[0])
             if like is not None and expected and formula == like.formula:
                 names = dict(zip(like.origins, origins, strict=True))
-                made = Weights(like.weights.arrays, {names[one]: size for one, size in like.weights.origins.items()})
+                packed = Weights(like.weights.arrays, {names[origin]: size for origin, size in like.weights.origins.items()})
                 old = _name(graph, like.tracer, names[like.match.old.origin]) if like.match.old is not None else ""
                 return replace(
-                    like, before=before, after=after, piece=pieces[0], tracer=tracer, weights=made, old=old, new="", origins=origins
+                    like, before=before, after=after, piece=pieces[0], tracer=tracer, weights=packed, old=old, new="", origins=origins
                 )
-            found = match(pieces[0], before)
-            made = weights(found, before)
+            cell_match = match(pieces[0], before)
+            packed = weights(cell_match, before)
             alone = expected is None and like is None
-            if alone and found.cell.kind == "lstm" and _symmetric(graph, before, made, pieces[0].width):
+            if alone and cell_match.cell.kind == "lstm" and _symmetric(graph, before, packed, pieces[0].width):
                 raise AmbiguousError("which of its inputs is the state cannot be told from one step")
-            if found.cell.kind == "rnn" and expected is None and like is None:
+            if cell_match.cell.kind == "rnn" and expected is None and like is None:
                 raise UnmatchedError("a single step of an RNN cannot be told from two dense layers")
         except UnmatchedError as error:
             problem = problem if isinstance(problem, AmbiguousError) else error
             continue
         new = ""
-        if found.new is not None:
-            new = next((n.outputs[0] for n in nodes if n.outputs[0] != after and _is(tracer, n.outputs[0], found.new.key)), "")
-        old = _name(graph, tracer, found.old.origin) if found.old is not None else ""
-        step = _Step(before, after, pieces[0], tracer, found, made, old, new, formula, origins)
+        if cell_match.new is not None:
+            new = next((n.outputs[0] for n in nodes if n.outputs[0] != after and _is(tracer, n.outputs[0], cell_match.new.key)), "")
+        old = _name(graph, tracer, cell_match.old.origin) if cell_match.old is not None else ""
+        step = _Step(before, after, pieces[0], tracer, cell_match, packed, old, new, formula, origins)
         if like is None or _alike(like, step):
             return step
         problem = UnmatchedError("its steps are not of one cell")
     raise problem
 
 
-def _symmetric(graph: Graph, before: str, made: Weights, size: int) -> bool:
+def _symmetric(graph: Graph, before: str, packed: Weights, size: int) -> bool:
     """Return whether a step's input could be its state: as wide, and neither is plainly what the model is given or is not."""
-    if list(made.origins.values()) != [size] or any(part == "peephole" for part, _ in made.arrays):
+    if list(packed.origins.values()) != [size] or any(part == "peephole" for part, _ in packed.arrays):
         return False
-    (origin,) = made.origins
-    return not _given(graph, before) or _given(graph, origin.value)
+    (origin,) = packed.origins
+    return not _supplied(graph, before) or _supplied(graph, origin.value)
 
 
 _MOVES = (*CUTTING, "Split", "Reshape", "Identity", "Cast")
 
 
-def _given(graph: Graph, name: str) -> bool:
+def _supplied(graph: Graph, name: str) -> bool:
     """Return whether a value is an input of the model, or a part of one."""
     while (producer := graph.scope.producer(name)) is not None:
         if producer[0].kind not in _MOVES:
@@ -321,19 +321,19 @@ def _is(tracer: Tracer, name: str, key: object) -> bool:
     return len(pieces) == 1 and pieces[0].key == key
 
 
-def _alike(one: _Step, other: _Step) -> bool:
+def _alike(step: _Step, other: _Step) -> bool:
     """Return whether two steps are of one cell with the same numbers."""
-    if one.formula == other.formula:
+    if step.formula == other.formula:
         return True
-    if one.match.cell != other.match.cell or one.weights.arrays.keys() != other.weights.arrays.keys():
+    if step.match.cell != other.match.cell or step.weights.arrays.keys() != other.weights.arrays.keys():
         return False
-    if list(one.weights.origins.values()) != list(other.weights.origins.values()):
+    if list(step.weights.origins.values()) != list(other.weights.origins.values()):
         return False
-    pairs = ((one.weights.arrays[key], other.weights.arrays[key]) for key in one.weights.arrays)
+    pairs = ((step.weights.arrays[key], other.weights.arrays[key]) for key in step.weights.arrays)
     return all(a is b or (a.shape == b.shape and np.array_equal(a, b)) for a, b in pairs)
 
 
-def _layer(graph: Graph, products: Sequence[Operation], steps: Sequence[_Step], zero: bool) -> Found:
+def _layer(graph: Graph, products: Sequence[Operation], steps: Sequence[_Step], zero: bool) -> RecognisedLayer:
     """Return the layer that steps are.
 
     zero  whether it begins from zeros
@@ -342,11 +342,11 @@ def _layer(graph: Graph, products: Sequence[Operation], steps: Sequence[_Step], 
     reads = []
     for number, width in enumerate(steps[0].weights.origins.values()):
         origins = [list(step.weights.origins)[number] for step in steps]
-        one, way = read(graph, origins, width)
+        reading, way = read(graph, origins, width)
         if way is not None:
             ways.add(way)
-        reads.append(one)
-    if len(ways) > 1 or (True in ways and any(one.steps for one in reads)):
+        reads.append(reading)
+    if len(ways) > 1 or (True in ways and any(source.steps for source in reads)):
         raise UnmatchedError("it reads one sequence forward and another one from its end")
     states = {} if zero else {"h": steps[0].before, **({"c": steps[0].old} if steps[0].old else {})}
     dims = graph.shapes.dims(graph.scope, steps[-1].after) or graph.shapes.dims(graph.scope, steps[-1].before)
@@ -356,7 +356,7 @@ def _layer(graph: Graph, products: Sequence[Operation], steps: Sequence[_Step], 
     backward = ways == {True}
     ends = [(step.after, step.new) for step in steps]
     count = len(ends)
-    return Found(
+    return RecognisedLayer(
         products[0].name or products[0].outputs[0],
         f"{count} written-out step{'s' * (count > 1)}",
         Direction(steps[0].match.cell, steps[0].weights.arrays, backward),

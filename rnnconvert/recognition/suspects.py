@@ -37,22 +37,22 @@ def carried(node: Operation) -> bool | None:
 
 def _after(nodes: Iterable[Operation], names: Iterable[str]) -> set[int]:
     """Return the places of nodes that depend on values; the nodes are in an order in which they can run."""
-    known, found = set(names), set()
+    reached, places = set(names), set()
     for place, node in enumerate(nodes):
-        if known & set(node.inputs):
-            found.add(place)
-            known.update(node.outputs)
-    return found
+        if reached & set(node.inputs):
+            places.add(place)
+            reached.update(node.outputs)
+    return places
 
 
 def _before(nodes: Sequence[Operation], names: Iterable[str]) -> set[int]:
     """Return the places of nodes that values depend on."""
-    known, found = set(names), set()
+    reached, places = set(names), set()
     for place, node in reversed(list(enumerate(nodes))):
-        if known & set(node.outputs):
-            found.add(place)
-            known.update(node.inputs)
-    return found
+        if reached & set(node.outputs):
+            places.add(place)
+            reached.update(node.inputs)
+    return places
 
 
 def unrolled(scope: Scope, nodes: Iterable[Operation]) -> tuple[str, int] | None:

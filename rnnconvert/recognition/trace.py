@@ -17,7 +17,7 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition.conditions import decision
-from rnnconvert.recognition.expression import ONE, PAIRS, Leaf, Origin, Pieces, Stored, alone, product, take, together, width
+from rnnconvert.recognition.expression import PAIRS, UNARY, Leaf, Origin, Pieces, Stored, alone, product, take, together, width
 
 _FLOATS = tuple(FLOATS.values())
 _SAME = (*SAME, "Cast")
@@ -52,7 +52,7 @@ class Tracer:
     ) -> None:
         self.scope, self.shapes, self.states, self.later = scope, shapes, set(states), later
         self.scanned, self.counted = scanned or {}, counted or (lambda name: None)
-        self._known: dict[tuple[Scope, str, At | None], Pieces] = {}
+        self._pieces: dict[tuple[Scope, str, At | None], Pieces] = {}
         self._widths: dict[tuple[Scope, str], int] = {}
         self._depth = 0
 
@@ -63,25 +63,25 @@ class Tracer:
     def _value(self, scope: Scope, name: str, at: At | None) -> Pieces:
         scope, name = scope.resolve(name)
         key = scope, name, at
-        if key not in self._known:
+        if key not in self._pieces:
             self._depth += 1
             try:
                 if self._depth > _DEEPEST:
                     raise UnmatchedError("a step is deeper than a cell")
-                self._known[key] = self._traced(scope, name, at)
+                self._pieces[key] = self._traced(scope, name, at)
             finally:
                 self._depth -= 1
-        return self._known[key]
+        return self._pieces[key]
 
     def _traced(self, scope: Scope, name: str, at: At | None) -> Pieces:
-        own = scope is self.scope and at is None
-        if own and name in self.states:
+        local = scope is self.scope and at is None
+        if local and name in self.states:
             return self._leaf(scope, name, Origin(name, state=True))
         constant = scope.constant(name)
         if constant is not None:
             return self._stored(constant, name)
-        depends = own and name in self.later
-        if own and name in self.scanned:
+        depends = local and name in self.later
+        if local and name in self.scanned:
             outer, axis, step = self.scanned[name]
             return self._value(*self._as_wide(scope, name, *self._outside(outer)), (axis, step))
         producer = scope.producer(name)
@@ -91,13 +91,13 @@ class Tracer:
             return self._source(scope, name, at)
         node, index = producer
         try:
-            found = self._through(scope, node, index, at, depends)
+            pieces = self._through(scope, node, index, at, depends)
         except UnmatchedError:
             if depends:
                 raise
-            found = None
-        if found is not None:
-            return found
+            pieces = None
+        if pieces is not None:
+            return pieces
         if depends:
             if node.kind in _MASKS:
                 words = decision(scope, node.inputs[0] if node.kind == "Where" else name)
@@ -134,9 +134,9 @@ class Tracer:
         """Return a value of the input as what it is: an element of a sequence, where it is one."""
         scope, name = scope.resolve(name)
         while True:
-            found = self.element(scope, name) if at is None else None
-            if found is not None:
-                scope, name, at = found
+            location = self.element(scope, name) if at is None else None
+            if location is not None:
+                scope, name, at = location
                 continue
             producer = scope.producer(name)
             if producer is None or producer[0].domain:
@@ -259,8 +259,8 @@ class Tracer:
 
     def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
         """Return what a matrix is multiplied with: the formula of what depends on a state, else the value itself."""
-        where, own = scope.resolve(name)
-        if where is self.scope and at is None and (own in self.later or own in self.states):
+        where, resolved = scope.resolve(name)
+        if where is self.scope and at is None and (resolved in self.later or resolved in self.states):
             return self._value(scope, name, at)
         return self._source(scope, name, at)
 
@@ -292,9 +292,9 @@ class Tracer:
             parts = [self._operand(scope, name, at) for name in node.inputs]
             return tuple(piece for part in parts for piece in part)
         if not depends and kind not in ("Add", "Sub"):
-            found = self.element(scope, node.outputs[index]) if at is None else None
-            if found is not None:
-                return self._value(*found)
+            location = self.element(scope, node.outputs[index]) if at is None else None
+            if location is not None:
+                return self._value(*location)
         if kind in ("Squeeze", "Unsqueeze", "Reshape") and depends:
             before = self._value(scope, node.inputs[0], at)
             size = self.shapes.width(scope, node.outputs[0])
@@ -317,12 +317,12 @@ class Tracer:
         read = self._columns(scope, factors.value) if factors.reads_columns else self._operand(scope, factors.value, at)
         if read is None:
             return None
-        found = product(read, factors.matrix)
+        total = product(read, factors.matrix)
         if factors.bias:
             bias = scope.constant(factors.bias)
             added = (Stored(_vector(bias, factors.matrix.shape[1])),) if bias is not None else self._value(scope, factors.bias, None)
-            found = together("Add", found, added)
-        return found
+            total = together("Add", total, added)
+        return total
 
     def _columns(self, scope: Scope, name: str) -> Pieces | None:
         """Return what a value (features, batch) computes; None for what is not known to be one."""
@@ -339,16 +339,16 @@ class Tracer:
         if factors is not None:
             return self._product(scope, factors, None) if factors.gives_columns else None
         if node.kind in PAIRS and len(node.inputs) == 2:
-            parts = [self._columns(scope, one) for one in node.inputs]
+            parts = [self._columns(scope, operand) for operand in node.inputs]
             return None if None in parts else together(node.kind, *filter(None, parts))
         cut = self._cut(scope, node, index) if node.kind in ("Split", "Slice") else None
-        whole = self._columns(scope, node.inputs[0]) if cut is not None and cut[2] == 0 else None
-        return None if cut is None or whole is None else take(whole, cut[0], cut[0] + cut[1])
+        columns = self._columns(scope, node.inputs[0]) if cut is not None and cut[2] == 0 else None
+        return None if cut is None or columns is None else take(columns, cut[0], cut[0] + cut[1])
 
     def _function(self, scope: Scope, node: Operation, attributes: Mapping[str, Any], at: At | None, depends: bool) -> Pieces | None:
         kind = node.kind
         if kind == "Sum":
-            return reduce(lambda one, two: together("Add", one, two), [self._value(scope, name, at) for name in node.inputs])
+            return reduce(lambda total, two: together("Add", total, two), [self._value(scope, name, at) for name in node.inputs])
         if factor := _times_one(scope, node):
             return self._value(scope, factor, at)
         if kind in PAIRS and len(node.inputs) == 2:
@@ -357,18 +357,18 @@ class Tracer:
                 if kind not in ("Add", "Sub", "Mul") or not any(stored):
                     return None  # the input's own business
             return together(kind, *(self._value(scope, name, at) for name in node.inputs))
-        if kind not in ONE or not depends:
+        if kind not in UNARY or not depends:
             return None
         constants = _DEFAULTS.get(kind, ())
-        given = {key: float(np.float32(one)) for key, one in attributes.items()}
+        stated = {key: float(np.float32(attribute)) for key, attribute in attributes.items()}
         names = ("alpha", "beta")[: len(constants)]
-        constants = tuple(given.get(name, default) for name, default in zip(names, constants, strict=True))
+        constants = tuple(stated.get(name, default) for name, default in zip(names, constants, strict=True))
         if kind == "Clip":
-            constants = self._bounds(scope, node, given)
+            constants = self._bounds(scope, node, stated)
         return alone(kind, self._value(scope, node.inputs[0], at), constants)
 
-    def _bounds(self, scope: Scope, node: Operation, given: dict[str, float]) -> tuple[float, ...]:
-        bounds = [given.get("min", -np.inf), given.get("max", np.inf)]
+    def _bounds(self, scope: Scope, node: Operation, stated: dict[str, float]) -> tuple[float, ...]:
+        bounds = [stated.get("min", -np.inf), stated.get("max", np.inf)]
         for number, name in enumerate(node.inputs[1:3]):
             if name:
                 bound = scope.constant(name)

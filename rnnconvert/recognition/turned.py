@@ -74,10 +74,10 @@ def _swaps(scope: Scope, shapes: Shapes, node: Operation) -> bool:
     """Return whether a Reshape swaps time and batch, of which one has length 1."""
     if node.kind != "Reshape":
         return False
-    one, two = shapes.dims(scope, node.inputs[0]), shapes.dims(scope, node.outputs[0])
-    if one is None or two is None or len(one) != 3 or len(two) != 3 or None in one or None in two:
+    source_dims, two = shapes.dims(scope, node.inputs[0]), shapes.dims(scope, node.outputs[0])
+    if source_dims is None or two is None or len(source_dims) != 3 or len(two) != 3 or None in source_dims or None in two:
         return False
-    return 1 in one[:2] and [one[1], one[0], one[2]] == list(two)
+    return 1 in source_dims[:2] and [source_dims[1], source_dims[0], source_dims[2]] == list(two)
 
 
 def _moved(scope: Scope, node: Operation, axis: int) -> int:
@@ -102,10 +102,10 @@ def turns(scope: Scope, shapes: Shapes, node: Operation, axis: int) -> bool:
             return False
         trial = {source: np.random.default_rng(0).standard_normal(shape)}
         try:
-            given, found = Evaluation(scope, trial, Budget()).run(_needed(scope, node, source), wanted)
+            values, result = Evaluation(scope, trial, Budget()).run(_needed(scope, node, source), wanted)
         except UnmatchedError:
             return False
-        if found.shape != given.shape or not np.array_equal(found, np.flip(given, axis)):
+        if result.shape != values.shape or not np.array_equal(result, np.flip(values, axis)):
             return False
     return True
 
@@ -122,13 +122,13 @@ def _source(scope: Scope, value: str) -> str:
 
 def _needed(scope: Scope, node: Operation, source: str) -> list[Operation]:
     """Return the nodes by which a node's inputs are computed from a value that is given, and the node."""
-    kept = {node}
+    selected = {node}
     waiting = [name for name in node.inputs if name]
     while waiting:
         name = waiting.pop()
         producer = scope.producer(name)
-        if name == source or producer is None or producer[0] in kept or scope.constant(name) is not None:
+        if name == source or producer is None or producer[0] in selected or scope.constant(name) is not None:
             continue
-        kept.add(producer[0])
-        waiting += [one for one in producer[0].inputs if one]
-    return [one for one in scope.nodes if one in kept]
+        selected.add(producer[0])
+        waiting += [operand for operand in producer[0].inputs if operand]
+    return [other for other in scope.nodes if other in selected]

@@ -11,7 +11,7 @@ from rnnconvert.graphs.program.kinds import SAME
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition.expression import Origin
-from rnnconvert.recognition.recognised import Found, Read, Use
+from rnnconvert.recognition.recognised import Read, RecognisedLayer, Use
 
 STEP = 400
 """The most nodes of one step that are looked through."""
@@ -37,22 +37,22 @@ class Graph:
 
     def after(self, name: str, limit: int, most: int = 20 * STEP) -> list[int]:
         """Return the nodes before a place in the file that depend on a value, in the file's order."""
-        found: set[int] = set()
+        reached: set[int] = set()
         waiting = list(self.readers.get(name, ()))
-        while waiting and len(found) < most:
+        while waiting and len(reached) < most:
             index = waiting.pop()
-            if index < limit and index not in found:
-                found.add(index)
+            if index < limit and index not in reached:
+                reached.add(index)
                 for output in self.nodes[index].outputs:
                     waiting += self.readers.get(output, ())
-        return sorted(found)
+        return sorted(reached)
 
 
 def read(graph: Graph, origins: Sequence[Origin], width: int) -> tuple[Read, bool | None]:
     """Return the sequence whose elements the steps read one after another, or its elements; and whether from its end."""
     first = origins[0]
-    if first.axis is not None and all(one.value == first.value and one.axis == first.axis for one in origins):
-        numbers = [one.step if one.step is not None else -1 for one in origins]
+    if first.axis is not None and all(origin.value == first.value and origin.axis == first.axis for origin in origins):
+        numbers = [origin.step if origin.step is not None else -1 for origin in origins]
         dims = graph.shapes.dims(graph.scope, first.value)
         length = dims[first.axis] if dims is not None else None
         up, down = (list(range(numbers[0], numbers[0] + len(numbers))), list(range(numbers[-1], numbers[-1] + len(numbers))))
@@ -63,9 +63,9 @@ def read(graph: Graph, origins: Sequence[Origin], width: int) -> tuple[Read, boo
                     break
                 window = None if (low, high) == (0, length) else (low, high)
                 return Read(first.value, width, first.axis, window=window), way
-    if any(one.axis is not None for one in origins):
+    if any(origin.axis is not None for origin in origins):
         raise UnmatchedError("its steps read elements of a sequence in another order than that of time")
-    return Read("", width, 0, tuple(one.value for one in origins)), None
+    return Read("", width, 0, tuple(origin.value for origin in origins)), None
 
 
 def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: bool) -> list[Use]:
@@ -73,23 +73,23 @@ def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: boo
 
     ends  the hidden and the cell state after each step
     """
-    found: list[Use] = []
+    result: list[Use] = []
     count = len(ends)
     inner = inside_of(graph, [name for pair in ends for name in pair if name])
     stacks, stacked = _stacks(graph, [after for after, _ in ends], rank, backward)
-    found += stacks
+    result += stacks
     for number, (after, new) in enumerate(ends):
         at = count - 1 - number if backward else number
         for name in same(graph, after):
             readers = (index for index in graph.readers.get(name, ()) if index not in inner and index not in stacked)
             if name in graph.outputs or name in graph.inner or any(True for _ in readers):
-                found.append(Use(name, "hidden" if number == count - 1 else "step", step=at, rank=rank))
+                result.append(Use(name, "hidden" if number == count - 1 else "step", step=at, rank=rank))
         read = new in graph.outputs or any(index not in inner for index in graph.readers.get(new, ()))
         if read and number < count - 1:
             raise UnmatchedError(f"the cell state {new!r} of a step in the middle is used, and the operator gives the last alone")
         if read:
-            found.append(Use(new, "cell", rank=rank))
-    return found
+            result.append(Use(new, "cell", rank=rank))
+    return result
 
 
 _WIDE = (np.dtype(np.float32), np.dtype(np.float64))
@@ -115,10 +115,10 @@ def same(graph: Graph, name: str) -> Iterator[str]:
         name = node.inputs[1 if chosen.all() else 2]
 
 
-def inside(graph: Graph, found: Found) -> set[str]:
+def inside(graph: Graph, layer: RecognisedLayer) -> set[str]:
     """Return the values that only compute a layer's steps."""
-    before = {name for read in found.reads for name in (read.value, *read.steps)} | set(found.states.values())
-    nodes = inside_of(graph, [use.value for use in found.uses], before)
+    before = {name for read in layer.reads for name in (read.value, *read.steps)} | set(layer.states.values())
+    nodes = inside_of(graph, [use.value for use in layer.uses], before)
     return {name for index in nodes for name in graph.nodes[index].outputs}
 
 
@@ -139,12 +139,12 @@ def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> t
     """Return the sequences of all states in their order, and the nodes that do nothing but put them together."""
     parts: list[list[tuple[int, str]]] = []
     for state in states:
-        found = []
+        outputs = []
         for index in graph.readers.get(state, ()):
             node = graph.nodes[index]
             if node.kind in ("Unsqueeze", "Reshape"):
-                found.append((index, node.outputs[0]))
-        parts.append(found)
+                outputs.append((index, node.outputs[0]))
+        parts.append(outputs)
     uses: list[Use] = []
     stacked: set[int] = set()
     order = [index for index in range(len(states))]
@@ -159,8 +159,8 @@ def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> t
             if axis not in (0, 1) or rank != 2 or _axis(graph, index) != axis:
                 continue
             members = [
-                next((i for i, out in parts[number] if out == given and _axis(graph, i) == axis), None)
-                for number, given in zip(order, node.inputs, strict=True)
+                next((i for i, out in parts[number] if out == operand and _axis(graph, i) == axis), None)
+                for number, operand in zip(order, node.inputs, strict=True)
             ]
             if None in members:
                 continue

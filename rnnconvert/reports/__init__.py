@@ -43,8 +43,8 @@ def check(*paths: str | os.PathLike[str]) -> list[str]:
 def render(document: Document, ending: str) -> str:
     """Return a report in the form that an ending stands for."""
     module, _, function = FORMS[ending].partition(".")
-    made: str = getattr(importlib.import_module(f"{__name__}.{module}"), function)(document)
-    return made
+    text: str = getattr(importlib.import_module(f"{__name__}.{module}"), function)(document)
+    return text
 
 
 def write(document: Document, *paths: str | os.PathLike[str]) -> None:

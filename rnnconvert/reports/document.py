@@ -40,8 +40,8 @@ def read(path: str | os.PathLike[str]) -> Document:
     except ValueError as error:
         raise UnreadableError(path, f"it is not JSON: {error}", _remedy()) from None
     if not isinstance(document, dict) or document.get("schema") != NAME:
-        found = document.get("schema") if isinstance(document, dict) else None
-        raise UnreadableError(path, f"it is not a report: its schema is {found!r}, expected {NAME!r}", _remedy())
+        schema = document.get("schema") if isinstance(document, dict) else None
+        raise UnreadableError(path, f"it is not a report: its schema is {schema!r}, expected {NAME!r}", _remedy())
     for problem in problems(document):
         raise UnreadableError(path, f"it is not a report: {problem}", _remedy())
     contradiction = _contradiction(document)

@@ -25,8 +25,8 @@ def of_report(document: Document) -> list[str]:
 def annotation(text: str, title: str, path: str = "", level: str = "error") -> str:
     """Return one error, or warning, as a workflow command."""
     fields = {"file": _relative(path), "title": f"rnnconvert, {title}"}
-    told = ",".join(f"{name}={_property(clean(field))}" for name, field in fields.items() if field)
-    return f"::{level} {told}::{_data(clean(text, 4000))}"
+    settings = ",".join(f"{name}={_property(clean(field))}" for name, field in fields.items() if field)
+    return f"::{level} {settings}::{_data(clean(text, 4000))}"
 
 
 def _relative(path: str) -> str:
@@ -35,10 +35,10 @@ def _relative(path: str) -> str:
     if not path or not root:
         return path
     try:
-        found = os.path.relpath(path, root)
+        relative = os.path.relpath(path, root)
     except ValueError:  # another drive
         return path
-    return path if found.startswith("..") else found
+    return path if relative.startswith("..") else relative
 
 
 def _data(text: str) -> str:

@@ -18,6 +18,7 @@ from rnnconvert.reports.words import (
     called,
     clean,
     columns,
+    digits_of,
     every_run,
     failures,
     figures,
@@ -30,7 +31,6 @@ from rnnconvert.reports.words import (
     remedy,
     rewrites,
     share,
-    shown,
     state,
     subject,
     tally,
@@ -67,7 +67,7 @@ _GLOSSARY = (
 def to_html(document: Document) -> str:
     """Return the document as one page."""
     total = sum(len(run["comparisons"]) for _, run in every_run(document))
-    plots = sum(any(one["steps"] for one in run["comparisons"]) for _, run in every_run(document))
+    plots = sum(any(comparison["steps"] for comparison in run["comparisons"]) for _, run in every_run(document))
     layers = document["layers"]
     unfold = len(layers) <= _FEW and all(map(good, layers))
     sections = [
@@ -94,7 +94,7 @@ def to_html(document: Document) -> str:
 
 def _header(document: Document) -> Markup:
     counts, verdict = tally(document), document["verdict"]
-    shares = [rank(one["ratio"]) for _, run in every_run(document) for one in run["comparisons"]]
+    shares = [rank(comparison["ratio"]) for _, run in every_run(document) for comparison in run["comparisons"]]
     caught, tried = mutation_score(*document["layers"])
     figures = [
         ("comparisons passed", f"{counts.passed:,} of {counts.passed + counts.failed:,}"),
@@ -131,14 +131,14 @@ def _command(text: str) -> Markup:
 
 def _moment(created: str) -> str:
     """Return a date as people write it, or unchanged if it has another form."""
-    found = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(Z|\+00:00)?(.*)", created)
-    return f"{found[1]}, {found[2]} {'UTC' if found[3] else found[4]}".strip() if found else created
+    parts = re.fullmatch(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d)(?::[\d.]+)?(Z|\+00:00)?(.*)", created)
+    return f"{parts[1]}, {parts[2]} {'UTC' if parts[3] else parts[4]}".strip() if parts else created
 
 
 def _why(document: Document) -> Markup | None:
     """Show first what stands against the verdict: one card for all runs of a layer that fail alike."""
     numbers = {id(layer): number for number, layer in enumerate(document["layers"])}
-    cards = [_card(one, numbers[id(one.layer)]) for one in failures(document)]
+    cards = [_card(failure, numbers[id(failure.layer)]) for failure in failures(document)]
     if not cards:
         return None
     left = len(cards) - _WHY
@@ -148,17 +148,17 @@ def _why(document: Document) -> Markup | None:
 
 
 def _card(failure: Failure, number: int) -> Markup:
-    layer, run, found = failure.layer, failure.run, failure.sentences
-    one = worst(run)
+    layer, run, texts = failure.layer, failure.run, failure.sentences
+    comparison = worst(run)
     facts = []
     if run["status"] != "ran":
         facts.append(el("p", f"{'It was asked for, but did' if run['required'] else 'It did'} not run ({run['status']}): {run['reason']}"))
-    elif one:
-        facts.append(el("p", f"{one['case']}, {one['output']}: off by ", el("strong", figures(one)), "."))
-        facts.append(el("p", place(one), class_="note"))
-    if found:
+    elif comparison:
+        facts.append(el("p", f"{comparison['case']}, {comparison['output']}: off by ", el("strong", figures(comparison)), "."))
+        facts.append(el("p", place(comparison), class_="note"))
+    if texts:
         facts.append(el("p", "Symptoms", class_="label"))
-        facts.append(el("ul", [el("li", text) for text in found]))
+        facts.append(el("ul", [el("li", text) for text in texts]))
     shown_where = strip_table(layer)
     facts += [shown_where] if shown_where else []
     link = el("a", called(layer), href=f"#layer-{number}")
@@ -201,8 +201,8 @@ def _matrix(document: Document) -> Markup:
         cells = [_cell(runs.get(pair)) for pair in pairs]
         rows.append(el("tr", el("th", link, el("small", layer["description"]), scope="row"), cells))
     head = el("thead", el("tr", el("th", "layer", scope="col", rowspan=2), top), el("tr", names))
-    met = {state(run) for _, run in every_run(document)}
-    legend = el("p", [el("span", state_mark(word, word == DIFFERENT), class_="key") for word in SYMBOLS if word in met], class_="legend")
+    states = {state(run) for _, run in every_run(document)}
+    legend = el("p", [el("span", state_mark(word, word == DIFFERENT), class_="key") for word in SYMBOLS if word in states], class_="legend")
     box = scrolling(el("table", head, el("tbody", rows), class_="matrix"), "Layers and executors")
     note = el("p", "The share is that of the allowed error which the worst element of the worst output uses.", class_="note")
     part = section if all(map(good, document["layers"])) else folded  # the cause and the layers say it first
@@ -216,9 +216,9 @@ def _path(document: Document, label: str) -> str:
 def _cell(run: Document | None) -> Markup:
     if run is None:
         return el("td", el("span", "not run", class_="note"), class_="state")
-    one = worst(run)
+    comparison = worst(run)
     asked = "asked for" if run["required"] and run["status"] != "ran" else None
-    small = share(one["ratio"]) if one else asked
+    small = share(comparison["ratio"]) if comparison else asked
     tone = "bad" if blocks(run) else _TONES.get(state(run), "neutral")
     reason = clean(run["reason"], 300) or None
     return el("td", state_mark(state(run), blocks(run)), el("small", small) if small else None, class_=f"state {tone}", title=reason)
@@ -226,12 +226,12 @@ def _cell(run: Document | None) -> Markup:
 
 def _curtailed(total: int, plots: int) -> Markup | None:
     """Say what the page leaves out for its size."""
-    found = []
+    notes = []
     if total > _ROWS:
-        found.append(f"There are {total:,} comparisons: of a run that passed, the worst is listed.")
+        notes.append(f"There are {total:,} comparisons: of a run that passed, the worst is listed.")
     if plots > _PLOTS:
-        found.append("Plots are drawn for runs that are not equal.")
-    return el("p", " ".join([*found, "The JSON report has everything."]), class_="note") if found else None
+        notes.append("Plots are drawn for runs that are not equal.")
+    return el("p", " ".join([*notes, "The JSON report has everything."]), class_="note") if notes else None
 
 
 def _rewrites(document: Document) -> Markup:
@@ -271,9 +271,9 @@ def _again(document: Document) -> Markup:
             values = setting if isinstance(setting, list) else ["yes" if setting is True else setting]
             facts.append((key, ", ".join(map(str, values))))
     for output, limits in settings.get("tolerances", {}).items():
-        text = ", ".join(f"{name} {shown(limit)}" for name, limit in limits.items() if limit is not None)
+        text = ", ".join(f"{name} {digits_of(limit)}" for name, limit in limits.items() if limit is not None)
         facts.append((f"tolerance of {output}", text))
-    spent = ", ".join(f"{name} {shown(one, 3)}" for name, one in document["seconds"].items() if value(one) >= 0)
+    spent = ", ".join(f"{name} {digits_of(second, 3)}" for name, second in document["seconds"].items() if value(second) >= 0)
     facts.append(("seconds", spent))
     command = _command(document["command"]) if document["command"] else None
     listed = el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts")

@@ -16,13 +16,13 @@ from rnnconvert.reports.words import (
     blocks,
     called,
     difference,
+    digits_of,
     good,
     mutation_score,
     place,
     rank,
     sentences,
     share,
-    shown,
     state,
     strip,
     title,
@@ -111,47 +111,47 @@ def _pictures(layer: Document, everything: bool) -> Markup | None:
 
 def _figure(run: Document, kind: str) -> Markup | None:
     """Draw the worst comparison of a run that has steps, or gates."""
-    found = [one for one in run["comparisons"] if one[kind]]
-    if not found:
+    comparisons = [comparison for comparison in run["comparisons"] if comparison[kind]]
+    if not comparisons:
         return None
-    one = max(found, key=lambda one: (not one["passed"], _long(one), rank(one["ratio"])))
+    chosen = max(comparisons, key=lambda candidate: (not candidate["passed"], _long(candidate), rank(candidate["ratio"])))
     caption = el(
         "figcaption",
         el("strong", title(run)),
         " ",
-        state_mark(EQUAL if one["passed"] else DIFFERENT, not one["passed"]),
-        el("small", f"{one['output']}, case {one['case']}"),
+        state_mark(EQUAL if chosen["passed"] else DIFFERENT, not chosen["passed"]),
+        el("small", f"{chosen['output']}, case {chosen['case']}"),
     )
-    return el("figure", caption, steps_plot(one, f"{title(run)}: {one['output']}") if kind == "steps" else gate_bars(one))
+    return el("figure", caption, steps_plot(chosen, f"{title(run)}: {chosen['output']}") if kind == "steps" else gate_bars(chosen))
 
 
-def _long(one: Document) -> bool:
+def _long(comparison: Document) -> bool:
     """Return whether there is more than one step to draw."""
-    return not one["steps"] or len(one["steps"]["error"]) > 1
+    return not comparison["steps"] or len(comparison["steps"]["error"]) > 1
 
 
 def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
     """Show one model on one executor, folded unless it is not equal."""
-    one, bad = worst(run), blocks(run)
-    facts = el("span", used(one) if one else run["reason"], class_="what")
+    comparison, bad = worst(run), blocks(run)
+    facts = el("span", used(comparison) if comparison else run["reason"], class_="what")
     line = (el("h4", title(run)), state_mark(state(run), bad), facts)
     if run["status"] != "ran":
         return el("div", *line, class_="run idle")
     about = ["the file itself" if run["own_file"] else "a file made from it for this executor", run["device"], run["dtype"]]
     about += [f"{name}: {_noted(note)}" for name, note in run["notes"].items()]
     about += [f"not compared: {name}: {why}" for name, why in run["left_out"].items()]
-    about += [f"{shown(seconds)} s {name}" for name, seconds in run["seconds"].items()]
+    about += [f"{digits_of(seconds)} s {name}" for name, seconds in run["seconds"].items()]
     if all_rows or bad:
         rows = run["comparisons"]
-    elif one:
-        rows = [one]
+    elif comparison:
+        rows = [comparison]
     else:
         rows = []
-    found = sentences(layer, run)
+    texts = sentences(layer, run)
     body = el(
         "div",
         el("p", "; ".join(text for text in about if text), class_="note"),
-        el("p", found[0], class_="label") if found else None,
+        el("p", texts[0], class_="label") if texts else None,
         _comparisons(rows, layer, title(run)) if rows else None,
         [*_messages(run)],
         class_="body",
@@ -198,38 +198,38 @@ def _comparisons(rows: list[Document], layer: Document, name: str) -> Markup:
         [el("th", text, scope="col", class_="n") for text in _NUMBERS],
         el("th", "worst element", scope="col"),
     )
-    told = {case["name"]: case["what"] for case in layer["cases"]}
+    descriptions = {case["name"]: case["what"] for case in layer["cases"]}
     bodies = []
-    for case in dict.fromkeys(one["case"] for one in rows):
-        what = f" {told[case]}" if told.get(case) else None
+    for case in dict.fromkeys(row["case"] for row in rows):
+        what = f" {descriptions[case]}" if descriptions.get(case) else None
         group = el("th", el("strong", case), what, scope="rowgroup", colspan=len(_NUMBERS) + 3, class_="group")
-        bodies.append(el("tbody", el("tr", group), [_row(one) for one in rows if one["case"] == case]))
+        bodies.append(el("tbody", el("tr", group), [_row(row) for row in rows if row["case"] == case]))
     return scrolling(el("table", el("thead", head), bodies, class_="comparisons"), f"Comparisons of {name}")
 
 
-def _row(one: Document) -> Markup:
+def _row(entry: Document) -> Markup:
     numbers = (
-        shown(one["error"]),
-        shown(one["allowed"]),
-        share(one["ratio"]),
-        shown(one["relative"]),
-        shown(one["ulps"]),
-        shown(one["floor"]),
-        f"{one['mismatched']:,} of {one['elements']:,}",
+        digits_of(entry["error"]),
+        digits_of(entry["allowed"]),
+        share(entry["ratio"]),
+        digits_of(entry["relative"]),
+        digits_of(entry["ulps"]),
+        digits_of(entry["floor"]),
+        f"{entry['mismatched']:,} of {entry['elements']:,}",
     )
-    mark = state_mark(EQUAL if one["passed"] else DIFFERENT, not one["passed"])
+    mark = state_mark(EQUAL if entry["passed"] else DIFFERENT, not entry["passed"])
     cells = [el("td", number, class_="n") for number in numbers]
-    where, _, numbers_there = place(one).partition(": ")
+    where, _, numbers_there = place(entry).partition(": ")
     there = el("td", where, el("br"), numbers_there, class_="where")
-    return el("tr", el("th", one["output"], scope="row"), el("td", mark), cells, there)
+    return el("tr", el("th", entry["output"], scope="row"), el("td", mark), cells, there)
 
 
 def _messages(run: Document) -> Iterator[Markup]:
     """Yield the message of each comparison that failed."""
-    failed = [one for one in run["comparisons"] if not one["passed"] and one["message"]]
-    for one in failed[:_MESSAGES]:
-        yield el("p", f"{one['case']}, {one['output']}", class_="label")
-        yield el("pre", one["message"], tabindex=0)
+    failed = [comparison for comparison in run["comparisons"] if not comparison["passed"] and comparison["message"]]
+    for failure in failed[:_MESSAGES]:
+        yield el("p", f"{failure['case']}, {failure['output']}", class_="label")
+        yield el("pre", failure["message"], tabindex=0)
     if len(failed) > _MESSAGES:
         yield el("p", f"and {amount(len(failed) - _MESSAGES, 'more message')} in the JSON report", class_="note")
 
@@ -239,16 +239,23 @@ def _mutations(layer: Document, unfold: bool) -> Markup | None:
     caught, tried = mutation_score(layer)
     if not tried:
         return None
-    missed = [(one["name"], one["why"]) for one in layer["mutations"]["missed"]]
-    rows = [(one["name"], one["case"], shown(one["error"]), f"{shown(one['times_allowed'])} times") for one in layer["mutations"]["caught"]]
+    missed = [(mutation["name"], mutation["why"]) for mutation in layer["mutations"]["missed"]]
+    rows = [
+        (mutation["name"], mutation["case"], digits_of(mutation["error"]), f"{digits_of(mutation['times_allowed'])} times")
+        for mutation in layer["mutations"]["caught"]
+    ]
     share_ = el("span", el("span", class_="bar", style=f"width:{100 * caught / tried:.1f}%"), class_="barbox score")
     summary = el("summary", el("h4", "Known mistakes that these inputs would catch"), el("strong", f"{caught} of {tried}"), share_)
-    shown_ = table("Shown", ("would be caught", "best seen in case", "its error", "over what is allowed"), rows, 2)
-    others = ", ".join(one["name"] for one in layer["mutations"]["inapplicable"])
+    caught_table = table("Shown", ("would be caught", "best seen in case", "its error", "over what is allowed"), rows, 2)
+    others = ", ".join(mutation["name"] for mutation in layer["mutations"]["inapplicable"])
     note = el("p", f"These do not apply to this layer: {others}.", class_="note") if others else None
     hidden = table("Not shown", ("would not be seen", "why"), missed) if missed else None
     return el(
-        "details", summary, el("div", shown_ if rows else None, hidden, note, class_="body"), class_="run", open=unfold and bool(missed)
+        "details",
+        summary,
+        el("div", caught_table if rows else None, hidden, note, class_="body"),
+        class_="run",
+        open=unfold and bool(missed),
     )
 
 
@@ -256,7 +263,7 @@ def _differences(layer: Document) -> Markup | None:
     """Show where the two files' weights differ."""
     if not layer["differences"]:
         return None
-    rows = [difference(one) for one in layer["differences"]]
+    rows = [difference(entry) for entry in layer["differences"]]
     summary = el("summary", el("h4", "Differences of the weights"), el("strong", amount(len(rows), "place")))
     body = el("div", table("Differences of the weights", ("where", "how"), rows), class_="body")
     return el("details", summary, body, class_="run")

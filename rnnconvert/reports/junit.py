@@ -18,12 +18,12 @@ from rnnconvert.reports.words import (
     blocks,
     called,
     clean,
+    digits_of,
     figures,
     headline,
     pair,
     place,
     sentences,
-    shown,
     state,
     title,
     value,
@@ -45,8 +45,8 @@ def to_junit(document: Document) -> str:
 
 def _suite(document: Document, layer: Document, number: int) -> ElementTree.Element:
     group = clean(f"{pair(document)}: {called(layer)}")
-    told: set[tuple[str, ...]] = set()
-    cases = [case for run in layer["runs"] for case in _cases(group, layer, run, told)]
+    seen: set[tuple[str, ...]] = set()
+    cases = [case for run in layer["runs"] for case in _cases(group, layer, run, seen)]
     cases += [_skipped(group, f"{case['name']}: not run", case["skipped"], "case left out") for case in layer["cases"] if case["skipped"]]
     output = f"{layer['description']}\nAgain: {document['command']}"
     return _suite_of(document, group, number, cases, _properties(document, layer), output)
@@ -60,7 +60,7 @@ def _verdict(document: Document, number: int) -> ElementTree.Element:
         text = headline(document)
         kind = "failure" if verdict.word == DIFFERENT else "error"
         case.append(_element(kind, text, message=clean(text), type=verdict.word))
-    limits = [(f"left out: {one.kind}", str(one)) for one in verdict.limits]
+    limits = [(f"left out: {limit.kind}", str(limit)) for limit in verdict.limits]
     return _suite_of(document, group, number, [case], limits, str(verdict))
 
 
@@ -92,11 +92,11 @@ def _suite_of(
     return suite
 
 
-def _cases(of: str, layer: Document, run: Document, told: set[tuple[str, ...]]) -> Iterator[ElementTree.Element]:
+def _cases(of: str, layer: Document, run: Document, seen: set[tuple[str, ...]]) -> Iterator[ElementTree.Element]:
     """Yield a run's test cases.
 
     of    the pair and the layer
-    told  the explanations that an earlier case has: each stands once in a suite
+    seen  the explanations that an earlier case has: each stands once in a suite
     """
     group = clean(f"{of}: {title(run)}")
     if run["status"] != "ran":
@@ -109,28 +109,28 @@ def _cases(of: str, layer: Document, run: Document, told: set[tuple[str, ...]]) 
             yield _skipped(group, "it runs", reason, run["status"])
     elif not run["comparisons"] and state(run) == DIFFERENT:
         case = _element("testcase", name="it is equal", classname=group, time="0.000")
-        case.append(_element("failure", _told(layer, run, told), message="not equal", type="not equal"))
+        case.append(_element("failure", _explanation(layer, run, seen), message="not equal", type="not equal"))
         yield case
     elif not run["comparisons"]:
         yield _skipped(group, "it runs", "it ran, but there was nothing to compare it with", "not compared")
     each = value(run["seconds"].get("run", 0)) / max(len(run["comparisons"]), 1)
-    for one in run["comparisons"]:
-        name = clean(f"{one['case']}: {one['output']}")
+    for comparison in run["comparisons"]:
+        name = clean(f"{comparison['case']}: {comparison['output']}")
         case = _element("testcase", name=name, classname=group, time=_seconds(each))
-        if not one["passed"]:
-            text = f"{one['message'] or place(one)}\n{_told(layer, run, told)}"
-            message = f"off by {figures(one)}; {place(one)}"
+        if not comparison["passed"]:
+            text = f"{comparison['message'] or place(comparison)}\n{_explanation(layer, run, seen)}"
+            message = f"off by {figures(comparison)}; {place(comparison)}"
             case.append(_element("failure", text, message=clean(message), type="not equal"))
         yield case
 
 
-def _told(layer: Document, run: Document, told: set[tuple[str, ...]]) -> str:
+def _explanation(layer: Document, run: Document, seen: set[tuple[str, ...]]) -> str:
     """Return the diagnosis of a run, in lines, unless an earlier case has it."""
-    found = tuple(sentences(layer, run))
-    if not found or found in told:
+    texts = tuple(sentences(layer, run))
+    if not texts or texts in seen:
         return ""
-    told.add(found)
-    return "\n".join(["Symptoms:", *(f"  {text}" for text in found)])
+    seen.add(texts)
+    return "\n".join(["Symptoms:", *(f"  {text}" for text in texts)])
 
 
 def _skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Element:
@@ -150,8 +150,8 @@ def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]
         if key != "tolerances":
             yield key, ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
     for output, limits in document["settings"].get("tolerances", {}).items():
-        given = (f"{name} {shown(limit)}" for name, limit in limits.items() if limit is not None)
-        yield f"tolerance of {output}", ", ".join(given)
+        texts = (f"{name} {digits_of(limit)}" for name, limit in limits.items() if limit is not None)
+        yield f"tolerance of {output}", ", ".join(texts)
     for model in document["models"]:
         yield f"model {model['label']}", f"{model['path']} ({model['format']}, {model['bytes']} bytes)"
         yield f"model {model['label']} sha256", model["sha256"]
@@ -167,9 +167,9 @@ def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]
 
 def _element(kind: str, content: str = "", /, **attributes: str) -> ElementTree.Element:
     """Return an element without characters that XML cannot hold."""
-    made = ElementTree.Element(kind, {key: _OUTSIDE_XML.sub("", text) for key, text in attributes.items()})
-    made.text = _OUTSIDE_XML.sub("", "\n".join(clean_lines(content))) or None
-    return made
+    element = ElementTree.Element(kind, {key: _OUTSIDE_XML.sub("", text) for key, text in attributes.items()})
+    element.text = _OUTSIDE_XML.sub("", "\n".join(clean_lines(content))) or None
+    return element
 
 
 def _seconds(time: float) -> str:

@@ -21,6 +21,7 @@ from rnnconvert.reports.words import (
     clean,
     columns,
     difference,
+    digits_of,
     every_run,
     failures,
     figures,
@@ -34,7 +35,6 @@ from rnnconvert.reports.words import (
     remedy,
     rewrites,
     share,
-    shown,
     state,
     strip,
     title,
@@ -75,12 +75,12 @@ class _Section:
         spare = 160 + len(self.head) + len(self.foot)
         if not self.blocks or room < spare + min(len(self.blocks[0]), 400):
             return ""
-        text, kept = self.head, 0
+        text, count = self.head, 0
         for block in self.blocks:
             if len(text) + len(block) + spare - len(self.head) > room:
                 break
-            text, kept = text + block, kept + 1
-        left = len(self.blocks) - kept
+            text, count = text + block, count + 1
+        left = len(self.blocks) - count
         cut = f"\n\n{left:,} more {self.more} are left out for length; the HTML and JSON reports have them all.\n"
         return text + (cut if left else "") + self.foot
 
@@ -88,12 +88,12 @@ class _Section:
 def to_markdown(document: Document) -> str:
     """Return the document as Markdown, at most LIMIT characters."""
     room = LIMIT
-    found = []
+    texts = []
     for section in _sections(document):
         text = section.fitted(room)
         room -= len(text) + 1
-        found.append(text)
-    return "\n".join(f"{text.rstrip()}\n" for text in found if text)
+        texts.append(text)
+    return "\n".join(f"{text.rstrip()}\n" for text in texts if text)
 
 
 def safe(text: object, limit: int = 200) -> str:
@@ -141,10 +141,10 @@ def _executors(document: Document) -> Iterator[str]:
         runs = [
             (layer, run) for layer in document["layers"] for run in layer["runs"] if (run["model"], run["executor"]) == (label, executor)
         ]
-        layer, run = max(runs, key=lambda one: badness(one[1]))
-        one = worst(run)
-        where = f"{called(layer)}, {one['case']}, {one['output']}" if one else f"{called(layer)}: {run['reason']}"
-        numbers = (shown(one["error"]), share(one["ratio"])) if one else ("", "")
+        layer, run = max(runs, key=lambda pair: badness(pair[1]))
+        comparison = worst(run)
+        where = f"{called(layer)}, {comparison['case']}, {comparison['output']}" if comparison else f"{called(layer)}: {run['reason']}"
+        numbers = (digits_of(comparison["error"]), share(comparison["ratio"])) if comparison else ("", "")
         yield _row(_word(run), safe(title(run)), *numbers, safe(where, 300))
 
 
@@ -157,20 +157,20 @@ def _word(run: Document) -> str:
 
 def _failures(document: Document) -> Iterator[str]:
     """Yield what is not equal: what it looks like, the worst comparison in full, others in a line."""
-    for one in failures(document):
-        run = one.run
-        failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
-        if not failed and not one.sentences:
+    for failure in failures(document):
+        run = failure.run
+        failed = sorted((wrong for wrong in run["comparisons"] if not wrong["passed"]), key=lambda wrong: -rank(wrong["ratio"]))
+        if not failed and not failure.sentences:
             continue
-        text = f"**{safe(called(one.layer))}, {safe(', '.join(one.names))}**\n\n"
-        text += "".join(f"- {safe(sentence, 600)}\n" for sentence in one.sentences[:_LISTED]) + ("\n" if one.sentences else "")
+        text = f"**{safe(called(failure.layer))}, {safe(', '.join(failure.names))}**\n\n"
+        text += "".join(f"- {safe(sentence, 600)}\n" for sentence in failure.sentences[:_LISTED]) + ("\n" if failure.sentences else "")
         for number, comparison in enumerate(failed[:_LISTED]):
             text += f"{safe(comparison['case'])}, {safe(comparison['output'])}: off by {figures(comparison)}"
             message = "\n".join(lines(comparison["message"]) or [clean(place(comparison))])
             text += f"\n\n{_fenced(message)}\n" if number == 0 else "  \n"
         left = len(failed) - _LISTED
         text += f"and {amount(left, 'more comparison')}\n\n" if left > 0 else "\n"
-        yield text + _strip(one.layer)
+        yield text + _strip(failure.layer)
 
 
 def _strip(layer: Document) -> str:
@@ -205,8 +205,8 @@ def _layers(document: Document) -> Iterator[str]:
         texts = []
         for pair in columns(document):
             run = cells.get(pair)
-            one = worst(run) if run else None
-            texts.append("" if run is None else _word(run) + (f", {share(one['ratio'])}" if one else ""))
+            comparison = worst(run) if run else None
+            texts.append("" if run is None else _word(run) + (f", {share(comparison['ratio'])}" if comparison else ""))
         yield _row(safe(called(layer)), *texts)
 
 
@@ -219,9 +219,9 @@ def _mutations(document: Document) -> Iterator[str]:
     for layer in document["layers"]:
         caught, missed = layer["mutations"]["caught"], layer["mutations"]["missed"]
         if caught or missed:
-            names = ", ".join(f"{safe(one['name'])} ({shown(one['error'])})" for one in caught)
+            names = ", ".join(f"{safe(mutation['name'])} ({digits_of(mutation['error'])})" for mutation in caught)
             text = f"- {safe(called(layer))}: {len(caught)} of {len(caught) + len(missed)}. Shown: {names or 'none'}.\n"
-            yield text + "".join(f"  - not shown: {safe(one['name'])}: {safe(one['why'])}\n" for one in missed)
+            yield text + "".join(f"  - not shown: {safe(mutation['name'])}: {safe(mutation['why'])}\n" for mutation in missed)
 
 
 def _rewrites(document: Document) -> Iterator[str]:
@@ -231,8 +231,8 @@ def _rewrites(document: Document) -> Iterator[str]:
 
 def _differences(document: Document) -> Iterator[str]:
     for layer in document["layers"]:
-        for one in layer["differences"]:
-            where, how = difference(one)
+        for entry in layer["differences"]:
+            where, how = difference(entry)
             yield f"- {safe(called(layer))}: {safe(where)}: {safe(how, 400)}\n"
 
 

@@ -43,7 +43,7 @@ def el(name: str, /, *children: str | Iterable[str | None] | None, **attributes:
 
 def join(*children: str | Iterable[str | None] | None) -> Markup:
     """Join several pieces; None adds nothing."""
-    return Markup("".join(_one(child) for child in children))
+    return Markup("".join(_text(child) for child in children))
 
 
 def section(key: str, name: str, *content: str | Iterable[str | None] | None) -> Markup:
@@ -90,12 +90,12 @@ def asset(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8").strip()
 
 
-def _one(child: str | Iterable[str | None] | None) -> str:
+def _text(child: str | Iterable[str | None] | None) -> str:
     if child is None or isinstance(child, Markup):
         return child or ""
     if isinstance(child, str):
         return html.escape(_printable(abridged(child)), quote=False)
-    return "".join(map(_one, child))
+    return "".join(map(_text, child))
 
 
 def _printable(text: str) -> str:

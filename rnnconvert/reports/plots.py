@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rnnconvert.reports.markup import Markup, el
-from rnnconvert.reports.words import Document, rank, shown, used, value
+from rnnconvert.reports.words import Document, digits_of, rank, used, value
 
 WIDTH, HEIGHT = 380, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 374, 36, 198
@@ -70,10 +70,10 @@ def steps_plot(comparison: Document, name: str) -> Markup | None:
     if not points:
         return None
     axes = _axes(points)
-    said = f"{name}: largest error {shown(comparison['error'])}, {used(comparison)}"
+    title = f"{name}: largest error {digits_of(comparison['error'])}, {used(comparison)}"
     return el(
         "svg",
-        el("title", said),
+        el("title", title),
         *_grid(axes, points),
         _curve(axes, [point.floor for point in points], "floor"),
         _curve(axes, [point.allowed for point in points], "allowed"),
@@ -102,7 +102,7 @@ def gate_bars(comparison: Document) -> Markup | None:
         else:
             length = 0.0
         bar = el("span", class_="bar", style=f"width:{max(length, 0.5):.1f}%")
-        rows.append(el("tr", el("th", gate, scope="row"), el("td", bar, class_="barbox"), _number(shown(error))))
+        rows.append(el("tr", el("th", gate, scope="row"), el("td", bar, class_="barbox"), _number(digits_of(error))))
     head = el("tr", el("th", "gate", scope="col"), el("th", "largest error", scope="col", colspan=2))
     return el("table", el("thead", head), el("tbody", rows), class_="bars")
 
@@ -113,9 +113,9 @@ def _number(text: str) -> Markup:
 
 def _points(steps: dict[str, Sequence[object]]) -> list[_Point]:
     """Return the steps, or the largest of every few of them."""
-    found = list(zip(steps.get("error", ()), steps.get("allowed", ()), steps.get("floor", ()), strict=False))
-    size = max(1, -(-len(found) // _POINTS))
-    return [_point(start, found[start : start + size]) for start in range(0, len(found), size)]
+    points = list(zip(steps.get("error", ()), steps.get("allowed", ()), steps.get("floor", ()), strict=False))
+    size = max(1, -(-len(points) // _POINTS))
+    return [_point(start, points[start : start + size]) for start in range(0, len(points), size)]
 
 
 def _point(start: int, group: Sequence[tuple[object, object, object]]) -> _Point:
@@ -174,12 +174,12 @@ def _marks(axes: _Axes, points: list[_Point]) -> Iterator[Markup]:
     for number, point in enumerate(points):
         x, y = axes.x(number), axes.y(point.error)
         steps = f"step {point.first}" if point.first == point.last else f"worst of steps {point.first} to {point.last}"
-        said = f"{steps}: error {shown(point.error)}, allowed {shown(point.allowed)}, noise floor {shown(point.floor)}"
+        title = f"{steps}: error {digits_of(point.error)}, allowed {digits_of(point.allowed)}, noise floor {digits_of(point.floor)}"
         if point.over:
             cross = f"M{x - arm:.1f} {y - arm:.1f}l{2 * arm} {2 * arm}m0 -{2 * arm}l-{2 * arm} {2 * arm}"
-            yield el("path", el("title", said), d=cross, class_="cross")
+            yield el("path", el("title", title), d=cross, class_="cross")
         else:
-            yield el("circle", el("title", said), cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius, class_="dot")
+            yield el("circle", el("title", title), cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius, class_="dot")
 
 
 def _legend() -> Iterator[Markup]:

@@ -33,7 +33,7 @@ def merged(documents: Sequence[Document]) -> str:
     version = documents[0]["rnnconvert"] if documents else ""
     rules = [{"id": name, "shortDescription": {"text": text}} for name, text in _RULES.values()]
     driver = {"name": "rnnconvert", "version": version, "rules": rules}
-    run = {"tool": {"driver": driver}, "results": [one for document in documents for one in _results(document)]}
+    run = {"tool": {"driver": driver}, "results": [result for document in documents for result in _results(document)]}
     return json_of({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
@@ -43,14 +43,14 @@ def _results(document: Document) -> list[dict[str, Any]]:
         return []
     path = document["models"][-1]["path"] if document["models"] else ""
     rule, level = _RULES[verdict][0], _LEVELS.get(verdict, "warning")
-    found = [_result(rule, level, headline(document), path, "")]
-    for one in failures(document):
-        comparison = worst(one.run)
-        numbers = f" {comparison['output']} is off by {figures(comparison)}." if comparison else f" {one.run['reason']}"
-        cause = next((diagnosis["cause"] for diagnosis in causes(one.layer)), "")
-        text = f"{called(one.layer)}, {', '.join(one.names)}:{numbers}" + (f" Cause: {cause}." if cause else "")
-        found.append(_result(rule, level, text, path, called(one.layer)))
-    return found
+    results = [_result(rule, level, headline(document), path, "")]
+    for failure in failures(document):
+        comparison = worst(failure.run)
+        numbers = f" {comparison['output']} is off by {figures(comparison)}." if comparison else f" {failure.run['reason']}"
+        cause = next((diagnosis["cause"] for diagnosis in causes(failure.layer)), "")
+        text = f"{called(failure.layer)}, {', '.join(failure.names)}:{numbers}" + (f" Cause: {cause}." if cause else "")
+        results.append(_result(rule, level, text, path, called(failure.layer)))
+    return results
 
 
 def _result(rule: str, level: str, text: str, path: str, layer: str) -> dict[str, Any]:
@@ -65,4 +65,4 @@ def _uri(path: str) -> str:
     pure = PurePath(path)
     if pure.is_absolute():
         return pure.as_uri()
-    return re.sub(r"[^\w./~-]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode("utf-8", "replace")), pure.as_posix())
+    return re.sub(r"[^\w./~-]", lambda matched: "".join(f"%{byte:02X}" for byte in matched[0].encode("utf-8", "replace")), pure.as_posix())

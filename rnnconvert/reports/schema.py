@@ -40,11 +40,11 @@ def problems(value: Any, rule: dict[str, Any] | None = None, where: str = "the r
     types = rule.get("type", [])
     types = [types] if isinstance(types, str) else types
     if types and not any(_is(value, name) for name in types):
-        yield f"{where} is {_shown(value)} and should be of type {' or '.join(types)}"
+        yield f"{where} is {_quoted(value)} and should be of type {' or '.join(types)}"
         return
     choices = [rule["const"]] if "const" in rule else rule.get("enum")
     if choices is not None and not (isinstance(value, str) and value in choices):
-        yield f"{where} is {_shown(value)} and should be {' or '.join(map(_shown, choices))}"
+        yield f"{where} is {_quoted(value)} and should be {' or '.join(map(_quoted, choices))}"
     if "anyOf" in rule:
         yield from _of_none(value, [[*problems(value, option, where)] for option in rule["anyOf"]], where)
     if isinstance(value, dict):
@@ -80,7 +80,7 @@ def _of_none(value: Any, faults: list[list[str]], where: str) -> Iterator[str]:
     """Yield what keeps a value from being any of several things: the faults inside it, or all that it could have been."""
     if not all(faults):
         return
-    here = f"{where} is {_shown(value)} and should be "
+    here = f"{where} is {_quoted(value)} and should be "
     inside = next((texts for texts in faults if not texts[0].startswith(here)), None)
     yield from inside or [here + " or ".join(texts[0].removeprefix(here) for texts in faults)]
 
@@ -97,6 +97,6 @@ def _is(value: Any, name: str) -> bool:
     return isinstance(value, _TYPES.get(name, ())) and (isinstance(value, bool) <= (name == "boolean"))
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = json.dumps(value, default=str) if not isinstance(value, (dict, list)) else f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."

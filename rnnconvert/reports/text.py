@@ -42,7 +42,7 @@ Style = Callable[[str, str], str]
 
 _LETTERS: dict[str, str] = {EQUAL: "=", DIFFERENT: "X", UNCOMPARED: "?", "refused": "r", "failed": "f", "absent": "-", "": " "}
 _COLOURS: dict[str, str] = {EQUAL: "green", BUT_FOR: "yellow", BY_LAYER: "yellow", DIFFERENT: "red", UNCOMPARED: "yellow"}
-_SHOWN = 6
+_MOST_SHOWN = 6
 """The most runs shown, comparisons of a run, gates of a layer; the files that `--report` writes have them all."""
 
 
@@ -54,9 +54,9 @@ def to_text(document: Document, style: Style | None = None, width: int = 100) ->
     """
     paint = style or (lambda text, colour: text)
     parts = [[*_headline(document, paint, width)], [*_models(document)], [*_executors(document, paint)], [*_matrix(document, paint)]]
-    wrong = [one for one in failures(document) if state(one.run) == DIFFERENT]
-    parts += [[*_failures(one, paint, width)] for one in wrong[:_SHOWN]]
-    parts += [[f"and {amount(len(wrong) - _SHOWN, 'more run')} not equal"]] if len(wrong) > _SHOWN else []
+    wrong = [failure for failure in failures(document) if state(failure.run) == DIFFERENT]
+    parts += [[*_failures(failure, paint, width)] for failure in wrong[:_MOST_SHOWN]]
+    parts += [[f"and {amount(len(wrong) - _MOST_SHOWN, 'more run')} not equal"]] if len(wrong) > _MOST_SHOWN else []
     for layer in document["layers"]:
         parts += [[*_strip(layer, paint)], [*_differences(layer)]]
     parts += [[*_remarks(document, paint, width)], [verdict_line(document, style)]]
@@ -91,7 +91,7 @@ def _strip(layer: Document, paint: Style) -> Iterator[str]:
 def verdict_line(document: Document, style: Style | None = None) -> str:
     """Return the verdict with its summary, on one line."""
     paint = style or (lambda text, colour: text)
-    remarks = "".join(f"; {one}" for one in Verdict.read(document).remarks)
+    remarks = "".join(f"; {remark}" for remark in Verdict.read(document).remarks)
     return f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {clean(document['summary'] + remarks, 2000)}"
 
 
@@ -105,21 +105,21 @@ def _executors(document: Document, paint: Style) -> Iterator[str]:
     names = [clean(f"{label} on {executor}") for label, executor in columns(document)]
     wide = max(map(len, names), default=0)
     for number, (pair, name) in enumerate(zip(columns(document), names, strict=True), 1):
-        found = [(layer, run) for layer in document["layers"] for run in _of(layer, pair)]
-        layer, run = max(found, key=lambda one: badness(one[1]))
+        pairs = [(layer, run) for layer in document["layers"] for run in _of(layer, pair)]
+        layer, run = max(pairs, key=lambda entry: badness(entry[1]))
         word = state(run)
         yield f"{number:3}  {name:{wide}}  {_painted(run, word.ljust(12), paint)}  {_how(layer, run)}".rstrip()
 
 
 def _how(layer: Document, run: Document) -> str:
-    one = worst(run)
+    comparison = worst(run)
     if run["status"] != "ran":
         asked = ", though it was asked for" if run["required"] else ""
         return clean(f"{run['reason']}{asked}")
-    if one is None:
+    if comparison is None:
         return "it ran, but there was nothing to compare it with"
-    where = clean(within(layer, one["case"], one["output"]))
-    return f"largest error {figures(one)}  ({where})"
+    where = clean(within(layer, comparison["case"], comparison["output"]))
+    return f"largest error {figures(comparison)}  ({where})"
 
 
 def _of(layer: Document, pair: tuple[str, str]) -> list[Document]:
@@ -162,13 +162,15 @@ def _failures(failure: Failure, paint: Style, width: int) -> Iterator[str]:
     label = failure.names[0].partition(" on ")[0]
     names = ", ".join([failure.names[0], *(name.removeprefix(f"{label} on ") for name in failure.names[1:])])
     yield f"{paint(DIFFERENT, 'red')}: {clean(within(failure.layer, names))}"
-    failed = sorted((one for one in run["comparisons"] if not one["passed"]), key=lambda one: -rank(one["ratio"]))
-    for number, one in enumerate(failed[:_SHOWN]):
-        yield f"  {clean(one['case'])}, {clean(one['output'])}: off by {figures(one)}"
+    failed = sorted(
+        (comparison for comparison in run["comparisons"] if not comparison["passed"]), key=lambda comparison: -rank(comparison["ratio"])
+    )
+    for number, entry in enumerate(failed[:_MOST_SHOWN]):
+        yield f"  {clean(entry['case'])}, {clean(entry['output'])}: off by {figures(entry)}"
         if number == 0:
-            yield f"    {clean(place(one))}; {one['mismatched']:,} of {amount(one['elements'], 'element')} are off by too much"
-    if len(failed) > _SHOWN:
-        yield f"  and {amount(len(failed) - _SHOWN, 'more comparison')}"
+            yield f"    {clean(place(entry))}; {entry['mismatched']:,} of {amount(entry['elements'], 'element')} are off by too much"
+    if len(failed) > _MOST_SHOWN:
+        yield f"  and {amount(len(failed) - _MOST_SHOWN, 'more comparison')}"
     if failure.sentences:
         yield "  what it looks like:"
         yield from (_wrapped(clean(text), "    ", width) for text in failure.sentences)
@@ -176,11 +178,11 @@ def _failures(failure: Failure, paint: Style, width: int) -> Iterator[str]:
 
 def _differences(layer: Document) -> Iterator[str]:
     """Yield where the weights of a layer that is not equal differ."""
-    for one in [] if good(layer) else layer["differences"][:_SHOWN]:
-        where, how = difference(one)
+    for entry in [] if good(layer) else layer["differences"][:_MOST_SHOWN]:
+        where, how = difference(entry)
         yield clean(f"weights differ in {within(layer, where)}: {how}")
-    if not good(layer) and len(layer["differences"]) > _SHOWN:
-        yield f"and in {amount(len(layer['differences']) - _SHOWN, 'more place')}"
+    if not good(layer) and len(layer["differences"]) > _MOST_SHOWN:
+        yield f"and in {amount(len(layer['differences']) - _MOST_SHOWN, 'more place')}"
 
 
 def _remarks(document: Document, paint: Style, width: int) -> Iterator[str]:

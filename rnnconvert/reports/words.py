@@ -90,8 +90,8 @@ def columns(document: Document) -> list[tuple[str, str]]:
     appearance.
     """
     labels = [model["label"] for model in document["models"]]
-    met = dict.fromkeys((run["model"], run["executor"]) for _, run in every_run(document))
-    return sorted(met, key=lambda pair: labels.index(pair[0]) if pair[0] in labels else len(labels))
+    pairs = dict.fromkeys((run["model"], run["executor"]) for _, run in every_run(document))
+    return sorted(pairs, key=lambda pair: labels.index(pair[0]) if pair[0] in labels else len(labels))
 
 
 def title(run: Document) -> str:
@@ -123,22 +123,22 @@ def pair(document: Document) -> str:
 
 def worst(run: Document) -> Document | None:
     """Return the comparison that uses the largest share of its allowed error, any that failed before those that passed."""
-    return max(run["comparisons"], key=lambda one: (not one["passed"], rank(one["ratio"])), default=None)
+    return max(run["comparisons"], key=lambda comparison: (not comparison["passed"], rank(comparison["ratio"])), default=None)
 
 
 def badness(run: Document) -> tuple[bool, bool, float]:
     """Return a key to sort runs by, so that the one to look at first is the largest."""
-    one = worst(run)
-    return blocks(run), run["status"] != "ran", rank(one["ratio"]) if one else -1.0
+    comparison = worst(run)
+    return blocks(run), run["status"] != "ran", rank(comparison["ratio"]) if comparison else -1.0
 
 
 def sentences(layer: Document, run: Document) -> list[str]:
     """Return what the difference of a run looks like."""
-    return [text for one in _diagnoses(layer, run) for text in one["sentences"]]
+    return [text for diagnosis in _diagnoses(layer, run) for text in diagnosis["sentences"]]
 
 
 def _diagnoses(layer: Document, run: Document) -> list[Document]:
-    return [one for one in layer["diagnoses"] if (one["model"], one["executor"]) == (run["model"], run["executor"])]
+    return [diagnosis for diagnosis in layer["diagnoses"] if (diagnosis["model"], diagnosis["executor"]) == (run["model"], run["executor"])]
 
 
 def mutation_score(*layers: Document) -> tuple[int, int]:
@@ -149,35 +149,35 @@ def mutation_score(*layers: Document) -> tuple[int, int]:
 
 def rewrites(document: Document) -> dict[tuple[str, str, str, bool], list[str]]:
     """Return each rewrite (layer, name, detail, whether exact), with the runs that it was made for."""
-    found: dict[tuple[str, str, str, bool], list[str]] = {}
+    layers_by_rewrite: dict[tuple[str, str, str, bool], list[str]] = {}
     for layer, run in every_run(document):
-        for one in run["rewrites"]:
-            key = (one["layer"] or called(layer), one["rewrite"], one["detail"], one["exact"])
-            names = found.setdefault(key, [])
+        for rewrite in run["rewrites"]:
+            key = (rewrite["layer"] or called(layer), rewrite["rewrite"], rewrite["detail"], rewrite["exact"])
+            names = layers_by_rewrite.setdefault(key, [])
             if title(run) not in names:
                 names.append(title(run))
-    return found
+    return layers_by_rewrite
 
 
-def difference(one: Document) -> tuple[str, str]:
+def difference(entry: Document) -> tuple[str, str]:
     """Say where the weights of two files differ, and how."""
-    where = [f"layer {one['layer']}"] if one["layer"] >= 0 else []
-    where += ["backward" if one["direction"] else "forward"] if one["direction"] >= 0 else []
-    where += [one["part"]] + ([f"gate {one['gate']}"] if one["gate"] else [])
-    how = one["words"] or f"by {shown(one['error'])}, {shown(one['relative'])} of the largest value"
+    where = [f"layer {entry['layer']}"] if entry["layer"] >= 0 else []
+    where += ["backward" if entry["direction"] else "forward"] if entry["direction"] >= 0 else []
+    where += [entry["part"]] + ([f"gate {entry['gate']}"] if entry["gate"] else [])
+    how = entry["words"] or f"by {digits_of(entry['error'])}, {digits_of(entry['relative'])} of the largest value"
     return ", ".join(where), how
 
 
 def machines(document: Document) -> dict[tuple[str, str, str, str], list[str]]:
     """Return each device, element type, Python and versions that something ran with, with the runs that did."""
-    found: dict[tuple[str, str, str, str], list[str]] = {}
+    by_machine: dict[tuple[str, str, str, str], list[str]] = {}
     for _, run in every_run(document):
         if run["status"] == "ran":
             versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
-            names = found.setdefault((run["device"], run["dtype"], run["python"], versions), [])
+            names = by_machine.setdefault((run["device"], run["dtype"], run["python"], versions), [])
             if title(run) not in names:
                 names.append(title(run))
-    return found
+    return by_machine
 
 
 def value(number: object) -> float:
@@ -187,30 +187,30 @@ def value(number: object) -> float:
 
 def rank(number: object) -> float:
     """Return a number to sort by: NaN is the worst."""
-    found = value(number)
-    return math.inf if math.isnan(found) else found
+    real = value(number)
+    return math.inf if math.isnan(real) else real
 
 
-def shown(number: object, digits: int = 2) -> str:
+def digits_of(number: object, digits: int = 2) -> str:
     """Return a number as people write it: 0.13, 1.2e-7, infinite."""
-    found = value(number)
-    if math.isnan(found):
+    real = value(number)
+    if math.isnan(real):
         return "not a number"
-    if math.isinf(found):
-        return "infinite" if found > 0 else "minus infinite"
-    return re.sub(r"e([-+])0*(\d)", lambda m: f"e{m[1].strip('+')}{m[2]}", f"{found:.{digits}g}")
+    if math.isinf(real):
+        return "infinite" if real > 0 else "minus infinite"
+    return re.sub(r"e([-+])0*(\d)", lambda m: f"e{m[1].strip('+')}{m[2]}", f"{real:.{digits}g}")
 
 
 def share(ratio: object) -> str:
     """Say how much of the allowed error is used; more than all of it never reads as 100 %."""
-    found = value(ratio)
-    if not math.isfinite(found):
-        return shown(found)
-    if found < 0.01:
-        return "0 %" if found == 0 else "under 1 %"
-    if found < 2:
-        return f"{math.floor(100 * found + 1e-9) if found <= 1 else max(101, math.ceil(100 * found))} %"
-    return f"{float(f'{found:.2g}'):,.0f} times" if 10 <= found < 1e9 else f"{shown(found)} times"
+    real = value(ratio)
+    if not math.isfinite(real):
+        return digits_of(real)
+    if real < 0.01:
+        return "0 %" if real == 0 else "under 1 %"
+    if real < 2:
+        return f"{math.floor(100 * real + 1e-9) if real <= 1 else max(101, math.ceil(100 * real))} %"
+    return f"{float(f'{real:.2g}'):,.0f} times" if 10 <= real < 1e9 else f"{digits_of(real)} times"
 
 
 def used(comparison: Document) -> str:
@@ -223,12 +223,12 @@ def used(comparison: Document) -> str:
 
 def figures(comparison: Document) -> str:
     """Say how large an error is and how large it may be: "0.77 (tolerance 9e-7)"."""
-    error = shown(comparison["error"])
+    error = digits_of(comparison["error"])
     if comparison["passed"]:
         return f"{error}, {used(comparison)}"
     if not math.isfinite(value(comparison["ratio"])):
         return f"{error}, beyond any tolerance"
-    return f"{error} (tolerance {shown(comparison['allowed'], 1)})"
+    return f"{error} (tolerance {digits_of(comparison['allowed'], 1)})"
 
 
 @dataclass(frozen=True)
@@ -243,25 +243,25 @@ class Failure:
 
 def failures(document: Document) -> list[Failure]:
     """Return the runs that keep a report from being equal; those of a layer with one explanation together."""
-    found: list[Failure] = []
+    result: list[Failure] = []
     for layer in document["layers"]:
         alike: dict[object, list[Document]] = {}
         for number, run in enumerate(layer["runs"]):
             if blocks(run):
-                fault = next((one.get("fault") for one in _diagnoses(layer, run)), "")
-                told = fault or tuple(sentences(layer, run)) or number
-                alike.setdefault((run["status"], told), []).append(run)
+                fault = next((diagnosis.get("fault") for diagnosis in _diagnoses(layer, run)), "")
+                explanation = fault or tuple(sentences(layer, run)) or number
+                alike.setdefault((run["status"], explanation), []).append(run)
         for runs in alike.values():
             run = max(runs, key=badness)
-            names = tuple(title(one) for one in runs)
-            found.append(Failure(layer, run, names, tuple(sentences(layer, run))))
-    return found
+            names = tuple(title(each) for each in runs)
+            result.append(Failure(layer, run, names, tuple(sentences(layer, run))))
+    return result
 
 
 def causes(layer: Document) -> list[Document]:
     """Return the diagnoses of a layer that name a cause, those of the last model's weights first."""
-    named = [one for one in layer["diagnoses"] if one.get("cause")]
-    return sorted(named, key=lambda one: (one["kind"] != "weights", one["model"] != "B"))
+    named = [diagnosis for diagnosis in layer["diagnoses"] if diagnosis.get("cause")]
+    return sorted(named, key=lambda diagnosis: (diagnosis["kind"] != "weights", diagnosis["model"] != "B"))
 
 
 def headline(document: Document) -> str:
@@ -287,7 +287,7 @@ def finding(document: Document) -> str:
         named = any(causes(layer) for layer in wrong)
         stated = document.get("reasons") or []
         return _cause(document, wrong) if wrong and (named or not stated) else f"{subject(document)}: {'; '.join(stated)}"
-    missing = next((one.run for one in failures(document) if one.run["status"] != "ran"), None)
+    missing = next((failure.run for failure in failures(document) if failure.run["status"] != "ran"), None)
     if missing is not None:
         return f"{subject(document)}: {missing['executor']} did not run: {missing['reason']}"
     if any(layer["differences"] for layer in document["layers"]):
@@ -299,21 +299,21 @@ def _proved(document: Document, verdict: Verdict) -> str:
     """Say what was proved, and all that the proof does not cover."""
     named = sorted({run["executor"] for _, run in every_run(document) if run["comparisons"]} - {"reference"})
     on = f" on {', '.join(named)}" if named else ""
-    said = "; ".join(map(str, verdict.exceptions))
-    beside = "".join(f" {one}." for one in verdict.remarks)
+    exceptions = "; ".join(map(str, verdict.exceptions))
+    remarks = "".join(f" {remark}." for remark in verdict.remarks)
     if verdict.word == BY_LAYER:
-        return f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {said}.{beside}"
-    left = f". Exceptions: {said}" if said else ""
+        return f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {exceptions}.{remarks}"
+    left = f". Exceptions: {exceptions}" if exceptions else ""
     if len(document["models"]) < 2:
-        return f"{subject(document)} computes what its weights say{on}{left}.{beside}"
-    return f"{subject(document)} compute the same{on}{left}.{beside}"
+        return f"{subject(document)} computes what its weights say{on}{left}.{remarks}"
+    return f"{subject(document)} compute the same{on}{left}.{remarks}"
 
 
 def _uncompared(document: Document) -> str:
     """Say why nothing was compared: nothing ran, or what ran could not be judged."""
     last = document["models"][-1]["label"] if document["models"] else ""
     for layer, run in every_run(document):
-        judged = any(one["output"] == "y" for one in run["comparisons"])
+        judged = any(comparison["output"] == "y" for comparison in run["comparisons"])
         if run["model"] == last and run["executor"] != "reference" and run["status"] == "ran" and not judged:
             why = "; ".join(f"{what}: {reason}" for what, reason in run["left_out"].items()) or "it gave no outputs"
             return f"{subject(document)}: {run['executor']} ran {called(layer)}, but its outputs could not be judged: {why}"
@@ -326,26 +326,26 @@ def _uncompared(document: Document) -> str:
 def _cause(document: Document, wrong: list[Document]) -> str:
     """Say what is wrong: the cause where it is known, else the numbers."""
     paths = {model["label"]: model["path"] for model in document["models"]}
-    layer = next((one for one in wrong if causes(one)), wrong[0])
+    layer = next((candidate for candidate in wrong if causes(candidate)), wrong[0])
     of_layer = f", layer {called(layer)}" if len(document["layers"]) > 1 else ""
-    beside = f"; {amount(len(wrong) - 1, 'other layer')} of {len(document['layers'])} not equal, either" if len(wrong) > 1 else ""
+    note = f"; {amount(len(wrong) - 1, 'other layer')} of {len(document['layers'])} not equal, either" if len(wrong) > 1 else ""
     named = causes(layer)
     if named and named[0]["kind"] == "weights" and named[0]["model"] == "B":
-        return f"In {paths.get('B', 'B')}{of_layer}, {named[0]['cause']}, compared with {paths.get('A', 'A')}{beside}."
+        return f"In {paths.get('B', 'B')}{of_layer}, {named[0]['cause']}, compared with {paths.get('A', 'A')}{note}."
     run = max((run for run in layer["runs"] if blocks(run)), key=badness)
     if named:
         file = paths.get(named[0]["model"], named[0]["model"])
-        return f"{named[0]['executor']} runs {file}{of_layer} as if {named[0]['cause']}{beside}."
-    one = worst(run)
-    numbers = f": {one['output']} is off by {figures(one)}" if one else ""
+        return f"{named[0]['executor']} runs {file}{of_layer} as if {named[0]['cause']}{note}."
+    comparison = worst(run)
+    numbers = f": {comparison['output']} is off by {figures(comparison)}" if comparison else ""
     if run["model"] == "B":
-        return f"{paths.get('B', 'B')}{of_layer} does not compute what {paths.get('A', 'A')} does{numbers}{beside}."
-    return f"{run['executor']} does not compute what {paths.get('A', 'A')}{of_layer} says{numbers}{beside}."
+        return f"{paths.get('B', 'B')}{of_layer} does not compute what {paths.get('A', 'A')} does{numbers}{note}."
+    return f"{run['executor']} does not compute what {paths.get('A', 'A')}{of_layer} says{numbers}{note}."
 
 
 def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
     paths = {model["label"]: model["path"] for model in document["models"]}
-    named = [one for layer in wrong for one in causes(layer)]
+    named = [cause for layer in wrong for cause in causes(layer)]
     if named and named[0]["kind"] == "run":
         return "The weights are right. Change how the model is run.", ""
     if named and str(named[0].get("fault", "")).startswith(ROUNDED):
@@ -364,13 +364,13 @@ def strip(layer: Document) -> list[tuple[str, dict[str, bool]]]:
     """
     rows = []
     places = layer.get("places", [])
-    deep, both = len({one["layer"] for one in places}) > 1, len({one["direction"] for one in places}) > 1
-    for one in places:
-        name = [f"layer {one['layer']}"] if deep else []
-        name += ["backward" if one["direction"] else "forward"] if both else []
-        cells = {gate: gate in one["off"] for gate in one["gates"]}
+    deep, both = len({entry["layer"] for entry in places}) > 1, len({entry["direction"] for entry in places}) > 1
+    for cell in places:
+        name = [f"layer {cell['layer']}"] if deep else []
+        name += ["backward" if cell["direction"] else "forward"] if both else []
+        cells = {gate: gate in cell["off"] for gate in cell["gates"]}
         if any("" in other["off"] for other in places):
-            cells["cell"] = "" in one["off"]
+            cells["cell"] = "" in cell["off"]
         rows.append((" ".join(name) or "weights", cells))
     return rows if any(any(cells.values()) for _, cells in rows) else []
 
@@ -382,7 +382,7 @@ def place(comparison: Document) -> str:
         return ""
     axes = [*element["axes"], *["index"] * len(element["index"])]
     where = ", ".join(f"{axis} {number}" for axis, number in zip(axes, element["index"], strict=False))
-    return f"{where}: {shown(element['found'], 7)}, expected {shown(element['expected'], 7)}"
+    return f"{where}: {digits_of(element['found'], 7)}, expected {digits_of(element['expected'], 7)}"
 
 
 def amount(count: int, noun: str) -> str:

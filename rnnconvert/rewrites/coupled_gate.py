@@ -39,14 +39,14 @@ def _change(direction: Direction) -> Direction:
         return direction
     direction = WRITE_IDENTITY.apply(direction)  # an input without weights cannot be negated
     cell = direction.cell
-    kept, written = ("i", "f") if cell.coupled == "f" else ("f", "i")
+    stored_gate, written = ("i", "f") if cell.coupled == "f" else ("f", "i")
     arrays: dict[Key, Source | None] = {}
     for part in GATE_PARTS:
-        source = direction.arrays.get((part, kept))
+        source = direction.arrays.get((part, stored_gate))
         arrays[part, written] = None if source is None else deferred(source, np.negative)
     constants = {gate: value for gate, value in cell.constants.items() if gate != written}
-    if constants.get(kept):
-        constants[written] = -constants[kept]
+    if constants.get(stored_gate):
+        constants[written] = -constants[stored_gate]
     return direction.with_arrays(arrays).replace(cell=cell.replace(coupled="", constants=constants))
 
 

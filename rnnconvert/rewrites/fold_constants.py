@@ -19,17 +19,17 @@ def in_force(constants: Mapping[str, float]) -> dict[str, float]:
 
 def _change(direction: Direction, wanted: Mapping[str, float]) -> Direction:
     """Return the cell with `wanted` added at run time, the difference moved into the input bias."""
-    made = direction.replace(cell=direction.cell.replace(constants=dict(wanted)))
+    changed = direction.replace(cell=direction.cell.replace(constants=dict(wanted)))
     if in_force(direction.cell.constants) == in_force(wanted):
-        return made
-    made = ZERO_BIASES.apply(made, ["input_bias"])
+        return changed
+    changed = ZERO_BIASES.apply(changed, ["input_bias"])
     arrays: dict[Key, Source | None] = {}
     for gate in direction.cell.gates:
         difference = direction.cell.constants.get(gate, 0.0) - wanted.get(gate, 0.0)
-        bias = made.get("input_bias", gate)
+        bias = changed.get("input_bias", gate)
         if difference and bias is not None:
             arrays["input_bias", gate] = (bias.astype(np.float64) + difference).astype(direction.dtype)
-    return made.with_arrays(arrays)
+    return changed.with_arrays(arrays)
 
 
 FOLD_CONSTANTS = Rewrite(

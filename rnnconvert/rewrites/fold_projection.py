@@ -84,13 +84,13 @@ def _change(stack: Recurrent) -> Recurrent:
 def _fold_direction(direction: Direction, feeds: Sequence[Source]) -> Direction:
     if feeds:
         direction = WRITE_IDENTITY.apply(direction)  # an input without weights takes no matrix in
-    own = direction.arrays["projection", ""]
+    projection = direction.arrays["projection", ""]
     hidden = direction.hidden_size
     # A state of zeros before the projection is one after it.
     arrays: dict[Key, Source | None] = {("projection", ""): None, ("initial_hidden", ""): None}
     for gate in direction.cell.gates:
         recurrent = direction.arrays["recurrent", gate]
-        arrays["recurrent", gate] = mixed(recurrent, lambda r, columns: _through(r, [own], columns), hidden)
+        arrays["recurrent", gate] = mixed(recurrent, lambda r, columns: _through(r, [projection], columns), hidden)
         weight = direction.arrays.get(("input", gate))
         if feeds and weight is not None:
             width = sum(feed.shape[1] for feed in feeds)

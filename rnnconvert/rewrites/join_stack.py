@@ -62,8 +62,8 @@ def _obstacle(stacks: Sequence[Recurrent], name: str = "") -> Obstacle | None:
         if stack.readout or stack.output_order != "time":
             return Obstacle(f"{quoted(stack.name)} cannot be joined to what follows", "its output is not that of its layer")
     for below, above in itertools.pairwise(stacks):
-        if (found := between(below, above)) is not None:
-            return found
+        if (obstacle := between(below, above)) is not None:
+            return obstacle
     try:
         _change(stacks, name)
     except ValueError as error:
@@ -78,7 +78,7 @@ def _change(stacks: Sequence[Recurrent], name: str = "") -> Recurrent:
         stacks = [_side_by_side(*pair) for pair in itertools.pairwise(stacks)] + [stacks[-1]]
     layers = tuple(layer for stack in stacks for layer in stack.layers)
     joined = name or "+".join(stack.name for stack in stacks)
-    unconvertible = tuple(one for stack in stacks for one in stack.unconvertible)
+    unconvertible = tuple(feature for stack in stacks for feature in stack.unconvertible)
     parts = tuple(part for stack in stacks for part in stack.sources) if len(stacks) > 1 else stacks[0].parts
     join = stacks[0].join if len(stacks) == 1 else "layer"
     return stacks[-1].replace(name=joined, layers=layers, join=join, unconvertible=unconvertible, calls=stacks[0].calls, parts=parts)

@@ -22,12 +22,12 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
     value, index = largest(off)
     if value:
         equations = ("n = act(W x + b + R (r * h))", "n = act(W x + b + r * (R h + b_r))")
-        own = bool(direction.cell.reset_after)
+        is_after = bool(direction.cell.reset_after)
         return Obstacle(
-            "a GRU with the reset gate " + ("after" if own else "before") + " the product",
-            f"it computes {equations[own]} but the target {equations[not own]}; "
+            "a GRU with the reset gate " + ("after" if is_after else "before") + " the product",
+            f"it computes {equations[is_after]} but the target {equations[not is_after]}; "
             f"these agree only where R is diagonal, but R of gate n has {value:.6g} at {index}",
-            f"Convert to {registry.holding(lambda one: one.kind == 'gru' and one.reset_after == own)}, which has this cell; "
+            f"Convert to {registry.holding(lambda form: form.kind == 'gru' and form.reset_after == is_after)}, which has this cell; "
             "or train the target's own cell.",
         )
     inside = inside_the_product(direction)

@@ -16,8 +16,8 @@ import numpy as np
 
 from rnnconvert.core.claims import exactness
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Subject = TypeVar("Subject")
+Result = TypeVar("Result")
 P = ParamSpec("P")
 
 
@@ -39,7 +39,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class Rewrite(Generic[Given, P, Made]):
+class Rewrite(Generic[Subject, P, Result]):
     """A rewrite of a direction, of a stack or of several stacks.
 
     name         what reports call it
@@ -55,27 +55,27 @@ class Rewrite(Generic[Given, P, Made]):
     mathematics: str
     bit_exact: bool
     needs: str
-    obstacle: Callable[Concatenate[Given, P], Obstacle | None]
-    change: Callable[Concatenate[Given, P], Made]
-    rounds: Callable[Concatenate[Given, P], bool] | None = None
+    obstacle: Callable[Concatenate[Subject, P], Obstacle | None]
+    change: Callable[Concatenate[Subject, P], Result]
+    rounds: Callable[Concatenate[Subject, P], bool] | None = None
 
-    def applies(self, given: Given, *args: P.args, **kwargs: P.kwargs) -> Obstacle | None:
+    def applies(self, subject: Subject, *args: P.args, **kwargs: P.kwargs) -> Obstacle | None:
         """Return None if the rewrite keeps the function, or the reason why it would not."""
-        return self.obstacle(given, *args, **kwargs)
+        return self.obstacle(subject, *args, **kwargs)
 
-    def apply(self, given: Given, *args: P.args, **kwargs: P.kwargs) -> Made:
+    def apply(self, subject: Subject, *args: P.args, **kwargs: P.kwargs) -> Result:
         """Apply the rewrite. Raises ValueError with the obstacle where the rewrite does not apply."""
-        obstacle = self.applies(given, *args, **kwargs)
+        obstacle = self.applies(subject, *args, **kwargs)
         if obstacle is not None:
             raise ValueError(f"{self.name} does not apply: {obstacle}")
-        return self.change(given, *args, **kwargs)
+        return self.change(subject, *args, **kwargs)
 
-    def exact(self, given: Given, *args: P.args, **kwargs: P.kwargs) -> bool:
+    def exact(self, subject: Subject, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Return whether nothing is rounded in this case."""
-        return self.bit_exact if self.rounds is None else not self.rounds(given, *args, **kwargs)
+        return self.bit_exact if self.rounds is None else not self.rounds(subject, *args, **kwargs)
 
 
-def always(given: Any, *args: Any, **kwargs: Any) -> None:
+def always(subject: Any, *args: Any, **kwargs: Any) -> None:
     """Return None, for a rewrite that applies to everything."""
 
 

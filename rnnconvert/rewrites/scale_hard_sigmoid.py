@@ -16,20 +16,21 @@ from rnnconvert.rewrites.write_identity import WRITE_IDENTITY
 
 
 def _obstacle(direction: Direction, wanted: Activation, role: str) -> Obstacle | None:
-    own: Activation = getattr(direction.cell, role)
-    if own == wanted:
+    function: Activation = getattr(direction.cell, role)
+    if function == wanted:
         return None
     gates = {"gate_activation": "its gates", "activation": "its candidate"}.get(role)
-    if gates is None or not own.name == wanted.name == "hard_sigmoid":
+    if gates is None or not function.name == wanted.name == "hard_sigmoid":
         return Obstacle(
-            f"{gates or role} through {own}", f"only a hard_sigmoid can be rewritten, and only for another hard_sigmoid, not for {wanted}"
+            f"{gates or role} through {function}",
+            f"only a hard_sigmoid can be rewritten, and only for another hard_sigmoid, not for {wanted}",
         )
-    constants = (own.alpha, own.beta, wanted.alpha, wanted.beta)
+    constants = (function.alpha, function.beta, wanted.alpha, wanted.beta)
     if not wanted.alpha or not all(value is not None and math.isfinite(value) for value in constants):
-        return Obstacle(f"{gates} through {own}", f"no weights turn it into {wanted}")
+        return Obstacle(f"{gates} through {function}", f"no weights turn it into {wanted}")
     for clip in direction.cell.clips:
         if clip.kind == "gates" and np.isfinite([clip.low, clip.high]).any():
-            return Obstacle(f"{gates} through {own}", f"scaled weights would reach the bound at other values: {clip}")
+            return Obstacle(f"{gates} through {function}", f"scaled weights would reach the bound at other values: {clip}")
     return None
 
 
@@ -39,10 +40,10 @@ def _change(direction: Direction, wanted: Activation, role: str) -> Direction:
         return direction
     direction = WRITE_IDENTITY.apply(direction)  # an input without weights cannot be scaled
     cell = direction.cell
-    own: Activation = getattr(cell, role)
+    function: Activation = getattr(cell, role)
     gates = cell.sigmoid_gates if role == "gate_activation" else tuple(set(cell.gates) - set(cell.sigmoid_gates))
-    assert own.alpha is not None and own.beta is not None and wanted.alpha and wanted.beta is not None
-    factor = own.alpha / wanted.alpha
+    assert function.alpha is not None and function.beta is not None and wanted.alpha and wanted.beta is not None
+    factor = function.alpha / wanted.alpha
     arrays: dict[Key, Source | None] = {
         (part, gate): deferred(source, lambda array: array * array.dtype.type(factor))
         for (part, gate), source in direction.arrays.items()
@@ -50,7 +51,7 @@ def _change(direction: Direction, wanted: Activation, role: str) -> Direction:
     }
     constants = {gate: value * (factor if gate in gates else 1) for gate, value in cell.constants.items()}
     changed = direction.with_arrays(arrays)
-    shift = (own.beta - wanted.beta) / wanted.alpha
+    shift = (function.beta - wanted.beta) / wanted.alpha
     changed = changed.replace(cell=cell.replace(**{role: wanted, "constants": constants}))
     if abs(shift) > 1e-12:
         offsets = {gate: constants.get(gate, 0.0) + shift for gate in gates}

@@ -49,11 +49,11 @@ def _change(direction: Direction, gates: Collection[str] = (), into: str = "inpu
         direction = ZERO_BIASES.apply(direction, BIAS_PARTS)
     arrays: dict[Key, Source | None] = {}
     for gate in gates or direction.cell.gates:
-        found = [a for a in (direction.get("input_bias", gate), direction.get("recurrent_bias", gate)) if a is not None]
-        if len(found) == 2 and found[0].any() and found[1].any():
-            total: Source = (found[0].astype(np.float64) + found[1].astype(np.float64)).astype(direction.dtype)
+        biases = [a for a in (direction.get("input_bias", gate), direction.get("recurrent_bias", gate)) if a is not None]
+        if len(biases) == 2 and biases[0].any() and biases[1].any():
+            total: Source = (biases[0].astype(np.float64) + biases[1].astype(np.float64)).astype(direction.dtype)
         else:
-            total = next((a for a in found if a.any()), found[0])
+            total = next((a for a in biases if a.any()), biases[0])
         arrays[into, gate] = total
         arrays[other, gate] = zeros(direction) if gates else None
     return direction.with_arrays(arrays)

@@ -120,12 +120,12 @@ def versions(needs: Sequence[str]) -> Dict[str, str]:
     except ImportError:  # before Python 3.8 it is a package by itself
         import importlib_metadata as metadata  # type: ignore[no-redef]
 
-    found: Dict[str, str] = {}
+    result: Dict[str, str] = {}
     for name in needs:
         for distribution in (name, name + "-gpu", name + "-cpu"):
             with contextlib.suppress(metadata.PackageNotFoundError):
-                found.setdefault(name, metadata.version(distribution))
-    return found
+                result.setdefault(name, metadata.version(distribution))
+    return result
 
 
 def gpu() -> str:
@@ -177,8 +177,8 @@ def flat_buffer(file: str, layers: Sequence[str], key: str) -> Tuple[Any, Dict[s
             header = json.loads(stream.read(start - 8).decode())
         text = header.get("__metadata__", {}).get(key)
     else:
-        beside = pathlib.Path(file + ".json")
-        text = beside.read_text(encoding="utf-8") if beside.is_file() else None
+        companion = pathlib.Path(file + ".json")
+        text = companion.read_text(encoding="utf-8") if companion.is_file() else None
     if text is None:
         raise NotImplementedError("a flat buffer does not describe its sizes, and no description file was found")
     entries: List[Dict[str, Any]] = json.loads(text)["layers"]
@@ -199,9 +199,9 @@ def flat_buffer(file: str, layers: Sequence[str], key: str) -> Tuple[Any, Dict[s
 def check(module: Any, request: Mapping[str, Any]) -> None:
     """Refuse what the executor's CANNOT names. Raises NotImplementedError with its reason."""
     for part, reason in getattr(module, "CANNOT", {}).items():
-        given = request.get(part)
-        if given is not None and len(given):
-            chosen = f": {', '.join(given)} cannot be chosen" if part == "how" else ""
+        value = request.get(part)
+        if value is not None and len(value):
+            chosen = f": {', '.join(value)} cannot be chosen" if part == "how" else ""
             raise NotImplementedError(reason + chosen)
 
 
@@ -249,9 +249,9 @@ def bound() -> None:
 def in_words(error: BaseException) -> str:
     """Return what an error says, in one line; of one that says nothing, where it was raised."""
     # An error of ours is passed on as it was composed: the parent speaks it in its caller's words.
-    said = " ".join(str(error.args[0] if len(error.args) == 1 else error).split())
-    if said:
-        return said
+    message = " ".join(str(error.args[0] if len(error.args) == 1 else error).split())
+    if message:
+        return message
     frames = traceback.extract_tb(error.__traceback__)
     where = " in {0.name} ({0.filename}, line {0.lineno})".format(frames[-1]) if frames else ""
     return f"a {type(error).__name__} without a message{where}"

@@ -16,7 +16,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.running import child
 from rnnconvert.running.registry import Executor
 
-USUAL = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_WAIT_POLICY": "PASSIVE"}
+DEFAULT_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "3", "OMP_WAIT_POLICY": "PASSIVE"}
 """What every worker finds in its environment, unless its variant or the user says otherwise.
 
 Threads of OpenMP that spin while they wait take ten times the time of a small layer, where another process wants the CPU.
@@ -97,7 +97,7 @@ def _limits(executor: Executor) -> list[str]:
 
 def _patience(request: Mapping[str, Any]) -> float:
     """Return how many seconds a request of this size may take."""
-    size: float = sum(one.nbytes for one in request.values() if hasattr(one, "nbytes"))
+    size: float = sum(array.nbytes for array in request.values() if hasattr(array, "nbytes"))
     with contextlib.suppress(OSError, TypeError):
         size += Path(request.get("file", "")).stat().st_size
     return float(PATIENCE + PATIENCE_PER_BYTE * size)
@@ -113,7 +113,7 @@ def running(executor: Executor) -> Iterator[Process]:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=noise,
-            env={**USUAL, **os.environ, **environment},
+            env={**DEFAULT_ENVIRONMENT, **os.environ, **environment},
         )
         try:
             yield Process(executor, started, noise)

@@ -53,8 +53,8 @@ class Executor:
     @property
     def settings(self) -> Mapping[str, Any]:
         """The variant's own settings."""
-        found: Mapping[str, Any] = self._module.VARIANTS[self.variant]
-        return found
+        settings: Mapping[str, Any] = self._module.VARIANTS[self.variant]
+        return settings
 
     @property
     def format(self) -> str:
@@ -95,22 +95,22 @@ def _asked(executor: Executor) -> dict[str, Any]:
     command = [executor.python, script, executor.module, "--about", json.dumps(dict(executor.settings))]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
-        found: dict[str, Any] = json.loads(done.stdout)
+        answer: dict[str, Any] = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         last = done.stderr.strip().splitlines()[-1:] if isinstance(error, ValueError) else [str(error)]
         return {"absent": f"{executor.python} does not run it: {' '.join(last)}", "versions": {}, "python": "", "device": ""}
-    return found
+    return answer
 
 
 @functools.cache
 def built_in() -> dict[str, Executor]:
     """Return the executors in the frameworks' rooms, by name."""
-    found = {}
+    result = {}
     for module in registry.rooms("run*"):
         imported = importlib.import_module(module)
         for name in getattr(imported, "VARIANTS", ()):
-            found[name] = Executor(name, str(Path(str(imported.__file__))), name)
-    return found
+            result[name] = Executor(name, str(Path(str(imported.__file__))), name)
+    return result
 
 
 def executors() -> dict[str, Executor]:
@@ -127,10 +127,10 @@ def executors() -> dict[str, Executor]:
 def _check(entry: Executor) -> None:
     """Raise UnreadableError if the file of an added executor is gone, or is no longer an executor."""
     try:
-        known = entry.variant in _variants(entry.module)
+        exists = entry.variant in _variants(entry.module)
     except UnreadableError as error:
         raise UnreadableError(error.path, error.problem, f"Remove it with: rnnconvert executors remove {entry.name}") from None
-    if not known:
+    if not exists:
         raise UnreadableError(entry.module, f"it no longer has the variant {entry.variant!r}", f"Add {entry.name} again.")
 
 
@@ -139,12 +139,12 @@ def executor(name: str) -> Executor:
 
     Raises UsageError, listing the known ones; AbsentExecutorError if it cannot run here, saying why.
     """
-    found = executors().get(name)
-    if found is None:
+    chosen = executors().get(name)
+    if chosen is None:
         raise unknown("executor", name, executors())
-    if found.absent:
-        raise AbsentExecutorError(name, found.absent)
-    return found
+    if chosen.absent:
+        raise AbsentExecutorError(name, chosen.absent)
+    return chosen
 
 
 def listing() -> Path:
@@ -178,18 +178,18 @@ def add(name: str, python: str, like: str = "", module: str = "") -> Executor:
         variants = _variants(module)
         if not like and len(variants) != 1:
             raise UsageError(f"{module} has several variants: {', '.join(variants)}. Choose one with {Flag('like')}")
-        made = Executor(name, str(Path(module).resolve()), like or variants[0], python)
+        entry = Executor(name, str(Path(module).resolve()), like or variants[0], python)
     else:
         original = built_in().get(like or name)
         if original is None:
             raise UsageError(
                 f"Unknown built-in executor {like or name!r} for {python}. Choose one with {Flag('like')}: {', '.join(built_in())}"
             )
-        made = Executor(name, original.module, original.variant, python)
-    if made.absent:
-        raise UsageError(f"{name} cannot run under {python}: {made.absent}")
-    _remember({**_added(), name: made})
-    return made
+        entry = Executor(name, original.module, original.variant, python)
+    if entry.absent:
+        raise UsageError(f"{name} cannot run under {python}: {entry.absent}")
+    _remember({**_added(), name: entry})
+    return entry
 
 
 def _variants(module: str) -> list[str]:

@@ -64,20 +64,20 @@ class Witness:
         kind = "f" if dtype in ("bfloat16", "float16", "float32", "float64") else np.dtype(dtype).kind
         if kind == "f":
             # bfloat16 holds these numbers, so that every element type receives the same.
-            made = self._random.standard_normal(shape).astype(np.float32)
-            made = (made.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+            drawn = self._random.standard_normal(shape).astype(np.float32)
+            drawn = (drawn.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
         elif kind in "iu":
             # One number a sequence may be its length.
             most = max(2, min(3 if below is None or len(shape) < 2 else below, 100))
-            made = self._random.randint(1, most, shape).astype(dtype)
+            drawn = self._random.randint(1, most, shape).astype(dtype)
         elif kind == "b":
-            made = np.ones(shape, bool)
+            drawn = np.ones(shape, bool)
         else:
             raise NotImplementedError(f"one of its inputs holds {dtype}, and nothing says which values it takes")
-        if padding is not None and made.ndim > 1 and made.shape[1] > 2:
-            made[-1, -2:] = padding
-        self._inputs.append(made)
-        return made
+        if padding is not None and drawn.ndim > 1 and drawn.shape[1] > 2:
+            drawn[-1, -2:] = padding
+        self._inputs.append(drawn)
+        return drawn
 
     def twice(self, run: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
         """Run the model twice on the same inputs: what is random in it gives other numbers.
@@ -107,13 +107,13 @@ class Witness:
         states  hidden and cell states that it receives; None where it receives none
         finals  hidden and cell states that it gives; None where it gives none
         """
-        given = {"x": x, "y": y, "last": last, "mask": mask}
-        call: dict[str, Any] = {name: None if one is None else np.ascontiguousarray(one) for name, one in given.items()}
+        values = {"x": x, "y": y, "last": last, "mask": mask}
+        call: dict[str, Any] = {name: None if array is None else np.ascontiguousarray(array) for name, array in values.items()}
         for names, pair in ((("hidden", "cell"), states), (("h_n", "c_n"), finals)):
             for name, several in zip(names, pair):  # noqa: B905 - Python 3.7 runs this file, too
-                call[name] = None if several is None else [np.ascontiguousarray(one) for one in several]
-        for one in call.values():
-            self._numbers += sum(array.size for array in (one if isinstance(one, list) else [one]) if array is not None)
+                call[name] = None if several is None else [np.ascontiguousarray(state) for state in several]
+        for value in call.values():
+            self._numbers += sum(array.size for array in (value if isinstance(value, list) else [value]) if array is not None)
         if self._numbers > 4 * LARGEST:
             raise TooLargeError("what its layers read and give is too large to be kept for a proof")
         self._runs[-1].setdefault(layer, []).append(call)
@@ -137,10 +137,10 @@ def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     wanted = request["witness"]
     error: tuple[str, ...] = ()
     for sizes in SIZES:
-        made = Witness(wanted["layers"], wanted["seed"], sizes)
+        recorder = Witness(wanted["layers"], wanted["seed"], sizes)
         try:
-            module.witness({**request, "witness": made})
-            return made.answer()
+            module.witness({**request, "witness": recorder})
+            return recorder.answer()
         except NotImplementedError:
             raise
         except Exception as problem:  # what a longer sequence mends is tried with one

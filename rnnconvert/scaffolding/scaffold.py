@@ -168,20 +168,20 @@ def scaffold(
         endings = " or ".join(written.WEIGHTS)
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
     try:
-        given = _giver(source, example, None if config is None else local(config))
-        text = written.write(given.description, given.label)
+        giver = _giver(source, example, None if config is None else local(config))
+        text = written.write(giver.description, giver.label)
     except RefusedError as error:
         raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, error.remedy, error.layer) from None
     done = Scaffolded(
-        str(given.value) if isinstance(given.value, Path) else given.label,
+        str(giver.value) if isinstance(giver.value, Path) else giver.label,
         to,
         text,
-        _count(given.description.scope),
-        given.description.notes,
+        _count(giver.description.scope),
+        giver.description.notes,
     )
     if not verify and weights is None and output is None:
         return done
-    return _written_and_proved(done, written, given, output, weights, verify, force)
+    return _written_and_proved(done, written, giver, output, weights, verify, force)
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def _count(scope: Scope) -> int:
 
 
 def _written_and_proved(
-    done: Scaffolded, target: Target, given: _Giver, output: PathLike | None, weights: PathLike | None, verify: bool, force: bool
+    done: Scaffolded, target: Target, giver: _Giver, output: PathLike | None, weights: PathLike | None, verify: bool, force: bool
 ) -> Scaffolded:
     """Write the files, once they are proved where that is asked for."""
     proofs: list[WholeModels] = []
@@ -279,18 +279,18 @@ def _written_and_proved(
         model, layers = target.model(file)
         report = load_into(
             model,
-            given.value,
+            giver.value,
             layers or None,
             accept=[ALL],
             flatten="same",
-            settings=[f"{key}={file}" for key, file in given.description.options.items()],
+            settings=[f"{key}={file}" for key, file in giver.description.options.items()],
         )
         if verify:
-            loaded = given.open()
+            loaded = giver.open()
             notes.extend(loaded.notes)
-            seen = _seen(given.description)
+            seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
-            for inputs in drawn(given.description):
+            for inputs in drawn(giver.description):
                 proofs.append(report.verify(inputs, source=loaded.live))
                 if not proofs[-1]:
                     raise NotEqualError(output or done.source, proofs[-1])

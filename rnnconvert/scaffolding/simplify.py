@@ -23,11 +23,11 @@ class _Scope:
         self.first: dict[object, Value] = {}
         self.nodes: list[Node] = []
 
-    def known(self, value: Value) -> Value:
+    def resolved(self, value: Value) -> Value:
         return self.same.get(id(value), value)
 
     def all_known(self, values: Sequence[Value]) -> tuple[Value, ...]:
-        return tuple(map(self.known, values))
+        return tuple(map(self.resolved, values))
 
     def run(self) -> None:
         for node in self.scope.nodes:

@@ -88,9 +88,9 @@ def class_of(file: File, cell: Cell, plain: str = "", *wishes: str) -> str:
     words = "_".join(dict.fromkeys(others))
     name = "".join(part.capitalize() for part in words.split("_")) or plain
     name += {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}[cell.kind]
-    usual = cell.gate_activation == SIGMOID and cell.activation == TANH
+    standard = cell.gate_activation == SIGMOID and cell.activation == TANH
     before = cell.kind == "gru" and not cell.reset_after
-    name += "ResetBefore" if before else "WithOtherGates" if not words and not usual and cell.kind != "rnn" else ""
+    name += "ResetBefore" if before else "WithOtherGates" if not words and not standard and cell.kind != "rnn" else ""
     stem, number = name, 2
     while name in file.loops and file.loops[name][0] != cell:
         name, number = f"{stem}{number}", number + 1

@@ -418,16 +418,16 @@ def _sizes(value: Value, lengths: dict[str, int]) -> str:
 
 def submodules(module: Module, prefix: str = "") -> dict[str, str]:
     """Return the submodules other than models, as state_dict calls them, and the layers that they are, by their paths."""
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
     for node in module.scope.nodes:
         if node.layer not in module.parts:
             continue
         part = prefix + module.parts[node.layer][0]
         if node.kind == "model":
-            found |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
+            modules |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
         else:
-            found[part + module.within.get(node.layer, "")] = f"{module.scope.path}/{node.layer}".lstrip("/")
-    return found
+            modules[part + module.within.get(node.layer, "")] = f"{module.scope.path}/{node.layer}".lstrip("/")
+    return modules
 
 
 def imported(path: Path) -> tuple[Any, dict[str, str]]:

@@ -28,33 +28,33 @@ def wanted_settings(
     """
     wanted: dict[str, dict[str, Any]] = {}
     for name in target.names:
-        found = [_converted(source, target, source.settings[o]) for o in origin.get(name, ()) if o in source.settings]
-        if not found:
+        settings = [_converted(source, target, source.settings[o]) for o in origin.get(name, ()) if o in source.settings]
+        if not settings:
             continue
-        for other in found[1:]:
-            if other != found[0]:
-                unlike = next(word for word in found[0] if found[0][word] != other.get(word))
+        for other in settings[1:]:
+            if other != settings[0]:
+                unlike = next(word for word in settings[0] if settings[0][word] != other.get(word))
                 problems.append(
                     f"{name!r} of the target is made from {listed(origin[name])}, which the source trains with {unlike}="
-                    f"{found[0][unlike]} and {unlike}={other.get(unlike)}, but one array has one setting. Train them alike first"
+                    f"{settings[0][unlike]} and {unlike}={other.get(unlike)}, but one array has one setting. Train them alike first"
                 )
                 break
-        wanted[name] = found[0]
+        wanted[name] = settings[0]
     return wanted
 
 
 def _converted(source: OptimizerState, target: OptimizerState, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return an array's hyperparameters in the target's convention."""
-    found = {word: settings[word] for word in WORDS[source.kind] if word in settings}
-    if "epsilon" in found:
+    converted = {word: settings[word] for word in WORDS[source.kind] if word in settings}
+    if "epsilon" in converted:
         if source.epsilon == OUTSIDE and target.epsilon == INSIDE:
-            found["epsilon"] = found["epsilon"] ** 2
+            converted["epsilon"] = converted["epsilon"] ** 2
         elif source.epsilon == INSIDE and target.epsilon == OUTSIDE:
-            found["epsilon"] = found["epsilon"] ** 0.5
-    if not found.get("weight_decay") or (source.kind == "sgd" and not found.get("momentum")):
+            converted["epsilon"] = converted["epsilon"] ** 0.5
+    if not converted.get("weight_decay") or (source.kind == "sgd" and not converted.get("momentum")):
         # Without momentum, lr * (g + decay * w) is what both ways come to.
-        found.pop("decay", None)
-    return found
+        converted.pop("decay", None)
+    return converted
 
 
 def unlike(
@@ -72,13 +72,13 @@ def unlike(
         yield Difference(where, word, have, want, "training", _fix(word, want, source, target, spelled)), names
 
 
-def same(one: Any, other: Any) -> bool:
+def same(ours: Any, other: Any) -> bool:
     """Return whether two hyperparameters are the same in single precision, in which Keras keeps its learning rate.
     Keras keeps its learning rate in it.
     """
-    if isinstance(one, (bool, str)) or isinstance(other, (bool, str)) or one is None or other is None:
-        return bool(one == other)
-    return abs(float(one) - float(other)) <= 1e-6 * max(abs(float(one)), abs(float(other)))
+    if isinstance(ours, (bool, str)) or isinstance(other, (bool, str)) or ours is None or other is None:
+        return bool(ours == other)
+    return abs(float(ours) - float(other)) <= 1e-6 * max(abs(float(ours)), abs(float(other)))
 
 
 def _fix(word: str, want: Any, source: OptimizerState, target: OptimizerState, spelled: Spelled) -> str:
@@ -125,7 +125,7 @@ def epsilon_effect(
             square = slots.get("largest_second_moment", slots["second_moment"])[name]
             first, betas = slots["first_moment"][name], settings[name]
             count = steps[name] + 1
-            left = [1.0 - float(betas.get(f"beta_{n}", usual)) ** count for n, usual in ((1, 0.9), (2, 0.999))]
+            left = [1.0 - float(betas.get(f"beta_{n}", default)) ** count for n, default in ((1, 0.9), (2, 0.999))]
             top, v = np.abs(first.astype(np.float64)) / left[0], square.astype(np.float64) / left[1]
             correction = left[1] ** 0.5
         else:
@@ -134,9 +134,9 @@ def epsilon_effect(
                 v = np.maximum(v - slots["average_gradient"][name].astype(np.float64) ** 2, 0.0)
             top, correction = np.sqrt(v), 1.0
         with np.errstate(divide="ignore", invalid="ignore"):
-            one = top / _divisor(state.epsilon, v, theirs, correction)
+            our_step = top / _divisor(state.epsilon, v, theirs, correction)
             two = top / _divisor(target.epsilon, v, ours, correction)
-            apart = np.abs(np.nan_to_num(one) - np.nan_to_num(two))
+            apart = np.abs(np.nan_to_num(our_step) - np.nan_to_num(two))
         largest = max(largest, float(apart.max(initial=0.0)))
     return largest
 

@@ -58,11 +58,11 @@ def load_optimizer_into(
             giving.title,
             [
                 f"the source's optimizer is of the kind {giving.kind}, but the target's is {taking.kind}. Make the target's like the "
-                f"source's, with {_made(giving, framework.spelled)}"
+                f"source's, with {_described(giving, framework.spelled)}"
             ],
         )
     work = Work(plan, giving, taking, accepted, set_hyperparameters, framework.spelled)
-    work.notes += [f"the layers train differently: {one}" for one in report.differences if one.matters == "training"]
+    work.notes += [f"the layers train differently: {difference}" for difference in report.differences if difference.matters == "training"]
     state = work.prepared()
     if work.problems:
         raise TransplantError(taking.title, giving.title, work.problems)
@@ -72,30 +72,30 @@ def load_optimizer_into(
 
 def _accepted(accept: Iterable[str]) -> frozenset[str]:
     accepted = frozenset(accept)
-    known = {*ACCEPTS, *(word for words in WORDS.values() for word in words)}
-    unknown = sorted(accepted - known)
+    valid = {*ACCEPTS, *(word for words in WORDS.values() for word in words)}
+    unknown = sorted(accepted - valid)
     if unknown:
         raise UsageError(f"accept: unknown {unknown[0]!r}. Give a hyperparameter, or one of {', '.join(ACCEPTS)}")
     return accepted
 
 
-def _source(source: Any, model: Model, told: CallerFacts) -> OptimizerState:
-    wrong = [word for word in told.hyperparameters if not any(word in words for words in WORDS.values())]
+def _source(source: Any, model: Model, facts: CallerFacts) -> OptimizerState:
+    wrong = [word for word in facts.hyperparameters if not any(word in words for words in WORDS.values())]
     if wrong:
-        known = dict.fromkeys(word for words in WORDS.values() for word in words)
-        raise UsageError(f"hyperparameters: unknown {wrong[0]!r}. Choose from: {', '.join(known)}")
+        valid = dict.fromkeys(word for words in WORDS.values() for word in words)
+        raise UsageError(f"hyperparameters: unknown {wrong[0]!r}. Choose from: {', '.join(valid)}")
     if isinstance(source, (str, os.PathLike)):
         source = load(source)
     if not isinstance(source, Checkpoint):
-        return of_object(source).of_live(source, model, told)
+        return of_object(source).of_live(source, model, facts)
     reader = optimizers().get(source.format)
-    found = None if reader is None else reader.of_file(source, model, told)
-    if found is None:
+    state = None if reader is None else reader.of_file(source, model, facts)
+    if state is None:
         raise UsageError(f"{source.path} holds no optimizer state. Save it with the optimizer, or hand in the optimizer")
-    return found
+    return state
 
 
-def _made(state: OptimizerState, spelled: Any) -> str:
+def _described(state: OptimizerState, spelled: Any) -> str:
     """Return an optimizer's hyperparameters as the other framework writes them."""
     settings = next(iter(state.settings.values()), {})
     return state.kind + (f"({', '.join(spelled(word, settings[word]) for word in WORDS[state.kind] if word in settings)})")

@@ -79,8 +79,8 @@ def move(plan: Plan, state: OptimizerState, wanted: Collection[str]) -> Moved:
     wanted  the target's arrays whose state is wanted
     """
     moved = Moved()
-    pairs = [one for one in plan.pairs if set(one.target.arrays) & set(wanted)]
-    pairs = [one for one in pairs if _has_rule(one, plan, state, moved)]
+    pairs = [pair for pair in plan.pairs if set(pair.target.arrays) & set(wanted)]
+    pairs = [pair for pair in pairs if _has_rule(pair, plan, state, moved)]
     _untied(pairs, plan, moved)
     _trace(pairs, plan, moved, wanted)
     for slot, squares in SLOTS[state.kind].items():
@@ -97,10 +97,10 @@ def move(plan: Plan, state: OptimizerState, wanted: Collection[str]) -> Moved:
     return moved
 
 
-def _has_rule(one: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> bool:
+def _has_rule(pair: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> bool:
     """Return whether a layer's state can move; if not, note why."""
-    name = one.target.name
-    if one.source.stack is not None and not one.source.groups:
+    name = pair.target.name
+    if pair.source.stack is not None and not pair.source.groups:
         moved.ruleless[name] = "the arrays of the source's layer cannot be seen one by one"
         return False
     others = [step.detail for step in plan.steps if step.layer == name and step.rewrite not in _MOVES]
@@ -109,34 +109,34 @@ def _has_rule(one: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> boo
             f"its weights are computed from the source's ({others[0]}), and the steps of one cannot be computed from those of the other"
         )
         return False
-    if _summed(one):
-        return _alike(one, state, moved)
+    if _summed(pair):
+        return _alike(pair, state, moved)
     return True
 
 
-def _summed(one: Pair) -> tuple[str, ...]:
+def _summed(pair: Pair) -> tuple[str, ...]:
     """Return the gates for which the source has two biases and the target one."""
-    own, theirs = one.target.stack, one.source.stack
-    if own is None or theirs is None or theirs.first.biases != "both" or own.first.biases == "none":
+    ours, theirs = pair.target.stack, pair.source.stack
+    if ours is None or theirs is None or theirs.first.biases != "both" or ours.first.biases == "none":
         return ()
-    has = {key for group in one.target.groups for key in group.layout.keys} if own.first.biases == "both" else set()
-    given = {key for group in one.source.groups for key in group.layout.keys}
+    has = {key for group in pair.target.groups for key in group.layout.keys} if ours.first.biases == "both" else set()
+    source_keys = {key for group in pair.source.groups for key in group.layout.keys}
     gates = theirs.first.cell.gates
-    return tuple(gate for gate in gates if ("recurrent_bias", gate) in given - has)
+    return tuple(gate for gate in gates if ("recurrent_bias", gate) in source_keys - has)
 
 
-def _alike(one: Pair, state: OptimizerState, moved: Moved) -> bool:
+def _alike(pair: Pair, state: OptimizerState, moved: Moved) -> bool:
     """Return whether two biases that are summed have the same state, as they do if both were always trained alike."""
     for slot, numbers in state.slots.items():
-        if not set(one.source.arrays) <= set(numbers):
+        if not set(pair.source.arrays) <= set(numbers):
             continue
-        stack = _rebuilt(one.source, numbers)
+        stack = _rebuilt(pair.source, numbers)
         for _, _, direction in stack.directions():
-            for gate in _summed(one):
+            for gate in _summed(pair):
                 first, second = (np.asarray(direction.arrays[part, gate]) for part in BIAS_PARTS)
                 apart = float(np.max(np.abs(first - second), initial=0.0))
                 if not apart <= ALIKE * float(np.max(np.abs(first), initial=0.0)):
-                    moved.ruleless[one.target.name] = (
+                    moved.ruleless[pair.target.name] = (
                         f"its two biases are one in the target, but their {_words(slot)} differs (gate {gate}, by "
                         f"{apart:.3g}), which it would not if both were trained alike"
                     )
@@ -149,17 +149,17 @@ def _untied(pairs: list[Pair], plan: Plan, moved: Moved) -> None:
     sum.
     """
     places: dict[str, list[tuple[str, str]]] = {}
-    for one in pairs:
-        for name in one.source.arrays:
-            places.setdefault(plan.source.ties.get(name, name), []).append((one.target.name, name))
-    for found in places.values():
-        layers = [layer for layer, _ in found]
+    for pair in pairs:
+        for name in pair.source.arrays:
+            places.setdefault(plan.source.ties.get(name, name), []).append((pair.target.name, name))
+    for places_of in places.values():
+        layers = [layer for layer, _ in places_of]
         tied = set(plan.target.ties) | set(plan.target.ties.values())
         apart = [layer for layer in layers if not set(_unit(plan.target, layer).arrays) & tied]
         if len(set(layers)) > 1 and apart:
             text = f"{' and '.join(layers)} are one array in the source (tied weights) but two in the target, and only the sum of "
             moved.ruleless[apart[-1]] = text + "their gradients is known; tie them in the target"
-    pairs[:] = [one for one in pairs if one.target.name not in moved.ruleless]
+    pairs[:] = [candidate for candidate in pairs if candidate.target.name not in moved.ruleless]
 
 
 def _unit(model: Model, name: str) -> Unit:
@@ -177,18 +177,18 @@ def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str])
     double = plan.target.replace(arrays={name: np.zeros(a.shape) for name, a in plan.target.arrays.items()})
     filled = _filled(pairs, replace(plan, target=double), numbers, moved)
     for name in (name for name in filled if name in wanted):
-        found = np.unique(np.abs(filled[name])).astype(int)
-        moved.origin[name] = tuple(names[place - 1] for place in found if place)
+        marks = np.unique(np.abs(filled[name])).astype(int)
+        moved.origin[name] = tuple(names[place - 1] for place in marks if place)
         if not moved.origin[name]:
             moved.new.append(name)
-        elif 0 in found:
+        elif 0 in marks:
             moved.partly.append(name)
-    marked = [one for one in pairs if _summed(one)]
+    marked = [pair for pair in pairs if _summed(pair)]
     none = {name: np.zeros(array.shape) for name, array in numbers.items()}
     ones = _filled(marked, replace(plan, target=double), none, moved, True)
-    for one in marked:
-        biases = [name for name in one.source.arrays if _is_bias(one.source, name)]
-        for name in (name for name in one.target.arrays if name in wanted and ones[name].any()):
+    for marked_pair in marked:
+        biases = [name for name in marked_pair.source.arrays if _is_bias(marked_pair.source, name)]
+        for name in (name for name in marked_pair.target.arrays if name in wanted and ones[name].any()):
             (moved.summed if ones[name].all() else moved.mixed).append(name)
             moved.origin[name] = tuple(dict.fromkeys([*moved.origin[name], *biases]))
 
@@ -209,15 +209,15 @@ def _filled(pairs: list[Pair], plan: Plan, numbers: Mapping[str, Array], moved: 
     mark  put ones in place of the biases that are summed
     """
     changed = []
-    for one in pairs:
-        unit = one.source
+    for pair in pairs:
+        unit = pair.source
         if unit.stack is not None:
             stack = _rebuilt(unit, numbers)
-            if gates := _summed(one):
+            if gates := _summed(pair):
                 stack = each(stack, functools.partial(_with_first_alone, gates=gates, mark=mark))
-            unit = unit.replace(stack=_with_constants(stack, one.target))
-        changed.append(replace(one, source=unit))
-    source = plan.source.replace(arrays=numbers, units=tuple(one.source for one in changed))
+            unit = unit.replace(stack=_with_constants(stack, pair.target))
+        changed.append(replace(pair, source=unit))
+    source = plan.source.replace(arrays=numbers, units=tuple(changed_pair.source for changed_pair in changed))
     filling = fill(changed, plan.target, source, tuple(ACCEPTS), plan.orders)
     moved.problems += [problem for problem in filling.problems if problem not in moved.problems]
     return {name: array if filling.made_of[name] else np.zeros_like(array) for name, array in filling.arrays.items()}
@@ -231,10 +231,10 @@ def _rebuilt(unit: Unit, numbers: Mapping[str, Array]) -> Recurrent:
     for group in unit.groups:
         directions = layers[group.layer]
         sizes = Sizes.of(Recurrent(unit.name, (Layer(tuple(directions[number] for number in group.directions)),)))
-        found = unpack(group.layout, sizes, {local: numbers[full] for local, full in group.names.items()})
+        unpacked = unpack(group.layout, sizes, {local: numbers[full] for local, full in group.names.items()})
         for place, number in enumerate(group.directions):
-            directions[number] = directions[number].replace(arrays=found[0, place])
-    rebuilt = (Layer(tuple(own), layer.merge) for own, layer in zip(layers, stack.layers, strict=True))
+            directions[number] = directions[number].replace(arrays=unpacked[0, place])
+    rebuilt = (Layer(tuple(ways), layer.merge) for ways, layer in zip(layers, stack.layers, strict=True))
     return stack.replace(layers=tuple(rebuilt), unconvertible=())
 
 
@@ -253,7 +253,7 @@ def _with_constants(stack: Recurrent, target: Unit) -> Recurrent:
     layers = []
     for layer, wanted in zip(stack.layers, target.stack.layers, strict=True):
         pairs = zip(layer.directions, wanted.directions, strict=True)
-        changed = tuple(own.replace(cell=own.cell.replace(constants=other.cell.constants)) for own, other in pairs)
+        changed = tuple(direction.replace(cell=direction.cell.replace(constants=other.cell.constants)) for direction, other in pairs)
         layers.append(Layer(changed, layer.merge))
     return stack.replace(layers=tuple(layers))
 

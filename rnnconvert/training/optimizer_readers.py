@@ -34,13 +34,13 @@ class Optimizers(Protocol):
         """Return whether a live object is an optimizer of this framework, or its state."""
         ...
 
-    def of_live(self, value: Any, model: Model, told: CallerFacts) -> OptimizerState:
+    def of_live(self, value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
         """Return a live object's state. Raises UsageError if it is unknown, or does not fit the model. Raises
         UsageError for one that is unknown, or does not fit the model.
         """
         ...
 
-    def of_file(self, checkpoint: Checkpoint, model: Model, told: CallerFacts) -> OptimizerState | None:
+    def of_file(self, checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
         """Return what a file keeps of an optimizer, or None. Raises UsageError if it is unknown or does not fit. Raises
         UsageError for one that is unknown or does not fit.
         """
@@ -66,12 +66,12 @@ def optimizers() -> dict[str, Optimizers]:
 
 def of_object(value: Any) -> Optimizers:
     """Return the framework whose optimizer an object is. Raises UsageError for an unknown one."""
-    for one in optimizers().values():
-        if one.takes(value):
-            return one
+    for reader in optimizers().values():
+        if reader.takes(value):
+            return reader
     raise UsageError(
         f"a {type(value).__module__}.{type(value).__qualname__} is not a known optimizer. Hand in "
-        + ", ".join((*(one.TAKES for one in optimizers().values()), "or a path"))
+        + ", ".join((*(candidate.TAKES for candidate in optimizers().values()), "or a path"))
     )
 
 

@@ -64,7 +64,7 @@ class MovedOptimizer:
         lines += [f"fixed, because the source has none: {name}" for name in self.frozen]
         lines += [f"begins without state: {name}" for name in self.fresh]
         lines += [f"state unused in the source: {name}" for name in self.left]
-        lines += [f"difference: {one}" for one in self.differences]
+        lines += [f"difference: {difference}" for difference in self.differences]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -89,7 +89,7 @@ class Work:
     def prepared(self) -> OptimizerState:
         """Return the target's state as it would be; what stands in the way is in `problems`, all of it."""
         self.moved = _moved(self.plan, self.source)
-        self.problems += [f"the state cannot follow the weights: {one}" for one in self.moved.problems]
+        self.problems += [f"the state cannot follow the weights: {problem}" for problem in self.moved.problems]
         self._rules()
         trained = self._trained()
         wanted = wanted_settings(self.source, self.target, {n: self.moved.origin[n] for n in trained}, self.problems)
@@ -97,15 +97,15 @@ class Work:
         steps = self._steps(trained)
         slots = self._slots(trained, settings)
         self._epsilons(trained, settings, steps)
-        self._beside()
+        self._compare_other_settings()
         self._unsaid()
         together = list(dict.fromkeys(self.acceptable))
         if len(together) > 1:
             self.problems.append(f"to take these over together: accept={together}")
         names = (*trained, *self.fresh)
-        kept = [name for name in self.target.names if name not in names and name not in self.frozen]
-        if kept:
-            self.notes.append(f"the target trains {listed(kept)} too, whose weights were not filled: their state stays")
+        unfilled = [name for name in self.target.names if name not in names and name not in self.frozen]
+        if unfilled:
+            self.notes.append(f"the target trains {listed(unfilled)} too, whose weights were not filled: their state stays")
         return self.target.replace(
             names=names, slots=slots, settings={name: settings[name] for name in names}, steps={name: steps.get(name) for name in names}
         )
@@ -168,18 +168,20 @@ class Work:
 
     def _settings(self, wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Return the target's hyperparameters as they would be."""
-        made = {name: dict(settings) for name, settings in self.target.settings.items()}
-        for one, names in unlike(self.source, self.target, wanted, self.spelled):
+        changed = {name: dict(settings) for name, settings in self.target.settings.items()}
+        for difference, names in unlike(self.source, self.target, wanted, self.spelled):
             group = [name for other in self.target.groups if set(names) & set(other) for name in other]
-            if self.setting and _settable(one, group, wanted, made):
+            if self.setting and _settable(difference, group, wanted, changed):
                 for name in group:
-                    made[name][one.option] = one.source
-                self.notes.append(f"{one.option} of {one.layer} was {one.target}, and is now the source's {one.source}")
+                    changed[name][difference.option] = difference.source
+                self.notes.append(
+                    f"{difference.option} of {difference.layer} was {difference.target}, and is now the source's {difference.source}"
+                )
                 continue
-            self.differences.append(one)
-            if one.option not in self.accepted:
-                self.problems.append(str(one))
-        return made
+            self.differences.append(difference)
+            if difference.option not in self.accepted:
+                self.problems.append(str(difference))
+        return changed
 
     def _steps(self, trained: Sequence[str]) -> dict[str, int | None]:
         """Return how many steps each of the target's arrays has behind it."""
@@ -187,13 +189,13 @@ class Work:
         of: dict[str, int | None] = {}
         counts: dict[int, list[str]] = {}
         for name in trained:
-            found = [self.source.steps.get(ties.get(o, o)) for o in self.moved.origin[name]]
-            known = [count for count in found if count is not None]
-            of[name] = max(known) if known else None
-            for count in set(known):
+            step_counts = [self.source.steps.get(ties.get(o, o)) for o in self.moved.origin[name]]
+            present = [count for count in step_counts if count is not None]
+            of[name] = max(present) if present else None
+            for count in set(present):
                 counts.setdefault(count, []).append(name)
-            if len(set(known)) > 1 and self._counting() and not self.target.one_count:
-                self._object("steps", f"the parts of {name!r} took {' and '.join(map(str, sorted(set(known))))} steps in the source")
+            if len(set(present)) > 1 and self._counting() and not self.target.one_count:
+                self._object("steps", f"the parts of {name!r} took {' and '.join(map(str, sorted(set(present))))} steps in the source")
         self.count = max(counts, default=None)
         if len(counts) > 1 and self.target.one_count:
             fewest = min(counts)
@@ -215,7 +217,7 @@ class Work:
 
     def _slots(self, trained: Sequence[str], settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Array]]:
         """Return the numbers as the target stores them."""
-        found: dict[str, dict[str, Array]] = {}
+        slots: dict[str, dict[str, Array]] = {}
         for slot in SLOTS[self.source.kind]:
             if slot not in self.target.slots:
                 word = _DECIDES.get(slot, "")
@@ -225,15 +227,15 @@ class Work:
                     )
                 continue
             there = self.moved.slots.get(slot, {})
-            found[slot] = {
+            slots[slot] = {
                 name: _rated(self, slot, name, there[name], settings[name])
                 if name in there
                 else np.zeros_like(self.plan.target.arrays[name])
                 for name in trained
             }
             for name in self.fresh:
-                found[slot][name] = np.zeros_like(self.plan.target.arrays[name])
-        return found
+                slots[slot][name] = np.zeros_like(self.plan.target.arrays[name])
+        return slots
 
     def _epsilons(self, trained: Sequence[str], settings: Mapping[str, Mapping[str, Any]], steps: Mapping[str, int | None]) -> None:
         """Say how far steps differ because epsilon stands elsewhere."""
@@ -247,21 +249,21 @@ class Work:
                 f"is made with eps_in_sqrt={place == INSIDE}"
             )
             return
-        known: dict[str, tuple[float, float]] = {}
+        epsilons: dict[str, tuple[float, float]] = {}
         for name in trained:
             theirs, ours = self.source.settings[self.first(name)].get("epsilon"), settings[name].get("epsilon")
             has_state = bool(self.moved.slots) and all(name in slots for slots in self.moved.slots.values())
             if theirs is not None and ours is not None and has_state:
-                known[name] = (theirs, ours)
-        if not known:
+                epsilons[name] = (theirs, ours)
+        if not epsilons:
             self.notes.append("one side does not state its epsilon, so its effect on steps is unknown")
             return
-        counted = {name: steps.get(name) or 0 for name in known}
-        effect = epsilon_effect(self.source, self.target, self.moved.slots, counted, settings, known)
-        name = next(iter(known))
+        counted = {name: steps.get(name) or 0 for name in epsilons}
+        effect = epsilon_effect(self.source, self.target, self.moved.slots, counted, settings, epsilons)
+        name = next(iter(epsilons))
         text = (
-            f"the source divides by {self.source.epsilon} (epsilon={known[name][0]:g}) and the target by {self.target.epsilon} "
-            f"(epsilon={known[name][1]:g}), and no constant makes these equal; with this state a step differs by up to "
+            f"the source divides by {self.source.epsilon} (epsilon={epsilons[name][0]:g}) and the target by {self.target.epsilon} "
+            f"(epsilon={epsilons[name][1]:g}), and no constant makes these equal; with this state a step differs by up to "
             f"{effect:.2g} of the learning rate"
         )
         if effect > NOTICED:
@@ -274,25 +276,27 @@ class Work:
         o = self.moved.origin[name][0]
         return self.plan.source.ties.get(o, o)
 
-    def _beside(self) -> None:
+    def _compare_other_settings(self) -> None:
         """Object to what only one of the optimizers does in addition."""
-        ours, theirs = self.target.beside, self.source.beside
+        ours, theirs = self.target.other_settings, self.source.other_settings
         for word in dict.fromkeys([*theirs, *ours]):
             if ours.get(word) != theirs.get(word):
                 self._object(
-                    word, f"{_BESIDE[word]}: {theirs.get(word, 'not')} in the source and {ours.get(word, 'not')} in the target's optimizer"
+                    word,
+                    f"{_OTHER_SETTINGS[word]}: {theirs.get(word, 'not')} in the source and "
+                    f"{ours.get(word, 'not')} in the target's optimizer",
                 )
 
     def _unsaid(self) -> None:
         """Note hyperparameters that an optimizer's state does not hold."""
         words = WORDS[self.source.kind]
-        for one, other in ((self.target, self.source), (self.source, self.target)):
-            settings = next(iter(one.settings.values()), {})
+        for state, other in ((self.target, self.source), (self.source, self.target)):
+            settings = next(iter(state.settings.values()), {})
             missing = [word for word in words if word not in settings]
-            known = next(iter(other.settings.values()), {})
-            said = ", ".join(self.spelled(word, known[word]) for word in missing if known.get(word) and word != "decay")
-            if said:
-                self.notes.append(f"{one.title} does not hold {said}, which were not compared: make it with them")
+            other_settings = next(iter(other.settings.values()), {})
+            stated = ", ".join(self.spelled(word, other_settings[word]) for word in missing if other_settings.get(word) and word != "decay")
+            if stated:
+                self.notes.append(f"{state.title} does not hold {stated}, which were not compared: make it with them")
 
     def report(self, optimizer: Any) -> MovedOptimizer:
         """Report what was done."""
@@ -316,7 +320,7 @@ class Work:
 _DECIDES = {"momentum": "momentum", "largest_second_moment": "amsgrad", "average_gradient": "centered"}
 """The hyperparameters that decide whether a slot is kept."""
 
-_BESIDE = {
+_OTHER_SETTINGS = {
     "clipping": "gradients are clipped (where no optimizer does it, your own loop has to)",
     "ema": "an average of the weights is kept",
     "accumulation": "gradients of several batches are added up",
@@ -333,17 +337,17 @@ def _pace(target: OptimizerState) -> str:
 
 
 def _settable(
-    one: Difference, group: Sequence[str], wanted: Mapping[str, Mapping[str, Any]], made: Mapping[str, Mapping[str, Any]]
+    difference: Difference, group: Sequence[str], wanted: Mapping[str, Mapping[str, Any]], settings_by_name: Mapping[str, Mapping[str, Any]]
 ) -> bool:
     """Return whether a hyperparameter can be set: all arrays that share it have the same value now, and want the same."""
-    kept = one.option in FIXED or (one.option == "momentum" and bool(one.target) != bool(one.source))
-    want = {repr(wanted[name].get(one.option)) for name in group if name in wanted}
-    return not kept and len(want) == 1 and len({repr(made[name].get(one.option)) for name in group}) == 1
+    fixed = difference.option in FIXED or (difference.option == "momentum" and bool(difference.target) != bool(difference.source))
+    want = {repr(wanted[name].get(difference.option)) for name in group if name in wanted}
+    return not fixed and len(want) == 1 and len({repr(settings_by_name[name].get(difference.option)) for name in group}) == 1
 
 
 def _moved(plan: Plan, source: OptimizerState) -> Moved:
     """Return the source's state by the target's names; arrays that share their memory go by the first of their names."""
-    filled = {name for one in plan.pairs for name in one.target.arrays}
+    filled = {name for pair in plan.pairs for name in pair.target.arrays}
     moved = move(plan, source, filled)
     for name, first in plan.target.ties.items():
         if name in moved.origin and first not in moved.origin:

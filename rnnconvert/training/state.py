@@ -67,7 +67,7 @@ class OptimizerState:
     rated      slots that hold the learning rate as a factor, and the sign: -1 for minus the learning rate times the slot
     one_count  whether steps are counted once for all arrays
     own_pace   whether an array can be given a learning rate of its own
-    beside     what else it does to gradients or weights, and how it is set
+    other_settings  what else it does to gradients or weights, and how it is set
     notes      what a user should know
     pace       how its user gives an array a learning rate of its own, where the state does not hold it
     decaying   the classes of this framework whose weight_decay acts in one way or the other, by `decay`, for an Adam
@@ -86,7 +86,7 @@ class OptimizerState:
     rated: Mapping[str, int] = field(default_factory=dict)
     one_count: bool = False
     own_pace: bool = False
-    beside: Mapping[str, str] = field(default_factory=dict)
+    other_settings: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     pace: str = ""
     decaying: Mapping[str, str] = field(default_factory=dict)
@@ -111,5 +111,5 @@ class CallerFacts:
 
 def listed(names: Iterable[str]) -> str:
     """Return names for a message, the first of many."""
-    shown = [repr(name) for name in names]
-    return ", ".join(shown[:4]) + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+    quoted = [repr(name) for name in names]
+    return ", ".join(quoted[:4]) + (f" and {len(quoted) - 4} more" if len(quoted) > 4 else "")

@@ -70,16 +70,16 @@ class Cache:
 def key_of(prepared: Prepared, tolerances: Mapping[str, Tolerance], explain: bool) -> str:
     """Return the hash of all that decides a report."""
     plan = prepared.plan
-    known = registry.executors().values() if prepared.chosen is None else prepared.chosen
+    executors = registry.executors().values() if prepared.chosen is None else prepared.chosen
     decides = {
         "code": _code(),
         "machine": [platform.machine(), platform.python_version(), np.__version__],
         "models": [{**asdict(model), "label": ""} for model in prepared.results.models],
-        "layers": [[one.model, one.stack.name, one.pieces, outlined(one.stack)] for one in prepared.subjects],
-        "plan": {one.name: getattr(plan, one.name) for one in fields(Plan) if one.name != "given"},
+        "layers": [[executor.model, executor.stack.name, executor.pieces, outlined(executor.stack)] for executor in prepared.subjects],
+        "plan": {field_.name: getattr(plan, field_.name) for field_ in fields(Plan) if field_.name != "given"},
         "inputs": hash_file(plan.inputs) if plan.inputs else None,
-        "executors": [[one.name, one.variant, one.python, hash_file(one.module), one.about] for one in known],
-        "tolerances": {name: asdict(one) for name, one in tolerances.items()},
+        "executors": [[field_.name, field_.variant, field_.python, hash_file(field_.module), field_.about] for field_ in executors],
+        "tolerances": {name: asdict(tolerance) for name, tolerance in tolerances.items()},
         "explain": explain,
         "warnings": prepared.results.warnings,
     }

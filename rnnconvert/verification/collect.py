@@ -25,7 +25,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load, load_pair, select
 from rnnconvert.judging import cases as given_cases
-from rnnconvert.judging.cases import USUAL, Case, Draw, Skipped
+from rnnconvert.judging.cases import DEFAULT_CASES, Case, Draw, Skipped
 from rnnconvert.judging.power import power
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
@@ -75,11 +75,11 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
     if second is None:
         subjects = list(_alone(first, plan.given))
     else:
-        for found in pair(first, second, plan.pairs, selected=bool(plan.layers)):
-            _side_by_side(found)
-            subjects.append(Subject("A", first, found.own, found.stack))
-            subjects.append(Subject("B", second, found.names, found.counterpart.replace(name=found.name)))
-            stated += unshared(first, found.own, second, found.names)
+        for matched in pair(first, second, plan.pairs, selected=bool(plan.layers)):
+            _side_by_side(matched)
+            subjects.append(Subject("A", first, matched.own_names, matched.stack))
+            subjects.append(Subject("B", second, matched.names, matched.counterpart.replace(name=matched.name)))
+            stated += unshared(first, matched.own_names, second, matched.names)
     results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]
     results.seconds["load"] = time.perf_counter() - start
@@ -103,9 +103,9 @@ def proceed(
     """
     plan, results, subjects = prepared.plan, prepared.results, prepared.subjects
     # Looked for once: each look runs the modules that users added, and asks their Pythons.
-    known = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
-    present = [executor for executor in known if not executor.absent]
-    with Lanes(lanes_of(prepared, known, present, results), subjects, plan, steady, watch, jobs) as lanes:
+    executors = list(registry.executors().values()) if prepared.chosen is None else prepared.chosen
+    present = [executor for executor in executors if not executor.absent]
+    with Lanes(lanes_of(prepared, executors, present, results), subjects, plan, steady, watch, jobs) as lanes:
         # Frameworks are imported, and run, while the reference computes.
         start = time.perf_counter()
         watch("making inputs")
@@ -113,7 +113,7 @@ def proceed(
             if subject.model == "A":
                 layer = results.layers[subject.stack.name] = with_cases(subject, plan)
                 # The user's own inputs, and cases that the user chose, are left as they are.
-                ours = plan.given is None and plan.inputs is None and set(USUAL) <= set(plan.cases)
+                ours = plan.given is None and plan.inputs is None and set(DEFAULT_CASES) <= set(plan.cases)
                 layer.power, more = power(subject.stack, layer.cases, plan.seed if ours else None)
                 layer.cases += more
             else:
@@ -130,11 +130,11 @@ def proceed(
         lanes.begin(results)
         models = [subject.stack for subject in subjects if subject.model == "A"]
         judged = {subject.stack.name: [subject] for subject in subjects if subject.model == "A"}
-        casts = [one for one in subjects if one.model == "B" and results.layers[one.stack.name].cast is not None]
+        casts = [candidate for candidate in subjects if candidate.model == "B" and results.layers[candidate.stack.name].cast is not None]
         for subject in subjects:
             if subject.model == "B" and subject not in casts:
                 judged[subject.stack.name].append(subject)
-        with Truths(results.layers, models, types([one for some in judged.values() for one in some], present), watch) as truths:
+        with Truths(results.layers, models, types([judgement for some in judged.values() for judgement in some], present), watch) as truths:
             meanwhile()
             single = truths.collected()
         _of_casts(results, casts, present, watch)
@@ -155,49 +155,49 @@ def proceed(
         recorded.judge(results, subjects, prepared.tolerances)
 
 
-def _model_of(subjects: Sequence[Subject], own: Subject) -> Recurrent:
+def _model_of(subjects: Sequence[Subject], subject: Subject) -> Recurrent:
     """Return A's layer of which this is the counterpart."""
-    return next(one.stack for one in subjects if one.model == "A" and one.stack.name == own.stack.name)
+    return next(candidate.stack for candidate in subjects if candidate.model == "A" and candidate.stack.name == subject.stack.name)
 
 
 def _of_casts(results: Results, casts: Sequence[Subject], present: Sequence[Executor], watch: Watch) -> None:
     """Compute what B's own weights give, where rounding changed them, and what that costs."""
-    own = {one.stack.name: replace(results.layers[one.stack.name], truth={}, floors={}) for one in casts}
-    with Truths(own, [one.stack for one in casts], types(casts, present), watch) as truths:
+    cast_results = {subject.stack.name: replace(results.layers[subject.stack.name], truth={}, floors={}) for subject in casts}
+    with Truths(cast_results, [subject.stack for subject in casts], types(casts, present), watch) as truths:
         truths.collected()
-    for name, layer in own.items():
+    for name, layer in cast_results.items():
         cast = results.layers[name].cast
         assert cast is not None
         cast.truth, cast.floors = layer.truth, layer.floors
         cost(results.layers[name])
 
 
-def _exercised(layer: LayerResults, subjects: Sequence[Subject], own: Subject, seed: int) -> None:
+def _exercised(layer: LayerResults, subjects: Sequence[Subject], subject: Subject, seed: int) -> None:
     """Add a case for what two layers state differently, if the other cases would not show it."""
-    case = made_for(_model_of(subjects, own), own.stack, layer.cases, seed)
+    case = made_for(_model_of(subjects, subject), subject.stack, layer.cases, seed)
     if case is not None:
         layer.cases.append(case)
 
 
-def _side_by_side(found: Pair) -> None:
+def _side_by_side(name: Pair) -> None:
     """Raise UsageError for layers whose inputs or outputs cannot be compared."""
-    sizes = [(one.input_size, one.layers[-1].output_size) for one in (found.stack, found.counterpart)]
+    sizes = [(stack.input_size, stack.layers[-1].output_size) for stack in (name.stack, name.counterpart)]
     if sizes[0] != sizes[1]:
         (reads, gives), (other_reads, other_gives) = sizes
         what = f"read {reads} values and {other_reads}" if reads != other_reads else f"give {gives} values and {other_gives}"
         raise UsageError(
-            f"{quoted(found.name)} cannot be equal in both files: they {what} at each step. A is {found.stack.describe()}; "
-            f"B is {found.counterpart.describe()} ({', '.join(found.names)}; {found.evidence})"
+            f"{quoted(name.name)} cannot be equal in both files: they {what} at each step. A is {name.stack.describe()}; "
+            f"B is {name.counterpart.describe()} ({', '.join(name.names)}; {name.evidence})"
         )
 
 
-def _alone(model: Checkpoint, given: Results | None) -> Iterator[Subject]:
+def _alone(model: Checkpoint, results: Results | None) -> Iterator[Subject]:
     """Yield the layers of one model; joined, where results of one layer are compared with a model that has it in
     pieces.
     """
     pieces = tuple(model.layers)
-    if given is not None and len(given.layers) == 1 and len(pieces) > 1 and not set(pieces) & set(given.layers):
-        (name,) = given.layers
+    if results is not None and len(results.layers) == 1 and len(pieces) > 1 and not set(pieces) & set(results.layers):
+        (name,) = results.layers
         try:
             yield Subject("A", model, pieces, join_stack(list(model.layers.values()), name))
         except ValueError as error:
@@ -227,9 +227,9 @@ def empty(plan: Plan) -> Results:
 
 def _model(label: str, checkpoint: Checkpoint) -> Model:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        whole = pool.submit(hash_file, checkpoint.path, checkpoint.beside)
+        hashing = pool.submit(hash_file, checkpoint.path, checkpoint.beside)
         weights = dict(zip(checkpoint.layers, pool.map(hash_of, checkpoint.layers.values()), strict=True))
-    size, digest = whole.result()
+    size, digest = hashing.result()
     return Model(label, checkpoint.path, checkpoint.format, size, digest, weights)
 
 
@@ -238,35 +238,35 @@ def with_cases(subject: Subject, plan: Plan) -> LayerResults:
     stack = subject.stack
     skipped: list[Skipped] = []
     if plan.given is not None:
-        made = _kept(plan, stack)
+        cases = _stored_cases(plan, stack)
     elif plan.inputs is None:
         draw = Draw(plan.cases, plan.seed, plan.batch, plan.time, plan.lengths)
-        made, skipped = given_cases.cases(stack, draw, plan.gradients)
+        cases, skipped = given_cases.cases(stack, draw, plan.gradients)
     else:
-        made = [_given(plan, subject)]
-    found = LayerResults(stack.name, stack.describe(), cases=made, skipped=skipped)
-    found.stated[subject.model] = outlined(stack)
-    return found
+        cases = [_sample_case(plan, subject)]
+    layer_results = LayerResults(stack.name, stack.describe(), cases=cases, skipped=skipped)
+    layer_results.stated[subject.model] = outlined(stack)
+    return layer_results
 
 
-def _kept(plan: Plan, stack: Recurrent) -> list[Case]:
+def _stored_cases(plan: Plan, stack: Recurrent) -> list[Case]:
     """Return the cases of other results."""
     assert plan.given is not None
-    kept = plan.given.layers.get(stack.name)
-    if kept is None and len(plan.given.layers) == 1:
-        (kept,) = plan.given.layers.values()
-    if kept is None:
+    stored = plan.given.layers.get(stack.name)
+    if stored is None and len(plan.given.layers) == 1:
+        (stored,) = plan.given.layers.values()
+    if stored is None:
         raise UsageError(f"no inputs were kept for {quoted(stack.name)}. Choose one of: {', '.join(map(quoted, plan.given.layers))}")
-    for case in kept.cases:
+    for case in stored.cases:
         if case.x.shape[2] != stack.input_size:
             raise UsageError(
-                f"the inputs kept for {quoted(kept.name)} are {case.x.shape[2]} wide, but {quoted(stack.name)} reads "
+                f"the inputs kept for {quoted(stored.name)} are {case.x.shape[2]} wide, but {quoted(stack.name)} reads "
                 f"{stack.input_size} values"
             )
-    return kept.cases
+    return stored.cases
 
 
-def _given(plan: Plan, subject: Subject) -> Case:
+def _sample_case(plan: Plan, subject: Subject) -> Case:
     """Return the user's own inputs."""
     assert plan.inputs is not None
     try:
@@ -279,17 +279,17 @@ def _given(plan: Plan, subject: Subject) -> Case:
     if "c_0" in arrays and "h_0" not in arrays:
         raise UsageError(f"{plan.inputs} has c_0 but no h_0. Give both initial states")
     states = [arrays[name] for name in ("h_0", "c_0") if name in arrays]
-    made = given_cases.given(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
-    if plan.gradients and made.hidden is not None:
-        return given_cases.weighed(made, subject.stack, plan.seed)
-    return made
+    single = given_cases.sample_case(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
+    if plan.gradients and single.hidden is not None:
+        return given_cases.weighed(single, subject.stack, plan.seed)
+    return single
 
 
 def _unused(plan: Plan) -> Iterator[str]:
     """Yield what the user's own inputs hold and a comparison of models does not use."""
     if plan.inputs is not None:
         with contextlib.suppress(OSError, ValueError, EOFError), np.load(local(plan.inputs), allow_pickle=False) as archive:
-            names = [one for one in archive.files if {*sample_names.canonical({one: 0})} & {"y", "h_n", "c_n"}]
+            names = [file for file in archive.files if {*sample_names.canonical({file: 0})} & {"y", "h_n", "c_n"}]
             if names:
                 yield (
                     f"{plan.inputs}: {' and '.join(names)} {'are' if len(names) > 1 else 'is'} not compared: what a file computes is "

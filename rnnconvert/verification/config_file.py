@@ -75,8 +75,8 @@ class Claim:
 
     def names(self, files: Iterable[Path]) -> bool:
         """Return whether any of these files is one of its models."""
-        own = {path.resolve() for path in (self.a, self.b) if path is not None}
-        return any(file.resolve() in own for file in files)
+        claimed = {path.resolve() for path in (self.a, self.b) if path is not None}
+        return any(file.resolve() in claimed for file in files)
 
     def check(
         self,
@@ -95,19 +95,19 @@ class Claim:
 
 def named(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:
     """Return claims with the names of their reports, each its own: a folder or a number tells apart what is called alike."""
-    found: list[tuple[str, Claim]] = []
-    taken: set[str] = set()
+    result: list[tuple[str, Claim]] = []
+    names: set[str] = set()
     short = [claim.name for claim in claims]
     for claim in claims:
         name = claim.name
         if short.count(name) > 1:
             name = "-".join(part for part in (claim.a.parent.name, _name_of(claim, suffixes=True)) if part)
         count, unique = 2, name
-        while unique.lower() in taken:
+        while unique.lower() in names:
             unique, count = f"{name}-{count}", count + 1
-        taken.add(unique.lower())
-        found.append((unique, claim))
-    return found
+        names.add(unique.lower())
+        result.append((unique, claim))
+    return result
 
 
 def _name_of(claim: Claim, suffixes: bool) -> str:
@@ -139,8 +139,8 @@ def _claims(path: Path, entries: Iterable[Any]) -> Iterator[Claim]:
             kind = {**_KINDS, **_MODELS_AND_TOLERANCES}.get(key)
             if kind is None:
                 raise UnreadableError(path, f"{where} has the unknown key {key!r}, expected some of a, b, atol, rtol, {', '.join(_KINDS)}")
-            words = not isinstance(value, list) or all(isinstance(one, int if key == "lengths" else str) for one in value)
-            numbers = not isinstance(value, dict) or all(isinstance(one, (int, float)) for one in value.values())
+            words = not isinstance(value, list) or all(isinstance(item, int if key == "lengths" else str) for item in value)
+            numbers = not isinstance(value, dict) or all(isinstance(element, (int, float)) for element in value.values())
             if not (isinstance(value, kind) and words and numbers):
                 raise UnreadableError(path, f"{where}: {key} is {value!r}, which is of the wrong kind")
         place = path.parent
@@ -174,8 +174,8 @@ def _models(path: Path, where: str, a: str, b: str | None) -> Iterator[tuple[str
             f"{where}: the wildcards of b take what those of a stand for, but {b!r} has {' '.join(theirs)} and {a!r} has {' '.join(wild)}",
         )
     pattern = re.compile("".join(_STANDS_FOR.get(part, re.escape(part)) for part in re.split(f"({_WILD.pattern})", a)))
-    found = [(name, pattern.fullmatch(name)) for name in _files(path.parent, a)]
-    pairs = [(name, match.groups()) for name, match in found if match is not None]
+    matches = [(name, pattern.fullmatch(name)) for name in _files(path.parent, a)]
+    pairs = [(name, match.groups()) for name, match in matches if match is not None]
     if not pairs:
         raise UnreadableError(path, f"{where}: no file fits {a!r}", "Correct the pattern, or remove the claim.")
     for name, letters in pairs:
@@ -185,7 +185,7 @@ def _models(path: Path, where: str, a: str, b: str | None) -> Iterator[tuple[str
 
 def _files(folder: Path, pattern: str) -> list[str]:
     """Return what fits a pattern below a folder, in the order of the names; hidden files only if it names the dot."""
-    found = folder.glob(pattern.replace("[", "[[]")) if not Path(pattern).is_absolute() else Path("/").glob(pattern[1:])
-    names = [str(one if Path(pattern).is_absolute() else one.relative_to(folder)) for one in found]
+    paths = folder.glob(pattern.replace("[", "[[]")) if not Path(pattern).is_absolute() else Path("/").glob(pattern[1:])
+    names = [str(path if Path(pattern).is_absolute() else path.relative_to(folder)) for path in paths]
     hidden = any(part.startswith(".") for part in Path(pattern).parts)
     return sorted(name for name in names if hidden or not any(part.startswith(".") for part in Path(name).parts))

@@ -29,18 +29,18 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
     # One that was asked for by name and ran, but of which nothing could be judged, has proved nothing either.
     idle = [run for run in runs if run["status"] == "ran" and run["required"] and not run["verdict"]]
     limits = [*results.limits, *tolerated]
-    for layer, found in zip(results.layers.values(), layers, strict=True):
-        compared = {one["case"] for run in found if run["model"] == label for one in run["comparisons"]}
-        apart = any(run["verdict"] == NOT_EQUAL for run in found)
+    for layer, layer_runs in zip(results.layers.values(), layers, strict=True):
+        compared = {comparison["case"] for run in layer_runs if run["model"] == label for comparison in run["comparisons"]}
+        apart = any(run["verdict"] == NOT_EQUAL for run in layer_runs)
         # That no output shows other weights is true only where none does.
-        limits += (one for one in _limits(layer, compared) if not (apart and one.kind == "weights"))
+        limits += (limit for limit in _limits(layer, compared) if not (apart and limit.kind == "weights"))
     return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits)
 
 
 def _proves(run: Mapping[str, Any], label: str) -> bool:
     """Return whether a run proves a layer of a model: a framework gave its outputs, and they are right."""
-    own = run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE
-    return own and any(comparison["output"] == "y" for comparison in run["comparisons"])
+    proves = run["verdict"] == EQUAL and run["model"] == label and run["executor"] != REFERENCE
+    return proves and any(comparison["output"] == "y" for comparison in run["comparisons"])
 
 
 def reasons(results: Results) -> Iterator[str]:
@@ -68,10 +68,10 @@ def _limits(layer: LayerResults, compared: Collection[str]) -> Iterator[Limit]:
 
 def zeros_would_pass(name: str, comparisons: Iterable[Comparison], tolerances: Mapping[str, Tolerance]) -> Iterator[Limit]:
     """Yield the outputs of a layer that nothing was compared of because the user's tolerances are as large as they are."""
-    found: dict[str, list[str]] = {}
-    for one in comparisons:
-        if one.passed and not one.telling and tolerance(one.output, tolerances) is not None:
-            found.setdefault(one.output, []).append(one.case)
-    for output, cases in found.items():
+    cases_by_output: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        if comparison.passed and not comparison.telling and tolerance(comparison.output, tolerances) is not None:
+            cases_by_output.setdefault(comparison.output, []).append(comparison.case)
+    for output, cases in cases_by_output.items():
         where = ", ".join(dict.fromkeys(cases))
         yield Limit("tolerance", name, f"zeros in place of {output} would pass with the tolerance given ({where})")

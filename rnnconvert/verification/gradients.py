@@ -30,11 +30,11 @@ class Graded:
     floor: Gradients
 
 
-def graded(own: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> Graded:
+def graded(answer: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> Graded:
     """Return an answer's gradients beside the reference's. Raises ValueError for gradients of other shapes."""
     assert case.cotangents is not None
     hidden, cell = case.hidden or (), case.cell or ()
-    found = Gradients(own["x"], tuple(own["hidden"]), tuple(own["cell"]), canonical(own["weights"], part))
+    gradients = Gradients(answer["x"], tuple(answer["hidden"]), tuple(answer["cell"]), canonical(answer["weights"], part))
     try:
         truth, floor = (
             Reference(stack, arithmetic).gradients(case.x, hidden, cell, case.lengths, case.cotangents)
@@ -42,10 +42,10 @@ def graded(own: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -> G
         )
     except ImportError:
         raise MissingPackageError("torch", "know the true gradients") from None
-    mine, true = ([array.shape for array in (one.x, *one.hidden, *one.cell)] for one in (found, truth))
+    mine, true = ([array.shape for array in (gradients_.x, *gradients_.hidden, *gradients_.cell)] for gradients_ in (gradients, truth))
     if mine != true:
         raise ValueError(f"its gradients of x and states have the shapes {mine}, expected {true}")
-    return Graded(found, *(_placed(one, part.layout) for one in (truth, floor)))
+    return Graded(gradients, *(_placed(gradients_, part.layout) for gradients_ in (truth, floor)))
 
 
 def _placed(gradients: Gradients, layout: Layout) -> Gradients:
@@ -64,28 +64,28 @@ def canonical(weights: Mapping[str, Mapping[str, Array]], part: Fitted) -> tuple
 
     Raises UsageError if they are not those of the layout.
     """
-    found: list[dict[Key, Array]] = []
+    result: list[dict[Key, Array]] = []
     for arrays in weights.values():
         if _is_whole(arrays, part):
-            found += _canonical(arrays, part)
+            result += _canonical(arrays, part)
             continue
         if any("/" in tensor.name for tensor in part.layout.tensors):  # paths in a tree: each cell is one direction
-            found += _canonical(arrays, replace(part, layout=_layout_of(arrays, part.layout)))
+            result += _canonical(arrays, replace(part, layout=_layout_of(arrays, part.layout)))
             continue
         ways = {name.rpartition("/")[0] for name in arrays}
         for way in sorted(ways, key=lambda way: way.startswith("backward")):
-            own = {name.rpartition("/")[2]: array for name, array in arrays.items() if name.rpartition("/")[0] == way}
-            found += _canonical(own, part)
-    if len(found) != sum(1 for _ in part.stack.directions()):
-        raise UsageError(f"gradients of {len(found)} directions for {part.stack.describe()}")
-    return tuple(found)
+            way_arrays = {name.rpartition("/")[2]: array for name, array in arrays.items() if name.rpartition("/")[0] == way}
+            result += _canonical(way_arrays, part)
+    if len(result) != sum(1 for _ in part.stack.directions()):
+        raise UsageError(f"gradients of {len(result)} directions for {part.stack.describe()}")
+    return tuple(result)
 
 
-def _layout_of(arrays: Mapping[str, Array], usual: Layout) -> Layout:
+def _layout_of(arrays: Mapping[str, Array], default: Layout) -> Layout:
     """Return the layout of a cell's arrays: a library may spell one cell in two ways, as nnx its LSTM."""
     named = {name: tuple(array.shape) for name, array in arrays.items()}
-    kin = [one for one in layouts_of(usual.framework) if one.kind == usual.kind and one.writable]
-    return next((one for one in [usual, *kin] if fit(one, named)), usual)
+    kin = [layout for layout in layouts_of(default.framework) if layout.kind == default.kind and layout.writable]
+    return next((layout for layout in [default, *kin] if fit(layout, named)), default)
 
 
 def _is_whole(arrays: Mapping[str, Array], part: Fitted) -> bool:
@@ -97,13 +97,13 @@ def _is_whole(arrays: Mapping[str, Array], part: Fitted) -> bool:
     return {name: tuple(array.shape) for name, array in arrays.items()} == expected
 
 
-def _canonical(own: Mapping[str, Array], part: Fitted) -> list[dict[Key, Array]]:
+def _canonical(own_arrays: Mapping[str, Array], part: Fitted) -> list[dict[Key, Array]]:
     # One flat buffer shows no sizes: they are the stack's.
-    fitting = fit(part.layout, {name: tuple(array.shape) for name, array in own.items()})
-    sizes = Sizes.of(part.stack) if fitting is None or _is_whole(own, part) else fitting
+    fitting = fit(part.layout, {name: tuple(array.shape) for name, array in own_arrays.items()})
+    sizes = Sizes.of(part.stack) if fitting is None or _is_whole(own_arrays, part) else fitting
     try:
-        by_place = unpack(part.layout, sizes, own)
+        by_place = unpack(part.layout, sizes, own_arrays)
     except ValueError as error:
         raise UsageError(f"these gradients are not those of {part.layout.class_name}: {error}") from None
-    found = ({key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place))
-    return [_with_place(arrays, part.layout) for arrays in found]
+    directions = ({key: np.asarray(source) for key, source in by_place[place].items()} for place in sorted(by_place))
+    return [_with_place(arrays, part.layout) for arrays in directions]

@@ -23,7 +23,7 @@ from rnnconvert.verification.report import Report
 
 def convert_identified(
     weights: str | os.PathLike[str],
-    found: Identification,
+    identification: Identification,
     io: str | os.PathLike[str],
     target: Target,
     watch: Watch = lambda text, done=0, total=0: None,
@@ -31,13 +31,13 @@ def convert_identified(
     """Write the layer that was identified, and keep the file only if its own framework gives for the sample's input what the
     layer gives: the sample's outputs, to rounding.
 
-    found  what `identify` says of the weights with this sample
+    identification  what `identify` says of the weights with this sample
 
     Raises UsageError for weights that were not identified, and what `rnnconvert.convert` raises.
     """
-    if found.verdict != "identified":
-        raise UsageError(f"the weights are not identified ({found.verdict}), so that nothing is written")
-    function = found.functions[0]
+    if identification.verdict != "identified":
+        raise UsageError(f"the weights are not identified ({identification.verdict}), so that nothing is written")
+    function = identification.functions[0]
     if not function.layout:
         raise UsageError(
             f"no layout describes these arrays, whose layer reads its input unweighted. Read them with {Flag('from')}; "
@@ -45,7 +45,7 @@ def convert_identified(
             f"{' or '.join(function.names[:3]) or 'of no known format'}"
         )
     described = layout_file.parsed(function.layout, Path("found.toml"))
-    settings = ["go_backwards=true"] if all(one.reverse for *_, one in function.stack.directions()) else []
+    settings = ["go_backwards=true"] if all(direction.reverse for *_, direction in function.stack.directions()) else []
     with registry.added_for_now(described), new_folder() as folder:
         inputs = Path(folder) / "sample.npz"
         np.savez(inputs, **_inputs(sample.read(Path(io)), function.axes))  # type: ignore[arg-type]
@@ -53,15 +53,17 @@ def convert_identified(
     document = report.document
     document["settings"]["inputs"] = os.fspath(io)
     # No framework has these weights: the truth is the function that was found, which gives the sample's outputs.
-    document["warnings"] = [one for one in document["warnings"] if not re.search(r"no executor here runs found|ran A's own file", one)]
+    document["warnings"] = [
+        warning for warning in document["warnings"] if not re.search(r"no executor here runs found|ran A's own file", warning)
+    ]
     return summary, report
 
 
 def _inputs(samples: list[sample.Sample], axes: str) -> dict[str, object]:
     """Return the arrays that a verification runs on, of the sample whose axes were found to be right."""
-    one = next((each for each in samples if each.axes == axes), samples[0])
-    arrays: dict[str, object] = {"x": one.x}
-    for name, states in (("h_0", one.h0), ("c_0", one.c0)):
+    chosen_sample = next((each for each in samples if each.axes == axes), samples[0])
+    arrays: dict[str, object] = {"x": chosen_sample.x}
+    for name, states in (("h_0", chosen_sample.h0), ("c_0", chosen_sample.c0)):
         if states is not None:
             arrays[name] = np.stack(states)
-    return {**arrays, **({} if one.lengths is None else {"lengths": one.lengths})}
+    return {**arrays, **({} if chosen_sample.lengths is None else {"lengths": chosen_sample.lengths})}

@@ -51,31 +51,31 @@ class Prepared:
 class _Lane:
     """Executors that are tried one after the other, each with the layers that those before it refused.
 
-    made     what each layer gave, in order
+    runs     what each layer gave, in order
     seconds  what starting them took
     """
 
     executors: list[Executor]
     subjects: list[Subject]
     required: bool
-    made: list[tuple[Subject, Run]] = field(default_factory=list)
+    runs: list[tuple[Subject, Run]] = field(default_factory=list)
     seconds: float = 0.0
 
 
-def lanes_of(prepared: Prepared, known: Sequence[Executor], present: Sequence[Executor], results: Results) -> list[_Lane]:
+def lanes_of(prepared: Prepared, executors: Sequence[Executor], present: Sequence[Executor], results: Results) -> list[_Lane]:
     """Return what runs beside one another: every executor that is named, or of each format those that may run it."""
     subjects = prepared.subjects
     if prepared.chosen is not None:
         return [_Lane([executor], subjects, "all" not in prepared.plan.on) for executor in prepared.chosen]
-    own = {subject.checkpoint.format for subject in subjects}
-    others = {executor.format for executor in known} - own if prepared.alone else set()
+    formats = {subject.checkpoint.format for subject in subjects}
+    others = {executor.format for executor in executors} - formats if prepared.alone else set()
     lanes = []
-    for format in [*sorted(own), *sorted(others)]:
+    for format in [*sorted(formats), *sorted(others)]:
         candidates = [executor for executor in present if executor.format == format]
-        if not candidates and format in own:
-            lacking = [f"{one.name}: {one.absent}" for one in known if one.format == format]
+        if not candidates and format in formats:
+            lacking = [f"{executor.name}: {executor.absent}" for executor in executors if executor.format == format]
             results.warnings.append(f"no executor here runs {format} files ({'; '.join(lacking) or 'none exists'})")
-        waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in own]
+        waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in formats]
         if candidates and waiting:
             lanes.append(_Lane(candidates, waiting, False))
     return lanes
@@ -87,7 +87,7 @@ class Lanes:
     def __init__(self, lanes: list[_Lane], subjects: Sequence[Subject], plan: Plan, steady: Steady, watch: Watch, jobs: int | None) -> None:
         self._timeout = plan.timeout
         self._lanes, self._steady, self._watch = lanes, steady, watch
-        self._ready, self._known = threading.Event(), threading.Event()
+        self._ready, self._counted = threading.Event(), threading.Event()
         self._stopped, self._ran, self._telling = False, 0, False
         self._lock = threading.Lock()
         self._results: Results | None = None
@@ -110,7 +110,7 @@ class Lanes:
             # After an error or Ctrl-C nobody waits for an answer that may never come.
             self._stopped = True
             self._ready.set()
-            self._known.set()
+            self._counted.set()
             for process in list(self._processes):
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -120,7 +120,7 @@ class Lanes:
         self._telling = True
         if self._results is None:
             return
-        total = sum(len(self._results.layers[one.stack.name].cases) for lane in self._lanes for one in lane.subjects)
+        total = sum(len(self._results.layers[subject.stack.name].cases) for lane in self._lanes for subject in lane.subjects)
         names = ", ".join(lane.executors[0].name for lane in self._lanes)
         self._watch(f"running on {names or 'no executor'}", min(self._ran, total), total)
 
@@ -137,16 +137,16 @@ class Lanes:
 
     def judge(self) -> None:
         """Let the lanes judge what they gave: the truth, and what is allowed, are known."""
-        self._known.set()
+        self._counted.set()
 
     def collected(self, results: Results) -> dict[str, float]:
         """Wait for all lanes, add what they gave to the results, and return what they took."""
         for waiting in self._waiting:
             waiting.result()
         for lane in self._lanes:
-            for subject, made in lane.made:
+            for subject, new_run in lane.runs:
                 layer = results.layers[subject.stack.name]
-                layer.runs = [one for one in layer.runs if not _superseded(one, made)] + [made]
+                layer.runs = [earlier for earlier in layer.runs if not _superseded(earlier, new_run)] + [new_run]
         return {"start": sum(lane.seconds for lane in self._lanes)}
 
     @property
@@ -160,15 +160,15 @@ class Lanes:
         """Run whole the models whose own files an executor takes, once each."""
         executor = process.executor
         for label in dict.fromkeys(subject.model for subject in self._subjects):
-            own = [one for one in self._subjects if one.model == label and one.checkpoint.format == executor.format]
-            own = [subject for subject in own if wanted(subject) and runs_as_written(executor, subject)]
+            recorded = [subject for subject in self._subjects if subject.model == label and subject.checkpoint.format == executor.format]
+            recorded = [subject for subject in recorded if wanted(subject) and runs_as_written(executor, subject)]
             with self._lock:
-                if not own or label in self._recordings or label in self._recorded_now or self._stopped:
+                if not recorded or label in self._recordings or label in self._recorded_now or self._stopped:
                     continue
                 self._recorded_now.add(label)
             self._watch(f"{executor.name}: running {label} whole")
             try:
-                self._recordings[label] = record(process, own, folder, self._seed)
+                self._recordings[label] = record(process, recorded, folder, self._seed)
             except ExecutorError as error:
                 self._unrecorded.setdefault(label, []).append(f"{executor.name}: {error.problem}")
             finally:
@@ -184,7 +184,9 @@ class Lanes:
             again = strange if executor.settings.get("as_written") else []
             if not waiting and not again:
                 continue
-            waiting, more = self._on(executor, [*waiting, *(one for one in again if one not in waiting)], lane)
+            waiting, more = self._on(
+                executor, [*waiting, *(waiting_executor for waiting_executor in again if waiting_executor not in waiting)], lane
+            )
             strange += more
 
     def _on(self, executor: Executor, subjects: Sequence[Subject], lane: _Lane) -> tuple[list[Subject], list[Subject]]:
@@ -205,20 +207,20 @@ class Lanes:
                 if self._stopped or self._results is None:
                     break
                 layer = self._results.layers[subject.stack.name]
-                made = run(process, subject, layer.cases, Path(folder), lane.required, self._tick)
+                outcome = run(process, subject, layer.cases, Path(folder), lane.required, self._tick)
                 self._tick()
-                self._known.wait()
+                self._counted.wait()
                 if self._stopped:
                     break
-                if made.status == "ran" and not self._steady(layer, made):
+                if outcome.status == "ran" and not self._steady(layer, outcome):
                     again = run(process, subject, layer.cases, Path(folder), lane.required)
-                    if not _alike(made, again):
+                    if not _alike(outcome, again):
                         again.notes["unsteady"] = "it gave other numbers when it ran again; the second run is judged"
-                    made = again
-                lane.made.append((subject, made))
-                if made.status == "refused":
+                    outcome = again
+                lane.runs.append((subject, outcome))
+                if outcome.status == "refused":
                     refused.append(subject)
-                elif made.status == "ran" and "own file" in made.notes:
+                elif outcome.status == "ran" and "own file" in outcome.notes:
                     strange.append(subject)
             self._record(process, Path(folder))
         return refused, strange
@@ -229,8 +231,8 @@ def types(subjects: Sequence[Subject], used: Iterable[Executor]) -> dict[str, se
     types: dict[str, set[str]] = {}
     for subject in subjects:
         dtype = str(subject.stack.dtype)
-        own = types.setdefault(subject.stack.name, {dtype})
-        own.update({dtype, *(rounding(executor, dtype) for executor in used)})
+        dtypes = types.setdefault(subject.stack.name, {dtype})
+        dtypes.update({dtype, *(rounding(executor, dtype) for executor in used)})
     return types
 
 
@@ -239,7 +241,7 @@ def _superseded(old: Run, new: Run) -> bool:
     return old.model == new.model and old.status == "refused" and not old.required and new.status == "ran"
 
 
-def _alike(one: Run, other: Run) -> bool:
-    return one.outputs.keys() == other.outputs.keys() and all(
-        np.array_equal(one.outputs[name].y, other.outputs[name].y, equal_nan=True) for name in one.outputs
+def _alike(first: Run, other: Run) -> bool:
+    return first.outputs.keys() == other.outputs.keys() and all(
+        np.array_equal(first.outputs[name].y, other.outputs[name].y, equal_nan=True) for name in first.outputs
     )

@@ -9,7 +9,7 @@ from typing import Any
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
-from rnnconvert.judging.cases import USUAL
+from rnnconvert.judging.cases import DEFAULT_CASES
 from rnnconvert.verification.results import Results
 
 Watch = Callable[..., None]
@@ -38,7 +38,7 @@ class Plan:
     """
 
     on: Sequence[str] = ()
-    cases: Sequence[str] = USUAL
+    cases: Sequence[str] = DEFAULT_CASES
     seed: int = 0
     batch: int = 4
     time: int = 12
@@ -64,10 +64,10 @@ class Plan:
     @classmethod
     def of(cls, choices: Mapping[str, Any]) -> Plan:
         """Return a plan of these fields. Raises UsageError for a field that a plan does not have."""
-        known = [one.name for one in fields(cls)]
-        strange = next((name for name in choices if name not in known), None)
+        names = [field_.name for field_ in fields(cls)]
+        strange = next((name for name in choices if name not in names), None)
         if strange is not None:
-            raise unknown("keyword", strange, known)
+            raise unknown("keyword", strange, names)
         return cls(**choices)
 
     def as_dict(self) -> dict[str, Any]:
@@ -99,10 +99,10 @@ def decides_nothing(plan: Plan, fields: Iterable[str], why: str) -> None:
 
     why  what makes it idle, in words
     """
-    usual = Plan()
+    defaults = Plan()
     for name in fields:
-        said, default = getattr(plan, name), getattr(usual, name)
-        if said is not default and (not isinstance(said, Sequence) or list(said) != list(default or ())) and said != default:
+        value, default = getattr(plan, name), getattr(defaults, name)
+        if value is not default and (not isinstance(value, Sequence) or list(value) != list(default or ())) and value != default:
             raise UsageError(f"{name} ({Flag(FLAGS[name])}) decides nothing: {why}. Leave it out.")
 
 

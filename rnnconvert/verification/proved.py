@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rnnconvert.containers.files import check_target, move, old_data, only_replace, remove_old_data
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.errors import UsageError, show_as, shown, unwritable
+from rnnconvert.core.errors import UsageError, for_user, show_as, unwritable
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.verdict import BY_LAYER
 from rnnconvert.core.weights import Recurrent
@@ -49,29 +49,29 @@ def convert_verified(
     _nothing_taken_over(words)
     check_target(path, target.force)
     # Beside the target, so that putting it in its place is a renaming.
-    with _beside(path) as folder:
-        made = Path(folder) / path.name
-        show_as(made, path)
+    with _folder_next_to(path) as folder:
+        written = Path(folder) / path.name
+        show_as(written, path)
         show_as(folder, path.parent)
-        summary = convert_file(source, source_format, replace(target, path=made, force=True), Options(settings=words))
+        summary = convert_file(source, source_format, replace(target, path=written, force=True), Options(settings=words))
         assert summary.checkpoint is not None
         files = files_of(detect.target(path, target.format), path)
         check_files(files, summary.checkpoint, target.force)
         _nothing_folded(path, summary)
         options = Options(settings=words)
-        given = load_with(source, source_format, options).layers
-        said = _unsaid(summary, [stack for name, stack in given.items() if not target.layers or name in target.layers])
+        layers = load_with(source, source_format, options).layers
+        settings_b = _unsaid(summary, [stack for name, stack in layers.items() if not target.layers or name in target.layers])
         chosen = replace(
             plan or Plan(),
             layers=target.layers,
             settings=(),
             settings_a=options.used(),
-            settings_b=said,
+            settings_b=settings_b,
             format_a=source_format,
             format_b=target.format,
         )
-        report = verify(source, made, chosen, watch=watch)
-        report.document["models"][0]["path"] = shown(str(source))
+        report = verify(source, written, chosen, watch=watch)
+        report.document["models"][0]["path"] = for_user(str(source))
         report.document["models"][-1]["path"] = str(path)
         # What was joined and not run whole is not proved: nothing is kept that only its layers vouch for.
         report.strict = report.verdict == BY_LAYER
@@ -84,10 +84,10 @@ def convert_verified(
             for file in moved:
                 move(file, path.with_name(file.name))
             remove_old_data(before, moved[0].name)
-    recipe = tuple(line.replace(repr(str(made)), repr(str(path))) for line in summary.recipe)
+    recipe = tuple(line.replace(repr(str(written)), repr(str(path))) for line in summary.recipe)
     return replace(
         summary,
-        source=shown(summary.source),
+        source=for_user(summary.source),
         target=str(path),
         written=not report.exit_code,
         recipe=recipe,
@@ -96,7 +96,7 @@ def convert_verified(
 
 
 @contextlib.contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def _folder_next_to(path: Path) -> Iterator[Path]:
     """Yield a temporary folder next to a file. Raises UsageError if none can be made there."""
     with contextlib.ExitStack() as ended:
         try:
@@ -127,9 +127,9 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
         )
 
 
-def _unsaid(summary: Summary, given: Iterable[Recurrent]) -> list[str]:
+def _unsaid(summary: Summary, stacks: Iterable[Recurrent]) -> list[str]:
     """Return what the source stated about a plain RNN and the target does not."""
     questions = load(summary.target, summary.target_format).questions
     asked = {question.option for question in questions} & {"nonlinearity", "activation"}
-    functions = {stack.cell.activation.name for stack in given if stack.cell.kind == "rnn"}
+    functions = {stack.cell.activation.name for stack in stacks if stack.cell.kind == "rnn"}
     return [f"{option}={function}" for option in asked for function in functions] if len(functions) == 1 else []

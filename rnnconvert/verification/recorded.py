@@ -27,26 +27,26 @@ _MOST_STEPS = 4096
 def judge(results: Results, subjects: Sequence[Subject], tolerances: Mapping[str, Tolerance]) -> None:
     """Add to each layer what the samples in its models' files show of all its stacks."""
     for layer in results.layers.values():
-        own = [subject for subject in subjects if subject.stack.name == layer.name]
-        for subject in own:
+        layer_subjects = [subject for subject in subjects if subject.stack.name == layer.name]
+        for subject in layer_subjects:
             for sample in subject.checkpoint.recorded:
                 if subject.pieces != (sample.layer,):
                     continue
                 # What the numbers of a shorter element type cost is told apart: see `Cast`.
-                exact = [one for one in own if one.model == subject.model or layer.cast is None]
-                judged = {one.model: _compared(one.stack, sample, tolerances) for one in exact}
+                exact = [peer for peer in layer_subjects if peer.model == subject.model or layer.cast is None]
+                judged = {peer.model: _compared(peer.stack, sample, tolerances) for peer in exact}
                 layer.refuted += [
                     f"the outputs of its own model that {subject.model} holds are not what the layer of {model} gives there: "
-                    f"off by {found.error:.3g}, allowed {found.allowed:.3g}"
-                    for model, found in judged.items()
-                    if not found.passed
+                    f"off by {comparison.error:.3g}, allowed {comparison.allowed:.3g}"
+                    for model, comparison in judged.items()
+                    if not comparison.passed
                 ]
-                if all(found.passed for found in judged.values()):
-                    off = max(found.error for found in judged.values())
-                    layer.limits.append(Limit("sample", layer.name, _shown(subject.model, sample, off)))
+                if all(comparison.passed for comparison in judged.values()):
+                    off = max(comparison.error for comparison in judged.values())
+                    layer.limits.append(Limit("sample", layer.name, _words(subject.model, sample, off)))
 
 
-def _shown(model: str, sample: Recorded, off: float) -> str:
+def _words(model: str, sample: Recorded, off: float) -> str:
     steps = min(len(sample.x), _MOST_STEPS)
     return f"it gives the {steps} outputs of its own model that {model} holds, to within {off:.2g}"
 
@@ -55,13 +55,13 @@ def _compared(stack: Recurrent, sample: Recorded, tolerances: Mapping[str, Toler
     """Return how far a sample is from what its model gives with a stack in the place of its layer."""
     case = Case("sample", "what the file holds of its own model", sample.x[:_MOST_STEPS])
 
-    def given(some: Recurrent, arithmetic: Any) -> Array:
-        return sample.whole(case.solve(some, arithmetic).y, case.x).astype(np.float64)
+    def run_stack(some: Recurrent, arithmetic: Any) -> Array:
+        return sample.restore(case.solve(some, arithmetic).y, case.x).astype(np.float64)
 
     # What was recorded was computed in float32, whatever the file keeps its numbers in.
     dtype = FLOATS["float32"]
     with np.errstate(all="ignore"):
-        truth = given(stack, np.float64)
-        floors = [given(stack, dtype), given(shaken(stack, dtype), np.float64)]
+        truth = run_stack(stack, np.float64)
+        floors = [run_stack(stack, dtype), run_stack(shaken(stack, dtype), np.float64)]
     allowance = Allowance(floors, dtype, tolerance("y", tolerances))
     return compare(Output("sample", "y", ("time", "batch", "unit")), sample.y[:_MOST_STEPS], truth, allowance)

@@ -58,7 +58,7 @@ def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: in
     answer = process.ask(file=own_file(executor, subjects[0], folder), layers=[], witness={"layers": names, "seed": seed})
     with malformed(lambda what: ExecutorError(executor.name, f"its recording is not one: {what}")):
         runs = [{str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]]
-        inputs = [np.asarray(one) for one in answer["inputs"]]
+        inputs = [np.asarray(array) for array in answer["inputs"]]
         reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
     types = {str(subject.stack.dtype) for subject in subjects}
     return Recording(executor.name, runs, reasons, inputs, {dtype: rounding(executor, dtype) for dtype in types})
@@ -66,43 +66,43 @@ def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: in
 
 def _checked(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call whose arrays have the axes that they should have. Raises ValueError for others."""
-    made: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     for name, axes in (("x", 3), ("y", 3), ("last", 2), ("mask", 2)):
-        made[name] = None if call[name] is None else np.asarray(call[name])
-        if made[name] is not None and made[name].ndim != axes:
-            raise ValueError(f"{name} of the shape {made[name].shape}")
-    if made["x"] is None:
+        checked[name] = None if call[name] is None else np.asarray(call[name])
+        if checked[name] is not None and checked[name].ndim != axes:
+            raise ValueError(f"{name} of the shape {checked[name].shape}")
+    if checked["x"] is None:
         raise ValueError("no x")
     for name in ("hidden", "cell", "h_n", "c_n"):
-        made[name] = None if call[name] is None else [np.asarray(one) for one in call[name]]
-    return made
+        checked[name] = None if call[name] is None else [np.asarray(state) for state in call[name]]
+    return checked
 
 
 def carried_on(calls: Calls) -> list[Mapping[str, Any]]:
     """Return calls of a layer; those that begin with the states at the end of the one before are one call."""
-    found: list[Mapping[str, Any]] = []
+    runs: list[Mapping[str, Any]] = []
     for call in calls:
-        if found and follows(found[-1], call):
-            before = found[-1]
+        if runs and follows(runs[-1], call):
+            before = runs[-1]
             steps = {name: np.concatenate([before[name], call[name]]) for name in ("x", "y")}
             count = before.get("steps", 1) + 1
-            found[-1] = {**before, **steps, "h_n": call["h_n"], "c_n": call["c_n"], "steps": count}
+            runs[-1] = {**before, **steps, "h_n": call["h_n"], "c_n": call["c_n"], "steps": count}
         else:
-            found.append(call)
-    return found
+            runs.append(call)
+    return runs
 
 
 def follows(before: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
     pairs = [(before["h_n"], call["hidden"]), (before["c_n"] or [], call["cell"] or [])]
-    whole = all(one["mask"] is None and one["y"] is not None for one in (before, call))
-    if not whole or not call["hidden"] or before["h_n"] is None or before["x"].shape[1:] != call["x"].shape[1:]:
+    complete = all(call_["mask"] is None and call_["y"] is not None for call_ in (before, call))
+    if not complete or not call["hidden"] or before["h_n"] is None or before["x"].shape[1:] != call["x"].shape[1:]:
         return False
-    return all(len(one) == len(two) and all(map(np.array_equal, one, two)) for one, two in pairs)
+    return all(len(states_before) == len(two) and all(map(np.array_equal, states_before, two)) for states_before, two in pairs)
 
 
-def is_input(x: Array, given: Array) -> bool:
+def is_input(x: Array, model_input: Array) -> bool:
     """Return whether a sequence is an input of the model, with either axis first; turned around it is another."""
-    return given.ndim == 3 and any(np.array_equal(x, one) for one in (given, given.swapaxes(0, 1)))
+    return model_input.ndim == 3 and any(np.array_equal(x, array) for array in (model_input, model_input.swapaxes(0, 1)))
 
 
 def rows_of(values: Array, width: int) -> Iterator[Array]:
@@ -124,7 +124,7 @@ def gap(call: Mapping[str, Any], reader: Mapping[str, Any]) -> str:
 def apart(call: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether two calls gave other numbers."""
     for name in ("y", "last"):
-        one, two = call[name], other[name]
-        if one is not None and two is not None and not np.array_equal(one, two, equal_nan=True):
+        value, two = call[name], other[name]
+        if value is not None and two is not None and not np.array_equal(value, two, equal_nan=True):
             return True
     return False

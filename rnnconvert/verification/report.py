@@ -102,7 +102,7 @@ def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], s
 
     source  the run of the model's own framework, once it has passed: it shows an error of rounding, too
     """
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     dtype, basis = FLOATS[run.rounding], layer.basis(run.model)
     for case in layer.cases:
         if case.name in run.outputs:
@@ -111,93 +111,93 @@ def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], s
             shared = source is not None and source is not run and basis is layer
             if shared and source is not None and case.name in source.outputs:
                 floors.append(source.outputs[case.name])
-            found += _outputs(case, run.outputs[case.name], basis.truth[case.name], floors, dtype, tolerances)
+            comparisons += _outputs(case, run.outputs[case.name], basis.truth[case.name], floors, dtype, tolerances)
         if case.name in run.gradients:
-            found += _gradients(case, run.gradients[case.name], dtype, tolerances)
-    return found
+            comparisons += _gradients(case, run.gradients[case.name], dtype, tolerances)
+    return comparisons
 
 
 def passes(layer: LayerResults, run: Run) -> bool:
     """Return whether a run agrees with the truth, as far as the reference's own rounding explains."""
     comparisons = judged(layer, run, {}, None)
-    return all(one.passed for one in comparisons) and any(one.telling for one in comparisons)
+    return all(comparison.passed for comparison in comparisons) and any(comparison.telling for comparison in comparisons)
 
 
 def _outputs(
-    case: Case, found: Outputs, truth: Outputs, floors: Sequence[Outputs], dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]
+    case: Case, outputs: Outputs, truth: Outputs, floors: Sequence[Outputs], dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]
 ) -> Iterator[Comparison]:
-    own = {name: array for name, array, *_ in parts(found, case.lengths)}
+    arrays = {name: array for name, array, *_ in parts(outputs, case.lengths)}
     rough = [{name: array for name, array, *_ in parts(floor, case.lengths)} for floor in floors]
     states: dict[str, list[Comparison]] = {}
-    if found.y.shape != truth.y.shape:
-        yield unlike(case.name, "y", found.y.shape, truth.y.shape)
+    if outputs.y.shape != truth.y.shape:
+        yield unlike(case.name, "y", outputs.y.shape, truth.y.shape)
         return
     for name, expected, mask, axes in parts(truth, case.lengths):
         # A framework that gives no final states, or other ones (a projection folded): `_without` says so.
-        if name not in own or own[name].shape != expected.shape:
+        if name not in arrays or arrays[name].shape != expected.shape:
             continue
-        near = [one[name] for one in rough if name in one and one[name].shape == expected.shape]
-        whole = name.partition("[")[0]
-        allowance = Allowance(near, dtype, tolerance(whole, tolerances))
-        made = compare(Output(case.name, whole, axes, mask), own[name], expected, allowance)
-        if whole == name:
-            yield made
+        near = [outputs_[name] for outputs_ in rough if name in outputs_ and outputs_[name].shape == expected.shape]
+        output_name = name.partition("[")[0]
+        allowance = Allowance(near, dtype, tolerance(output_name, tolerances))
+        comparison = compare(Output(case.name, output_name, axes, mask), arrays[name], expected, allowance)
+        if output_name == name:
+            yield comparison
         else:
-            states.setdefault(whole, []).append(made)
-    for whole, several in states.items():
-        yield joined(whole, several, "state")
+            states.setdefault(output_name, []).append(comparison)
+    for output_name, several in states.items():
+        yield joined(output_name, several, "state")
 
 
 def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, str]:
     """Return what the cases that ran do not prove, and why: states that were not given, and values that rounding
     swamps."""
-    found: dict[str, list[str]] = {}
-    judged = {(one.case, one.output) for one in comparisons}
+    absent: dict[str, list[str]] = {}
+    judged = {(comparison.case, comparison.output) for comparison in comparisons}
     for case in layer.cases:
         truth = layer.truth[case.name]
         for name, states in (("h_n", truth.hidden), ("c_n", truth.cell)):
             if case.name in run.outputs and states and (case.name, name) not in judged and (case.name, "y") in judged:
-                given = run.outputs[case.name].hidden if name == "h_n" else run.outputs[case.name].cell
-                why = "they have other sizes in the model that ran" if given else "it gives no such final states"
-                found.setdefault(why, []).append(f"{case.name}: {name}")
+                finals = run.outputs[case.name].hidden if name == "h_n" else run.outputs[case.name].cell
+                why = "they have other sizes in the model that ran" if finals else "it gives no such final states"
+                absent.setdefault(why, []).append(f"{case.name}: {name}")
     for name, graded in run.gradients.items():
         pairs = list(zip(graded.found.weights, graded.truth.weights, strict=True))
         for part in (*GATE_PARTS, "projection"):
             if any(key not in mine for mine, true in pairs for key in true if key[0] == part):
-                found.setdefault("it gives no such gradient", []).append(f"{name}: gradient of {part.replace('_', ' ')}")
-    for one in comparisons:
-        if one.passed and not one.telling:
+                absent.setdefault("it gives no such gradient", []).append(f"{name}: gradient of {part.replace('_', ' ')}")
+    for outcome in comparisons:
+        if outcome.passed and not outcome.telling:
             why = "the rounding error may be as large as the values, or they are not finite: passing proves nothing"
-            found.setdefault(why, []).append(f"{one.case}: {one.output}")
-    return {"; ".join(names): why for why, names in found.items()}
+            absent.setdefault(why, []).append(f"{outcome.case}: {outcome.output}")
+    return {"; ".join(names): why for why, names in absent.items()}
 
 
 def _gradients(case: Case, graded: Graded, dtype: np.dtype[Any], tolerances: Mapping[str, Tolerance]) -> Iterator[Comparison]:
-    found, truth, floor = graded.found, graded.truth, graded.floor
+    computed, truth, floor = graded.found, graded.truth, graded.floor
 
-    def one(name: str, values: Sequence[Array], axes: tuple[str, ...]) -> Comparison:
+    def compared(name: str, values: Sequence[Array], axes: tuple[str, ...]) -> Comparison:
         allowance = Allowance([values[2]], dtype, tolerance(name, tolerances))
         return compare(Output(case.name, name, axes), values[0], values[1], allowance)
 
-    yield one("gradient of x", [found.x, truth.x, floor.x], ("step", "batch", "input"))
+    yield compared("gradient of x", [computed.x, truth.x, floor.x], ("step", "batch", "input"))
     for word in ("hidden", "cell"):
         name = f"gradient of {word[0]}_0"
-        states = zip(*(getattr(each, word) for each in (found, truth, floor)), strict=True)
-        made = [one(name, values, ("batch", "unit")) for values in states]
-        if made:
-            yield joined(name, made, "state")
+        states = zip(*(getattr(each, word) for each in (computed, truth, floor)), strict=True)
+        comparisons = [compared(name, values, ("batch", "unit")) for values in states]
+        if comparisons:
+            yield joined(name, comparisons, "state")
     for part in (*GATE_PARTS, "projection"):
         name = f"gradient of {part.replace('_', ' ')}" + (" weights" if part in ("input", "recurrent", "peephole") else "")
-        made = []
-        for arrays in zip(found.weights, truth.weights, floor.weights, strict=True):
+        comparisons = []
+        for arrays in zip(computed.weights, truth.weights, floor.weights, strict=True):
             keys = [key for key in arrays[1] if key[0] == part and key in arrays[0]]
             if keys:
                 stacked = [np.stack([np.asarray(each[key]) for key in keys]) for each in arrays]
                 errors = np.abs(stacked[0] - stacked[1]).reshape(len(keys), -1).max(axis=1)
                 gates = {key[1]: float(error) for key, error in zip(keys, errors, strict=True) if key[1]}
-                made.append(replace(one(name, stacked, ("gate", "unit", "input")[: stacked[0].ndim]), gates=gates or None))
-        if made:
-            yield joined(name, made, "direction")
+                comparisons.append(replace(compared(name, stacked, ("gate", "unit", "input")[: stacked[0].ndim]), gates=gates or None))
+        if comparisons:
+            yield joined(name, comparisons, "direction")
 
 
 def document(results: Results, tolerances: Mapping[str, Tolerance], command: str = "") -> dict[str, Any]:
@@ -207,12 +207,12 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
     runs = [run for layer in layers for run in layer["runs"]]
     comparisons = [comparison for run in runs for comparison in run["comparisons"]]
     passed = sum(comparison["passed"] for comparison in comparisons)
-    all_judged = {name: [one for found in each for one in found] for name, each in judgements.items()}
-    _known(tolerances, {one.output for found in all_judged.values() for one in found})
-    tolerated = [limit for name, found in all_judged.items() for limit in zeros_would_pass(name, found, tolerances)]
+    all_judged = {name: [comparison for several in each for comparison in several] for name, each in judgements.items()}
+    _check_tolerances(tolerances, {comparison.output for several in all_judged.values() for comparison in several})
+    tolerated = [limit for name, several in all_judged.items() for limit in zeros_would_pass(name, several, tolerances)]
     verdict = concluded(results, [layer["runs"] for layer in layers], tolerated)
     executors = sorted({run["executor"] for run in runs if run["comparisons"] and run["executor"] != REFERENCE})
-    found = {
+    result = {
         "schema": SCHEMA,
         "rnnconvert": results.rnnconvert,
         "created": results.created,
@@ -225,13 +225,13 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
             **results.settings,
             "factor": FACTOR,
             "ulps": ULPS,
-            "tolerances": {name or "all": asdict(one) for name, one in tolerances.items()},
+            "tolerances": {name or "all": asdict(bounds) for name, bounds in tolerances.items()},
         },
         "layers": layers,
         "seconds": results.seconds,
         "warnings": [*results.warnings, *_warnings(results)],
     }
-    return {key: finite(value) for key, value in found.items()}
+    return {key: finite(value) for key, value in result.items()}
 
 
 def _judgements(layer: LayerResults, tolerances: Mapping[str, Tolerance]) -> list[list[Comparison]]:
@@ -250,7 +250,7 @@ def _layer(layer: LayerResults, judgements: Sequence[list[Comparison]]) -> dict[
         "description": layer.description,
         "counterpart": list(layer.counterpart),
         "cases": cases,
-        "runs": [_run(layer, run, found) for run, found in zip(layer.runs, judgements, strict=True)],
+        "runs": [_run(layer, run, judgement) for run, judgement in zip(layer.runs, judgements, strict=True)],
         "mutations": {"caught": [], "missed": [], "inapplicable": []},
         "diagnoses": [],
         "differences": [],
@@ -258,10 +258,10 @@ def _layer(layer: LayerResults, judgements: Sequence[list[Comparison]]) -> dict[
 
 
 def _run(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    shown = [one for one in comparisons if one.telling or not one.passed]
-    if not shown:
+    telling = [comparison for comparison in comparisons if comparison.telling or not comparison.passed]
+    if not telling:
         verdict = ""
-    elif all(one.passed for one in shown):
+    elif all(comparison.passed for comparison in telling):
         verdict = EQUAL
     else:
         verdict = NOT_EQUAL
@@ -281,17 +281,17 @@ def _run(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> di
         "notes": {key: value for key, value in run.notes.items() if key != "trace"},
         "left_out": {**run.left_out, **_without(layer, run, comparisons)},
         "seconds": run.seconds,
-        "comparisons": [_plain(comparison) for comparison in shown],
+        "comparisons": [_plain(comparison) for comparison in telling],
     }
 
 
 def _plain(comparison: Comparison) -> dict[str, Any]:
-    found = asdict(comparison)
-    del found["telling"]  # what tells nothing is not listed
-    return found
+    result = asdict(comparison)
+    del result["telling"]  # what tells nothing is not listed
+    return result
 
 
-def _known(tolerances: Mapping[str, Tolerance], outputs: set[str]) -> None:
+def _check_tolerances(tolerances: Mapping[str, Tolerance], outputs: set[str]) -> None:
     """Raise UsageError for a tolerance of an unknown output: it would silently go unused."""
     for name in tolerances:
         if name and outputs and not any(tolerance(output, {name: Tolerance()}) for output in outputs):
@@ -302,9 +302,9 @@ def _warnings(results: Results) -> Iterator[str]:
     last = "B" if len(results.models) > 1 else "A"
     for layer in results.layers.values():
         yield from _unproved(layer, last)
-        own = [run for run in layer.runs if run.model == "A" and run.own_file and run.status == "ran"]
-        whole = layer.whole is not None and layer.whole.status == "equal" and "A" in layer.whole.models
-        if not whole and not any(run.executor != REFERENCE for run in own):
+        own_runs = [run for run in layer.runs if run.model == "A" and run.own_file and run.status == "ran"]
+        whole_model_ran = layer.whole is not None and layer.whole.status == "equal" and "A" in layer.whole.models
+        if not whole_model_ran and not any(run.executor != REFERENCE for run in own_runs):
             why = next((str(run.notes["own file"]) for run in layer.runs if run.model == "A" and "own file" in run.notes), "")
             yield (
                 f"{layer.name or 'the layer'}: no framework ran A's own file, so the truth is what rnnconvert reads from it"

@@ -50,7 +50,7 @@ class Model:
 
 
 @dataclass
-class Whole:
+class ModelRun:
     """What a run of the whole source, from the first of the layers that were joined to the last, showed of the joined layer.
 
     status    "equal"; "not equal"; or "not run": layer by layer they may be equal, and what lies between them was not run
@@ -109,7 +109,7 @@ class LayerResults:
     truth: dict[str, Outputs] = field(default_factory=dict)
     floors: dict[str, dict[str, Outputs]] = field(default_factory=dict)
     runs: list[Run] = field(default_factory=list)
-    whole: Whole | None = None
+    whole: ModelRun | None = None
     refuted: list[str] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     cast: Cast | None = None
@@ -158,12 +158,12 @@ def read(path: str | Path) -> Results | None:
         document = json_text.loads(text, path)
         if document["version"] != VERSION:
             raise UnreadableError(path, f"its results are of version {document['version']}, but this rnnconvert reads version {VERSION}")
-        found: Results = _filled(Results, document["results"], stored.arrays)
+        results: Results = _filled(Results, document["results"], stored.arrays)
         try:
-            _cohere(found)
+            _cohere(results)
         except UsageError as error:
             raise UnreadableError(path, f"its results are damaged: {error}") from None
-    return found
+    return results
 
 
 def _plain(value: Any, name: str, arrays: dict[str, Array]) -> Any:
@@ -190,18 +190,18 @@ def _filled(kind: Any, value: Any, arrays: Mapping[str, Array]) -> Any:
     if kind is Any:
         return value
     if origin in (typing.Union, types.UnionType):
-        return None if value is None else _filled(next(one for one in arguments if one is not type(None)), value, arrays)
+        return None if value is None else _filled(next(argument for argument in arguments if argument is not type(None)), value, arrays)
     if kind is np.ndarray:
         return np.asarray(arrays[value["array"]])
     if dataclasses.is_dataclass(kind):
         # Array is spelled as a text, which no "| None" can be put behind.
         hints = typing.get_type_hints(kind, localns={"Array": np.ndarray})
-        made: Any = kind
-        return made(**{name: _filled(hints[name], item, arrays) for name, item in value.items()})
+        constructor: Any = kind
+        return constructor(**{name: _filled(hints[name], item, arrays) for name, item in value.items()})
     if origin in (tuple, list):
         _expect(isinstance(value, list), kind, value)
         kinds = arguments if len(arguments) == len(value) and Ellipsis not in arguments else [arguments[0]] * len(value)
-        return origin(_filled(one, item, arrays) for one, item in zip(kinds, value, strict=True))
+        return origin(_filled(item_kind, item, arrays) for item_kind, item in zip(kinds, value, strict=True))
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if isinstance(value, list):
             return {tuple(map(str, key)): _filled(arguments[1], item, arrays) for key, item in value}
@@ -235,11 +235,11 @@ def _cohere(results: Results) -> None:
             for kind, floors in () if basis is None else basis.floors.items():
                 _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} do not match the cases")
         for run in layer.runs:
-            known = run.dtype in FLOATS and run.rounding in layer.basis(run.model).floors
-            known = known and set(run.outputs) | set(run.gradients) <= names
-            _agree(known, f"the outputs of {run.executor} do not match the cases")
+            agrees = run.dtype in FLOATS and run.rounding in layer.basis(run.model).floors
+            agrees = agrees and set(run.outputs) | set(run.gradients) <= names
+            _agree(agrees, f"the outputs of {run.executor} do not match the cases")
             for graded in run.gradients.values():
-                shapes = [_shapes(one) for one in (graded.found, graded.truth, graded.floor)]
+                shapes = [_shapes(gradients) for gradients in (graded.found, graded.truth, graded.floor)]
                 _agree(shapes[0] == shapes[1] == shapes[2], f"the gradients of {run.executor} have other sizes")
 
 
@@ -278,17 +278,17 @@ def hash_of(stack: Recurrent) -> str:
     return digest.hexdigest()
 
 
-def hash_file(path: str | Path, beside: Sequence[str] = ()) -> tuple[int, str]:
+def hash_file(path: str | Path, companions: Sequence[str] = ()) -> tuple[int, str]:
     """Return the size and SHA-256 of a file; for a folder, or files that share a prefix, those of all in order.
 
-    beside  other files that belong to it and are hashed behind it: external data
+    companions  other files that belong to it and are hashed behind it: external data
     """
     digest, size = hashlib.sha256(), 0
     place = Path(path)
     inside = place.rglob("*") if place.is_dir() else place.parent.glob(f"{glob.escape(place.name)}.*")
     files = [place] if place.is_file() else sorted(p for p in inside if p.is_file())
-    known = {file.resolve() for file in files}
-    for file in [*files, *(one for one in map(Path, beside) if one.resolve() not in known)]:
+    hashed = {file.resolve() for file in files}
+    for file in [*files, *(companion for companion in map(Path, companions) if companion.resolve() not in hashed)]:
         with file.open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)

@@ -98,41 +98,41 @@ def run(
     """
     executor = process.executor
     dtype = str(subject.stack.dtype)
-    made = Run(subject.model, executor.name, required, dtype=dtype, rounding=rounding(executor, dtype))
-    made.python, made.device = executor.about["python"], executor.about["device"]
-    made.versions = dict(executor.about["versions"])
+    run_ = Run(subject.model, executor.name, required, dtype=dtype, rounding=rounding(executor, dtype))
+    run_.python, run_.device = executor.about["python"], executor.about["device"]
+    run_.versions = dict(executor.about["versions"])
     try:
-        made.own_file = executor.format == subject.checkpoint.format
-        if made.own_file:
+        run_.own_file = executor.format == subject.checkpoint.format
+        if run_.own_file:
             part = _form(subject.stack, executor.format)
             file = own_file(executor, subject, folder)
-            own = _Ready(process, file, subject.pieces, part)
+            ready = _Ready(process, file, subject.pieces, part)
             reason = (
                 ("" if file else "it holds numbers and no code that runs")
                 or _apart(subject)
                 or ("" if executor.settings.get("as_written") else _changed(part))
-                or own.refusal(cases[0])
+                or ready.refusal(cases[0])
             )
             if reason:
-                made.own_file, made.notes["own file"] = False, reason
-        if made.own_file:
-            own.answer(cases, made, ran)
+                run_.own_file, run_.notes["own file"] = False, reason
+        if run_.own_file:
+            ready.answer(cases, run_, ran)
         else:
             for some in _by_file(executor.format, cases):
                 start = time.perf_counter()
-                file, part, made.rewrites = _converted(subject, executor.format, executor.suffix, some, folder)
-                made.seconds["convert"] = made.seconds.get("convert", 0.0) + time.perf_counter() - start
-                _Ready(process, file, (), part).answer(some, made, ran)
-        if not made.outputs:
-            raise ExecutorError(executor.name, "; ".join(sorted(set(made.left_out.values()))), refused=True)
+                file, part, run_.rewrites = _converted(subject, executor.format, executor.suffix, some, folder)
+                run_.seconds["convert"] = run_.seconds.get("convert", 0.0) + time.perf_counter() - start
+                _Ready(process, file, (), part).answer(some, run_, ran)
+        if not run_.outputs:
+            raise ExecutorError(executor.name, "; ".join(sorted(set(run_.left_out.values()))), refused=True)
     except RefusedError as error:
-        made.status, made.reason = "refused", str(error)
+        run_.status, run_.reason = "refused", str(error)
     except ExecutorError as error:
-        made.status, made.reason = "refused" if error.refused else "failed", error.problem
-        made.notes["trace"] = error.trace
+        run_.status, run_.reason = "refused" if error.refused else "failed", error.problem
+        run_.notes["trace"] = error.trace
     except RnnConvertError as error:
-        made.status, made.reason = "failed", str(error)
-    return made
+        run_.status, run_.reason = "failed", str(error)
+    return run_
 
 
 def own_file(executor: Executor, subject: Subject, folder: Path) -> str:
@@ -143,10 +143,10 @@ def own_file(executor: Executor, subject: Subject, folder: Path) -> str:
     """
     runnable = getattr(adapter(subject.checkpoint.format), "runnable", None)
     if runnable is not None:
-        own = folder / f"{subject.model}-own"
-        own.mkdir(exist_ok=True)
+        own_folder = folder / f"{subject.model}-own"
+        own_folder.mkdir(exist_ok=True)
         try:
-            return str(runnable(subject.checkpoint, own) or "")
+            return str(runnable(subject.checkpoint, own_folder) or "")
         except NotImplementedError as refusal:
             raise ExecutorError(executor.name, str(refusal), refused=True) from None
     path = Path(subject.checkpoint.file).absolute()
@@ -165,44 +165,44 @@ def rounding(executor: Executor, dtype: str) -> str:
     return "float16" if dtype == "float32" and executor.settings.get("tf32") else dtype
 
 
-def by_reference(subject: Subject, cases: Sequence[Case], known: Sequence[Outputs] | None = None) -> Run:
+def by_reference(subject: Subject, cases: Sequence[Case], solved_outputs: Sequence[Outputs] | None = None) -> Run:
     """Compute what rnnconvert itself reads from a file, in the element type of its weights.
 
-    known  what it gives for each case, where that is known: an identical layer gave it
+    solved_outputs  what it gives for each case, where that is known: an identical layer gave it
     """
     dtype = str(subject.stack.dtype)
-    made = Run(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
-    made.versions = {"numpy": np.__version__}
+    run_ = Run(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
+    run_.versions = {"numpy": np.__version__}
     start = time.perf_counter()
-    fitting = list(cases) if known is not None else [case for case in cases if _states_fit(case, subject.stack)]
-    outputs = solved(subject.stack, fitting, subject.stack.dtype) if known is None else known
-    made.outputs = {case.name: found for case, found in zip(fitting, outputs, strict=True)}
+    fitting = list(cases) if solved_outputs is not None else [case for case in cases if _states_fit(case, subject.stack)]
+    outputs = solved(subject.stack, fitting, subject.stack.dtype) if solved_outputs is None else solved_outputs
+    run_.outputs = {case.name: output for case, output in zip(fitting, outputs, strict=True)}
     for case in cases:
-        if case.name not in made.outputs:
-            made.left_out[case.name] = "the states have other sizes in this layer"
-    made.seconds["run"] = time.perf_counter() - start
-    return made
+        if case.name not in run_.outputs:
+            run_.left_out[case.name] = "the states have other sizes in this layer"
+    run_.seconds["run"] = time.perf_counter() - start
+    return run_
 
 
-def identical(one: Recurrent, other: Recurrent) -> bool:
+def identical(first: Recurrent, other: Recurrent) -> bool:
     """Return whether two stacks compute the same with the same numbers, bit for bit."""
-    if (one.join, one.output_order, len(one.readout)) != (other.join, other.output_order, len(other.readout)):
+    if (first.join, first.output_order, len(first.readout)) != (other.join, other.output_order, len(other.readout)):
         return False
-    if [layer.merge for layer in one.layers] != [layer.merge for layer in other.layers]:
+    if [layer.merge for layer in first.layers] != [layer.merge for layer in other.layers]:
         return False
-    both = list(zip(one.directions(), other.directions(), strict=False))
-    shared = all(place[:2] == beside[:2] for place, beside in both) and len(both) == sum(1 for _ in other.directions())
-    if not shared or len(both) != sum(1 for _ in one.directions()):
+    both = list(zip(first.directions(), other.directions(), strict=False))
+    shared = all(place[:2] == its_place[:2] for place, its_place in both) and len(both) == sum(1 for _ in other.directions())
+    if not shared or len(both) != sum(1 for _ in first.directions()):
         return False
-    for (*_, own), (*_, its) in both:
-        if (own.cell, own.reverse, own.arrays.keys()) != (its.cell, its.reverse, its.arrays.keys()):
+    for (*_, direction), (*_, its) in both:
+        if (direction.cell, direction.reverse, direction.arrays.keys()) != (its.cell, its.reverse, its.arrays.keys()):
             return False
-    pairs = [(own.arrays[key], its.arrays[key]) for (*_, own), (*_, its) in both for key in own.arrays]
-    return all(map(_same_bits, *zip(*pairs, *zip(one.readout, other.readout, strict=True), strict=True)))
+    pairs = [(ours.arrays[key], its.arrays[key]) for (*_, ours), (*_, its) in both for key in ours.arrays]
+    return all(map(_same_bits, *zip(*pairs, *zip(first.readout, other.readout, strict=True), strict=True)))
 
 
-def _same_bits(one: Source, other: Source) -> bool:
-    first, second = np.asarray(one), np.asarray(other)
+def _same_bits(left: Source, other: Source) -> bool:
+    first, second = np.asarray(left), np.asarray(other)
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     bits = np.dtype(f"u{first.dtype.itemsize}")
@@ -282,7 +282,7 @@ def how_of(part: Fitted) -> dict[str, Any]:
     system = systems().get(layout.framework)
     if system is not None and system.unstated:
         cells = [direction.cell for _, _, direction in part.stack.directions()]
-        return {fact: [_FACTS[fact](one) for one in cells] for fact in system.unstated}
+        return {fact: [_FACTS[fact](kind_cell) for kind_cell in cells] for fact in system.unstated}
     speaking = system is not None and system.speaking
     chosen = cell.kind == "rnn" and not speaking and len(layout.holds.activations) > 1
     how = {"nonlinearity": cell.activation.name} if chosen else {}
@@ -340,74 +340,74 @@ class _Ready:
             return error.problem
         return ""
 
-    def answer(self, cases: Sequence[Case], made: Run, ran: Callable[[], None]) -> None:
+    def answer(self, cases: Sequence[Case], run_: Run, ran: Callable[[], None]) -> None:
         """Store the outputs of every case that the executor supports."""
         start = time.perf_counter()
         for number, case in enumerate(cases):
             if number:
                 ran()
             if not _states_fit(case, self.part.stack):
-                names = ", ".join(step.rewrite for step in made.rewrites)
-                made.left_out[case.name] = f"the states have other sizes in the file that ran ({names})"
+                names = ", ".join(step.rewrite for step in run_.rewrites)
+                run_.left_out[case.name] = f"the states have other sizes in the file that ran ({names})"
                 continue
             try:
-                answer = self._whole(case) if case.way == "whole" else self._carried(case)
+                answer = self._in_one_piece(case) if case.way == "whole" else self._carried(case)
             except ExecutorError as error:
                 if not error.refused:
                     raise
-                made.left_out[case.name] = error.problem
+                run_.left_out[case.name] = error.problem
                 continue
-            made.notes.update(answer.get("notes", {}))
-            _same_offsets(self.process, made, self.part)
+            run_.notes.update(answer.get("notes", {}))
+            _same_offsets(self.process, run_, self.part)
             try:
-                made.outputs[case.name] = _outputs(answer, self.part.stack, case)
+                run_.outputs[case.name] = _outputs(answer, self.part.stack, case)
                 if "gradients" in answer:
-                    made.gradients[case.name] = graded(answer["gradients"], self.part, case, made.rounding)
+                    run_.gradients[case.name] = graded(answer["gradients"], self.part, case, run_.rounding)
             except (ValueError, KeyError, TypeError) as error:
                 if isinstance(error, RnnConvertError):
                     raise
                 raise ExecutorError(self.process.executor.name, f"{case.name}: {error}") from None
-        made.seconds["run"] = made.seconds.get("run", 0.0) + time.perf_counter() - start
+        run_.seconds["run"] = run_.seconds.get("run", 0.0) + time.perf_counter() - start
 
     def _ask(self, x: Array, **changes: Any) -> dict[str, Any]:
-        given = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
+        inputs = {"hidden": None, "cell": None, "lengths": None, "cotangents": None, **changes}
         for name in ("hidden", "cell"):
-            given[name] = list(given[name]) if given[name] else None
-        return self.process.ask(file=self.file, layers=list(self.pieces), how=how_of(self.part), x=x, **given)
+            inputs[name] = list(inputs[name]) if inputs[name] else None
+        return self.process.ask(file=self.file, layers=list(self.pieces), how=how_of(self.part), x=x, **inputs)
 
-    def _whole(self, case: Case) -> dict[str, Any]:
+    def _in_one_piece(self, case: Case) -> dict[str, Any]:
         weights = case.cotangents
         cotangents = weights and {"y": weights.y, "hidden": list(weights.hidden), "cell": list(weights.cell)}
-        given = {"hidden": case.hidden, "cell": case.cell, "lengths": case.lengths}
+        inputs = {"hidden": case.hidden, "cell": case.cell, "lengths": case.lengths}
         try:
-            return self._ask(case.x, **given, cotangents=cotangents)
+            return self._ask(case.x, **inputs, cotangents=cotangents)
         except ExecutorError as error:
             if not (error.refused and cotangents):
                 raise
             # It may run forwards and know no gradients.
-            answer = self._ask(case.x, **given)
+            answer = self._ask(case.x, **inputs)
             return {**answer, "notes": {**answer.get("notes", {}), "gradients": error.problem}}
 
     def _carried(self, case: Case) -> dict[str, Any]:
         """Run a sequence piece by piece, each starting from the state at the end of the previous one."""
         cuts = [len(case.x) // 2] if case.way == "halves" else list(range(1, len(case.x)))
         state: Mapping[str, Any] = {"hidden": case.hidden, "cell": case.cell}
-        found = []
+        pieces = []
         for x in np.split(case.x, cuts):
             answer = self._ask(x, **state)
             state = {"hidden": answer["hidden"], "cell": answer["cell"]}
-            found.append(answer["y"])
-        return {**answer, "y": np.concatenate(found)}
+            pieces.append(answer["y"])
+        return {**answer, "y": np.concatenate(pieces)}
 
 
-def _same_offsets(process: Process, made: Run, part: Fitted) -> None:
+def _same_offsets(process: Process, run_: Run, part: Fitted) -> None:
     """Raise ExecutorError if a library reports other offsets for its buffer than ours."""
-    if "offsets" in made.notes:
+    if "offsets" in run_.notes:
         sizes, itemsize = Sizes.of(part.stack), part.stack.dtype.itemsize
-        problem = disagreement(part.layout, sizes, itemsize, made.notes["bytes"], made.notes.pop("offsets"))
+        problem = disagreement(part.layout, sizes, itemsize, run_.notes["bytes"], run_.notes.pop("offsets"))
         if problem:
             raise ExecutorError(process.executor.name, f"the library's buffer has another layout: {problem}")
-        made.notes["layout"] = "the library reports the same offsets as rnnconvert"
+        run_.notes["layout"] = "the library reports the same offsets as rnnconvert"
 
 
 def _states_fit(case: Case, stack: Recurrent) -> bool:
@@ -430,11 +430,11 @@ def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs
     y = np.asarray(answer["y"])
     if y.ndim != 3 or y.shape[:2] != (steps, batch) or not np.issubdtype(y.dtype, np.floating):
         raise ValueError(f"its y is {y.dtype} of the shape {y.shape}, expected numbers ({steps}, {batch}, ...)")
-    found = {}
+    states_by_name = {}
     for name, widths in zip(("hidden", "cell"), state_widths(stack), strict=True):
         states = tuple(np.asarray(state) for state in answer[name] or ())
         if states and [state.shape for state in states] != [(batch, width) for width in widths]:
             shapes = ", ".join(str(state.shape) for state in states)
             raise ValueError(f"its {name} states have the shapes {shapes}, expected (batch, width) of {batch} and {widths}")
-        found[name] = states
-    return Outputs(y, found["hidden"], found["cell"])
+        states_by_name[name] = states
+    return Outputs(y, states_by_name["hidden"], states_by_name["cell"])

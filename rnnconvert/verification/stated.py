@@ -28,7 +28,7 @@ NAME = "stated difference"
 _FACTORS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 10000.0)
 """How many times larger than usual the inputs tried are."""
 
-_SHOWN = 10.0
+_SHOWN_RATIO = 10.0
 """How many times what rounding explains a difference must be to be shown for certain, on any executor."""
 
 
@@ -38,9 +38,9 @@ def stated(a: Recurrent, b: Recurrent) -> list[Difference]:
 
     The comparison of outputs covers the numbers that both have, and compares directions side by side that one keeps apart.
     """
-    a, b = (_side_by_side(one) for one in (a, b))
-    apart = [one for one in differences(a, b) if not one.equal]
-    return [one for one in apart if one.kind in ("feature", "shape") or "absent in" in one.words]
+    a, b = (_side_by_side(stack) for stack in (a, b))
+    apart = [difference for difference in differences(a, b) if not difference.equal]
+    return [difference for difference in apart if difference.kind in ("feature", "shape") or "absent in" in difference.words]
 
 
 def _side_by_side(stack: Recurrent) -> Recurrent:
@@ -53,7 +53,7 @@ def handed_apart(a: Recurrent, b: Recurrent) -> Iterator[Limit]:
     """Yield that only one of two layers gives the outputs of its directions apart."""
     merges = {"A": a.layers[-1].merge, "B": b.layers[-1].merge}
     if set(merges.values()) == {"none", "concat"}:
-        label, other = sorted(merges, key=lambda one: merges[one] != "none")
+        label, other = sorted(merges, key=lambda model: merges[model] != "none")
         words = f"{label} gives the outputs of its directions apart, and {other} side by side"
         yield Limit("merge", "", f"{words}: both were compared")
 
@@ -69,7 +69,11 @@ def outlined(stack: Recurrent) -> str:
 
 def _without_zeros(direction: Direction) -> Direction:
     parts = {part for part, _ in direction.arrays} - {"input", "recurrent", "projection"}
-    zero = {part for part in parts if not any(np.asarray(source).any() for (own, _), source in direction.arrays.items() if own == part)}
+    zero = {
+        part
+        for part in parts
+        if not any(np.asarray(source).any() for (own_part, _), source in direction.arrays.items() if own_part == part)
+    }
     return direction.with_arrays({key: None for key in direction.arrays if key[0] in zero})
 
 
@@ -87,37 +91,41 @@ def outlines_apart(a: str, b: str) -> list[Difference] | None:
     return stated(ones[0], ones[1])
 
 
-def words(found: Sequence[Difference]) -> str:
+def words(statements: Sequence[Difference]) -> str:
     """Return the differences in one line."""
-    return "; ".join(dict.fromkeys(one.words if one.kind == "feature" else f"{one.part} {one.words}" for one in found))
+    return "; ".join(
+        dict.fromkeys(
+            difference.words if difference.kind == "feature" else f"{difference.part} {difference.words}" for difference in statements
+        )
+    )
 
 
-def shows(a: Recurrent, b: Recurrent, given: Sequence[Case]) -> bool:
+def shows(a: Recurrent, b: Recurrent, cases_given: Sequence[Case]) -> bool:
     """Return whether some case tells two layers apart."""
-    return any(_ratio(a, b, case) > 1 for case in given)
+    return any(_ratio(a, b, case) > 1 for case in cases_given)
 
 
-def made_for(a: Recurrent, b: Recurrent, given: Sequence[Case], seed: int) -> Case | None:
+def made_for(a: Recurrent, b: Recurrent, cases_given: Sequence[Case], seed: int) -> Case | None:
     """Return a case that shows what two layers state differently; None if the cases given do, or none is found."""
-    found = stated(a, b)
-    if not found or shows(a, b, given):
+    statements = stated(a, b)
+    if not statements or shows(a, b, cases_given):
         return None
     best: tuple[float, Case] | None = None
     for factor, case in _tried(a, b, seed):
         ratio = _ratio(a, b, case)
         if ratio > 1 and (best is None or ratio > best[0]):
             size = "" if factor == 1 else f", input and states {factor:g} times as large as usual"
-            best = (ratio, replace(case, name=NAME, what=f"made to show what A and B state differently{size}: {words(found)}"))
-        if ratio >= _SHOWN:
+            best = (ratio, replace(case, name=NAME, what=f"made to show what A and B state differently{size}: {words(statements)}"))
+        if ratio >= _SHOWN_RATIO:
             break
     return None if best is None else best[1]
 
 
 def _tried(a: Recurrent, b: Recurrent, seed: int) -> Iterator[tuple[float, Case]]:
     names = ["states", "default states", "lengths"] if state_widths(a) == state_widths(b) else ["default states"]
-    usual = [capped(a, case) for case in cases(a, Draw(names, seed))[0]]
+    drawn = [capped(a, case) for case in cases(a, Draw(names, seed))[0]]
     for factor in _FACTORS:
-        for case in usual:
+        for case in drawn:
             hidden, cell = (states and tuple(held(s * np.float32(factor)) for s in states) for states in (case.hidden, case.cell))
             yield factor, replace(case, x=held(case.x * np.float32(factor)), hidden=hidden, cell=cell)
 
@@ -130,7 +138,7 @@ def _ratio(a: Recurrent, b: Recurrent, case: Case) -> float:
     try:
         with np.errstate(all="ignore"):
             case = capped(a, case)
-            measure, found = Measure.of(a, case, a.dtype), case.solve(b)
-            return measure.worst(found).ratio if measure.fits(found) else 0.0
+            measure, result = Measure.of(a, case, a.dtype), case.solve(b)
+            return measure.worst(result).ratio if measure.fits(result) else 0.0
     except RefusedError:
         return 0.0

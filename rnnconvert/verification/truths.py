@@ -51,26 +51,26 @@ class Truths:
             for kind in self._types[stack.name]:
                 tasks += [_later(call, stack, cases, FLOATS[kind]) for call in (solved, _shaken, rounding.of_functions)]
         large = any(stack.parameters >= _LARGE for stack in models)
-        self._found = Beside(tasks, (os.cpu_count() or 1) if large else 0, watch)
+        self._solved = Background(tasks, (os.cpu_count() or 1) if large else 0, watch)
 
     def __enter__(self) -> Truths:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._found.stop()
+        self._solved.stop()
 
     def collected(self) -> dict[str, list[Outputs]]:
         """Wait, add the truth and what rounding allows to the results, and return what each layer gives in its own
         element type.
         """
-        found, single = iter(self._found.collected()), {}
+        answers, single = iter(self._solved.collected()), {}
         for stack in self._models:
             layer = self._layers[stack.name]
             names = [case.name for case in layer.cases]
-            truths = next(found)
+            truths = next(answers)
             layer.truth = dict(zip(names, truths, strict=True))
             for kind in self._types[stack.name]:
-                rounded, moved, off = next(found), next(found), next(found)
+                rounded, moved, off = next(answers), next(answers), next(answers)
                 if kind == str(stack.dtype):
                     single[stack.name] = rounded
                 floors = rounding.floors(stack, layer.cases, FLOATS[kind], truths, off, rounded, moved)
@@ -86,7 +86,7 @@ def _shaken(stack: Recurrent, cases: Sequence[Any], dtype: Any) -> list[Outputs]
     return solved(shaken(stack, dtype), cases)
 
 
-class Beside(Generic[T]):
+class Background(Generic[T]):
     """Calls that threads make, in order; or, without threads, the one who collects.
 
     The threads end with the program: after Ctrl-C nobody waits for them.
@@ -94,7 +94,7 @@ class Beside(Generic[T]):
 
     def __init__(self, calls: Sequence[Callable[[], T]], threads: int, watch: Callable[..., None]) -> None:
         self._calls, self._watch, self._done = calls, watch, 0
-        self._found: dict[int, T] = {}
+        self._results: dict[int, T] = {}
         self._waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         for number in range(len(calls)):
@@ -110,7 +110,7 @@ class Beside(Generic[T]):
             while True:
                 number = self._waiting.get_nowait()
                 self._watch("reference: the true outputs", self._done, len(self._calls))
-                self._found[number] = self._calls[number]()
+                self._results[number] = self._calls[number]()
                 self._done += 1
         except queue.Empty:
             self._ended.put(None)
@@ -131,4 +131,4 @@ class Beside(Generic[T]):
             error = self._ended.get()
             if error is not None:
                 raise error
-        return [self._found[number] for number in range(len(self._calls))]
+        return [self._results[number] for number in range(len(self._calls))]

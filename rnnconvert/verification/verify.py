@@ -50,10 +50,10 @@ def run(
 
     Raises what reading the model raises, UsageError, AbsentExecutorError for an absent executor.
     """
-    own = _kept(model)
-    if isinstance(own, Results):
+    source = _results_or_path(model)
+    if isinstance(source, Results):
         raise UsageError("run takes the file of a model, not results that were kept. To judge results, use verify")
-    results, _ = collect(own, None, plan or Plan.of(choices), report.passes, watch, jobs)
+    results, _ = collect(source, None, plan or Plan.of(choices), report.passes, watch, jobs)
     return results
 
 
@@ -94,18 +94,18 @@ def verify(
     start = time.perf_counter()
     tolerances = tolerances_of(atol, rtol)
     plan = plan or Plan.of(choices)
-    apart([one for one in (a, b) if not isinstance(one, Results)], [save, save_inputs])
+    apart([source for source in (a, b) if not isinstance(source, Results)], [save, save_inputs])
     command = command or command_of(a, b, plan, tolerances, explain)
-    first, second = _kept(a), None if b is None else _kept(b)
+    first, second = _results_or_path(a), None if b is None else _results_or_path(b)
     proofs, key, scores = None, "", _Scores(watch)
     if isinstance(first, str) and not isinstance(second, Results):
         prepared = prepare(first, second, plan, watch)
         prepared.tolerances = tolerances
         if cache is not None and plan.given is None and save is None and save_inputs is None:
             proofs, key = Cache(cache), key_of(prepared, tolerances, explain)
-            found = proofs.find(key)
-            if found is not None:
-                return Report({**found, "command": command}, strict)
+            stored = proofs.find(key)
+            if stored is not None:
+                return Report({**stored, "command": command}, strict)
         results, subjects = prepared.results, prepared.subjects
         meanwhile = functools.partial(scores.beforehand, results, subjects) if explain else _nothing
         proceed(prepared, report.passes, watch, jobs, meanwhile)
@@ -142,26 +142,26 @@ class _Scores:
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
-        self._known: dict[tuple[str, tuple[str, ...], str], mutations.Score] = {}
+        self._scores: dict[tuple[str, tuple[str, ...], str], mutations.Score] = {}
         self.seconds = 0.0
 
-    def of(self, stack: Recurrent, cases: Sequence[Case], dtype: Any, told: bool = True) -> mutations.Score:
+    def of(self, stack: Recurrent, cases: Sequence[Case], dtype: Any, announced: bool = True) -> mutations.Score:
         """Return the score of a layer and some of its cases."""
         key = stack.name, tuple(case.name for case in cases), str(np.dtype(dtype or stack.dtype))
-        if key not in self._known:
+        if key not in self._scores:
             start = time.perf_counter()
             text = f"{stack.name or 'the module itself'}: wrong conventions that these inputs would catch"
-            progress = functools.partial(self._watch, text) if told else _nothing
-            self._known[key] = mutations.score(stack, cases, dtype, progress)
+            progress = functools.partial(self._watch, text) if announced else _nothing
+            self._scores[key] = mutations.score(stack, cases, dtype, progress)
             self.seconds += time.perf_counter() - start
-        return self._known[key]
+        return self._scores[key]
 
     def beforehand(self, results: Results, subjects: Sequence[Subject]) -> None:
         """Score each layer with all cases, as they are judged where the executors run all of them."""
         last = {subject.stack.name: subject.stack for subject in subjects}
         for subject in subjects:
             if subject.model == "A":
-                self.of(subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype, told=False)
+                self.of(subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype, announced=False)
 
 
 def command_of(
@@ -169,23 +169,23 @@ def command_of(
 ) -> str:
     """Return the command that does the same as a call."""
     words = ["rnnconvert", "verify"]
-    for one in (a, b):
-        if isinstance(one, Results):
-            words += [model.path for model in one.models]
-        elif one is not None:
-            words.append(os.fspath(one))
-    usual = Plan()
+    for source in (a, b):
+        if isinstance(source, Results):
+            words += [model.path for model in source.models]
+        elif source is not None:
+            words.append(os.fspath(source))
+    defaults = Plan()
     for name, option in FLAGS.items():
         flag = f"--{option}"
-        given: Any = getattr(plan, name)
-        if name == "given" or given is None or given == getattr(usual, name):
+        value: Any = getattr(plan, name)
+        if name == "given" or value is None or value == getattr(defaults, name):
             continue
         if name == "lengths":
-            words += [flag, ",".join(str(one) for one in given)]
-        elif given is True:
+            words += [flag, ",".join(str(element) for element in value)]
+        elif value is True:
             words.append(flag)
         else:
-            words += [word for one in ([given] if isinstance(given, (str, int, float)) else given) for word in (flag, str(one))]
+            words += [word for element in ([value] if isinstance(value, (str, int, float)) else value) for word in (flag, str(element))]
     for name, limits in tolerances.items():
         prefix = f"{name}:" if name else ""
         words += [
@@ -198,20 +198,20 @@ def _with_kept(
     first: Results | str, second: Results | str | None, plan: Plan, watch: Watch, jobs: int | None
 ) -> tuple[Results, list[Subject]]:
     """Return the results of two models of which at least one was kept."""
-    kept = [one for one in (first, second) if isinstance(one, Results)]
-    if second is None or len(kept) > 1:
+    stored = [source for source in (first, second) if isinstance(source, Results)]
+    if second is None or len(stored) > 1:
         why = "results are judged without running anything. To run more, give the model, too, as B"
         decides_nothing(plan, FLAGS, why)
     decides_nothing(plan, ("given", "pairs"), "the results have their own inputs and layers")
-    side = "a" if first is kept[0] else "b"
+    side = "a" if first is stored[0] else "b"
     decides_nothing(plan, (f"settings_{side}", f"format_{side}"), "results are read unchanged")
     if isinstance(first, Results):
         if second is None:
             return first, []
         if isinstance(second, Results):
             return merged(first, second), []
-        own = replace(plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b, settings_b=(), format_b=None)
-        fresh, subjects = collect(second, None, own, report.passes, watch, jobs)
+        own_plan = replace(plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b, settings_b=(), format_b=None)
+        fresh, subjects = collect(second, None, own_plan, report.passes, watch, jobs)
         results = merged(first, fresh)
         return results, _of(results, subjects)
     assert isinstance(second, Results)
@@ -219,23 +219,23 @@ def _with_kept(
     return merged(fresh, second), subjects
 
 
-def _kept(one: PathLike | Results) -> Results | str:
+def _results_or_path(source: PathLike | Results) -> Results | str:
     """Return results, where they are at hand or kept in a file; else the path of a model."""
-    return one if isinstance(one, Results) else read(os.fspath(one)) or os.fspath(one)
+    return source if isinstance(source, Results) else read(os.fspath(source)) or os.fspath(source)
 
 
 def _of(results: Results, subjects: Sequence[Subject]) -> list[Subject]:
     """Return the layers of a model compared with results, under their names in the results if the weights are the same."""
-    found = []
+    result = []
     for layer in results.layers.values():
-        beside = layer.counterpart[0] if layer.counterpart else layer.name
+        counterpart = layer.counterpart[0] if layer.counterpart else layer.name
         weights = results.models[0].weights.get(layer.name)
-        found += [
+        result += [
             replace(subject, stack=subject.stack.replace(name=layer.name))
             for subject in subjects
-            if subject.stack.name == beside and hash_of(subject.stack) == weights
+            if subject.stack.name == counterpart and hash_of(subject.stack) == weights
         ]
-    return found
+    return result
 
 
 def tolerances_of(atol: Mapping[str, float] | float | None, rtol: Mapping[str, float] | float | None) -> dict[str, Tolerance]:
@@ -243,8 +243,8 @@ def tolerances_of(atol: Mapping[str, float] | float | None, rtol: Mapping[str, f
 
     Raises UsageError for one that is negative or not finite.
     """
-    by_kind = [{"": one} if isinstance(one, (int, float)) else dict(one or {}) for one in (atol, rtol)]
-    found = {}
+    by_kind = [{"": bound} if isinstance(bound, (int, float)) else dict(bound or {}) for bound in (atol, rtol)]
+    result = {}
     for name in [*by_kind[0], *by_kind[1]]:
         values = [kind.get(name, kind.get("", 0.0)) for kind in by_kind]
         if not all(isinstance(value, (int, float)) for value in values):
@@ -252,95 +252,99 @@ def tolerances_of(atol: Mapping[str, float] | float | None, rtol: Mapping[str, f
         if any(not 0 <= value < math.inf for value in values):
             wrong = next(value for value in values if not 0 <= value < math.inf)
             raise UsageError(f"the tolerance for {name or 'all outputs'} is {wrong}. Give a finite number that is not negative")
-        found[name] = Tolerance(*values)
-    return found
+        result[name] = Tolerance(*values)
+    return result
 
 
 def _seconds(results: Results) -> dict[str, float]:
-    found = {name: results.seconds.get(name, 0.0) for name in ("load", "hash", "reference", "wait", "start", "convert", "run")}
+    seconds_by_step = {name: results.seconds.get(name, 0.0) for name in ("load", "hash", "reference", "wait", "start", "convert", "run")}
     for layer in results.layers.values():
-        for one in layer.runs:
-            for name, seconds in one.seconds.items():
-                found[name] = found.get(name, 0.0) + seconds
-    return found
+        for run_ in layer.runs:
+            for name, seconds in run_.seconds.items():
+                seconds_by_step[name] = seconds_by_step.get(name, 0.0) + seconds
+    return seconds_by_step
 
 
-def _explained(layer: Mapping[str, Any], kept: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: _Scores) -> dict[str, Any]:
+def _explained(
+    layer: Mapping[str, Any], results: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: _Scores
+) -> dict[str, Any]:
     """Return what these inputs would catch, and what a difference looks like."""
-    own = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
-    if "A" not in own:
+    stacks = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
+    if "A" not in stacks:
         return {}
-    stack, counterpart = own["A"], own.get("B")
+    stack, counterpart = stacks["A"], stacks.get("B")
     name = layer["name"] or "the module itself"
-    cases, dtype = _judged(layer, kept)
-    found: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
-    failed = [number for number, one in enumerate(layer["runs"]) if one["verdict"] == NOT_EQUAL]
+    cases, dtype = _judged(layer, results)
+    explanation: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
+    failed = [number for number, run_ in enumerate(layer["runs"]) if run_["verdict"] == NOT_EQUAL]
     if failed:
         watch(f"{name}: why it is not equal")
-        beside = None
+        counterpart_facts = None
         if counterpart is not None:
-            known = next((one for one in kept.runs if one.model == "B" and one.executor == REFERENCE), None)
-            beside = diagnosis.Beside(stack, counterpart, known.outputs if known else None)
-        found["diagnoses"] = [_diagnosed(kept, kept.runs[number], stack, beside, _rounded(layer["name"], subjects)) for number in failed]
-        if beside is not None:
-            apart = [one for one in beside.differences if not one.equal]
-            found["differences"] = [asdict(one) for one in apart]
-            found["places"] = _places(stack, apart)
-    return {key: finite(value) for key, value in found.items()}
+            reference_run = next((run_ for run_ in results.runs if run_.model == "B" and run_.executor == REFERENCE), None)
+            counterpart_facts = diagnosis.Comparand(stack, counterpart, reference_run.outputs if reference_run else None)
+        explanation["diagnoses"] = [
+            _diagnosed(results, results.runs[number], stack, counterpart_facts, _rounded(layer["name"], subjects)) for number in failed
+        ]
+        if counterpart_facts is not None:
+            apart = [each for each in counterpart_facts.differences if not each.equal]
+            explanation["differences"] = [asdict(each) for each in apart]
+            explanation["places"] = _places(stack, apart)
+    return {key: finite(value) for key, value in explanation.items()}
 
 
 def _places(stack: Recurrent, apart: Sequence[difference.Difference]) -> list[dict[str, Any]]:
     """Return each direction of a layer, with the gates whose weights differ; "" for what is not of one gate."""
-    found = []
+    places = []
     for index, number, direction in stack.directions():
-        off = {one.gate for one in apart if one.layer in (index, -1) and one.direction in (number, -1)}
+        off = {each.gate for each in apart if each.layer in (index, -1) and each.direction in (number, -1)}
         order = [*direction.cell.gates, ""]
-        found.append(
+        places.append(
             {"layer": index, "direction": number, "gates": list(direction.cell.gates), "off": [gate for gate in order if gate in off]}
         )
-    return found
+    return places
 
 
 def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
     """Withdraw the verdict "equal" where two layers state something else, and no input shows whether it matters."""
     if document["verdict"] in (NOT_EQUAL, NOT_COMPARED) or len(results.models) < 2:
         return
-    own = {(subject.model, subject.stack.name): subject.stack for subject in subjects}
+    stacks = {(subject.model, subject.stack.name): subject.stack for subject in subjects}
     for layer in document["layers"]:
-        name, kept = layer["name"] or "the layer", results.layers[layer["name"]]
-        a, b = own.get(("A", layer["name"])), own.get(("B", layer["name"]))
+        name, layer_results = layer["name"] or "the layer", results.layers[layer["name"]]
+        a, b = stacks.get(("A", layer["name"])), stacks.get(("B", layer["name"]))
         if a is None or b is None:
-            found, said = _kept_statements(kept)
+            statements, warning = _kept_statements(layer_results)
         else:
-            found = stated(a, b)
-            cases = [case for case in kept.cases if case.name in _compared(layer)]
-            said = (
+            statements = stated(a, b)
+            cases = [case for case in layer_results.cases if case.name in _compared(layer)]
+            warning = (
                 ""
-                if not found or shows(a, b, cases)
+                if not statements or shows(a, b, cases)
                 else (
-                    f"the models state something different, but no input that ran shows it ({words(found)}): they are not "
+                    f"the models state something different, but no input that ran shows it ({words(statements)}): they are not "
                     f"called equal. If it never matters, remove it from one of them (a clip: {Setting('clip', 'none', side='a')})"
                 )
             )
-        if said:
+        if warning:
             document["verdict"] = NOT_COMPARED
-            layer["differences"] = finite([asdict(one) for one in found])
-            document["warnings"].append(f"{name}: {said}")
+            layer["differences"] = finite([asdict(each) for each in statements])
+            document["warnings"].append(f"{name}: {warning}")
 
 
-def _kept_statements(kept: LayerResults) -> tuple[list[difference.Difference], str]:
+def _kept_statements(results: LayerResults) -> tuple[list[difference.Difference], str]:
     """Return what two models state differently as far as results show it, and the warning; "" if they state the same."""
     way = "they are not called equal. Verify both model files together: rnnconvert verify A B"
     unknown = difference.Difference("feature", -1, -1, "what the models state", error=np.inf, words="unknown")
-    if not {"A", "B"} <= set(kept.stated):
+    if not {"A", "B"} <= set(results.stated):
         return [unknown], f"the results were kept without what the models state, so a clip may be in only one of them: {way}"
-    found = outlines_apart(kept.stated["A"], kept.stated["B"])
-    if found is None:
+    statements = outlines_apart(results.stated["A"], results.stated["B"])
+    if statements is None:
         return [unknown], f"the models state something different, but are too large for results to show what: {way}"
-    if not found:
+    if not statements:
         return [], ""
-    return found, (
-        f"the models state something different ({words(found)}), but results alone do not show whether the inputs that "
+    return statements, (
+        f"the models state something different ({words(statements)}), but results alone do not show whether the inputs that "
         f"were kept show it: {way}"
     )
 
@@ -355,10 +359,10 @@ def _other_readings(results: Results, subjects: Sequence[Subject]) -> Iterator[s
         clipped = any(clip.kind == "gates" for *_, d in subject.stack.directions() for clip in d.cell.clips)
         if subject.model != "A" or not clipped or subject.stack.cell.kind != "lstm":
             continue
-        kept = results.layers[subject.stack.name]
-        apart = max(_apart(subject.stack, case, kept.truth[case.name]) for case in kept.cases)
+        solved = results.layers[subject.stack.name]
+        apart = max(_apart(subject.stack, case, solved.truth[case.name]) for case in solved.cases)
         yield (
-            f"{kept.name}: a clip of an LSTM's gates has two readings. The truth here is the usual one: each gate is clipped before "
+            f"{solved.name}: a clip of an LSTM's gates has two readings. The truth here is the usual one: each gate is clipped before "
             f"its function. In the other the cell state is clipped, too, on its way to the output: y is then up to {apart:.3g} off"
         )
 
@@ -368,13 +372,13 @@ def _apart(stack: Recurrent, case: Case, truth: Outputs) -> float:
     return float(np.nan_to_num(np.abs(other.y - truth.y)).max(initial=0.0))
 
 
-def _judged(layer: Mapping[str, Any], kept: LayerResults) -> tuple[list[Case], Any]:
+def _judged(layer: Mapping[str, Any], results: LayerResults) -> tuple[list[Case], Any]:
     """Return the cases that a framework really proved for the last model, and the element type of the judgement."""
     label = "B" if layer["counterpart"] else "A"
-    runs = [one for one in layer["runs"] if one["executor"] != REFERENCE and one["comparisons"]]
-    runs = [one for one in runs if one["model"] == label]
-    names = {comparison["case"] for one in runs for comparison in one["comparisons"]}
-    return [case for case in kept.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
+    runs = [run_ for run_ in layer["runs"] if run_["executor"] != REFERENCE and run_["comparisons"]]
+    runs = [run_ for run_ in runs if run_["model"] == label]
+    names = {comparison["case"] for run_ in runs for comparison in run_["comparisons"]}
+    return [case for case in results.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
 
 
 _OF_INTEGERS = (
@@ -386,29 +390,31 @@ _OF_INTEGERS = (
 
 def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
     """Return the models of which a layer's weights stand for integers, whose own kernel rounds more than the weights."""
-    return {one.model for one in subjects if one.stack.name == name and one.rounds()}
+    return {subject.model for subject in subjects if subject.stack.name == name and subject.rounds()}
 
 
-def _diagnosed(kept: LayerResults, one: Run, stack: Recurrent, beside: diagnosis.Beside | None, rounded: Collection[str]) -> dict[str, Any]:
-    if one.own_file and one.model in rounded:  # no convention gives what is rounded to a few steps
-        return {"model": one.model, "executor": one.executor, "sentences": [_OF_INTEGERS], "fault": "", "cause": "", "kind": ""}
-    answers = [(case, one.outputs[case.name]) for case in kept.cases if case.name in one.outputs]
-    basis = kept.basis(one.model)
-    dtype, floors = FLOATS[one.dtype], basis.floors.get(one.rounding, {})
+def _diagnosed(
+    results: LayerResults, run_: Run, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
+) -> dict[str, Any]:
+    if run_.own_file and run_.model in rounded:  # no convention gives what is rounded to a few steps
+        return {"model": run_.model, "executor": run_.executor, "sentences": [_OF_INTEGERS], "fault": "", "cause": "", "kind": ""}
+    answers = [(case, run_.outputs[case.name]) for case in results.cases if case.name in run_.outputs]
+    basis = results.basis(run_.model)
+    dtype, floors = FLOATS[run_.dtype], basis.floors.get(run_.rounding, {})
 
     def solved(case: Case) -> Callable[[Any], Outputs]:
         return lambda kind: basis.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
 
     # What the reference gave is known, and how far rounding leads.
     measures = [Measure(case, dtype, solved(case)) for case, _ in answers] if floors else None
-    found = diagnosis.diagnose(stack, answers, dtype, beside if one.model == "B" else None, measures=measures)
+    finding = diagnosis.diagnose(stack, answers, dtype, compared_with if run_.model == "B" else None, measures=measures)
     return {
-        "model": one.model,
-        "executor": one.executor,
-        "sentences": list(found.sentences),
-        "fault": found.fault,
-        "cause": found.cause,
-        "kind": found.kind,
+        "model": run_.model,
+        "executor": run_.executor,
+        "sentences": list(finding.sentences),
+        "fault": finding.fault,
+        "cause": finding.cause,
+        "kind": finding.kind,
     }
 
 

@@ -36,31 +36,31 @@ def weigh(layer: LayerResults, a: Recurrent, b: Recurrent, narrow: bool = False)
     narrow  whether B's file states that it holds matrices in int8
     """
     # What only one of them has, and what they compute of it, is exercised: rnnconvert.verification.stated.
-    found = [one for one in differences(a, b) if one.kind == "weights" and "absent in" not in one.words]
-    apart = [one for one in found if not one.equal]
+    weights_apart = [difference for difference in differences(a, b) if difference.kind == "weights" and "absent in" not in difference.words]
+    apart = [difference for difference in weights_apart if not difference.equal]
     types = {str(stack.dtype.newbyteorder("=")) for stack in (a, b)}
     short = bool(types & set(SHORT))
     if apart and narrow and _nearest(a, b, apart):
         layer.cast = Cast(INT8)
     elif apart and short:
         held = f", held in {b.dtype}" if len(types) > 1 else f": both are {b.dtype}, and nothing is rounded between them"
-        layer.refuted.append(f"B's weights are not A's{held}: {_largest(apart, found)}")
+        layer.refuted.append(f"B's weights are not A's{held}: {_largest(apart, weights_apart)}")
     elif apart:
-        words = f"weights differ by more than rounding, which no output that ran shows: {_largest(apart, found)}"
+        words = f"weights differ by more than rounding, which no output that ran shows: {_largest(apart, weights_apart)}"
         layer.limits.append(Limit("weights", layer.name, words))
-    elif (short or len(types) > 1) and any(one.rounded for one in found):
+    elif (short or len(types) > 1) and any(difference.rounded for difference in weights_apart):
         layer.cast = Cast(str(b.dtype))
 
 
 def _nearest(a: Recurrent, b: Recurrent, apart: Sequence[Difference]) -> bool:
     """Return whether matrices alone differ, each number by no more than half a step of its row in int8."""
-    if not all(one.part in MATRIX_PARTS for one in apart):
+    if not all(difference.part in MATRIX_PARTS for difference in apart):
         return False
-    for (*_, one), (*_, other) in zip(a.directions(), b.directions(), strict=True):
-        for key in one.arrays:
+    for (*_, direction), (*_, other) in zip(a.directions(), b.directions(), strict=True):
+        for key in direction.arrays:
             if key[0] not in MATRIX_PARTS:
                 continue
-            exact, held = (np.asarray(side.arrays[key], np.float64) for side in (one, other))
+            exact, held = (np.asarray(side.arrays[key], np.float64) for side in (direction, other))
             step = np.abs(held).max(axis=1, keepdims=True, initial=0) / _LARGEST_CODE
             # The scales themselves are float32.
             if not (np.abs(held - exact) <= 0.5 * step * (1 + 1e-4) + 1e-6 * np.abs(exact)).all():
@@ -70,7 +70,7 @@ def _nearest(a: Recurrent, b: Recurrent, apart: Sequence[Difference]) -> bool:
 
 def _largest(apart: Sequence[Difference], every: Sequence[Difference]) -> str:
     """Return which weights differ most, and in how many arrays they do."""
-    worst = max(apart, key=lambda one: one.relative)
+    worst = max(apart, key=lambda difference: difference.relative)
     gate = f" of gate {worst.gate}" if worst.gate else ""
     numbers = f" at {worst.where}: {worst.expected:.6g} in A, {worst.found:.6g} in B" if worst.found is not None else ""
     place = f", layer {worst.layer}, {('forward', 'backward')[worst.direction]}" if worst.direction >= 0 else ""
@@ -84,12 +84,12 @@ def cost(layer: LayerResults) -> None:
         return
     for case in layer.cases:
         truths: tuple[Outputs, Outputs] = layer.truth[case.name], cast.truth[case.name]
-        beside = {name: values for name, values, *_ in parts(truths[1], case.lengths)}
+        shaken_values = {name: values for name, values, *_ in parts(truths[1], case.lengths)}
         for name, values, mask, _ in parts(truths[0], case.lengths):
-            if name in beside and beside[name].shape == values.shape:
-                counts = np.isfinite(values) & np.isfinite(beside[name]) & (True if mask is None else mask)
+            if name in shaken_values and shaken_values[name].shape == values.shape:
+                counts = np.isfinite(values) & np.isfinite(shaken_values[name]) & (True if mask is None else mask)
                 with np.errstate(all="ignore"):
-                    gap = np.where(counts, np.abs(values - beside[name]), 0.0)
+                    gap = np.where(counts, np.abs(values - shaken_values[name]), 0.0)
                 cast.error = max(cast.error, float(gap.max(initial=0.0)))
     words = f"held in {cast.dtype}, its weights cost up to {cast.error:.2g} in the outputs"
     layer.limits.append(Limit("rounding" if cast.dtype == INT8 else "cast", layer.name, words))

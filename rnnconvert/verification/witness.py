@@ -27,7 +27,7 @@ from rnnconvert.judging import rounding
 from rnnconvert.judging.cases import Case, shaken, state_widths
 from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance, compare, parts, tolerance
 from rnnconvert.verification.recording import Calls, Recording, apart, carried_on, follows, gap, is_input, rows_of
-from rnnconvert.verification.results import Results, Whole
+from rnnconvert.verification.results import ModelRun, Results
 from rnnconvert.verification.running import Subject, identical
 from rnnconvert.verification.weighing import INT8
 
@@ -42,20 +42,20 @@ def judge(
     recordings  by the model's label; or why there is none; nothing where no executor that ran takes its file
     """
     for layer in results.layers.values():
-        own = [subject for subject in subjects if subject.stack.name == layer.name]
-        found: list[Whole] = []
-        for subject in own:
-            other = next((one for one in own if one.model != subject.model), subject)
+        layer_subjects = [subject for subject in subjects if subject.stack.name == layer.name]
+        judgements: list[ModelRun] = []
+        for subject in layer_subjects:
+            other = next((peer for peer in layer_subjects if peer.model != subject.model), subject)
             if layer.cast is not None and layer.cast.dtype == INT8:
                 other = subject  # beside the other model stand its own numbers: what int8 costs is a limit by itself
             judged, limits = _judged(subject, other.stack, recordings.get(subject.model), tolerances)
             if judged is not None and judged.status == "not equal" and subject.rounds():
                 judged = replace(judged, reason=f"{judged.reason}; {_INTEGERS}")
-            found += [judged] if judged is not None else []
-            layer.limits += [Limit(one.kind, layer.name, one.words) for one in limits]
+            judgements += [judged] if judged is not None else []
+            layer.limits += [Limit(limit.kind, layer.name, limit.words) for limit in limits]
         before = [] if layer.whole is None else [layer.whole]
         why = _differently_connected(layer.name, subjects)
-        layer.whole = worst([*before, *found, *([Whole("not run", why)] if why else [])])
+        layer.whole = worst([*before, *judgements, *([ModelRun("not run", why)] if why else [])])
 
 
 def _differently_connected(name: str, subjects: Sequence[Subject]) -> str:
@@ -70,7 +70,7 @@ def _differently_connected(name: str, subjects: Sequence[Subject]) -> str:
             reads[subject.model] = first.reads if len(first.calls) < 2 else Unknown(f"it calls {name!r} several times")
     if len(reads) < 2:
         return ""
-    below = {model: {one.pieces[-1]: one.stack.name for one in subjects if one.model == model} for model in reads}
+    below = {model: {member.pieces[-1]: member.stack.name for member in subjects if member.model == model} for model in reads}
     named = {
         model: tuple(below[model].get(layer, "") for layer in source.layers)
         for model, source in reads.items()
@@ -85,8 +85,8 @@ def _differently_connected(name: str, subjects: Sequence[Subject]) -> str:
         else:
             differs = isinstance(source, Through) or (model == "B" and isinstance(source, Unknown))
         if differs:
-            given = " and ".join(map(quoted, named[model]))
-            return f"in {model} {quoted(name)} reads what {given} gives, and in {other} {_in_words(source)}"
+            givers = " and ".join(map(quoted, named[model]))
+            return f"in {model} {quoted(name)} reads what {givers} gives, and in {other} {_in_words(source)}"
     return ""
 
 
@@ -96,15 +96,15 @@ def _in_words(reads: Reads) -> str:
     return f"that is not known: {reads.why}" if isinstance(reads, Unknown) else "it does not"
 
 
-def worst(found: Sequence[Whole]) -> Whole | None:
+def worst(proofs: Sequence[ModelRun]) -> ModelRun | None:
     """Return what several runs of whole models show together."""
     for status in ("not equal", "not run", "equal"):
-        for one in found:
-            if one.status == status:
-                notes = dict.fromkeys(note for other in found for note in other.notes)
-                executors = dict.fromkeys(other.executor for other in found if other.executor)
-                models = sorted({label for other in found for label in other.models})
-                return replace(one, notes=tuple(notes), executor=", ".join(executors), models=tuple(models))
+        for proof in proofs:
+            if proof.status == status:
+                notes = dict.fromkeys(note for other in proofs for note in other.notes)
+                executors = dict.fromkeys(other.executor for other in proofs if other.executor)
+                models = sorted({label for other in proofs for label in other.models})
+                return replace(proof, notes=tuple(notes), executor=", ".join(executors), models=tuple(models))
     return None
 
 
@@ -112,37 +112,37 @@ def worst(found: Sequence[Whole]) -> Whole | None:
 class _Outcome:
     """What a run of a whole model shows of a layer, and what it leaves to the caller."""
 
-    whole: Whole
+    model_run: ModelRun
     limits: tuple[Limit, ...] = ()
 
 
-_Judged = tuple[Whole | None, tuple[Limit, ...]]
+_Judged = tuple[ModelRun | None, tuple[Limit, ...]]
 
 
-def _judged(subject: Subject, stack: Recurrent, found: Recording | str | None, tolerances: Mapping[str, Tolerance]) -> _Judged:
+def _judged(subject: Subject, stack: Recurrent, recording: Recording | str | None, tolerances: Mapping[str, Tolerance]) -> _Judged:
     """Return what the whole run of a layer's model shows of the other model's stack, and what it leaves to the caller; None
     where it is a single layer and nothing ran, and for layers that the caller joins.
     """
-    if found is None and subject.model == "B":
+    if recording is None and subject.model == "B":
         return None, ()  # that no framework ran the second model's file is a warning of its own
-    found = found or f"no executor that ran takes {subject.checkpoint.format} files"
-    if isinstance(found, str):
+    recording = recording or f"no executor that ran takes {subject.checkpoint.format} files"
+    if isinstance(recording, str):
         stated = any(subject.checkpoint.layers[name].calls for name in subject.pieces)
-        return _unrun(subject, found, connected=stated)
-    own = _unconnected(subject, found)
-    if own:
-        return _unrun(subject, f"{own!r} reads an input of the model of its own", connected=False)
+        return _unrun(subject, recording, connected=stated)
+    unconnected = _unconnected(subject, recording)
+    if unconnected:
+        return _unrun(subject, f"{unconnected!r} reads an input of the model of its own", connected=False)
     try:
         with np.errstate(all="ignore"):
             # What a short element type of the other model hides shows beside the model's own weights.
-            outcome = _Judge(subject, subject.stack, found, tolerances).outcome()
-            if outcome.whole.status == "equal" and not identical(subject.stack, stack):
-                outcome = _Judge(subject, stack, found, tolerances).outcome()
+            outcome = _Judge(subject, subject.stack, recording, tolerances).outcome()
+            if outcome.model_run.status == "equal" and not identical(subject.stack, stack):
+                outcome = _Judge(subject, stack, recording, tolerances).outcome()
     except RefusedError as error:
         outcome = _not_run(str(error))
-    if outcome.whole.status == "not run":
-        return _unrun(subject, outcome.whole.reason, connected=True)
-    return replace(outcome.whole, executor=found.executor, models=(subject.model,)), outcome.limits
+    if outcome.model_run.status == "not run":
+        return _unrun(subject, outcome.model_run.reason, connected=True)
+    return replace(outcome.model_run, executor=recording.executor, models=(subject.model,)), outcome.limits
 
 
 def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:
@@ -156,16 +156,16 @@ def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:
     if not connected and (subject.model == "B" or _stand_apart(subject)):
         names = ", ".join(map(quoted, subject.pieces))
         return None, (Limit("caller", "", f"its file keeps {names} apart: what calls them hands on what each gives"),)
-    return Whole("not run", why), ()
+    return ModelRun("not run", why), ()
 
 
-def _unconnected(subject: Subject, found: Recording) -> str:
+def _unconnected(subject: Subject, recording: Recording) -> str:
     """Return a later layer that reads an input of the model that the first does not read, or ""."""
-    first, *later = ([call["x"] for call in found.runs[0].get(name, ())] for name in subject.pieces)
+    first, *later = ([call["x"] for call in recording.runs[0].get(name, ())] for name in subject.pieces)
     for name, sequences in zip(subject.pieces[1:], later, strict=True):
         for x in sequences:
-            given = any(is_input(x, one) for one in found.inputs)
-            if given and not any(np.array_equal(x, one) or np.array_equal(x, one[::-1]) for one in first):
+            reads_input = any(is_input(x, array) for array in recording.inputs)
+            if reads_input and not any(np.array_equal(x, array) or np.array_equal(x, array[::-1]) for array in first):
                 return name
     return ""
 
@@ -178,22 +178,22 @@ def _stand_apart(subject: Subject) -> bool:
 class _Judge:
     """One compared layer, and the calls of what it consists of."""
 
-    def __init__(self, subject: Subject, stack: Recurrent, found: Recording, tolerances: Mapping[str, Tolerance]) -> None:
-        self.pieces, self.stack, self.found, self.tolerances = subject.pieces, stack, found, tolerances
+    def __init__(self, subject: Subject, stack: Recurrent, recording: Recording, tolerances: Mapping[str, Tolerance]) -> None:
+        self.pieces, self.stack, self.recording, self.tolerances = subject.pieces, stack, recording, tolerances
         self.side_by_side = _stand_apart(subject)
         self.ways = [sum(1 for _ in subject.checkpoint.layers[name].directions()) for name in subject.pieces]
         types = [str(subject.stack.dtype), str(stack.dtype)]
-        types += [found.rounding.get(one, one) for one in types]
-        self.dtype = max((FLOATS[one] for one in types), key=lambda one: float(ml_dtypes.finfo(one).eps))
+        types += [recording.rounding.get(kind, kind) for kind in types]
+        self.dtype = max((FLOATS[kind] for kind in types), key=lambda kind: float(ml_dtypes.finfo(kind).eps))
         self.solved: dict[Hashable, tuple[Outputs, Outputs]] = {}
         self.backwards = all(direction.reverse for *_, direction in stack.directions())
-        self.runs = [{name: self._in_time(carried_on(run.get(name, ()))) for name in self.pieces} for run in found.runs]
+        self.runs = [{name: self._in_time(carried_on(run.get(name, ()))) for name in self.pieces} for run in recording.runs]
 
     def outcome(self) -> _Outcome:
         """Return what the calls show."""
-        unseen = [name for name in self.pieces if name in self.found.reasons]
+        unseen = [name for name in self.pieces if name in self.recording.reasons]
         if unseen:
-            return _not_run(self.found.reasons[unseen[0]])
+            return _not_run(self.recording.reasons[unseen[0]])
         if self.side_by_side and len(self.pieces) % 2:
             return _not_run("its layers stand side by side, and are more than two directions")
         counts = {name: len(self.runs[0][name]) for name in self.pieces}
@@ -204,22 +204,22 @@ class _Judge:
             return _not_run("the model calls its layers another number of times when it runs again")
         if len(set(counts.values())) > 1:
             words = ", ".join(f"{name!r} {_times(count)}" for name, count in counts.items())
-            return _Outcome(Whole("not equal", f"the model calls {words}: one layer in their place computes something else"))
+            return _Outcome(ModelRun("not equal", f"the model calls {words}: one layer in their place computes something else"))
         loop = self._loop()
         if loop:
             return _differs(loop)
         best: _Outcome | None = None
         for number in range(len(self.runs)):
             for call in range(next(iter(counts.values()))):
-                found = self._call(number, [self.runs[number][name][call] for name in self.pieces], call)
-                if found.whole.status != "equal":
-                    return found
-                if best is None or found.whole.error > best.whole.error:
-                    best = found
+                outcome = self._call(number, [self.runs[number][name][call] for name in self.pieces], call)
+                if outcome.model_run.status != "equal":
+                    return outcome
+                if best is None or outcome.model_run.error > best.model_run.error:
+                    best = outcome
         assert best is not None
         times = next(iter(counts.values()))
         notes = (f"the model calls it {_times(times)}; each call is equal",) if times > 1 else ()
-        return replace(best, whole=replace(best.whole, notes=notes))
+        return replace(best, model_run=replace(best.model_run, notes=notes))
 
     def _in_time(self, calls: Sequence[Mapping[str, Any]]) -> Calls:
         """Return the calls of a loop that reads from the end in the order of time, and not in that of the loop."""
@@ -236,7 +236,7 @@ class _Judge:
                 if any(any(map(np.any, call["hidden"])) and not follows(before, call) for before, call in pairs):
                     return f"the model changes the states of {name!r} from one step to the next"
             for call in calls:
-                if call.get("steps", 1) > 1 and any(map(functools.partial(is_input, call["x"][::-1]), self.found.inputs)):
+                if call.get("steps", 1) > 1 and any(map(functools.partial(is_input, call["x"][::-1]), self.recording.inputs)):
                     return f"the model calls {name!r} step by step, from the last step to the first"
         return ""
 
@@ -262,19 +262,19 @@ class _Judge:
             return _Outcome(_equal(plain), tuple(limits))
         states = self._states(calls)
         if states is not None:
-            given = self._off(replace(case, hidden=states[0], cell=states[1]), calls)
-            from_caller = all(self._from_caller(one) for pair in states for one in pair or () if np.any(one))
+            comparison = self._off(replace(case, hidden=states[0], cell=states[1]), calls)
+            from_caller = all(self._from_caller(state) for pair in states for state in pair or () if np.any(state))
             bare = [name for name, call in zip(self.pieces, calls, strict=True) if not any(map(np.any, call["hidden"] or ()))]
-            if given is not None and given.passed:
+            if comparison is not None and comparison.passed:
                 if bare and from_caller:
                     return self._unequal(plain, f"{bare[0]!r} starts from zeros, and {self._with_states(calls)!r} does not")
                 if len(self.pieces) > 1 and not from_caller:
                     return self._unequal(plain, f"{self._with_states(calls)!r} starts from states that the model computes")
-                return _Outcome(_equal(given), (*limits, _of_states(from_caller)))
+                return _Outcome(_equal(comparison), (*limits, _of_states(from_caller)))
         return self._unequal(plain, self._why(number, place, calls))
 
     def _unequal(self, comparison: Comparison, why: str) -> _Outcome:
-        return _Outcome(Whole("not equal", why, comparison.error, comparison.allowed))
+        return _Outcome(ModelRun("not equal", why, comparison.error, comparison.allowed))
 
     def _lengths(self, calls: Calls) -> tuple[Array | None, _Outcome | None]:
         """Return how many steps of each sequence count, None for all; or what stands against it."""
@@ -285,7 +285,7 @@ class _Judge:
         for name, mask in zip(self.pieces[1:], masks[1:], strict=True):
             if mask.shape != masks[0].shape or (mask != masks[0]).any():
                 words = f"{self.pieces[0]!r} and {name!r} leave out other steps in the model (a mask)"
-                return None, _Outcome(Whole("not equal", words))
+                return None, _Outcome(ModelRun("not equal", words))
         lengths = masks[0].sum(0)
         if (masks[0] != (np.arange(len(masks[0]))[:, None] < lengths)).any():
             return None, _not_run(f"{self.pieces[0]!r} leaves out steps that are not the last ones (a mask)")
@@ -312,23 +312,23 @@ class _Judge:
         """Return the output that is furthest off, in units of what rounding explains; None where nothing can be compared."""
         truth, floor = self._solved(case)
         floors = {name: values for name, values, *_ in parts(floor, case.lengths)}
-        given = {name: values for name, values, *_ in parts(self._outputs(calls, truth), case.lengths)}
-        found = []
+        values_by_name = {name: values for name, values, *_ in parts(self._outputs(calls, truth), case.lengths)}
+        comparisons = []
         for name, values, mask, axes in parts(truth, case.lengths):
-            if name in given and given[name].shape == values.shape and name != "y, padded steps":
+            if name in values_by_name and values_by_name[name].shape == values.shape and name != "y, padded steps":
                 allowance = Allowance([floors[name]], self.dtype, tolerance(name, self.tolerances))
-                found.append(compare(Output("whole", name, axes, mask), given[name], values, allowance))
-        return max(found, key=lambda one: one.ratio, default=None)
+                comparisons.append(compare(Output("whole", name, axes, mask), values_by_name[name], values, allowance))
+        return max(comparisons, key=lambda comparison: comparison.ratio, default=None)
 
     def _solved(self, case: Case) -> tuple[Outputs, Outputs]:
         """Return the truth of a case, and how far rounding leads; computed once where the model runs again on the same."""
-        given = (case.x, *(case.hidden or ()), *(case.cell or ()), *([] if case.lengths is None else [case.lengths]))
-        key = tuple((array.shape, str(array.dtype), array.tobytes()) for array in given)
+        arrays = (case.x, *(case.hidden or ()), *(case.cell or ()), *([] if case.lengths is None else [case.lengths]))
+        key = tuple((array.shape, str(array.dtype), array.tobytes()) for array in arrays)
         if key not in self.solved:
             truth = case.solve(self.stack)
             rough = case.solve(self.stack, self.dtype), case.solve(shaken(self.stack, self.dtype))
             off = rounding.of_functions(self.stack, [case], self.dtype)
-            (floor,) = rounding.floors(self.stack, [case], self.dtype, [truth], off, *([one] for one in rough))
+            (floor,) = rounding.floors(self.stack, [case], self.dtype, [truth], off, *([outputs] for outputs in rough))
             self.solved[key] = truth, floor
         return self.solved[key]
 
@@ -338,7 +338,7 @@ class _Judge:
         y = _output(calls, self.side_by_side, self.stack)
         states = {}
         for name, expected in (("h_n", truth.hidden), ("c_n", truth.cell)):
-            every = [one for call in calls for one in call[name] or ()]
+            every = [state for call in calls for state in call[name] or ()]
             fits = len(every) == len(expected) and not self.side_by_side
             states[name] = every if fits else [nothing] * len(expected)
         last = calls[-1]["last"]
@@ -355,17 +355,17 @@ class _Judge:
         """
         if self.side_by_side or not any(call["hidden"] for call in calls):
             return None
-        batch, found = calls[0]["x"].shape[1], []
+        batch, states = calls[0]["x"].shape[1], []
         for name, widths in zip(("hidden", "cell"), state_widths(self.stack), strict=True):
             sizes = iter(widths)
             filled: list[Array] = []
             for call, ways in zip(calls, self.ways if widths else (), strict=False):
                 zeros = [np.zeros((batch, next(sizes, 0))) for _ in range(ways)]
                 filled += call[name] or zeros
-            if [one.shape for one in filled] != [(batch, width) for width in widths]:
+            if [state.shape for state in filled] != [(batch, width) for width in widths]:
                 return None
-            found.append(tuple(filled))
-        return found[0], found[1] or None
+            states.append(tuple(filled))
+        return states[0], states[1] or None
 
     def _with_states(self, calls: Calls) -> str:
         """Return the last layer that receives states."""
@@ -373,13 +373,13 @@ class _Judge:
 
     def _from_caller(self, state: Array) -> bool:
         """Return whether a state is, row by row, what a caller of the model passes."""
-        rows = {row.tobytes() for one in self.found.inputs for row in rows_of(one, state.shape[1])}
+        rows = {row.tobytes() for model_input in self.recording.inputs for row in rows_of(model_input, state.shape[1])}
         return all(row.tobytes() in rows for row in rows_of(state, state.shape[1]))
 
     def _why(self, number: int, place: int, calls: Calls) -> str:
         """Return why the whole model gives something else, as far as the recording shows it."""
-        beside = [self.runs[1 - number][name][place] for name in self.pieces]
-        if np.array_equal(calls[0]["x"], beside[0]["x"]) and apart(calls[-1], beside[-1]):
+        other_calls = [self.runs[1 - number][name][place] for name in self.pieces]
+        if np.array_equal(calls[0]["x"], other_calls[0]["x"]) and apart(calls[-1], other_calls[-1]):
             return "the model gives other numbers when it runs again on the same inputs: something in it is random"
         if not self.side_by_side:
             pairs = zip(self.pieces, calls, self.pieces[1:], calls[1:], strict=False)
@@ -409,15 +409,15 @@ def _times(count: int) -> str:
 
 
 def _not_run(why: str) -> _Outcome:
-    return _Outcome(Whole("not run", why))
+    return _Outcome(ModelRun("not run", why))
 
 
 def _differs(why: str) -> _Outcome:
-    return _Outcome(Whole("not equal", why))
+    return _Outcome(ModelRun("not equal", why))
 
 
-def _equal(comparison: Comparison) -> Whole:
-    return Whole("equal", "", comparison.error, comparison.allowed)
+def _equal(comparison: Comparison) -> ModelRun:
+    return ModelRun("equal", "", comparison.error, comparison.allowed)
 
 
 def _of_states(from_caller: bool) -> Limit:

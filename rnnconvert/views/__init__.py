@@ -21,7 +21,7 @@ from rnnconvert.files.load import load, select
 from rnnconvert.files.options import as_settings, assumptions
 from rnnconvert.models.inspection import Inspection, amount
 from rnnconvert.reports.markup import Markup, el, section
-from rnnconvert.reports.words import shown
+from rnnconvert.reports.words import digits_of
 from rnnconvert.views import page, picture
 from rnnconvert.views.measured import Part, Way, difference, matrices, measured
 from rnnconvert.views.spectral import Work
@@ -79,7 +79,7 @@ class View:
     def _stacks(self) -> list[Recurrent]:
         if self.other is None:
             return list(self.checkpoint.layers.values())
-        return [stack for one in self.other.layers for stack in (one.pair.stack, one.pair.counterpart)]
+        return [stack for layer in self.other.layers for stack in (layer.pair.stack, layer.pair.counterpart)]
 
     def __repr__(self) -> str:
         other = f" beside {self.other.b.path}" if self.other is not None else ""
@@ -123,8 +123,8 @@ def view(
     if isinstance(other, Recurrent):
         other = in_memory(other)
     if other is not None:
-        found = diff(source, other, layers=layers, pairs=pairs, format_a=source_format, format_b=other_format, settings=words)
-        return View(found.a, found)
+        comparison = diff(source, other, layers=layers, pairs=pairs, format_a=source_format, format_b=other_format, settings=words)
+        return View(comparison.a, comparison)
     if pairs:
         raise UsageError("pairs name a layer of each of two files, but one file is given. Give the other file, too")
     if not isinstance(source, Checkpoint):
@@ -143,7 +143,7 @@ def _side(count: int) -> int:
 def _single(checkpoint: Checkpoint) -> str:
     stacks, work = list(checkpoint.layers.values()), Work()
     side = _side(sum(map(matrices, stacks)))
-    found = [(number, stack, list(measured(stack, side, work))) for number, stack in enumerate(stacks)]
+    measured_stacks = [(number, stack, list(measured(stack, side, work))) for number, stack in enumerate(stacks)]
     inspection = Inspection(checkpoint)
     total = sum(stack.parameters for stack in stacks)
     facts = [
@@ -155,49 +155,49 @@ def _single(checkpoint: Checkpoint) -> str:
     ]
     lead = "; ".join(f"{key} {value}" for key, value in list(inspection.about.items())[:6])
     notes = [f"not in the file, assumed: {line}" for line in assumptions(checkpoint.questions)] + list(checkpoint.warnings)
-    layers = [page.layer(number, len(stacks), stack, ways) for number, stack, ways in found]
+    layers = [page.layer(number, len(stacks), stack, ways) for number, stack, ways in measured_stacks]
     if not side and stacks:
         notes.append(f"there are {sum(map(matrices, stacks)):,} matrices: too many for heat maps. View some layers only")
-    others = [str(one) for one in inspection.others[:200]]
+    others = [str(tensor) for tensor in inspection.others[:200]]
     return page.to_page(
         checkpoint.path,
         lead,
         facts,
         section("notes", "Notes", _listed(notes)) if notes else None,
-        page.overview(found) if found else section("overview", "Recurrent layers", el("p", "There are none.")),
+        page.overview(measured_stacks) if measured_stacks else section("overview", "Recurrent layers", el("p", "There are none.")),
         section("layers", "Layer by layer", layers) if layers else None,
         section("others", "Other layers and arrays", _listed(others)) if others else None,
     )
 
 
-def _compared(found: Comparison) -> str:
-    pairs = [one.pair for one in found.layers]
+def _compared(comparison: Comparison) -> str:
+    pairs = [layer.pair for layer in comparison.layers]
     side = _side(3 * sum(matrices(pair.stack) for pair in pairs))
     work, parts = Work(), []
-    for number, one in enumerate(found.layers):
-        a, b = one.pair.stack, one.pair.counterpart
-        name = f"{called(one.pair.name)} = {' + '.join(map(called, one.pair.names))}"
-        lines = list(found.lines_of(one))
+    for number, compared in enumerate(comparison.layers):
+        a, b = compared.pair.stack, compared.pair.counterpart
+        name = f"{called(compared.pair.name)} = {' + '.join(map(called, compared.pair.names))}"
+        lines = list(comparison.lines_of(compared))
         body: list[Markup | None] = [_listed(lines[:_LINES]), _folded(lines[_LINES:])]
         ways = [list(measured(stack, side, work)) for stack in (a, b)]
         for first, second in zip(*ways, strict=False):
-            body += _beside(a, first, second, side)
-        summary = el("summary", el("h3", name), el("span", Verdict.of(equal=one.equal, compared=True).word, class_="what"))
-        tone = "layer" if one.equal else "layer bad"
-        unfolded = len(pairs) <= 3 or not one.equal
+            body += _pair_of_ways(a, first, second, side)
+        summary = el("summary", el("h3", name), el("span", Verdict.of(equal=compared.equal, compared=True).word, class_="what"))
+        tone = "layer" if compared.equal else "layer bad"
+        unfolded = len(pairs) <= 3 or not compared.equal
         parts.append(el("details", summary, el("div", body, class_="body"), class_=tone, id=page.anchor(number), open=unfolded))
-    differing = sum(not one.equal for one in found.layers)
+    differing = sum(not layer.equal for layer in comparison.layers)
     facts = [("layers compared", f"{len(pairs):,}"), ("not equal", f"{differing:,}")]
-    lead = f"The weights are {found.verdict}."
+    lead = f"The weights are {comparison.verdict}."
     return page.to_page(
-        f"{found.a.path} and {found.b.path}",
+        f"{comparison.a.path} and {comparison.b.path}",
         lead,
         facts,
         section("layers", "Layer by layer", parts) if parts else section("layers", "Layer by layer", el("p", "There are none.")),
     )
 
 
-def _beside(stack: Recurrent, a: Way, b: Way, side: int) -> list[Markup | None]:
+def _pair_of_ways(stack: Recurrent, a: Way, b: Way, side: int) -> list[Markup | None]:
     """Return the arrays of two directions side by side with their difference, those that differ most first."""
     others = {part.key: part for part in b.parts}
     rows: list[tuple[float, Part, Part, Part]] = []
@@ -209,15 +209,15 @@ def _beside(stack: Recurrent, a: Way, b: Way, side: int) -> list[Markup | None]:
     rows.sort(key=lambda row: -row[0])
     shown_rows = [row for row in rows if row[0] > 0 or row[3].not_finite][:_MOST]
     where = page.place(stack, a)
-    made: list[Markup | None] = [el("h4", where) if where else None]
+    parts: list[Markup | None] = [el("h4", where) if where else None]
     left = len(rows) - len(shown_rows)
     for share, part, other, off in shown_rows:
         name = part.key[0].replace("_", " ") + (f" of gate {part.key[1]}" if part.key[1] else "")
         figures = [page.figure(part, f"A: {name}"), page.figure(other, f"B: {name}"), page.figure(off, "B minus A")]
-        made += [el("p", f"{name}: the difference has {shown(100 * share, 3)} % of A's norm"), el("div", figures, class_="beside")]
+        parts += [el("p", f"{name}: the difference has {digits_of(100 * share, 3)} % of A's norm"), el("div", figures, class_="beside")]
     if left:
-        made.append(el("p", f"{left:,} more arrays, equal or nearer to it than these", class_="note"))
-    return made
+        parts.append(el("p", f"{left:,} more arrays, equal or nearer to it than these", class_="note"))
+    return parts
 
 
 def _folded(lines: Sequence[str]) -> Markup | None:

@@ -111,7 +111,7 @@ class Way:
     @property
     def radius(self) -> Radius | None:
         """The largest spectral radius of its recurrent matrices."""
-        return max((part.radius for part in self.parts if part.radius), key=lambda one: one.value, default=None)
+        return max((part.radius for part in self.parts if part.radius), key=lambda reach: reach.value, default=None)
 
 
 def matrices(stack: Recurrent) -> int:
@@ -133,14 +133,14 @@ def measured(stack: Recurrent, side: int, work: Work) -> Iterator[Way]:
         yield Way(layer, number, direction, tuple(parts), _bias(direction), _saturated(direction), _dead(direction))
 
 
-def difference(one: Source, other: Source, side: int) -> Part:
+def difference(first: Source, other: Source, side: int) -> Part:
     """Return what the difference of two arrays of one shape looks like, B minus A."""
-    a, b = (np.asarray(source) for source in (one, other))
+    a, b = (np.asarray(source) for source in (first, other))
     with np.errstate(all="ignore"):
         return _part(("difference", ""), b.astype(np.float64) - a.astype(np.float64), side, None)
 
 
-def _part(key: Key, array: Array, side: int, found: Radius | None) -> Part:
+def _part(key: Key, array: Array, side: int, reach: Radius | None) -> Part:
     square = total = 0.0
     low, high, not_finite, count = np.inf, -np.inf, 0, 0
     for piece in _pieces(array):
@@ -155,7 +155,7 @@ def _part(key: Key, array: Array, side: int, found: Radius | None) -> Part:
         low = high = 0.0
     heat = _heat(array, side) if array.ndim == 2 and side else None
     mean = total / count if count else 0.0
-    return Part(key, array.shape, square**0.5, mean, low, high, not_finite, _histogram(array, max(-low, high)), found, heat)
+    return Part(key, array.shape, square**0.5, mean, low, high, not_finite, _histogram(array, max(-low, high)), reach, heat)
 
 
 def _pieces(array: Array) -> Iterator[Array]:
@@ -213,12 +213,12 @@ def _summed(direction: Direction, gate: str) -> Array:
 
 
 def _bias(direction: Direction) -> dict[str, tuple[float, float, float]]:
-    found = {}
+    ranges = {}
     for gate in direction.cell.gates:
         total = _summed(direction, gate)
         if total.size and np.isfinite(total).all():
-            found[gate] = (float(total.min()), float(total.mean()), float(total.max()))
-    return found
+            ranges[gate] = (float(total.min()), float(total.mean()), float(total.max()))
+    return ranges
 
 
 def _saturated(direction: Direction) -> dict[str, Units]:
@@ -229,7 +229,7 @@ def _saturated(direction: Direction) -> dict[str, Units]:
         return {}
     projection = direction.get("projection")
     state = np.ones(direction.hidden_size) if projection is None else _reach(projection)
-    found = {}
+    counts = {}
     for gate in cell.sigmoid_gates:
         matrix, recurrent = direction.get("input", gate), direction.get("recurrent", gate)
         assert recurrent is not None
@@ -237,8 +237,8 @@ def _saturated(direction: Direction) -> dict[str, Units]:
         reach = reach + _reach(recurrent, None if projection is None else state)
         bias = _summed(direction, gate)
         low, high = (FUNCTIONS[gates.name](np, bound, gates.alpha, gates.beta) for bound in (bias - reach, bias + reach))
-        found[gate] = Units(int((low > 1 - _FLAT).sum()), int((high < _FLAT).sum()))
-    return found
+        counts[gate] = Units(int((low > 1 - _FLAT).sum()), int((high < _FLAT).sum()))
+    return counts
 
 
 def _reach(matrix: Array, most: Array | None = None) -> Array:

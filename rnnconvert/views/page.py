@@ -9,7 +9,7 @@ from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.reports.html_layer import scrolling, table
 from rnnconvert.reports.markup import Markup, el, join, page, section
-from rnnconvert.reports.words import shown
+from rnnconvert.reports.words import digits_of
 from rnnconvert.views.measured import BINS, Heat, Histogram, Part, Way
 from rnnconvert.views.png import to_url
 from rnnconvert.views.spectral import Radius
@@ -93,7 +93,7 @@ def overview(rows: Sequence[tuple[int, Recurrent, Sequence[Way]]]) -> Markup:
     heads = ["layer", "what it is", "weights", "spectral radius", "forget bias", "saturated", "dead"]
     cells = []
     for number, stack, ways in rows:
-        largest = max((way.radius for way in ways if way.radius), key=lambda one: one.value, default=None)
+        largest = max((way.radius for way in ways if way.radius), key=lambda radius: radius.value, default=None)
         forget = [way.bias["f"] for way in ways if "f" in way.bias]
         stuck = sum(units.always_one + units.always_zero for way in ways for units in way.saturated.values())
         cells.append(
@@ -102,7 +102,7 @@ def overview(rows: Sequence[tuple[int, Recurrent, Sequence[Way]]]) -> Markup:
                 stack.describe(),
                 f"{stack.parameters:,}",
                 radius_text(largest),
-                f"{sum(one[1] for one in forget) / len(forget):.2f}" if forget else "",
+                f"{sum(value[1] for value in forget) / len(forget):.2f}" if forget else "",
                 f"{stuck:,}",
                 f"{sum(way.dead for way in ways):,}",
             ]
@@ -128,9 +128,9 @@ def place(stack: Recurrent, way: Way) -> str:
     return ", ".join(words)
 
 
-def radius_text(found: Radius | None) -> str:
+def radius_text(radius: Radius | None) -> str:
     """Return a spectral radius for people; "" where it is unknown."""
-    return "" if found is None else f"{'' if found.exact else chr(0x2248) + ' '}{found.value:.3f}"
+    return "" if radius is None else f"{'' if radius.exact else chr(0x2248) + ' '}{radius.value:.3f}"
 
 
 def _gates(way: Way, where: str) -> Markup:
@@ -155,15 +155,15 @@ def _gates(way: Way, where: str) -> Markup:
 
 
 def _norm(part: Part | None) -> str:
-    return "" if part is None else shown(part.norm, 4)
+    return "" if part is None else digits_of(part.norm, 4)
 
 
 def _others(way: Way) -> Markup | None:
     """Say what the table of gates does not: dead units, and weights that are not finite."""
     broken = [f"{_name(part)} has {part.not_finite:,} weights that are not finite" for part in way.parts if part.not_finite]
     dead = [f"{way.dead:,} of {way.direction.hidden_size:,} units are dead"] if way.dead else []
-    found = [*dead, *broken]
-    return el("ul", [el("li", text) for text in found]) if found else None
+    texts = [*dead, *broken]
+    return el("ul", [el("li", text) for text in texts]) if texts else None
 
 
 def _name(part: Part) -> str:
@@ -180,21 +180,21 @@ def _maps(way: Way) -> Markup | None:
 
 def figure(part: Part, name: str) -> Markup:
     """Return the heat map and the histogram of one array."""
-    size = " x ".join(f"{one:,}" for one in part.shape)
+    size = " x ".join(f"{length:,}" for length in part.shape)
     caption = el("figcaption", el("strong", name), el("small", f"{size}, {_range(part)}"))
     picture = _image(part.heat, name) if part.heat is not None else None
     return el("figure", caption, picture, histogram(part.histogram, name), class_="map")
 
 
 def _range(part: Part) -> str:
-    return f"{shown(part.low, 3)} to {shown(part.high, 3)}"
+    return f"{digits_of(part.low, 3)} to {digits_of(part.high, 3)}"
 
 
 def _image(heat: Heat, name: str) -> Markup:
     rows, columns = heat.cells.shape
     tall, wide = heat.block
     each = "each cell one weight" if tall == wide == 1 else f"each cell the mean of up to {tall:,} x {wide:,} weights"
-    words = f"{each}; scale: ±{shown(heat.largest, 3)}"
+    words = f"{each}; scale: ±{digits_of(heat.largest, 3)}"
     image = el(
         "img",
         src=to_url(heat),
@@ -208,11 +208,11 @@ def _image(heat: Heat, name: str) -> Markup:
     return join(image, el("small", words))
 
 
-def histogram(found: Histogram, name: str) -> Markup:
+def histogram(bins: Histogram, name: str) -> Markup:
     """Return a histogram as bars, negative ones in the colour of negative weights."""
-    top, middle = max(found.counts) or 1, BINS // 2
+    top, middle = max(bins.counts) or 1, BINS // 2
     bars = {"minus": "", "zero": "", "plus": ""}
-    for number, count in enumerate(found.counts):
+    for number, count in enumerate(bins.counts):
         if count:
             if number < middle:
                 side = "minus"
@@ -221,11 +221,11 @@ def histogram(found: Histogram, name: str) -> Markup:
             else:
                 side = "plus"
             bars[side] += f"M{number * 5} 40v-{max(40 * count / top, 0.5):.3g}h4V40z"
-    some = f", one weight in {found.every:,} counted" if found.every > 1 else ""
-    said = f"Histogram of {name} from -{shown(found.largest, 3)} to {shown(found.largest, 3)}{some}"
+    some = f", one weight in {bins.every:,} counted" if bins.every > 1 else ""
+    title = f"Histogram of {name} from -{digits_of(bins.largest, 3)} to {digits_of(bins.largest, 3)}{some}"
     paths = [el("path", d=shape, class_=side) for side, shape in bars.items() if shape]
     box = f"0 0 {BINS * 5} 40"
-    drawing = el("svg", el("title", said), *paths, viewBox=box, role="img", preserveAspectRatio="none", class_="histogram")
+    drawing = el("svg", el("title", title), *paths, viewBox=box, role="img", preserveAspectRatio="none", class_="histogram")
     return join(drawing, el("small", some.removeprefix(", ")) if some else None)
 
 
@@ -237,25 +237,25 @@ def diagram(stack: Recurrent) -> Markup:
         shown_layers = [*shown_layers[: _MOST_BOXES - 1], shown_layers[-1]]
     pieces: list[Markup] = [_text(8, 62, f"{stack.layers[0].directions[0].input_size:,} inputs", "small")]
     x = 96
-    for position, (index, one) in enumerate(shown_layers):
+    for position, (index, shown_layer) in enumerate(shown_layers):
         pieces += _arrow(x - 20, x)
         if cut and position == len(shown_layers) - 1:
             pieces += [_text(x + 8, 62, f"... {len(stack.layers) - len(shown_layers):,} more"), *_arrow(x + 88, x + 108)]
             x += 108
-        tall = 44 if len(one.directions) == 1 else 92
+        tall = 44 if len(shown_layer.directions) == 1 else 92
         top = 58 - tall / 2
-        for number, direction in enumerate(one.directions):
+        for number, direction in enumerate(shown_layer.directions):
             pieces.append(el("rect", x=x, y=top + number * 48, width=150, height=44, rx=6))
             pieces.append(_text(x + 10, top + number * 48 + 18, _box(index, direction)))
             turn = "\u2190 from the end" if direction.reverse else "\u2192 from the start"
             pieces.append(_text(x + 10, top + number * 48 + 35, turn, "small"))
         x += 150
         pieces += _arrow(x, x + 20)
-        joined = f" {one.merge}" if len(one.directions) > 1 else ""
-        pieces.append(_text(x + 24, 62, f"{one.output_size:,}{joined}", "small"))
+        joined = f" {shown_layer.merge}" if len(shown_layer.directions) > 1 else ""
+        pieces.append(_text(x + 24, 62, f"{shown_layer.output_size:,}{joined}", "small"))
         x += 106
-    said = f"{stack.describe()}: {stack.num_layers:,} layers in a row" if stack.num_layers > 1 else stack.describe()
-    drawing = el("svg", el("title", said), *pieces, viewBox=f"0 0 {x} 116", width=x, height=116, role="img", class_="diagram")
+    title = f"{stack.describe()}: {stack.num_layers:,} layers in a row" if stack.num_layers > 1 else stack.describe()
+    drawing = el("svg", el("title", title), *pieces, viewBox=f"0 0 {x} 116", width=x, height=116, role="img", class_="diagram")
     return scrolling(drawing, "Diagram") if x > 320 else drawing
 
 

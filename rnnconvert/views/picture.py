@@ -61,10 +61,10 @@ def draw(stacks: Sequence[Recurrent], form: str, title: str) -> bytes:
             where = place(stack, way)
             part.suptitle(_plain(called(stack.name) + (f", {where}" if where else "")), fontsize=8, x=0.01, ha="left")
             _row(part, way, wide, colours)
-        made = io.BytesIO()
+        buffer = io.BytesIO()
         dated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[form]
-        figure.savefig(made, format=form, metadata=dated)
-    return made.getvalue()
+        figure.savefig(buffer, format=form, metadata=dated)
+    return buffer.getvalue()
 
 
 def _row(figure: Any, way: Way, wide: int, colours: Any) -> None:
@@ -86,8 +86,8 @@ def _row(figure: Any, way: Way, wide: int, colours: Any) -> None:
 def _heat(axes: Any, part: Part, colours: Any) -> None:
     assert part.heat is not None
     largest = part.heat.largest or 1.0
-    shown = np.ma.masked_invalid(part.heat.cells)
-    axes.imshow(shown, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest", rasterized=True)
+    cells = np.ma.masked_invalid(part.heat.cells)
+    axes.imshow(cells, cmap=colours, vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest", rasterized=True)
     axes.set_xticks([])
     axes.set_yticks([])
     kind = "W" if part.key[0] == "input" else "R"
@@ -95,20 +95,20 @@ def _heat(axes: Any, part: Part, colours: Any) -> None:
     axes.set_title(f"{kind}$_{{{part.key[1]}}}$  {part.shape[0]}\N{MULTIPLICATION SIGN}{part.shape[1]}{radius}", fontsize=6.5, pad=2)
 
 
-def _histogram(axes: Any, found: Histogram) -> None:
-    edges = np.linspace(-found.largest, found.largest, len(found.counts) + 1)
+def _histogram(axes: Any, bins: Histogram) -> None:
+    edges = np.linspace(-bins.largest, bins.largest, len(bins.counts) + 1)
     middles = (edges[1:] + edges[:-1]) / 2
     tones = [_rgb(NEGATIVE) if at < 0 else _rgb(POSITIVE) for at in middles]
-    axes.bar(middles, found.counts, width=np.diff(edges), color=tones)
+    axes.bar(middles, bins.counts, width=np.diff(edges), color=tones)
     axes.set_yticks([])
-    axes.set_xticks([-found.largest, 0, found.largest], [f"{-found.largest:.2g}", "0", f"{found.largest:.2g}"])
+    axes.set_xticks([-bins.largest, 0, bins.largest], [f"{-bins.largest:.2g}", "0", f"{bins.largest:.2g}"])
     axes.tick_params(length=1.5, pad=1, labelsize=5)
     for side in ("top", "left", "right"):
         axes.spines[side].set_visible(False)
 
 
 def _rgb(colour: tuple[int, int, int]) -> tuple[float, float, float]:
-    red, green, blue = (one / 255 for one in colour)
+    red, green, blue = (channel / 255 for channel in colour)
     return red, green, blue
 
 

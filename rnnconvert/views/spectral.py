@@ -45,10 +45,10 @@ def radius(factors: Sequence[Array], work: Work) -> Radius | None:
     cost = 25 * inner**3
     if inner <= _EXACT and cost <= work.left:
         work.left -= cost
-        whole = factors[0].astype(np.float64)
+        product = factors[0].astype(np.float64)
         for matrix in factors[1:]:
-            whole = whole @ matrix.astype(np.float64)
-        return Radius(float(np.abs(np.linalg.eigvals(whole)).max()), True)
+            product = product @ matrix.astype(np.float64)
+        return Radius(float(np.abs(np.linalg.eigvals(product)).max()), True)
     steps = min(_STEPS, inner)
     work.left -= steps * (sum(matrix.size for matrix in factors) + 2 * steps * inner)
     if work.left < 0:

@@ -22,9 +22,9 @@ def _activation(m: Any, node: Node) -> str:
     return str(pattern.format(x, alpha="" if node["alpha"] is None else f"{node['alpha']:.9g}", axis=axis))
 
 
-def _made(m: Any, node: Node, kind: str, *words: str) -> str:
-    given = ", ".join(word for word in (*words, "rngs=rngs") if word)
-    return f"{m.part(node.layer, f'nnx.{kind}({given})')}({m(node.x)})"
+def _constructed(m: Any, node: Node, kind: str, *words: str) -> str:
+    arguments = ", ".join(word for word in (*words, "rngs=rngs") if word)
+    return f"{m.part(node.layer, f'nnx.{kind}({arguments})')}({m(node.x)})"
 
 
 def _bias(node: Node) -> str:
@@ -32,13 +32,13 @@ def _bias(node: Node) -> str:
 
 
 def _dense(m: Any, node: Node) -> str:
-    return _made(m, node, "Linear", str(node.x.shape[-1]), str(node["units"]), _bias(node))
+    return _constructed(m, node, "Linear", str(node.x.shape[-1]), str(node["units"]), _bias(node))
 
 
 def _embedding(m: Any, node: Node) -> str:
     part = m.part(node.layer, f"nnx.Embed({node['input_size']}, {node['output_size']}, rngs=rngs)")
-    whole = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.astype(int)"
-    return f"{part}({whole})"
+    indices = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.astype(int)"
+    return f"{part}({indices})"
 
 
 def _padding(node: Node) -> str:
@@ -51,7 +51,7 @@ def _several(key: str, values: Any) -> str:
 
 def _conv(m: Any, node: Node) -> str:
     groups = f"feature_group_count={node['groups']}" if node["groups"] > 1 else ""
-    return _made(
+    return _constructed(
         m,
         node,
         "Conv",
@@ -71,7 +71,7 @@ def _conv_transposed(m: Any, node: Node) -> str:
     for kernel, dilation, over in zip(node["kernel"], node["dilation"], node["over"], strict=True):
         most, cut = dilation * (kernel - 1), max(over, 0) if node["padding"] == "same" else 0
         pads.append((most - cut // 2, most - (cut - cut // 2) + max(-over, 0)))
-    return _made(
+    return _constructed(
         m,
         node,
         "ConvTranspose",
@@ -109,7 +109,7 @@ def _epsilon(node: Node) -> str:
 
 def _batch_norm(m: Any, node: Node) -> str:
     axis = "" if node["axis"] == len(node.x.shape) - 1 else f"axis={node['axis']}"
-    return _made(
+    return _constructed(
         m, node, "BatchNorm", str(node["size"]), axis, f"momentum={number(round(node['momentum'], 12))}", _epsilon(node), *_affine(node)
     )
 
@@ -119,13 +119,13 @@ def _norm(kind: str) -> Rule:
         if len(node["sizes"]) != 1:
             raise m.refused(node, "a norm over several axes", "nnx counts the features of one")
         affine = _affine(node) if kind == "LayerNorm" else _affine(node)[:1]
-        return _made(m, node, kind, str(node["sizes"][0]), _epsilon(node), *affine, "use_fast_variance=False")
+        return _constructed(m, node, kind, str(node["sizes"][0]), _epsilon(node), *affine, "use_fast_variance=False")
 
     return rule
 
 
 def _group_norm(m: Any, node: Node) -> str:
-    return _made(
+    return _constructed(
         m, node, "GroupNorm", str(node["size"]), f"num_groups={node['groups']}", _epsilon(node), *_affine(node), "use_fast_variance=False"
     )
 

@@ -122,30 +122,30 @@ def recurrent(m: Any, node: Node) -> str:
     x = f"{m(node.x)}{turn}"
     if _plain(node):
         relu = ", activation_fn=nnx.relu" if cell.activation.name == "relu" else ""
-        made = f"nnx.RNN(nnx.{'OptimizedLSTM' if lstm else 'Simple'}Cell({sizes}{relu}, rngs=rngs), return_carry=True)"
+        layer = f"nnx.RNN(nnx.{'OptimizedLSTM' if lstm else 'Simple'}Cell({sizes}{relu}, rngs=rngs), return_carry=True)"
         m.within[node.layer] = "" if both else "/cell"
         if both:
-            made = f"nnx.Bidirectional({made}, {made}, return_carry=True)"
-        call = f"{m.part(node.layer, made)}({x})"
+            layer = f"nnx.Bidirectional({layer}, {layer}, return_carry=True)"
+        call = f"{m.part(node.layer, layer)}({x})"
         state = ["state[{}][1]", "state[{}][0]"] if lstm else ["state[{}]"]  # nnx's carry is (c, h)
         state = state if both else [word.replace("[{}]", "", 1) for word in state]
         order = f"state, {{}} = {call}"
     else:
         bias = "" if node["biases"] else ", use_bias=False"
-        made = f"{class_of(m.file, cell, 'Masked' if mask else '')}({sizes}{bias}{', bidirectional=True' if both else ''}, rngs=rngs)"
-        part = m.part(node.layer, made)
+        layer = f"{class_of(m.file, cell, 'Masked' if mask else '')}({sizes}{bias}{', bidirectional=True' if both else ''}, rngs=rngs)"
+        part = m.part(node.layer, layer)
         starts = [m(value) for value in node.named.get("states", ())]
         if node["stateful"]:
             raise m.refused(node, "a stateful layer", "a jitted nnx module keeps no states between calls")
         pairs = [f"({starts[n]}, {starts[n + 1]})" for n in range(0, len(starts), 2)] if lstm else starts
-        given = [
+        starting = [
             x,
             f"state=[{', '.join(pairs)}]" if pairs else "",
             f"mask={m(mask[0])}{turn}" if mask else "",
             "zero=True" if node["zero"] else "",
         ]
         state = ["state[{}][0]", "state[{}][1]"] if lstm else ["state[{}]"]
-        order = f"{{}}, state = {part}({', '.join(word for word in given if word)})"
+        order = f"{{}}, state = {part}({', '.join(word for word in starting if word)})"
     _lines(m, node, order, state, both)
     return ""
 

@@ -20,7 +20,7 @@ class NnxModule(Module):
     def text(self, name: str, first: bool) -> str:
         """Return the class."""
         lines = [f"class {name}(nnx.Module):", f'    """{self.title(first)}"""', "", "    def __init__(self, rngs):"]
-        lines += [f"        self.{part} = {made}" for part, made in self.parts.values()] or ["        pass"]
+        lines += [f"        self.{part} = {constructor}" for part, constructor in self.parts.values()] or ["        pass"]
         lines += ["", f"    def __call__(self, {', '.join(self.arguments)}):", *(f"        {line}" for line in self.lines)]
         return "\n".join([*lines, f"        return {', '.join(self(value) for value in self.scope.outputs)}"]) + "\n"
 

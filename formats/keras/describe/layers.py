@@ -39,9 +39,9 @@ def applied(w: Writer, facts: Facts, spec: Any, x: Value, layer: str = "") -> Va
         return x
     if name not in _FUNCTIONS:
         raise refuse(w.called(facts.name), f"the activation {name!r}", f"the known ones are {', '.join(sorted(_FUNCTIONS))}")
-    made = w.value(facts.name, x.shape)
-    w.scope.add("activation", layer, [x], [made], name=name, alpha=function.alpha, axis=-1)
-    return made
+    output = w.value(facts.name, x.shape)
+    w.scope.add("activation", layer, [x], [output], name=name, alpha=function.alpha, axis=-1)
+    return output
 
 
 def _function_layer(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -53,10 +53,10 @@ def _named(name: str, key: str = "", default: float = 0.0) -> Tell:
 
     def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
-        made = w.value(facts.name, x.shape)
+        output = w.value(facts.name, x.shape)
         number = float(facts.get(key, default)) if key else None
-        w.scope.add("activation", "", [x], [made], name=name, alpha=number, axis=-1)
-        return [made]
+        w.scope.add("activation", "", [x], [output], name=name, alpha=number, axis=-1)
+        return [output]
 
     return tell
 
@@ -67,15 +67,15 @@ def _softmax(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
     if not isinstance(axis, int):
         raise refuse(facts.name, f"axis = {axis!r}", "only one axis is known here")
-    made = w.value(facts.name, x.shape)
-    w.scope.add("activation", "", [x], [made], name="softmax", alpha=None, axis=axis)
-    return [made]
+    output = w.value(facts.name, x.shape)
+    w.scope.add("activation", "", [x], [output], name="softmax", alpha=None, axis=axis)
+    return [output]
 
 
 def _relu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     slope, highest, threshold = (facts.get("negative_slope", 0) or 0, facts.get("max_value"), facts.get("threshold", 0) or 0)
-    made = w.value(facts.name, x.shape)
+    output = w.value(facts.name, x.shape)
     plain = not threshold and highest is None
     name = "bounded_relu"
     if plain:
@@ -84,14 +84,14 @@ def _relu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         "activation",
         "",
         [x],
-        [made],
+        [output],
         name=name,
         alpha=float(slope),
         highest=None if highest is None else float(highest),
         threshold=float(threshold),
         axis=-1,
     )
-    return [made]
+    return [output]
 
 
 def _prelu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -105,8 +105,8 @@ def _prelu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
 
 def _dense(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x, units = _single(w, facts, values), int(facts.get("units"))
-    made = w.add("dense", facts, [x], (*x.shape[:-1], units), units=units, bias=bool(facts.get("use_bias", True)))
-    return [applied(w, facts, facts.get("activation"), made)]
+    output = w.add("dense", facts, [x], (*x.shape[:-1], units), units=units, bias=bool(facts.get("use_bias", True)))
+    return [applied(w, facts, facts.get("activation"), output)]
 
 
 def _embedding(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -114,9 +114,9 @@ def _embedding(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     if facts.get("mask_zero"):
         mask = w.value("mask", x.shape, "bool")
         w.scope.add("mask", "", [x], [mask], operation="not_equal", value=0)
-        made = w.add("embedding", facts, [x], (*x.shape, width), input_size=rows, output_size=width)
-        w.masks[made.name] = mask
-        return [made]
+        output = w.add("embedding", facts, [x], (*x.shape, width), input_size=rows, output_size=width)
+        w.masks[output.name] = mask
+        return [output]
     return [w.add("embedding", facts, [x], (*x.shape, width), input_size=rows, output_size=width)]
 
 
@@ -127,10 +127,10 @@ def _masking(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         raise refuse(facts.name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here")
     mask = w.value("mask", x.shape[:-1], "bool")
     w.scope.add("mask", "", [x], [mask], operation="any differs", value=float(number))
-    made = w.value(facts.name, x.shape)
-    w.scope.add("zero masked", "", [x], [made], {"mask": [mask]})
-    w.masks[made.name] = mask
-    return [made]
+    output = w.value(facts.name, x.shape)
+    w.scope.add("zero masked", "", [x], [output], {"mask": [mask]})
+    w.masks[output.name] = mask
+    return [output]
 
 
 # Over space and time
@@ -162,16 +162,16 @@ def _window(facts: Facts, x: Value, rank: int) -> dict[str, Any]:
     padding = facts.get("padding", "valid")
     if padding not in ("valid", "same", "causal"):
         raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
-    found = {
+    settings = {
         "rank": rank,
         "kernel": sizes(facts, "kernel_size", rank),
         "strides": sizes(facts, "strides", rank),
         "dilation": sizes(facts, "dilation_rate", rank),
         "padding": padding,
     }
-    if padding == "same" and max(found["strides"]) > 1 and max(found["dilation"]) > 1:
+    if padding == "same" and max(settings["strides"]) > 1 and max(settings["dilation"]) > 1:
         raise refuse(facts.name, "padding 'same' with strides and dilation", "backends differ there")
-    return found
+    return settings
 
 
 def _convolution(rank: int) -> Tell:
@@ -180,7 +180,7 @@ def _convolution(rank: int) -> Tell:
         channels = _spatial(facts, x, rank)
         window = _window(facts, x, rank)
         lengths = _lengths(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
-        made = w.add(
+        output = w.add(
             "conv",
             facts,
             [x],
@@ -191,7 +191,7 @@ def _convolution(rank: int) -> Tell:
             groups=int(facts.get("groups", 1) or 1),
             bias=bool(facts.get("use_bias", True)),
         )
-        return [applied(w, facts, facts.get("activation"), made)]
+        return [applied(w, facts, facts.get("activation"), output)]
 
     return tell
 
@@ -205,7 +205,7 @@ def _by_channel(rank: int, separable: bool) -> Tell:
         lengths = _lengths(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
         bias = bool(facts.get("use_bias", True))
         if not separable:
-            made = w.add(
+            output = w.add(
                 "conv",
                 facts,
                 [x],
@@ -216,7 +216,7 @@ def _by_channel(rank: int, separable: bool) -> Tell:
                 bias=bias,
                 **window,
             )
-            return [applied(w, facts, facts.get("activation"), made)]
+            return [applied(w, facts, facts.get("activation"), output)]
         filters = int(facts.get("filters"))
         first = w.value(facts.name, (x.shape[0], *lengths, channels * many))
         w.node(
@@ -231,12 +231,12 @@ def _by_channel(rank: int, separable: bool) -> Tell:
             bias=False,
             **window,
         )
-        made = w.value(facts.name, (x.shape[0], *lengths, filters))
+        output = w.value(facts.name, (x.shape[0], *lengths, filters))
         ones = (1,) * rank
-        w.node("conv", facts, f"{facts.name}/pointwise", [first], [made], channels=channels * many, filters=filters, groups=1, bias=bias,
+        w.node("conv", facts, f"{facts.name}/pointwise", [first], [output], channels=channels * many, filters=filters, groups=1, bias=bias,
                rank=rank,
                     kernel=ones, strides=ones, dilation=ones, padding="valid")  # fmt: skip
-        return [applied(w, facts, facts.get("activation"), made)]
+        return [applied(w, facts, facts.get("activation"), output)]
 
     return tell
 
@@ -256,7 +256,7 @@ def _transposed(rank: int) -> Tell:
             None if n is None else n * s + (0 if same else max(o, 0))
             for n, s, o in zip(x.shape[1:-1], window["strides"], over, strict=True)
         )
-        made = w.add(
+        output = w.add(
             "conv transposed",
             facts,
             [x],
@@ -267,7 +267,7 @@ def _transposed(rank: int) -> Tell:
             over=tuple(over),
             **window,
         )
-        return [applied(w, facts, facts.get("activation"), made)]
+        return [applied(w, facts, facts.get("activation"), output)]
 
     return tell
 
@@ -470,17 +470,17 @@ def _training_only(*keys: str) -> Tell:
 def _flatten(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     facts.need("data_format", "channels_last", None)
-    known = [n for n in x.shape[1:] if n is not None]
-    width = math.prod(known) if len(known) == len(x.shape) - 1 else None
+    lengths = [n for n in x.shape[1:] if n is not None]
+    width = math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
     return [w.add("flatten", facts, [x], (x.shape[0], width), dtype=x.dtype)]
 
 
 def _reshape(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     x, target = _single(w, facts, values), [int(n) if n is not None else -1 for n in facts.get("target_shape")]
-    known = [n for n in x.shape[1:] if n is not None]
-    whole = math.prod(known) if len(known) == len(x.shape) - 1 else None
+    lengths = [n for n in x.shape[1:] if n is not None]
+    total = math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
     rest = math.prod(n for n in target if n != -1)
-    inferred = None if whole is None else whole // rest
+    inferred = None if total is None else total // rest
     out = tuple(inferred if n == -1 else n for n in target)
     return [w.add("reshape", facts, [x], (x.shape[0], *out), dtype=x.dtype, sizes=tuple(target))]
 
@@ -519,30 +519,30 @@ def _merge(operation: str) -> Tell:
 
 def _where(w: Writer, facts: Facts, mask: Value, x: Value, other: Value | float) -> Value:
     """Add a tensor's numbers at the steps that count, and others at those that do not."""
-    made = w.value(facts.name, x.shape)
+    output = w.value(facts.name, x.shape)
     inputs, number = ([x, other], 0.0) if isinstance(other, Value) else ([x], other)
-    w.scope.add("where", "", inputs, [made], {"mask": [mask]}, value=number)
-    return made
+    w.scope.add("where", "", inputs, [output], {"mask": [mask]}, value=number)
+    return output
 
 
 def _product(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
     """Return a product whose factors are 1 at steps that are masked, zero where a step counts in none of them."""
     factors = [value if mask is None else _where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)]
-    made = w.add("arithmetic", facts, factors, values[0].shape, operation="multiply")
+    output = w.add("arithmetic", facts, factors, values[0].shape, operation="multiply")
     counts: Any = either(w, facts, masks)  # type: ignore[arg-type]
-    return made if counts is None else _where(w, facts, counts, made, 0.0)
+    return output if counts is None else _where(w, facts, counts, output, 0.0)
 
 
 def _extreme(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
     """Return the largest or smallest of tensors, step by step of those that count there: Keras folds them from the first on."""
-    made, counts = values[0], masks[0]
+    output, counts = values[0], masks[0]
     for value, mask in zip(values[1:], masks[1:], strict=True):
-        x = value if mask is None else _where(w, facts, mask, value, made)
-        before = made if counts is None else _where(w, facts, counts, made, x)
+        x = value if mask is None else _where(w, facts, mask, value, output)
+        before = output if counts is None else _where(w, facts, counts, output, x)
         joined: Any = either(w, facts, [counts, mask])  # type: ignore[arg-type,list-item]
         counts = joined
-        made = w.add("arithmetic", facts, [before, x], values[0].shape, operation=facts.old.kind.lower())
-    return made
+        output = w.add("arithmetic", facts, [before, x], values[0].shape, operation=facts.old.kind.lower())
+    return output
 
 
 def _concatenate(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -578,12 +578,12 @@ def _attention(mode: str) -> Tell:
         asked, seen, *_ = masks_on(w, facts, values)  # type: ignore[arg-type]
         if any(mask is not None and len(mask.shape) != 2 for mask in (asked, seen)):
             raise refuse(facts.name, "a mask over other axes than time", "the layer spreads it over the wrong ones")
-        made = [w.value(facts.name, (*query.shape[:2], value.shape[2]))]
+        ends = [w.value(facts.name, (*query.shape[:2], value.shape[2]))]
         if facts.flag("return_attention_scores"):
-            made.append(w.value(f"{facts.name}_weights", (*query.shape[:2], key.shape[1])))
+            ends.append(w.value(f"{facts.name}_weights", (*query.shape[:2], key.shape[1])))
         named = {"asked": [asked] if asked else [], "seen": [seen] if seen else []}
-        w.scope.add("attention", "", [query, value, key], made, named, mode=mode, causal=facts.flag("use_causal_mask"))  # type: ignore[arg-type]
-        return made
+        w.scope.add("attention", "", [query, value, key], ends, named, mode=mode, causal=facts.flag("use_causal_mask"))  # type: ignore[arg-type]
+        return ends
 
     return tell
 

@@ -69,9 +69,9 @@ class Writer(Walk[Value]):
         **settings: Any,
     ) -> Value:
         """Add a node of one output, and return that."""
-        made = self.value(facts.name, shape, dtype)
-        self.node(kind, facts, facts.name, inputs, [made], named, **settings)
-        return made
+        output = self.value(facts.name, shape, dtype)
+        self.node(kind, facts, facts.name, inputs, [output], named, **settings)
+        return output
 
     def node(
         self,
@@ -94,9 +94,9 @@ class Writer(Walk[Value]):
 
     def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None]) -> Value:
         """Add what joins masks, as formats/keras/export/masks.py asks for it."""
-        made = self.value("mask", shape, "bool")
-        self.scope.add("mask", "", [self.values[name] for name in inputs], [made], operation=operator.lower())
-        return made
+        mask = self.value("mask", shape, "bool")
+        self.scope.add("mask", "", [self.values[name] for name in inputs], [mask], operation=operator.lower())
+        return mask
 
     # The walk
 
@@ -111,9 +111,9 @@ class Writer(Walk[Value]):
                 f"an input of shape {shape!r} and type {dtype!r}",
                 "only plain tensors of float32, int32, int64 and bool are known",
             )
-        made = self.value(old.name, shape, dtype)
-        self.scope.inputs += (made,)
-        return made
+        value = self.value(old.name, shape, dtype)
+        self.scope.inputs += (value,)
+        return value
 
     def layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
         """Return what a layer, a model or an operation gives."""
@@ -121,7 +121,7 @@ class Writer(Walk[Value]):
         from rnnconvert.formats.keras.describe.operations import OPERATIONS
 
         old = facts.old
-        if not old.entry.own:
+        if not old.entry.built_in:
             raise refuse(self.called(old.name), f"a class of your own, {old.kind!r}", "only Keras's layers are known here")
         if old.is_model:
             return self._inner(facts, values)
@@ -133,18 +133,18 @@ class Writer(Walk[Value]):
             facts.finish()
             return result
         if old.kind == "TimeDistributed":
-            made = self._each_step(facts, values)
+            outputs = self._each_step(facts, values)
         else:
             tell = LAYERS.get(old.kind)
             if tell is None:
                 raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", f"the known ones are {', '.join(sorted(LAYERS))}")
-            whole = [value for value in values if value.dtype != "float32"]
-            if whole and old.kind not in MOVING:
+            typed = [value for value in values if value.dtype != "float32"]
+            if typed and old.kind not in MOVING:
                 raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
-            made = tell(self, facts, values)
+            outputs = tell(self, facts, values)
         facts.finish()
-        hand_on(self, facts, values, made, _joined)
-        return made
+        hand_on(self, facts, values, outputs, _joined)
+        return outputs
 
     def _each_step(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
@@ -165,11 +165,11 @@ class Writer(Walk[Value]):
             if len(mask.shape) > 2:
                 raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
             self.masks[x.name] = mask  # type: ignore[assignment]
-        made = self.layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
-        if len(made) != 1:
+        outputs = self.layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
+        if len(outputs) != 1:
             raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
-        out = self.value(facts.name, (*x.shape[:2], *made[0].shape[1:]), made[0].dtype)
-        self.scope.add("batch to steps", "", [made[0], x], [out])
+        out = self.value(facts.name, (*x.shape[:2], *outputs[0].shape[1:]), outputs[0].dtype)
+        self.scope.add("batch to steps", "", [outputs[0], x], [out])
         return [out]
 
     def _inner(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -187,13 +187,13 @@ class Writer(Walk[Value]):
                 "a model called on tensors of several shapes, or with a mask and without",
                 "it is written once, for one kind of input",
             )
-        given = [*values, *(mask for mask in masks if mask is not None)]
-        made = [self.value(facts.name, value.shape, value.dtype) for value in inner.scope.outputs]
-        self.scope.add("model", facts.name, given, made, scope=inner.scope)  # type: ignore[arg-type]
-        for value, mask in zip(made, inner.masks, strict=False):
+        arguments = [*values, *(mask for mask in masks if mask is not None)]
+        outputs = [self.value(facts.name, value.shape, value.dtype) for value in inner.scope.outputs]
+        self.scope.add("model", facts.name, arguments, outputs, scope=inner.scope)  # type: ignore[arg-type]
+        for value, mask in zip(outputs, inner.masks, strict=False):
             if mask is not None:
-                self.masks[value.name] = made[inner.scope.outputs.index(mask)]
-        return made[: inner.count]
+                self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
+        return outputs[: inner.count]
 
     def _described(self, old: Old, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]) -> _Inner:
         outer, before = self.scope, self.path
@@ -208,10 +208,10 @@ class Writer(Walk[Value]):
                 masked.append(self.masks[start.name])
         self.scope.inputs = (*starts, *masked)
         ends = self.model(old, starts)
-        found = [self.masks.get(end.name) for end in ends]
-        self.scope.outputs = (*ends, *dict.fromkeys(mask for mask in found if mask is not None))
+        end_masks = [self.masks.get(end.name) for end in ends]
+        self.scope.outputs = (*ends, *dict.fromkeys(mask for mask in end_masks if mask is not None))
         scope, self.scope, self.path = self.scope, outer, before
-        return _Inner(scope, kind, len(ends), tuple(found))
+        return _Inner(scope, kind, len(ends), tuple(end_masks))
 
 
 class _Inner:
@@ -254,16 +254,16 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
         parts.append(mask)
     lengths = [mask.shape[axis] for mask in parts]
     shape: Shape = (*parts[0].shape[:axis], None if None in lengths else sum(n or 0 for n in lengths), *parts[0].shape[axis + 1 :])
-    made = w.value("mask", shape, "bool")
-    w.scope.add("concatenate", "", parts, [made], axis=axis)
-    return made
+    output = w.value("mask", shape, "bool")
+    w.scope.add("concatenate", "", parts, [output], axis=axis)
+    return output
 
 
 def _top(path: Path, config: Path | None) -> Old:
     """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
     document, version = architecture.read(config or path) if path.is_file() else ({}, "")
     top = tree(document) if version.startswith("3") else read(path, config)
-    if not top.is_model or not top.entry.own:
+    if not top.is_model or not top.entry.built_in:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
     return top
 

@@ -25,7 +25,7 @@ _COMPARING = {
 _JOINING = {"LogicalAnd": "and", "LogicalOr": "or"}
 
 
-def _made(w: Writer, operation: str, inputs: Sequence[Value], shape: Sequence[int | None], **settings: Any) -> Value:
+def _operation_output(w: Writer, operation: str, inputs: Sequence[Value], shape: Sequence[int | None], **settings: Any) -> Value:
     mask = w.value("mask", shape, "bool")
     w.scope.add("mask", "", inputs, [mask], operation=operation, **settings)
     return mask
@@ -43,18 +43,18 @@ def _compared(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     x, number = arguments
     if x.dtype == "bool" or (x.dtype != "float32" and not isinstance(number, int)):
         raise _unfit(facts, arguments)
-    return _made(w, _COMPARING[facts.old.kind], [x], x.shape, value=number)
+    return _operation_output(w, _COMPARING[facts.old.kind], [x], x.shape, value=number)
 
 
 def _joined(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     """Return two masks as one."""
-    if len(arguments) != 2 or any(not isinstance(one, Value) or one.dtype != "bool" for one in arguments):
+    if len(arguments) != 2 or any(not isinstance(argument, Value) or argument.dtype != "bool" for argument in arguments):
         raise _unfit(facts, arguments)
     first, second = arguments
     if len(first.shape) != len(second.shape):
         raise refuse(facts.name, f"{facts.old.kind} of tensors with other numbers of axes", "Keras spreads them as numpy does")
     shape = [m if n == 1 else n for n, m in zip(first.shape, second.shape, strict=True)]
-    return _made(w, _JOINING[facts.old.kind], arguments, shape)
+    return _operation_output(w, _JOINING[facts.old.kind], arguments, shape)
 
 
 def _truths(facts: Facts, arguments: Sequence[Any]) -> Value:
@@ -66,7 +66,7 @@ def _truths(facts: Facts, arguments: Sequence[Any]) -> Value:
 
 def _negated(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     x = _truths(facts, arguments)
-    return _made(w, "not", [x], x.shape)
+    return _operation_output(w, "not", [x], x.shape)
 
 
 def _itself(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
@@ -83,14 +83,14 @@ def _reduced(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
         raise refuse(facts.name, f"axis = {axis!r}", "only one axis behind the batch is known here")
     axis %= len(x.shape)
     shape = (*x.shape[:axis], *([1] if keep else []), *x.shape[axis + 1 :])
-    return _made(w, facts.old.kind.lower(), [x], shape, axis=axis, keep=keep)
+    return _operation_output(w, facts.old.kind.lower(), [x], shape, axis=axis, keep=keep)
 
 
 def _widened(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     x = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], Value) else _truths(facts, arguments)
     if facts.get("axis") != -1:
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only a new last axis is known here")
-    return _made(w, "widened", [x], (*x.shape, 1))
+    return _operation_output(w, "widened", [x], (*x.shape, 1))
 
 
 def _alike(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
@@ -98,20 +98,20 @@ def _alike(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     facts.need("dtype", "bool")
     if len(arguments) != 1 or not isinstance(arguments[0], Value):
         raise _unfit(facts, arguments)
-    return _made(w, "ones" if facts.old.kind == "OnesLike" else "zeros", arguments, arguments[0].shape)
+    return _operation_output(w, "ones" if facts.old.kind == "OnesLike" else "zeros", arguments, arguments[0].shape)
 
 
 def _concatenated(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     """Return masks, one behind the other."""
-    if not arguments or any(not isinstance(one, Value) or one.dtype != "bool" for one in arguments):
+    if not arguments or any(not isinstance(argument, Value) or argument.dtype != "bool" for argument in arguments):
         raise _unfit(facts, arguments)
     shape = list(arguments[0].shape)
     axis = int(facts.get("axis", -1)) % len(shape)
-    widths = [one.shape[axis] for one in arguments]
+    widths = [argument.shape[axis] for argument in arguments]
     shape[axis] = None if None in widths else sum(widths)
-    made = w.value("mask", shape, "bool")
-    w.scope.add("concatenate", "", arguments, [made], axis=axis)
-    return made
+    output = w.value("mask", shape, "bool")
+    w.scope.add("concatenate", "", arguments, [output], axis=axis)
+    return output
 
 
 OPERATIONS: Mapping[str, Operation] = {

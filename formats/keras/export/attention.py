@@ -30,21 +30,21 @@ def _three(facts: Facts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
 def _earlier(b: Builder, name: str, scores: str) -> str:
     """Add whether a step of the query, the last axis but one, may see a step of the key: those up to its own."""
     size = b.add("Shape", [scores], f"{name}/sizes")
-    zero, one = (b.constant(f"{name}/{word}", np.array(n, np.int64)) for word, n in (("from", 0), ("by", 1)))
+    zero, step = (b.constant(f"{name}/{word}", np.array(n, np.int64)) for word, n in (("from", 0), ("by", 1)))
     ranges = []
     for axis in (-2, -1):
         length = b.add("Squeeze", [b.add("Gather", [size, b.integers(axis)], f"{name}/length")], f"{name}/steps")
-        ranges.append(b.add("Range", [zero, length, one], f"{name}/range"))
+        ranges.append(b.add("Range", [zero, length, step], f"{name}/range"))
     rows = b.add("Unsqueeze", [ranges[0], b.integers(1)], f"{name}/rows")
     return b.add("GreaterOrEqual", [rows, ranges[1]], f"{name}/earlier")
 
 
 def _every(b: Builder, name: str, truths: Sequence[str]) -> str:
     """Add whether all of some truths hold."""
-    made, *others = truths
+    result, *others = truths
     for other in others:
-        made = b.add("And", [made, other], f"{name}/visible")
-    return made
+        result = b.add("And", [result, other], f"{name}/visible")
+    return result
 
 
 def _weighed(b: Builder, facts: Facts, scores: str, value: str, visible: Sequence[str]) -> tuple[str, str]:
@@ -73,18 +73,18 @@ def _masks(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value | No
     return masks
 
 
-def _looked(b: Builder, facts: Facts, given: Sequence[Value], scores: tuple[str, Sequence[int | None]]) -> list[Value]:
+def _looked(b: Builder, facts: Facts, tensors: Sequence[Value], scores: tuple[str, Sequence[int | None]]) -> list[Value]:
     """Return what Attention and AdditiveAttention give for their scores: zeros at masked steps of the query."""
-    (query, value, _), name = _three(facts, given), facts.name
-    masks = _masks(b, facts, given)
+    (query, value, _), name = _three(facts, tensors), facts.name
+    masks = _masks(b, facts, tensors)
     facts.get("dropout")
     visible = _wide(b, name, masks[1], 1)
     if facts.flag("use_causal_mask"):
         visible.append(_earlier(b, name, scores[0]))
-    made, weights = _weighed(b, facts, scores[0], value.name, visible)
+    output, weights = _weighed(b, facts, scores[0], value.name, visible)
     for asked in _wide(b, name, masks[0], 2):
-        made = b.add("Where", [asked, made, b.zero()], f"{name}/asked")
-    return _results(facts, (made, weights), (*query.shape[:2], value.shape[2]), scores[1])
+        output = b.add("Where", [asked, output, b.zero()], f"{name}/asked")
+    return _results(facts, (output, weights), (*query.shape[:2], value.shape[2]), scores[1])
 
 
 def _pairs(b: Builder, name: str, query: Value, key: Value) -> str:
@@ -94,10 +94,10 @@ def _pairs(b: Builder, name: str, query: Value, key: Value) -> str:
     return b.add("Add", [rows, columns], f"{name}/pairs")
 
 
-def _results(facts: Facts, made: tuple[str, str], out: Sequence[int | None], scores: Sequence[int | None]) -> list[Value]:
+def _results(facts: Facts, outputs: tuple[str, str], out: Sequence[int | None], scores: Sequence[int | None]) -> list[Value]:
     """Return the output, and the weights where the call asks for them."""
-    found = [Value(made[0], tuple(out))]
-    return [*found, Value(made[1], tuple(scores))] if facts.flag("return_attention_scores") else found
+    results = [Value(outputs[0], tuple(out))]
+    return [*results, Value(outputs[1], tuple(scores))] if facts.flag("return_attention_scores") else results
 
 
 def _attention(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
@@ -133,32 +133,32 @@ def _heads(b: Builder, facts: Facts, x: Value, word: str, order: Sequence[int]) 
     """Add a projection to all heads, its axes (batch, time, heads, size) in an order."""
     kernel, bias = facts.weight(f"{word}_kernel"), facts.array(f"{word}_bias")
     name, (width, heads, size) = f"{facts.name}/{word}", kernel.shape
-    made = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel.reshape(width, heads * size))], f"{name}/product")
-    made = _plus(b, name, made, None if bias is None else bias.reshape(heads * size))
-    made = b.add("Reshape", [made, b.integers(0, 0, heads, size)], f"{name}/heads")
-    return b.transposed(made, order, name)
+    output = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel.reshape(width, heads * size))], f"{name}/product")
+    output = _plus(b, name, output, None if bias is None else bias.reshape(heads * size))
+    output = b.add("Reshape", [output, b.integers(0, 0, heads, size)], f"{name}/heads")
+    return b.transposed(output, order, name)
 
 
 def _plus(b: Builder, name: str, value: str, bias: Array | None) -> str:
     return value if bias is None else b.add("Add", [value, b.constant(f"{name}/bias", bias)], f"{name}/sum")
 
 
-def _given(facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _arguments(facts: Facts, values: Sequence[Value]) -> list[Value]:
     """Return query, value and key of a call, the key only where it is given."""
-    given = [*values]
+    arguments = [*values]
     named = [word for word in ("query", "value", "key") if word in facts.named]
     for word in named:
-        given += facts.tensors(word)
-    if len(given) > 3 or (len(values) == 2 and named and "key" not in named):
+        arguments += facts.tensors(word)
+    if len(arguments) > 3 or (len(values) == 2 and named and "key" not in named):
         raise refuse(facts.name, "a call in an unknown order", "only query, value and key are known here")
-    return given
+    return arguments
 
 
-def _seen(b: Builder, facts: Facts, given: Sequence[Value], scores: str) -> list[str]:
+def _seen(b: Builder, facts: Facts, tensors: Sequence[Value], scores: str) -> list[str]:
     """Return which steps each step of the query may see, with masks, as the call says or as Keras hands them on."""
     name, axes = facts.name, (2, 1, 1)
     visible = []
-    for word, value, axis in zip(("query", "value", "key"), given, axes, strict=False):
+    for word, value, axis in zip(("query", "value", "key"), tensors, axes, strict=False):
         named = [] if word == "query" else facts.tensors(f"{word}_mask")
         mask = named[0] if named else b.masks.get(value.name)
         if mask is not None and (len(mask.shape) != 2 or b.dtypes.get(mask.name) != "bool"):
@@ -174,8 +174,8 @@ def _seen(b: Builder, facts: Facts, given: Sequence[Value], scores: str) -> list
 
 
 def _multi_head(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
-    name, given = facts.name, _given(facts, values)
-    query, value, key = _three(facts, given)
+    name, tensors = facts.name, _arguments(facts, values)
+    query, value, key = _three(facts, tensors)
     for word in ("num_heads", "value_dim", "use_bias", "output_shape"):
         facts.get(word)
     facts.need("use_gate", False)
@@ -185,31 +185,31 @@ def _multi_head(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value
     rows = _heads(b, facts, query, "query", [0, 2, 1, 3])
     rows = b.add("Mul", [rows, _number(b, f"{name}/scale", 1 / math.sqrt(facts.get("key_dim")))], f"{name}/scaled")
     scores = b.add("MatMul", [rows, _heads(b, facts, key, "key", [0, 2, 3, 1])], f"{name}/scores")
-    visible = _seen(b, facts, given, scores)
-    zeroed, shown = bool(facts.get("dropout", 0)) or facts.flag("return_attention_scores"), ""
+    visible = _seen(b, facts, tensors, scores)
+    zeroed, visible_steps = bool(facts.get("dropout", 0)) or facts.flag("return_attention_scores"), ""
     if visible:
         # Where a step may see nothing, Keras gives the mean of all; with scores or dropout it gives zeros.
-        shown = b.add("Unsqueeze", [_every(b, name, visible), b.integers(-3)], f"{name}/shown")
+        visible_steps = b.add("Unsqueeze", [_every(b, name, visible), b.integers(-3)], f"{name}/shown")
         far = _number(b, f"{name}/far", -1e9 if zeroed else -0.7 * 3.38953e38)
-        scores = b.add("Where", [shown, scores, far], f"{name}/masked")
+        scores = b.add("Where", [visible_steps, scores, far], f"{name}/masked")
     weights = b.add("Softmax", [scores], f"{name}/weights", axis=-1)
     if visible and zeroed:
-        weights = b.add("Where", [shown, weights, b.zero()], f"{name}/kept")
-    made = b.add("MatMul", [weights, _heads(b, facts, value, "value", [0, 2, 1, 3])], f"{name}/attended")
+        weights = b.add("Where", [visible_steps, weights, b.zero()], f"{name}/kept")
+    output = b.add("MatMul", [weights, _heads(b, facts, value, "value", [0, 2, 1, 3])], f"{name}/attended")
     kernel = facts.weight("output_kernel")
     heads, size = kernel.shape[:2]
     if kernel.ndim != 3:
         raise refuse(name, f"output_shape = {facts.get('output_shape')!r}", "only an output of one axis is known here")
-    made = b.add("Reshape", [b.transposed(made, [0, 2, 1, 3], name), b.integers(0, 0, heads * size)], f"{name}/joined")
+    output = b.add("Reshape", [b.transposed(output, [0, 2, 1, 3], name), b.integers(0, 0, heads * size)], f"{name}/joined")
     kernel = kernel.reshape(heads * size, -1)
-    made = b.add("MatMul", [made, b.constant(f"{name}/output/kernel", kernel)], f"{name}/output/product")
-    made = _plus(b, f"{name}/output", made, facts.array("output_bias"))
+    output = b.add("MatMul", [output, b.constant(f"{name}/output/kernel", kernel)], f"{name}/output/product")
+    output = _plus(b, f"{name}/output", output, facts.array("output_bias"))
     size_of = (query.shape[0], heads, query.shape[1], key.shape[1])
-    results = _results(facts, (made, weights), (*query.shape[:2], kernel.shape[1]), size_of)
+    results = _results(facts, (output, weights), (*query.shape[:2], kernel.shape[1]), size_of)
     if (mask := b.masks.get(query.name)) is not None:
         b.masks[results[0].name] = mask
-    for one in given:
-        b.masks.pop(one.name, None)  # Keras takes the masks off the tensors themselves: what reads them later finds none
+    for tensor in tensors:
+        b.masks.pop(tensor.name, None)  # Keras takes the masks off the tensors themselves: what reads them later finds none
     return results
 
 

@@ -59,10 +59,10 @@ def _call(old: Old, arguments: Arguments) -> Call:
         several = flat(value)
         if all(inside is None for inside in several) or (key == "training" and value is False):
             continue
-        known = [isinstance(inside, Ref) for inside in several]
-        if any(known) and not all(ok or (inside is None and key == "mask") for ok, inside in zip(known, several, strict=True)):
+        stated = [isinstance(inside, Ref) for inside in several]
+        if any(stated) and not all(ok or (inside is None and key == "mask") for ok, inside in zip(stated, several, strict=True)):
             raise refuse(old.name, f"a call with {key}", "some of its tensors are not known")
-        if any(known):
+        if any(stated):
             call.named[key] = several
         else:
             call.flags[key] = value

@@ -117,44 +117,46 @@ def export_model(
     if not verify:
         onnx_write.write(out, proto, model.b.arrays)
         return done
-    _, proof = kept_if_equal(out, force, lambda made: onnx_write.write(made, proto, model.b.arrays), lambda made: _compared(path, made))
+    _, proof = kept_if_equal(
+        out, force, lambda written: onnx_write.write(written, proto, model.b.arrays), lambda written: _compared(path, written)
+    )
     return replace(done, proof=str(proof))
 
 
-def _compared(source: Path, made: Path) -> WholeModels:
+def _compared(source: Path, exported: Path) -> WholeModels:
     """Return what the model gives in Keras and the graph in onnxruntime, for inputs that Keras draws."""
     loaded = whole_run.open_file(source)
     import keras
 
-    proof = compared(str(made), loaded.live, [], upgrade_run.inputs(keras, loaded.live), None, None)
+    proof = compared(str(exported), loaded.live, [], upgrade_run.inputs(keras, loaded.live), None, None)
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
-def read(path: Path, beside: Path | None = None) -> Old:
+def read(path: Path, config_file: Path | None = None) -> Old:
     """Return the model with every array in its layer.
 
-    beside  the model of weights that are alone, as model.to_json wrote it
+    config_file  the model of weights that are alone, as model.to_json wrote it
     """
     stored = old_models.read(path)
     config, version = stored.metadata.get("config"), str(stored.metadata.get("metadata", {}).get("keras_version", ""))
     if config is not None and version.startswith("3"):
         arrays: Mapping[str, Any] = stored.arrays
     else:
-        (config, made), _ = old_models.made(path, "ONNX", beside)
-        arrays = {name: np.asarray(array) for name, array in made.arrays.items()}
+        (config, model), _ = old_models.as_keras_3(path, "ONNX", config_file)
+        arrays = {name: np.asarray(array) for name, array in model.arrays.items()}
     if not isinstance(config, Mapping):
         raise UsageError(
             f"{path} holds weights without a model. Save the model as a whole, or convert its recurrent layers: rnnconvert convert"
         )
     top = tree(config)
-    if not top.is_model or not top.entry.own:
+    if not top.is_model or not top.entry.built_in:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
-    for one in top.walk():
-        if one.is_operation and one.kind not in OPERATIONS:
-            known = ", ".join(sorted(OPERATIONS))
-            raise refuse(one.name, f"an operation of class {one.kind!r}", f"the known ones are {known}")
-        if not one.is_model and not one.is_operation and one.kind not in _KNOWN:
-            raise refuse(one.name, f"a layer of class {one.kind!r}", f"the known ones are {', '.join(sorted(_KNOWN))}")
+    for layer in top.walk():
+        if layer.is_operation and layer.kind not in OPERATIONS:
+            operations = ", ".join(sorted(OPERATIONS))
+            raise refuse(layer.name, f"an operation of class {layer.kind!r}", f"the known ones are {operations}")
+        if not layer.is_model and not layer.is_operation and layer.kind not in _SUPPORTED:
+            raise refuse(layer.name, f"a layer of class {layer.kind!r}", f"the known ones are {', '.join(sorted(_SUPPORTED))}")
     used = assign_by_path(top, "", arrays, _places)
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE or "/seed_generator/" in name}
     if rest := sorted(set(arrays) - used - aside):
@@ -167,7 +169,7 @@ _MOVING = ("Flatten", "Reshape", "Permute", "RepeatVector")
 
 _SINGLE: Mapping[str, Emit] = {**WEIGHTS, **SPACE, **NORMS, **SHAPES, **MASKS}
 _SEVERAL: Mapping[str, EmitAll] = {**RECURRENT, **ATTENTION}
-_KNOWN = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
+_SUPPORTED = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
 
 _NEW = {
     "DepthwiseConv1D": "depthwise_kernel bias?use_bias",
@@ -183,17 +185,17 @@ _NEW = {
 def _places(old: Old) -> dict[str, str] | None:
     """Return where the weights of such a layer are, None for any other."""
     config = old.entry.config
-    if not old.entry.own:
+    if not old.entry.built_in:
         return None
     if old.kind == "MultiHeadAttention":
         numbers = {"kernel": 0, "bias": 1} if config.get("use_bias", True) else {"kernel": 0}
         dense = ("query", "key", "value", "output")
-        return {f"{one}_{word}": f"{one}_dense/vars/{n}" for one in dense for word, n in numbers.items()}
+        return {f"{part}_{word}": f"{part}_dense/vars/{n}" for part in dense for word, n in numbers.items()}
     if old.kind not in _NEW:
         return None
     facts = {"use_scale": False, **config, "adapted": config.get("mean") is None, "concat": config.get("score_mode") == "concat"}
     stated = [word.split("?") for word in _NEW[old.kind].split()]
-    words = [one[0] for one in stated if len(one) == 1 or facts.get(one[1], True)]
+    words = [word[0] for word in stated if len(word) == 1 or facts.get(word[1], True)]
     return {word: f"vars/{number}" for number, word in enumerate(words)}
 
 
@@ -214,7 +216,7 @@ class _Model(Walk[Value]):
             name = self.b.name("output" if len(self.outputs) == 1 else f"output_{number}")
             self.b.node("Identity", [value.name], [name], name)
             outputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, axes(value.shape, name)))
-        self.b.prune([one.name for one in outputs])
+        self.b.prune([output.name for output in outputs])
         graph = helper.make_graph(self.b.nodes, self.top.name or "model", self.inputs, outputs, self.b.initializers())
         opset = helper.make_opsetid("", OPSET)
         proto = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="rnnconvert")
@@ -249,24 +251,24 @@ class _Model(Walk[Value]):
             facts.finish_call()
             return self.model(old, values)
         if old.is_operation:
-            made = [OPERATIONS[old.kind](self.b, facts, call.arguments(values))]
+            outputs = [OPERATIONS[old.kind](self.b, facts, call.arguments(values))]
             facts.finish()
-            return made
-        every = [*values, *(one for key, ones in facts.named.items() if not key.endswith("mask") for one in ones if one)]
-        whole = [self.b.dtypes[value.name] for value in every if value.name in self.b.dtypes]
-        if whole and old.kind not in ("Embedding", "TimeDistributed", *_MOVING):
+            return outputs
+        every = [*values, *(named for key, ones in facts.named.items() if not key.endswith("mask") for named in ones if named)]
+        dtypes = [self.b.dtypes[value.name] for value in every if value.name in self.b.dtypes]
+        if dtypes and old.kind not in ("Embedding", "TimeDistributed", *_MOVING):
             raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
         if old.kind == "TimeDistributed":
-            made = [self._each_step(old, facts, values)]
+            outputs = [self._each_step(old, facts, values)]
         elif old.kind in _SEVERAL:
-            made = _SEVERAL[old.kind](self.b, facts, values)
+            outputs = _SEVERAL[old.kind](self.b, facts, values)
         else:
-            made = [_SINGLE[old.kind](self.b, facts, values)]
+            outputs = [_SINGLE[old.kind](self.b, facts, values)]
         facts.finish()
-        hand_on(self.b, facts, values, made)
-        if whole and old.kind in _MOVING:
-            self.b.dtypes |= {value.name: whole[0] for value in made}
-        return made
+        hand_on(self.b, facts, values, outputs)
+        if dtypes and old.kind in _MOVING:
+            self.b.dtypes |= {value.name: dtypes[0] for value in outputs}
+        return outputs
 
     def _each_step(self, old: Old, facts: Facts, values: Sequence[Value]) -> Value:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
@@ -281,16 +283,16 @@ class _Model(Walk[Value]):
         mask = masks_on(b, facts, [x])[0]
         if mask is not None:
             b.masks[flat.name] = _side_by_side(b, f"{name}/mask", mask)
-        made = self.layer(Facts(inner, inner.entry.config), [flat], Call())
-        if len(made) != 1:
+        outputs = self.layer(Facts(inner, inner.entry.config), [flat], Call())
+        if len(outputs) != 1:
             raise refuse(old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         start = b.add("Slice", [size, b.integers(0), b.integers(2)], f"{name}/batch_and_time")
-        inside = b.add("Slice", [b.add("Shape", [made[0].name], f"{name}/inner"), b.integers(1), end], f"{name}/inside")
-        whole = b.add("Concat", [start, inside], f"{name}/size", axis=0)
-        out = b.add("Reshape", [made[0].name, whole], f"{name}/together")
-        if made[0].name in b.dtypes:
-            b.dtypes[out] = b.dtypes[made[0].name]
-        return Value(out, (*x.shape[:2], *made[0].shape[1:]))
+        inside = b.add("Slice", [b.add("Shape", [outputs[0].name], f"{name}/inner"), b.integers(1), end], f"{name}/inside")
+        shape = b.add("Concat", [start, inside], f"{name}/size", axis=0)
+        out = b.add("Reshape", [outputs[0].name, shape], f"{name}/together")
+        if outputs[0].name in b.dtypes:
+            b.dtypes[out] = b.dtypes[outputs[0].name]
+        return Value(out, (*x.shape[:2], *outputs[0].shape[1:]))
 
 
 def _side_by_side(b: Builder, name: str, x: Value) -> Value:

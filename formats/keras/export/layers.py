@@ -59,19 +59,19 @@ class Builder(Nodes):
         self.dtypes: dict[str, str] = {}
         self.masks: dict[str, Value] = {}
         self.steps: dict[str, Any] = {}
-        self._taken: set[str] = set()
+        self._reserved: set[str] = set()
 
     def name(self, wanted: str) -> str:
         """Return a name that no value has."""
         name, number = wanted, 2
-        while name in self._taken:
+        while name in self._reserved:
             name, number = f"{wanted}_{number}", number + 1
-        self._taken.add(name)
+        self._reserved.add(name)
         return name
 
     def shared(self, wanted: str, array: Array) -> str:
         """Return the name of numbers that are stored once."""
-        self._taken.add(wanted)
+        self._reserved.add(wanted)
         return super().shared(wanted, array)
 
     def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None], **attributes: Any) -> Value:
@@ -83,12 +83,12 @@ class Builder(Nodes):
     def prune(self, outputs: Sequence[str]) -> None:
         """Drop the nodes and numbers on which no output depends: masks that no layer reads."""
         read = set(outputs)
-        kept = []
+        needed = []
         for node in reversed(self.nodes):
             if read.intersection(node.output):
-                kept.append(node)
+                needed.append(node)
                 read.update(node.input)
-        self.nodes = kept[::-1]
+        self.nodes = needed[::-1]
         self.arrays = {name: array for name, array in self.arrays.items() if name in read}
 
     def transposed(self, value: str, order: Sequence[int], wanted: str) -> str:
@@ -127,8 +127,8 @@ class Facts:
 
     def need(self, key: str, *allowed: Any) -> None:
         """Check that a key, where it is stated, has one of some values. Raises RefusedError."""
-        if (found := self.get(key, allowed[0])) not in allowed:
-            raise refuse(self.name, f"{key} = {found!r}", f"only {' or '.join(map(repr, allowed))} is known here")
+        if (value := self.get(key, allowed[0])) not in allowed:
+            raise refuse(self.name, f"{key} = {value!r}", f"only {' or '.join(map(repr, allowed))} is known here")
 
     def array(self, word: str) -> Array | None:
         """Return one of its weights."""
@@ -136,10 +136,10 @@ class Facts:
 
     def weight(self, word: str) -> Array:
         """Return one of its weights. Raises RefusedError where the file does not hold it."""
-        found = self.array(word)
-        if found is None:
+        array = self.array(word)
+        if array is None:
             raise refuse(self.name, f"a {self.old.kind} without its {word}", "the file does not hold it")
-        return found
+        return array
 
     def tensors(self, key: str) -> Sequence[Value]:
         """Return the tensors that the call names."""
@@ -230,22 +230,22 @@ def _dense(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, name = one_input(facts, values), facts.name
     kernel, bias = facts.weight("kernel"), facts.array("bias")
     facts.get("units"), facts.get("use_bias")
-    made = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel)], f"{name}/product")
+    output = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel)], f"{name}/product")
     if bias is not None:
-        made = b.add("Add", [made, b.constant(f"{name}/bias", bias)], f"{name}/sum")
-    return function(b, name, facts.get("activation"), Value(made, (*x.shape[:-1], kernel.shape[1])))
+        output = b.add("Add", [output, b.constant(f"{name}/bias", bias)], f"{name}/sum")
+    return function(b, name, facts.get("activation"), Value(output, (*x.shape[:-1], kernel.shape[1])))
 
 
 def _embedding(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, table = one_input(facts, values), facts.weight("embeddings")
     facts.get("input_dim"), facts.get("output_dim")
     index = b.add("Cast", [x.name], f"{facts.name}/index", to=onnx.TensorProto.INT32)
-    made = b.add("Gather", [b.constant(f"{facts.name}/embeddings", table), index], f"{facts.name}/rows", axis=0)
+    output = b.add("Gather", [b.constant(f"{facts.name}/embeddings", table), index], f"{facts.name}/rows", axis=0)
     if facts.get("mask_zero"):
         zero = b.constant(f"{facts.name}/zero", np.array(0, b.dtypes.get(x.name, "float32")))
         same = b.truth("Equal", [x.name, zero], f"{facts.name}/padding", x.shape)
-        b.masks[made] = b.truth("Not", [same.name], f"{facts.name}/mask", x.shape)
-    return Value(made, (*x.shape, table.shape[1]))
+        b.masks[output] = b.truth("Not", [same.name], f"{facts.name}/mask", x.shape)
+    return Value(output, (*x.shape, table.shape[1]))
 
 
 def bounded(b: Builder, name: str, value: str, low: float, high: float | None) -> str:
@@ -264,17 +264,17 @@ def _relu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
         return replace(x, name=b.add("Relu", [x.name], f"{name}/relu"))
     if slope and not threshold and highest is None:
         return replace(x, name=b.add("LeakyRelu", [x.name], f"{name}/relu", alpha=slope))
-    made, bound = x.name, b.constant(f"{name}/threshold", np.array(threshold, np.float32))
+    output, bound = x.name, b.constant(f"{name}/threshold", np.array(threshold, np.float32))
     if threshold:
-        above = b.add("Greater", [made, bound], f"{name}/above")
-        made = b.add("Where", [above, made, b.constant(f"{name}/zero", np.array(0, np.float32))], f"{name}/kept")
+        above = b.add("Greater", [output, bound], f"{name}/above")
+        output = b.add("Where", [above, output, b.constant(f"{name}/zero", np.array(0, np.float32))], f"{name}/kept")
     if highest is not None or not threshold:
-        made = bounded(b, name, made, 0, None if highest is None else float(highest))
+        output = bounded(b, name, output, 0, None if highest is None else float(highest))
     if slope:
         below = b.add("Relu", [b.add("Sub", [bound, x.name], f"{name}/below")], f"{name}/negative")
         part = b.add("Mul", [below, b.constant(f"{name}/slope", np.array(slope, np.float32))], f"{name}/part")
-        made = b.add("Sub", [made, part], f"{name}/relu")
-    return replace(x, name=made)
+        output = b.add("Sub", [output, part], f"{name}/relu")
+    return replace(x, name=output)
 
 
 def _activation(operator: str, **keys: str) -> Emit:
@@ -285,8 +285,8 @@ def _activation(operator: str, **keys: str) -> Emit:
         stated = {key: facts.get(old) for key, old in keys.items()}
         if isinstance(stated.get("axis"), (list, tuple)):
             raise refuse(facts.name, f"axis = {stated['axis']!r}", "only one axis is known here")
-        given = {key: int(value) if key == "axis" else float(value) for key, value in stated.items() if value is not None}
-        return replace(x, name=b.add(operator, [x.name], f"{facts.name}/{operator.lower()}", **given))
+        settings = {key: int(value) if key == "axis" else float(value) for key, value in stated.items() if value is not None}
+        return replace(x, name=b.add(operator, [x.name], f"{facts.name}/{operator.lower()}", **settings))
 
     return emit
 

@@ -36,7 +36,7 @@ def masks_on(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value | 
     facts.used.add("call mask")
     if len(named) != len(values) and len(named) != 1:
         raise refuse(facts.name, f"{len(named)} masks", f"the layer reads {len(values)} tensors")
-    if any(one is not None and b.dtypes.get(one.name) != "bool" for one in named):
+    if any(mask is not None and b.dtypes.get(mask.name) != "bool" for mask in named):
         raise refuse(facts.name, "a mask of numbers", "only one of truths is known here")
     return [*named, *[None] * (len(values) - len(named))]
 
@@ -58,7 +58,7 @@ def hand_on(
     b: Any,
     facts: Facts,
     values: Sequence[Any],
-    made: Sequence[Any],
+    outputs: Sequence[Any],
     joined: Callable[[Any, Facts, Sequence[Any], Sequence[Any]], Any] | None = None,
 ) -> None:
     """Note the masks on what a layer gave, where Keras sets them and the layer itself did not.
@@ -66,23 +66,23 @@ def hand_on(
     joined  makes the mask on a Concatenate, where that is not what is made here
     """
     kind = facts.old.kind
-    if not values or not made or made[0].name in b.masks:
+    if not values or not outputs or outputs[0].name in b.masks:
         return
     masks = masks_on(b, facts, values)
-    found: Value | None = None
+    mask: Value | None = None
     if kind in _PASS or kind in _FIRST:
-        found = masks[0]
+        mask = masks[0]
     elif kind in _RECURRENT:
         layer = facts.old.inside[0] if kind == "Bidirectional" else facts.old
-        found = masks[0] if layer.entry.config.get("return_sequences", False) else None
-        if kind == "Bidirectional" and facts.config.get("merge_mode", "concat") is None and found is not None:
-            b.masks[made[1].name] = found
+        mask = masks[0] if layer.entry.config.get("return_sequences", False) else None
+        if kind == "Bidirectional" and facts.config.get("merge_mode", "concat") is None and mask is not None:
+            b.masks[outputs[1].name] = mask
     elif kind in _MERGES:
-        found = either(b, facts, masks)
+        mask = either(b, facts, masks)
     elif kind == "Concatenate":
-        found = (joined or _joined)(b, facts, values, masks)
-    if found is not None:
-        b.masks[made[0].name] = found
+        mask = (joined or _joined)(b, facts, values, masks)
+    if mask is not None:
+        b.masks[outputs[0].name] = mask
 
 
 def either(b: Builder, facts: Facts, masks: Sequence[Value | None]) -> Value | None:
@@ -143,11 +143,11 @@ def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
     if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
         raise refuse(name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here")
-    kept = differs(b, name, x, b.constant(f"{name}/value", np.array(number, np.float32)))
-    wide = some(b, name, kept, -1, True)
-    made = b.add("Where", [wide.name, x.name, b.zero()], f"{name}/masked")
-    b.masks[made] = b.truth("Squeeze", [wide.name, b.integers(len(x.shape) - 1)], f"{name}/mask", x.shape[:-1])
-    return Value(made, x.shape)
+    differing = differs(b, name, x, b.constant(f"{name}/value", np.array(number, np.float32)))
+    wide = some(b, name, differing, -1, True)
+    output = b.add("Where", [wide.name, x.name, b.zero()], f"{name}/masked")
+    b.masks[output] = b.truth("Squeeze", [wide.name, b.integers(len(x.shape) - 1)], f"{name}/mask", x.shape[:-1])
+    return Value(output, x.shape)
 
 
 MASKS: Mapping[str, Emit] = {"Masking": _masking}

@@ -29,10 +29,10 @@ def _axes(facts: Facts, x: Value) -> list[int]:
     """Return the axes that a layer names, counted from the front, in order. Raises RefusedError for the batch."""
     stated = facts.get("axis", -1)
     rank = len(x.shape)
-    found = [int(one) % rank for one in (stated if isinstance(stated, (list, tuple)) else [stated])]
-    if not found or 0 in found or found != sorted(set(found)):
+    axes = [int(axis) % rank for axis in (stated if isinstance(stated, (list, tuple)) else [stated])]
+    if not axes or 0 in axes or axes != sorted(set(axes)):
         raise refuse(facts.name, f"axis = {stated!r}", "only axes behind the batch, in their order, are known here")
-    return found
+    return axes
 
 
 def _along(facts: Facts, x: Value, axes: Sequence[int], array: Array) -> Array:
@@ -76,8 +76,8 @@ def _layer_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     if beta is not None:
         inputs.append(b.constant(f"{name}/beta", beta))
     epsilon = float(facts.get("epsilon", 1e-3))
-    made = b.add("LayerNormalization", inputs, f"{name}/normal", axis=-len(axes), epsilon=epsilon)
-    return replace(x, name=b.transposed(made, [int(n) for n in np.argsort(order)], f"{name}/out"))
+    output = b.add("LayerNormalization", inputs, f"{name}/normal", axis=-len(axes), epsilon=epsilon)
+    return replace(x, name=b.transposed(output, [int(n) for n in np.argsort(order)], f"{name}/out"))
 
 
 def _inverse_root(b: Builder, name: str, square: str, epsilon: float) -> str:
@@ -94,8 +94,8 @@ def _rms_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     square = b.add("Mul", [x.name, x.name], f"{name}/square")
     mean = b.add("ReduceMean", [square], f"{name}/mean", axes=axes, keepdims=1)
     inverse = _inverse_root(b, name, mean, float(facts.get("epsilon", 1e-6)))
-    made = Value(b.add("Mul", [x.name, inverse], f"{name}/normal"), x.shape)  # Keras hands no mask on here
-    return scaled(b, facts, made, _along(facts, x, axes, facts.weight("scale")), None)
+    output = Value(b.add("Mul", [x.name, inverse], f"{name}/normal"), x.shape)  # Keras hands no mask on here
+    return scaled(b, facts, output, _along(facts, x, axes, facts.weight("scale")), None)
 
 
 def _group_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
@@ -114,8 +114,8 @@ def _group_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     variance = b.add("ReduceMean", [square], f"{name}/variance", axes=[1, 3], keepdims=1)
     inverse = _inverse_root(b, name, variance, float(facts.get("epsilon", 1e-3)))
     normal = b.add("Mul", [centred, inverse], f"{name}/normal")
-    made = b.add("Reshape", [normal, b.add("Shape", [x.name], f"{name}/shape")], f"{name}/together")
-    return scaled(b, facts, replace(x, name=made), facts.array("gamma"), facts.array("beta"))
+    output = b.add("Reshape", [normal, b.add("Shape", [x.name], f"{name}/shape")], f"{name}/together")
+    return scaled(b, facts, replace(x, name=output), facts.array("gamma"), facts.array("beta"))
 
 
 def unit(b: Builder, name: str, value: str, axes: Sequence[int], epsilon: float) -> str:
@@ -137,10 +137,10 @@ def _normalization(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     if stated == [None, None]:
         moments = [facts.weight("mean"), facts.weight("variance")]
     else:
-        moments = [np.asarray(one, np.float32) for one in stated]
+        moments = [np.asarray(moment, np.float32) for moment in stated]
     if any(moment.ndim not in ({0, len(axes)} if stated != [None, None] else {len(axes)}) for moment in moments):
         raise refuse(name, f"moments of {moments[0].ndim} axes", f"it has {len(axes)}")
-    mean, variance = (_along(facts, x, axes, one) if one.ndim else one for one in moments)
+    mean, variance = (_along(facts, x, axes, moment) if moment.ndim else moment for moment in moments)
     spread = np.asarray(np.maximum(np.sqrt(variance.astype(np.float32)), np.float32(1e-7)))
     numbers = {"mean": mean.astype(np.float32), "spread": spread}
     constants = {word: b.constant(f"{name}/{word}", array) for word, array in numbers.items()}

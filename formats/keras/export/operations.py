@@ -33,8 +33,8 @@ Operation = Callable[[Builder, Facts, Sequence[Any]], Value]
 def _two(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     """Return a comparison, a sum or the like of two tensors, or of a tensor and a number."""
     kind, name = facts.old.kind, facts.name
-    tensors = [one for one in arguments if isinstance(one, Value)]
-    dtypes = {_dtype(b, one) for one in tensors}
+    tensors = [argument for argument in arguments if isinstance(argument, Value)]
+    dtypes = {_dtype(b, tensor) for tensor in tensors}
     if kind in _JOINING:
         fitting = {"bool"}
     elif kind in _COUNTING:
@@ -43,35 +43,35 @@ def _two(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
         fitting = {"float32", "int32", "int64"}
     if len(arguments) != 2 or len(dtypes) != 1 or not dtypes <= fitting:
         raise _unfit(facts, arguments, dtypes)
-    if any(len(one.shape) != len(tensors[0].shape) for one in tensors):
+    if any(len(tensor.shape) != len(tensors[0].shape) for tensor in tensors):
         raise refuse(name, f"{kind} of tensors with other numbers of axes", "Keras spreads them as numpy does")
     dtype, shape, names = dtypes.pop(), tensors[0].shape, []
-    for one in arguments:
-        if isinstance(one, Value):
-            shape = tuple(m if n == 1 else n for n, m in zip(shape, one.shape, strict=True))
-        elif isinstance(one, bool) or dtype == "bool" or not isinstance(one, (int, float) if dtype == "float32" else int):
+    for operand in arguments:
+        if isinstance(operand, Value):
+            shape = tuple(m if n == 1 else n for n, m in zip(shape, operand.shape, strict=True))
+        elif isinstance(operand, bool) or dtype == "bool" or not isinstance(operand, (int, float) if dtype == "float32" else int):
             raise _unfit(facts, arguments, {dtype})
-        names.append(one.name if isinstance(one, Value) else b.constant(f"{name}/number", np.array(one, dtype)))
+        names.append(operand.name if isinstance(operand, Value) else b.constant(f"{name}/number", np.array(operand, dtype)))
     if kind in _COUNTING:
         return Value(b.add(_COUNTING[kind], names, name), shape)
-    made = b.truth(_COMPARING.get(kind) or _JOINING[kind], names, f"{name}/truth", shape)
-    return b.truth("Not", [made.name], name, shape) if kind == "NotEqual" else made
+    output = b.truth(_COMPARING.get(kind) or _JOINING[kind], names, f"{name}/truth", shape)
+    return b.truth("Not", [output.name], name, shape) if kind == "NotEqual" else output
 
 
 def _negated(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
-    x = _one(b, facts, arguments)
+    x = _single(b, facts, arguments)
     return b.truth("Not", [x.name], facts.name, x.shape)
 
 
 def _itself(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     for key in ("dtype", "sparse"):
         facts.need(key, None)
-    return _one(b, facts, arguments)
+    return _single(b, facts, arguments)
 
 
 def _reduced(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     """Return whether one of the truths along an axis holds, or all."""
-    x, axis, keep = _one(b, facts, arguments), facts.get("axis"), bool(facts.get("keepdims", False))
+    x, axis, keep = _single(b, facts, arguments), facts.get("axis"), bool(facts.get("keepdims", False))
     axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
     if not isinstance(axis, int) or axis % len(x.shape) == 0:
         raise refuse(facts.name, f"axis = {axis!r}", "only one axis behind the batch is known here")
@@ -79,7 +79,7 @@ def _reduced(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
 
 
 def _widened(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
-    x, axis = _one(b, facts, arguments), facts.get("axis")
+    x, axis = _single(b, facts, arguments), facts.get("axis")
     if axis != -1:
         raise refuse(facts.name, f"axis = {axis!r}", "only a new last axis is known here")
     return b.truth("Unsqueeze", [x.name, b.integers(len(x.shape))], facts.name, (*x.shape, 1))
@@ -97,20 +97,20 @@ def _alike(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
 
 def _joined(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     """Return tensors of truths, one behind the other."""
-    if not arguments or any(not isinstance(one, Value) or _dtype(b, one) != "bool" for one in arguments):
+    if not arguments or any(not isinstance(argument, Value) or _dtype(b, argument) != "bool" for argument in arguments):
         raise _unfit(facts, arguments, set())
     shape = list(arguments[0].shape)
     axis = int(facts.get("axis", -1)) % len(shape)
-    widths = [one.shape[axis] for one in arguments]
+    widths = [argument.shape[axis] for argument in arguments]
     shape[axis] = None if None in widths else sum(widths)
-    return b.truth("Concat", [one.name for one in arguments], facts.name, shape, axis=axis)
+    return b.truth("Concat", [argument.name for argument in arguments], facts.name, shape, axis=axis)
 
 
 def _dtype(b: Builder, value: Value) -> str:
     return b.dtypes.get(value.name, "float32")
 
 
-def _one(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _single(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     """Return the only argument, a tensor of truths."""
     if len(arguments) != 1 or not isinstance(arguments[0], Value) or _dtype(b, arguments[0]) != "bool":
         raise _unfit(facts, arguments, set())

@@ -27,8 +27,8 @@ def _run(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     """Return what a recurrent layer gives."""
     start = _start(b, facts, values)
     sequences, zero = bool(facts.get("return_sequences", False)), bool(facts.get("zero_output_for_mask", False))
-    found, finals = _node(b, facts, start, _Wish(sequences, zero))
-    return [found, *finals] if facts.get("return_state", False) else [found]
+    output, finals = _node(b, facts, start, _Wish(sequences, zero))
+    return [output, *finals] if facts.get("return_state", False) else [output]
 
 
 @dataclass(frozen=True)
@@ -105,23 +105,23 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
     inputs += [b.constant(f"{name}/{key}", packed[key]) if key in packed else "" for key in "WRB"]
     if states:
         wanted = 2 if kind == "lstm" else 1
-        if len(states) != wanted or any(len(one.shape) != 2 or one.shape[1] != size for one in states):
-            shapes = ", ".join(str(one.shape) for one in states)
+        if len(states) != wanted or any(len(state.shape) != 2 or state.shape[1] != size for state in states):
+            shapes = ", ".join(str(state.shape) for state in states)
             raise refuse(name, f"initial states of shape {shapes}", f"its cell has {wanted} of {size} numbers for each sequence")
     if states or counting is not None:
         inputs.append("" if counting is None else counting.lengths(b, name))
-        inputs += [b.add("Unsqueeze", [one.name, b.integers(0)], f"{name}/initial") for one in states]
+        inputs += [b.add("Unsqueeze", [state.name, b.integers(0)], f"{name}/initial") for state in states]
     label = b.name(name)
     outputs = [b.name(f"{label}/{word}") for word in (("Y", "Y_h", "Y_c") if kind == "lstm" else ("Y", "Y_h"))]
     operator = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[kind]
     b.node(operator, inputs, outputs, label, **attributes(single))
     b.recurrent.append(f"{label} ({operator} {direction.input_size} -> {size})")
-    ends = [b.add("Squeeze", [one, b.integers(0)], f"{one}/last") for one in outputs[1:]]
+    ends = [b.add("Squeeze", [output, b.integers(0)], f"{output}/last") for output in outputs[1:]]
     finals = ends
     if counting is not None:
-        first = [one.name for one in states] or [b.zero()] * len(ends)
+        first = [state.name for state in states] or [b.zero()] * len(ends)
         finals = [counting.ended(b, label, *both) for both in zip(ends, first, strict=True)]
-    states = [Value(one, (x.shape[0], size)) for one in finals]
+    states = [Value(final, (x.shape[0], size)) for final in finals]
     if not wish.sequences:
         last = ends[0] if counting is None else counting.last(b, label, ends[0], backwards, wish.zero)
         return Value(last, (x.shape[0], size)), states
@@ -142,20 +142,20 @@ def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     facts.get("layer"), facts.get("backward_layer")
     mode, name, old = facts.get("merge_mode", "concat"), facts.name, facts.old
     half = len(states) // 2
-    given = [states[:half], states[half:]]
+    halves = [states[:half], states[half:]]
     ends: list[Value] = []
     finals: list[Value] = []
-    for one, own in zip(old.inside, given, strict=True):
-        inner = Facts(one, one.entry.config)
-        if one.kind not in _PLAIN:
-            raise refuse(name, f"a Bidirectional around {one.kind}", "only plain LSTM, GRU and SimpleRNN are known here")
-        if bool(inner.get("go_backwards", False)) != (one is not old.inside[0]):
+    for layer, own_states in zip(old.inside, halves, strict=True):
+        inner = Facts(layer, layer.entry.config)
+        if layer.kind not in _PLAIN:
+            raise refuse(name, f"a Bidirectional around {layer.kind}", "only plain LSTM, GRU and SimpleRNN are known here")
+        if bool(inner.get("go_backwards", False)) != (layer is not old.inside[0]):
             raise refuse(name, "a forward layer that reads from the end", "the order of its outputs is unknown")
-        if states and not own:
+        if states and not own_states:
             raise refuse(name, "one initial state for both directions", "each direction starts from its own")
         # A Bidirectional makes its layers give zeros at masked steps if they give sequences, and not otherwise.
         sequences = bool(inner.get("return_sequences", False))
-        end, last = _node(b, inner, replace(start, states=own), _Wish(sequences, sequences, turned=True))
+        end, last = _node(b, inner, replace(start, states=own_states), _Wish(sequences, sequences, turned=True))
         ends.append(end)
         finals += last if inner.get("return_state", False) else []
         inner.finish()
@@ -164,18 +164,18 @@ def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
 
 def _merged(b: Builder, facts: Facts, mode: str | None, ends: Sequence[Value]) -> list[Value]:
     """Return what comes of both directions."""
-    shape, names, name = ends[0].shape, [one.name for one in ends], facts.name
+    shape, names, name = ends[0].shape, [end.name for end in ends], facts.name
     if mode is None:
         return list(ends)
     if mode == "concat":
-        made = b.add("Concat", names, f"{name}/joined", axis=-1)
-        return [Value(made, (*shape[:-1], sum(one.shape[-1] or 0 for one in ends)))]
+        output = b.add("Concat", names, f"{name}/joined", axis=-1)
+        return [Value(output, (*shape[:-1], sum(end.shape[-1] or 0 for end in ends)))]
     if mode not in ("sum", "mul", "ave"):
         raise refuse(name, f"merge_mode = {mode!r}", "only concat, sum, mul, ave and None are known here")
-    made = b.add("Mul" if mode == "mul" else "Add", names, f"{name}/joined")
+    output = b.add("Mul" if mode == "mul" else "Add", names, f"{name}/joined")
     if mode == "ave":
-        made = b.add("Mul", [made, b.constant(f"{name}/half", np.array(0.5, np.float32))], f"{name}/halved")
-    return [Value(made, shape)]
+        output = b.add("Mul", [output, b.constant(f"{name}/half", np.array(0.5, np.float32))], f"{name}/halved")
+    return [Value(output, shape)]
 
 
 RECURRENT: Mapping[str, EmitAll] = {**dict.fromkeys(_PLAIN, _run), "Bidirectional": _both}

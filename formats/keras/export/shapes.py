@@ -28,30 +28,30 @@ def _shaped(b: Builder, facts: Facts, x: Value, shape: Sequence[int], out: Seque
 def _flatten(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x = one_input(facts, values)
     facts.need("data_format", "channels_last", None)
-    known = [n for n in x.shape[1:] if n is not None]
-    return _shaped(b, facts, x, [-1], [math.prod(known) if len(known) == len(x.shape) - 1 else None])
+    lengths = [n for n in x.shape[1:] if n is not None]
+    return _shaped(b, facts, x, [-1], [math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None])
 
 
 def _reshape(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, target = one_input(facts, values), [int(n) if n is not None else -1 for n in facts.get("target_shape")]
-    known = [n for n in x.shape[1:] if n is not None]
-    whole = math.prod(known) if len(known) == len(x.shape) - 1 else None
+    lengths = [n for n in x.shape[1:] if n is not None]
+    total = math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
     rest = math.prod(n for n in target if n != -1)
-    inferred = None if whole is None else whole // rest
+    inferred = None if total is None else total // rest
     return _shaped(b, facts, x, target, [inferred if n == -1 else n for n in target])
 
 
 def _permute(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, dims = one_input(facts, values), [int(n) for n in facts.get("dims")]
-    made = b.add("Transpose", [x.name], f"{facts.name}/transposed", perm=[0, *dims])
-    return Value(made, (x.shape[0], *(x.shape[n] for n in dims)))
+    output = b.add("Transpose", [x.name], f"{facts.name}/transposed", perm=[0, *dims])
+    return Value(output, (x.shape[0], *(x.shape[n] for n in dims)))
 
 
 def _repeat(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     x, count = one_input(facts, values), int(facts.get("n"))
     wide = b.add("Unsqueeze", [x.name, b.integers(1)], f"{facts.name}/wide")
-    made = b.add("Expand", [wide, b.integers(1, count, 1)], f"{facts.name}/repeated")
-    return Value(made, (x.shape[0], count, x.shape[1]))
+    output = b.add("Expand", [wide, b.integers(1, count, 1)], f"{facts.name}/repeated")
+    return Value(output, (x.shape[0], count, x.shape[1]))
 
 
 def _merge(operator: str) -> Emit:
@@ -63,14 +63,14 @@ def _merge(operator: str) -> Emit:
         if operator in _READING and any(value.name in b.masks for value in wide):
             return _masked_merge(b, facts, wide, operator)
         first, *others = wide
-        made, shape = first.name, first.shape
+        output, shape = first.name, first.shape
         for other in others:
-            made = b.add(operator if operator != "Mean" else "Add", [made, other.name], f"{facts.name}/merged")
+            output = b.add(operator if operator != "Mean" else "Add", [output, other.name], f"{facts.name}/merged")
             shape = tuple(_wider(n, m) for n, m in zip(shape, other.shape, strict=True))
         if operator == "Mean":
             count = b.constant(f"{facts.name}/count", np.array(len(values), np.float32))
-            made = b.add("Div", [made, count], f"{facts.name}/mean")
-        return Value(made, shape)
+            output = b.add("Div", [output, count], f"{facts.name}/mean")
+        return Value(output, shape)
 
     return emit
 
@@ -96,28 +96,28 @@ def _masked_merge(b: Builder, facts: Facts, values: Sequence[Value], operator: s
             mask = b.truth("Unsqueeze", [mask.name, behind], f"{name}/mask", (*mask.shape, 1))
         wide.append(mask)
     everywhere = all(mask is not None for mask in wide)
-    made, shape, counting = "", values[0].shape, wide[0]
+    output, shape, counting = "", values[0].shape, wide[0]
     for number, (value, mask) in enumerate(zip(values, wide, strict=True)):
         shape = tuple(_wider(n, m) for n, m in zip(shape, value.shape, strict=True))
         x = value.name
         if operator == "Mul":
             if mask is not None:
-                one = b.constant(f"{name}/one", np.array(1, np.float32))
-                x = b.add("Where", [mask.name, x, one], f"{name}/factor")
-            made = b.add("Mul", [made, x], f"{name}/merged") if made else x
+                ones = b.constant(f"{name}/one", np.array(1, np.float32))
+                x = b.add("Where", [mask.name, x, ones], f"{name}/factor")
+            output = b.add("Mul", [output, x], f"{name}/merged") if output else x
         elif not number:
-            made = x
+            output = x
             continue
         else:
-            x = x if mask is None else b.add("Where", [mask.name, x, made], f"{name}/counting")
-            made = made if counting is None else b.add("Where", [counting.name, made, x], f"{name}/before")
-            made = b.add(operator, [made, x], f"{name}/merged")
+            x = x if mask is None else b.add("Where", [mask.name, x, output], f"{name}/counting")
+            output = output if counting is None else b.add("Where", [counting.name, output, x], f"{name}/before")
+            output = b.add(operator, [output, x], f"{name}/merged")
         if number:
-            known = mask is not None and counting is not None
-            counting = b.truth("Or", [mask.name, counting.name], f"{name}/any", shape) if known and mask and counting else None
+            both = mask is not None and counting is not None
+            counting = b.truth("Or", [mask.name, counting.name], f"{name}/any", shape) if both and mask and counting else None
     if operator == "Mul" and everywhere and counting is not None:
-        made = b.add("Where", [counting.name, made, b.zero()], f"{name}/zeroed")
-    return Value(made, shape)
+        output = b.add("Where", [counting.name, output, b.zero()], f"{name}/zeroed")
+    return Value(output, shape)
 
 
 def _widened(b: Builder, facts: Facts, value: Value, rank: int) -> Value:
@@ -125,8 +125,8 @@ def _widened(b: Builder, facts: Facts, value: Value, rank: int) -> Value:
     missing = rank - len(value.shape)
     if not missing:
         return value
-    made = b.add("Unsqueeze", [value.name, b.integers(*range(1, missing + 1))], f"{facts.name}/widened")
-    return Value(made, (value.shape[0], *[1] * missing, *value.shape[1:]))
+    output = b.add("Unsqueeze", [value.name, b.integers(*range(1, missing + 1))], f"{facts.name}/widened")
+    return Value(output, (value.shape[0], *[1] * missing, *value.shape[1:]))
 
 
 def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
@@ -141,26 +141,26 @@ def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     operands: list[str] = []
     rest: list[int | None] = []
     for number, (axis, value) in enumerate(zip(axes, values, strict=True)):
-        made = unit(b, f"{name}/{number}", value.name, [axis], 1e-7) if facts.get("normalize", False) else value.name
+        operand = unit(b, f"{name}/{number}", value.name, [axis], 1e-7) if facts.get("normalize", False) else value.name
         rest += [size for n, size in enumerate(value.shape) if n not in (0, axis)]
         if len(value.shape) == 2:
-            made = b.add("Unsqueeze", [made, b.integers(2 if number else 1)], f"{name}/wide")
+            operand = b.add("Unsqueeze", [operand, b.integers(2 if number else 1)], f"{name}/wide")
         elif axis != (1 if number else 2):
-            made = b.transposed(made, [0, 2, 1], name)
-        operands.append(made)
-    made = b.add("MatMul", operands, f"{name}/product")
+            operand = b.transposed(operand, [0, 2, 1], name)
+        operands.append(operand)
+    operand = b.add("MatMul", operands, f"{name}/product")
     single = [1 + number for number, value in enumerate(values) if len(value.shape) == 2]
     if len(single) == 2:
         single, rest = [1], [1]
-    made = b.add("Squeeze", [made, b.integers(*single)], f"{name}/narrow") if single else made
-    return Value(made, (values[0].shape[0], *rest))
+    operand = b.add("Squeeze", [operand, b.integers(*single)], f"{name}/narrow") if single else operand
+    return Value(operand, (values[0].shape[0], *rest))
 
 
-def _wider(one: int | None, other: int | None) -> int | None:
-    if one == 1:
+def _wider(size: int | None, other: int | None) -> int | None:
+    if size == 1:
         return other
-    if other == 1 or one is not None:
-        return one
+    if other == 1 or size is not None:
+        return size
     return other
 
 

@@ -18,9 +18,9 @@ from rnnconvert.formats.keras.export.masks import mask_on
 
 
 def _sizes(facts: Facts, key: str, axes: int, default: int = 1) -> list[int]:
-    found = facts.get(key, default)
-    found = default if found is None else found
-    return [int(one) for one in found] if isinstance(found, (list, tuple)) else [int(found)] * axes
+    sizes = facts.get(key, default)
+    sizes = default if sizes is None else sizes
+    return [int(size) for size in sizes] if isinstance(sizes, (list, tuple)) else [int(sizes)] * axes
 
 
 def _spatial(facts: Facts, x: Value, axes: int) -> None:
@@ -80,7 +80,7 @@ def _convolution(axes: int) -> Emit:
         pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
         weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
         inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
-        made = b.add(
+        output = b.add(
             "Conv",
             inputs,
             f"{name}/convolved",
@@ -90,8 +90,8 @@ def _convolution(axes: int) -> Emit:
             kernel_shape=list(kernel.shape[:axes]),
             **pads,
         )
-        made = b.transposed(made, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, kernel.shape[-1])))
+        output = b.transposed(output, _trail(axes), f"{name}/out")
+        return function(b, name, facts.get("activation"), Value(output, (x.shape[0], *lengths, kernel.shape[-1])))
 
     return emit
 
@@ -112,7 +112,7 @@ def _by_channel(axes: int, separable: bool) -> Emit:
         inputs = [b.transposed(x.name, _lead(axes), f"{name}/in")]
         inputs.append(b.constant(f"{name}/depthwise", np.ascontiguousarray(turned)))
         bias = _bias(b, facts)
-        made = b.add(
+        output = b.add(
             "Conv",
             [*inputs, *([] if separable else bias)],
             f"{name}/convolved",
@@ -127,9 +127,9 @@ def _by_channel(axes: int, separable: bool) -> Emit:
             point = facts.weight("pointwise_kernel")
             width = point.shape[-1]
             weight = _weight(b, facts, point, [axes + 1, axes, *range(axes)])
-            made = b.add("Conv", [made, weight, *bias], f"{name}/mixed", kernel_shape=[1] * axes)
-        made = b.transposed(made, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, width)))
+            output = b.add("Conv", [output, weight, *bias], f"{name}/mixed", kernel_shape=[1] * axes)
+        output = b.transposed(output, _trail(axes), f"{name}/out")
+        return function(b, name, facts.get("activation"), Value(output, (x.shape[0], *lengths, width)))
 
     return emit
 
@@ -153,7 +153,7 @@ def _transposed(axes: int) -> Emit:
         )
         weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
         inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
-        made = b.add(
+        output = b.add(
             "ConvTranspose",
             inputs,
             f"{name}/spread",
@@ -163,8 +163,8 @@ def _transposed(axes: int) -> Emit:
             output_padding=[max(-o, 0) for o in over],
             kernel_shape=list(kernel.shape[:axes]),
         )
-        made = b.transposed(made, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), Value(made, (x.shape[0], *lengths, kernel.shape[-2])))
+        output = b.transposed(output, _trail(axes), f"{name}/out")
+        return function(b, name, facts.get("activation"), Value(output, (x.shape[0], *lengths, kernel.shape[-2])))
 
     return emit
 
@@ -195,11 +195,11 @@ def _pooling(operator: str, axes: int) -> Emit:
         if "pads" in pads and any(pads["pads"]) and operator == "AveragePool":
             pads["count_include_pad"] = 0
         first = b.transposed(x.name, _lead(axes), f"{name}/in")
-        made = b.add(operator, [first], f"{name}/pooled", kernel_shape=size, strides=strides, **pads)
+        output = b.add(operator, [first], f"{name}/pooled", kernel_shape=size, strides=strides, **pads)
         if None in lengths and facts.get("padding", "valid") == "valid":
-            made = _as_long(b, name, (first, made), size, strides)
-        made = b.transposed(made, _trail(axes), f"{name}/out")
-        return Value(made, (x.shape[0], *lengths, x.shape[-1]))
+            output = _as_long(b, name, (first, output), size, strides)
+        output = b.transposed(output, _trail(axes), f"{name}/out")
+        return Value(output, (x.shape[0], *lengths, x.shape[-1]))
 
     return emit
 
@@ -211,10 +211,10 @@ def _global(operator: str, axes: int) -> Emit:
         keep = bool(facts.get("keepdims", False))
         mask = mask_on(b, facts, x) if operator == "ReduceMean" and axes == 1 else None
         if mask is None:
-            made = b.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
+            output = b.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
         else:
-            made = _mean_of_steps(b, facts.name, x, mask, int(keep))
-        return Value(made, (x.shape[0], *([1] * axes if keep else []), x.shape[-1]))
+            output = _mean_of_steps(b, facts.name, x, mask, int(keep))
+        return Value(output, (x.shape[0], *([1] * axes if keep else []), x.shape[-1]))
 
     return emit
 
@@ -222,9 +222,9 @@ def _global(operator: str, axes: int) -> Emit:
 def _mean_of_steps(b: Builder, name: str, x: Value, mask: Value, keep: int) -> str:
     """Add the mean over the steps that count; as in Keras, it is not a number where none does."""
     wide = b.add("Unsqueeze", [mask.name, b.integers(2)], f"{name}/mask")
-    kept = b.add("Where", [wide, x.name, b.zero()], f"{name}/kept")
+    masked = b.add("Where", [wide, x.name, b.zero()], f"{name}/kept")
     numbers = b.add("Cast", [wide], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
-    sums = [b.add("ReduceSum", [one, b.integers(1)], f"{name}/sum", keepdims=keep) for one in (kept, numbers)]
+    sums = [b.add("ReduceSum", [summand, b.integers(1)], f"{name}/sum", keepdims=keep) for summand in (masked, numbers)]
     return b.add("Div", sums, f"{name}/pooled")
 
 
@@ -236,8 +236,8 @@ def _pairs(facts: Facts, key: str, axes: int) -> list[tuple[int, int]]:
     if axes == 1:
         low, high = stated
         return [(int(low), int(high))]
-    each = [(one, one) if isinstance(one, int) else tuple(map(int, one)) for one in stated]
-    if len(each) != axes or any(len(one) != 2 for one in each):
+    each = [(pair, pair) if isinstance(pair, int) else tuple(map(int, pair)) for pair in stated]
+    if len(each) != axes or any(len(pair) != 2 for pair in each):
         raise refuse(facts.name, f"{key} = {stated!r}", f"one pair for each of {axes} axes is known here")
     return [(int(low), int(high)) for low, high in each]
 
@@ -265,8 +265,8 @@ def _cropping(axes: int) -> Emit:
         pairs = _pairs(facts, "cropping", axes)
         starts = b.integers(*(low for low, _ in pairs))
         ends = b.integers(*(-high if high else np.iinfo(np.int64).max for _, high in pairs))
-        made = b.add("Slice", [x.name, starts, ends, b.integers(*range(1, axes + 1))], f"{facts.name}/cropped")
-        return Value(made, _grown(x, pairs, -1))
+        output = b.add("Slice", [x.name, starts, ends, b.integers(*range(1, axes + 1))], f"{facts.name}/cropped")
+        return Value(output, _grown(x, pairs, -1))
 
     return emit
 

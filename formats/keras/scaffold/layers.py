@@ -9,20 +9,20 @@ from rnnconvert.formats.keras.scaffold.recurrent import recurrent
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import Rule, last, number, place, sizes
 
-Made = Callable[[Any, Node], str]
+Constructor = Callable[[Any, Node], str]
 """Returns the constructor of a layer, called on one tensor."""
 _OPS = {"abs": "absolute", "sqrt": "sqrt", "log": "log", "square": "square", "neg": "negative"}
 """The functions that are operations alone, by their names."""
 
 
-def words(*given: str) -> str:
+def words(*parts: str) -> str:
     """Return the arguments of a call, without empty ones."""
-    return ", ".join(word for word in given if word)
+    return ", ".join(word for word in parts if word)
 
 
-def _stated(node: Node, **usual: Any) -> str:
+def _stated(node: Node, **defaults: Any) -> str:
     """Return the settings that are not Keras's own defaults, which are given."""
-    return words(*(f"{key}={node[key]!r}" for key, value in usual.items() if node[key] != value))
+    return words(*(f"{key}={node[key]!r}" for key, value in defaults.items() if node[key] != value))
 
 
 def _bias(node: Node) -> str:
@@ -49,20 +49,20 @@ def _activation(m: Any, node: Node) -> str:
     if name in _OPS:
         return f"ops.{_OPS[name]}({m(node.x)})"
     if name == "leaky_relu":
-        made = f"layers.LeakyReLU({number(node['alpha'])})"
+        layer = f"layers.LeakyReLU({number(node['alpha'])})"
     elif name == "bounded_relu":
         high = "" if node["highest"] is None else f"max_value={number(node['highest'])}"
         slope, threshold = (f"{key}={number(node[word])}" for key, word in (("negative_slope", "alpha"), ("threshold", "threshold")))
-        made = f"layers.ReLU({words(high, slope, threshold)})"
+        layer = f"layers.ReLU({words(high, slope, threshold)})"
     elif name == "elu" and node["alpha"] != 1:
-        made = f"layers.ELU({number(node['alpha'])})"
+        layer = f"layers.ELU({number(node['alpha'])})"
     elif not _by_name(node):
         if name != "softmax":
             raise m.refused(node, f"{name} over axis {node['axis']}", "Keras has it over the last axis")
-        made = f"layers.Softmax(axis={node['axis']})"
+        layer = f"layers.Softmax(axis={node['axis']})"
     else:
-        made = f'layers.Activation("{name}")'
-    return str(m.called(made, node.x))
+        layer = f'layers.Activation("{name}")'
+    return str(m.called(layer, node.x))
 
 
 def _dense(m: Any, node: Node) -> str:
@@ -94,8 +94,8 @@ def _conv(m: Any, node: Node) -> str:
 
 
 def _conv_transposed(m: Any, node: Node) -> str:
-    given = words(str(node["filters"]), sizes(node["kernel"]), *_window(node), _function(m, node), _bias(node))
-    return f"layers.Conv{node['rank']}DTranspose({given})"
+    arguments = words(str(node["filters"]), sizes(node["kernel"]), *_window(node), _function(m, node), _bias(node))
+    return f"layers.Conv{node['rank']}DTranspose({arguments})"
 
 
 def _pool(m: Any, node: Node) -> str:
@@ -109,8 +109,8 @@ def _reduce(m: Any, node: Node) -> str:
     mask = node.named.get("mask")
     if operation in ("max", "mean") and node["axes"] == tuple(range(1, rank - 1)) and rank in (3, 4, 5):
         kind = "Max" if operation == "max" else "Average"
-        made = f"layers.Global{kind}Pooling{rank - 2}D({'keepdims=True' if node['keep'] else ''})"
-        return str(m.called(made, node.x, f"mask={m(mask[0])}" if mask else ""))
+        layer = f"layers.Global{kind}Pooling{rank - 2}D({'keepdims=True' if node['keep'] else ''})"
+        return str(m.called(layer, node.x, f"mask={m(mask[0])}" if mask else ""))
     axes = node["axes"][0] if len(node["axes"]) == 1 else node["axes"]
     return f"ops.{operation}({m(node.x)}, axis={axes}{', keepdims=True' if node['keep'] else ''})"
 
@@ -166,8 +166,8 @@ def _edges(kind: str) -> Rule:
         pairs, rank = node["pairs"], len(node.x.shape)
         if len(pairs) == rank:
             return f"ops.pad({m(node.x)}, {pairs})"
-        given = str(pairs[0] if len(set(pairs[0])) > 1 else pairs[0][0]) if len(pairs) == 1 else str(pairs)
-        return str(m.called(f"layers.{kind}{rank - 2}D({given})", node.x))
+        argument = str(pairs[0] if len(set(pairs[0])) > 1 else pairs[0][0]) if len(pairs) == 1 else str(pairs)
+        return str(m.called(f"layers.{kind}{rank - 2}D({argument})", node.x))
 
     return rule
 
@@ -212,8 +212,8 @@ def _joined(m: Any, node: Node) -> str:
 
 
 def _dot(m: Any, node: Node) -> str:
-    given = words(f"axes={node['axes']}", "normalize=True" if node["normalize"] else "")
-    return f"layers.Dot({given})([{', '.join(m(value) for value in node.inputs)}])"
+    arguments = words(f"axes={node['axes']}", "normalize=True" if node["normalize"] else "")
+    return f"layers.Dot({arguments})([{', '.join(m(value) for value in node.inputs)}])"
 
 
 _MASKS = {
@@ -274,8 +274,8 @@ def _clip(m: Any, node: Node) -> str:
 
 def _model(m: Any, node: Node) -> str:
     part = m.model(node)
-    given = ", ".join(m(value) for value in node.inputs)
-    text = f"{part}({given})" if len(node.inputs) == 1 else f"{part}([{given}])"
+    operands = ", ".join(m(value) for value in node.inputs)
+    text = f"{part}({operands})" if len(node.inputs) == 1 else f"{part}([{operands}])"
     if len(node.outputs) == 1:
         return text
     m.release(node)
@@ -304,7 +304,7 @@ def _shape(m: Any, node: Node, shape: Any) -> str:
     return str(tuple(shape))
 
 
-LAYERS: dict[str, Made] = {
+LAYERS: dict[str, Constructor] = {
     "dense": _dense,
     "embedding": _embedding,
     "conv": _conv,
@@ -326,21 +326,36 @@ LAYERS: dict[str, Made] = {
 """The kinds that are a layer called on one tensor."""
 
 
-def _layer(made: Made) -> Rule:
+def _layer(constructor: Constructor) -> Rule:
     weighted = ("dense", "embedding", "conv", "conv transposed", "prelu")
 
     def rule(m: Any, node: Node) -> str:
         named = node.kind in weighted or node.kind.endswith("_norm")
-        return str(m.called(made(m, node), node.x, layer=node.layer if named and node.kind != "unit_norm" else ""))
+        return str(m.called(constructor(m, node), node.x, layer=node.layer if named and node.kind != "unit_norm" else ""))
 
     return rule
 
 
 RULES: dict[str, Rule] = {
-    **{kind: _layer(made) for kind, made in LAYERS.items()}, "activation": _activation, "reduce": _reduce, "pad": _edges("ZeroPadding"),
-    "crop": _edges("Cropping"), "transpose": _transpose, "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot,
-    "mask": _mask, "zero masked": _where, "where": _where, "attention": _attention, "model": _model, "recurrent": recurrent, "clip": _clip,
-    "select": lambda m, node: f"{m(node.x)}{place(node)}", "slice": lambda m, node: f"{m(node.x)}{place(node)}",
+    **{kind: _layer(constructor) for kind, constructor in LAYERS.items()},
+    "activation": _activation,
+    "reduce": _reduce,
+    "pad": _edges("ZeroPadding"),
+    "crop": _edges("Cropping"),
+    "transpose": _transpose,
+    "arithmetic": _arithmetic,
+    "concatenate": _joined,
+    "stack": _joined,
+    "dot": _dot,
+    "mask": _mask,
+    "zero masked": _where,
+    "where": _where,
+    "attention": _attention,
+    "model": _model,
+    "recurrent": recurrent,
+    "clip": _clip,
+    "select": lambda m, node: f"{m(node.x)}{place(node)}",
+    "slice": lambda m, node: f"{m(node.x)}{place(node)}",
     "flip": lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node['axes'])})",
     "unsqueeze": lambda m, node: f"ops.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",
     "squeeze": lambda m, node: f"ops.squeeze({m(node.x)}, {last(node['axis'], len(node.x.shape))})",
@@ -349,5 +364,5 @@ RULES: dict[str, Rule] = {
     "reshape all": lambda m, node: f"ops.reshape({m(node.x)}, {node['sizes']})",
     "steps to batch": _each_step,
     "batch to steps": lambda m, node: f"ops.reshape({m(node.x)}, {_shape(m, node, (-1, *node.y.shape[1:]))})",
-}  # fmt: skip
+}
 """The kinds that are known."""

@@ -10,8 +10,8 @@ from rnnconvert.scaffolding.description import Node
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
 
 
-def _function(m: Any, node: Node, key: str, function: Activation, usual: Activation) -> str:
-    if function == usual:
+def _function(m: Any, node: Node, key: str, function: Activation, default: Activation) -> str:
+    if function == default:
         return ""
     plain = function.alpha is None or (function.name == "elu" and function.alpha == 1)
     sixth = function.name == "hard_sigmoid" and function.alpha == 1 / 6
@@ -22,7 +22,7 @@ def _function(m: Any, node: Node, key: str, function: Activation, usual: Activat
     return f'{key}="{function.name}"'
 
 
-def _made(m: Any, node: Node, cell: Cell, more: list[str]) -> str:
+def _constructed(m: Any, node: Node, cell: Cell, more: list[str]) -> str:
     """Return the constructor of one direction."""
     words = [str(node["units"]), _function(m, node, "activation", cell.activation, TANH)]
     if cell.kind != "rnn":
@@ -48,15 +48,15 @@ def recurrent(m: Any, node: Node) -> str:
         "stateful=True" if node["stateful"] else "",
         "zero_output_for_mask=True" if zero and not both else "",
     ]
-    made = _made(m, node, cells[0], [*more, "go_backwards=True" if node["backwards"] else ""])
+    layer = _constructed(m, node, cells[0], [*more, "go_backwards=True" if node["backwards"] else ""])
     if both:
-        back = _made(m, node, cells[1], [*more, "go_backwards=True"]) if cells[1] != cells[0] else ""
+        back = _constructed(m, node, cells[1], [*more, "go_backwards=True"]) if cells[1] != cells[0] else ""
         merge = "" if node["merge"] == "concat" else f"merge_mode={node['merge']!r}".replace("'", '"')
-        made = f"layers.Bidirectional({', '.join(word for word in (made, f'backward_layer={back}' if back else '', merge) if word)})"
+        layer = f"layers.Bidirectional({', '.join(word for word in (layer, f'backward_layer={back}' if back else '', merge) if word)})"
     states = [m(value) for value in node.named.get("states", ())]
-    given = [f"mask={m(mask[0])}" if mask else "", f"initial_state=[{', '.join(states)}]" if len(states) > 1 else ""]
-    given += [f"initial_state={states[0]}"] if len(states) == 1 else []
-    text = str(m.called(made, node.x, *given, layer=node.layer))
+    arguments = [f"mask={m(mask[0])}" if mask else "", f"initial_state=[{', '.join(states)}]" if len(states) > 1 else ""]
+    arguments += [f"initial_state={states[0]}"] if len(states) == 1 else []
+    text = str(m.called(layer, node.x, *arguments, layer=node.layer))
     if len(outs) == 1 and not wants:
         return text
     m.release(node)

@@ -42,30 +42,30 @@ class KerasModule(Module):
         self._shared: dict[str, str] = {}
         self._line: list[str] = []  # the layers, as long as each reads what the one before it gives
 
-    def called(self, made: str, x: Value, *given: str, layer: str = "") -> str:
+    def called(self, constructor: str, x: Value, *arguments: str, layer: str = "") -> str:
         """Return the call of a layer on a tensor.
 
-        made   its constructor
-        given  what the call names besides
+        constructor  its constructor
+        arguments  what the call names besides
         layer  the layer that it is, "" for one without weights
         """
         if layer:
-            made = self.named(layer, made)
-        words = ", ".join(word for word in (self(x), *given) if word)
-        if not any(given) and made.endswith(")"):
-            self._line.append(made)
-        return f"{made}({words})"
+            constructor = self.named(layer, constructor)
+        words = ", ".join(word for word in (self(x), *arguments) if word)
+        if not any(arguments) and constructor.endswith(")"):
+            self._line.append(constructor)
+        return f"{constructor}({words})"
 
-    def named(self, layer: str, made: str) -> str:
+    def named(self, layer: str, constructor: str) -> str:
         """Return a layer with its name; one that is called several times stands in front of the lines, as a variable."""
-        self.part(layer, made)
+        self.part(layer, constructor)
         name = self._attribute[layer]
-        made = f'{made[:-1]}{"" if made.endswith("(") or made[-2] == "(" else ", "}name="{name}")'
+        constructor = f'{constructor[:-1]}{"" if constructor.endswith("(") or constructor[-2] == "(" else ", "}name="{name}")'
         if len(self._calls.get(layer, ())) < 2:
-            return made
+            return constructor
         if layer not in self._shared:
             self._shared[layer] = self._names.new(name)
-            self.lines.insert(0, f"{self._shared[layer]} = {made}")
+            self.lines.insert(0, f"{self._shared[layer]} = {constructor}")
         return self._shared[layer]
 
     def model(self, node: Node) -> str:
@@ -96,7 +96,7 @@ class KerasModule(Module):
         if len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined) and len(outputs) == len(starts) == 1:
             shapes = [line.partition("  # ")[2] for line in self.lines]
             rows = [f"        {_input(self.scope.inputs[0], '')},"]
-            rows += [f"        {made},  # {shape}" for made, shape in zip(self._line, shapes, strict=True)]
+            rows += [f"        {call},  # {shape}" for call, shape in zip(self._line, shapes, strict=True)]
             return "\n".join([*lines, "    return keras.Sequential([", *rows, "    ], name=name)"]) + "\n"
         listed = [words[0] if len(words) == 1 else f"[{', '.join(words)}]" for words in (self.arguments, outputs)]
         lines += [f"    {line}" for line in (*starts, *self.lines)]

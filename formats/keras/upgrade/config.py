@@ -21,7 +21,7 @@ from rnnconvert.formats.keras.upgrade import tables as tables
 TARGET = "Keras 3"
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool",
            "mixed_float16", "mixed_bfloat16")  # fmt: skip
-_SHOWN = 120
+_LONGEST = 120
 
 
 @dataclass
@@ -37,9 +37,9 @@ class Notes:
 
     def change(self, layer: str, text: str) -> None:
         """Note a change of a layer once."""
-        said = self.changes.setdefault(layer, [])
-        if text not in said:
-            said.append(text)
+        texts = self.changes.setdefault(layer, [])
+        if text not in texts:
+            texts.append(text)
 
     def leave(self, text: str) -> None:
         """Note once what is left out."""
@@ -123,7 +123,7 @@ class Translator:
         old, _, target = word.partition(">")
         if old[-1] in "!~":
             if old[-1] == "~" and facts.get(old[:-1]):
-                self.notes.leave(f"{self._layer}: {old[:-1]} = {shown(facts[old[:-1]])}, for training only")
+                self.notes.leave(f"{self._layer}: {old[:-1]} = {quoted(facts[old[:-1]])}, for training only")
             facts.take(old[:-1])
             return
         old, stated, neutral = old.partition("=")
@@ -131,21 +131,21 @@ class Translator:
             return
         value = facts[old]
         if stated:
-            allowed = [json.loads(one) for one in neutral.split("|")]
+            allowed = [json.loads(text) for text in neutral.split("|")]
             if value is not None and value not in allowed:
                 either = neutral.replace("|", " or ")
-                raise refuse(self._layer, f"{old} = {shown(value)}", f"only {old} = {either} has an equivalent")
+                raise refuse(self._layer, f"{old} = {quoted(value)}", f"only {old} = {either} has an equivalent")
             return
         target = target or old
-        found = self._kinds[kind](old, value)
-        if found is None and kind == "ordering":
+        converted = self._kinds[kind](old, value)
+        if converted is None and kind == "ordering":
             return
         base, _, place = target.partition(".")
         if place:
             listed = new.setdefault(base, [])
-            new[base] = [*listed, found]
+            new[base] = [*listed, converted]
         else:
-            new[target] = found
+            new[target] = converted
         if old != target:
             self._renamed.append(f"{old} is {base}")
 
@@ -154,7 +154,7 @@ class Translator:
         if value is None and kind in ("sizes", "merge"):
             return value
         if wrong := problem(kind, value):
-            raise refuse(self._layer, f"{key} = {shown(value)}", wrong)
+            raise refuse(self._layer, f"{key} = {quoted(value)}", wrong)
         return value
 
     def _flag(self, key: str, value: Any) -> bool:
@@ -164,16 +164,16 @@ class Translator:
         """Return a number, a name, or lists of these."""
         if _is_plain(value):
             return value
-        raise refuse(self._layer, f"{key} = {shown(value)}", "it is neither a number nor a name nor a list of these")
+        raise refuse(self._layer, f"{key} = {quoted(value)}", "it is neither a number nor a name nor a list of these")
 
     def _interpolation(self, key: str, value: Any) -> Any:
         """Return how values between others are found: TensorFlow 1 took other places for them."""
         if value in (None, "nearest"):
             return "nearest"
-        found = re.match(r"2\.(\d+)", self.era.text)
-        if value == "bilinear" and found is not None and int(found[1]) >= 4:
+        version = re.match(r"2\.(\d+)", self.era.text)
+        if value == "bilinear" and version is not None and int(version[1]) >= 4:
             return value
-        raise refuse(self._layer, f"{key} = {shown(value)}", "Kerases of that version and Keras 3 take values at other places")
+        raise refuse(self._layer, f"{key} = {quoted(value)}", "Kerases of that version and Keras 3 take values at other places")
 
     def _number(self, key: str, value: Any) -> Any:
         """Return a number, which some versions wrote as an array of one."""
@@ -181,7 +181,7 @@ class Translator:
             value = value.get("value")
         if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
             return value
-        raise refuse(self._layer, f"{key} = {shown(value)}", "it is not a number")
+        raise refuse(self._layer, f"{key} = {quoted(value)}", "it is not a number")
 
     def type_of(self, layer: str, value: Any) -> str:
         """Return the type of numbers of a layer, by its name. Raises RefusedError for one that is unknown."""
@@ -196,49 +196,49 @@ class Translator:
         name = inner.get("name") if isinstance(inner, Mapping) else value
         if isinstance(name, str) and name in _DTYPES:
             return name
-        raise refuse(self._layer, f"{key} = {shown(value)}", "no such type of numbers is known")
+        raise refuse(self._layer, f"{key} = {quoted(value)}", "no such type of numbers is known")
 
     def function(self, key: str, value: Any) -> str:
         """Return the name of a function; the old hard_sigmoid by the name of the new one, and remember it."""
-        found = activation(value, self.era)
-        if found == HARD_SIGMOID_KERAS_2:
+        function = activation(value, self.era)
+        if function == HARD_SIGMOID_KERAS_2:
             self._softened = True
             return "hard_sigmoid"
-        name = tables.RENAMED_FUNCTIONS.get(found.name, found.name)
-        if name in tables.FUNCTIONS and found in (Activation(found.name), activation(found.name, self.era)):
+        name = tables.RENAMED_FUNCTIONS.get(function.name, function.name)
+        if name in tables.FUNCTIONS and function in (Activation(function.name), activation(function.name, self.era)):
             return name
         raise refuse(
             self._layer,
-            f"{key} = {shown(value)}",
+            f"{key} = {quoted(value)}",
             "no function of that name computes the same there",
             "A function of your own has to be registered and loaded as a custom object.",
         )
 
     def _padding(self, key: str, value: Any) -> Any:
         if isinstance(value, str) and value not in ("valid", "same", "causal"):
-            raise refuse(self._layer, f"{key} = {shown(value)}", "it has only valid, same and causal")
+            raise refuse(self._layer, f"{key} = {quoted(value)}", "it has only valid, same and causal")
         return value
 
     def _ordering(self, key: str, value: Any) -> Any:
-        found = {"th": "channels_first", "tf": "channels_last", None: None, "default": None}
-        if value not in found:
-            raise refuse(self._layer, f"{key} = {shown(value)}", "neither th nor tf")
-        return found[value]
+        orderings = {"th": "channels_first", "tf": "channels_last", None: None, "default": None}
+        if value not in orderings:
+            raise refuse(self._layer, f"{key} = {quoted(value)}", "neither th nor tf")
+        return orderings[value]
 
     def _axis(self, key: str, value: Any) -> Any:
         if isinstance(value, list) and len(value) == 1:
             value = value[0]
         if not isinstance(value, int):
-            raise refuse(self._layer, f"{key} = {shown(value)}", "it normalizes over one axis")
+            raise refuse(self._layer, f"{key} = {quoted(value)}", "it normalizes over one axis")
         return value
 
     def _initializer(self, key: str, value: Any) -> Any:
-        made = self._object(key, value, tables.INITIALIZERS, tables.INITIALIZER_NAMES, "initializers")
-        if isinstance(made, dict) and made["class_name"] == "VarianceScaling":
-            config = made["config"]
+        initializer = self._object(key, value, tables.INITIALIZERS, tables.INITIALIZER_NAMES, "initializers")
+        if isinstance(initializer, dict) and initializer["class_name"] == "VarianceScaling":
+            config = initializer["config"]
             config["distribution"] = {"normal": "truncated_normal"}.get(config.get("distribution"), config.get("distribution"))
-        usual = "Zeros" if "bias" in key or key.startswith(("b_", "beta")) else "GlorotUniform"
-        return made or serialised(usual, {}, "keras.initializers")
+        default = "Zeros" if "bias" in key or key.startswith(("b_", "beta")) else "GlorotUniform"
+        return initializer or serialised(default, {}, "keras.initializers")
 
     def _regularizer(self, key: str, value: Any) -> Any:
         return self._object(key, value, tables.REGULARIZERS, tables.REGULARIZER_NAMES, "regularizers")
@@ -246,7 +246,7 @@ class Translator:
     def _constraint(self, key: str, value: Any) -> Any:
         return self._object(key, value, tables.CONSTRAINTS, tables.CONSTRAINT_NAMES, "constraints")
 
-    def _object(self, key: str, value: Any, known: Mapping[str, str], names: Mapping[str, str], module: str) -> dict[str, Any] | None:
+    def _object(self, key: str, value: Any, table: Mapping[str, str], names: Mapping[str, str], module: str) -> dict[str, Any] | None:
         """Return an object that only training uses; one that is not known is left out with a note."""
         if value is None:
             return None
@@ -258,15 +258,15 @@ class Translator:
             class_name = str(value.get("class_name") or value.get("name") or "")
             config = value.get("config")
             if not isinstance(config, Mapping):
-                config = {one: two for one, two in value.items() if one not in ("name", "class_name")}
+                config = {key_: two for key_, two in value.items() if key_ not in ("name", "class_name")}
         class_name = names.get(class_name, class_name)
-        if class_name in known:
-            spelled = dict(word.partition(">")[::2] for word in known[class_name].split())
-            kept = {spelled[one] or one: _plain(two) for one, two in config.items() if one in spelled}
-            aside = {one: two for one, two in config.items() if one not in spelled and one not in ("dtype", "name")}
-            if not aside and all(_is_plain(one) for one in kept.values()):
-                return serialised(class_name, kept, f"keras.{module}")
-        self.notes.leave(f"{self._layer}: {key} = {shown(value)}, for training only")
+        if class_name in table:
+            spelled = dict(word.partition(">")[::2] for word in table[class_name].split())
+            renamed = {spelled[setting] or setting: _plain(two) for setting, two in config.items() if setting in spelled}
+            aside = {setting: two for setting, two in config.items() if setting not in spelled and setting not in ("dtype", "name")}
+            if not aside and all(_is_plain(setting) for setting in renamed.values()):
+                return serialised(class_name, renamed, f"keras.{module}")
+        self.notes.leave(f"{self._layer}: {key} = {quoted(value)}, for training only")
         return None
 
 
@@ -277,31 +277,31 @@ def _plain(value: Any) -> Any:
 
 def _is_plain(value: object, depth: int = 0) -> bool:
     if isinstance(value, list):
-        return depth < 4 and all(_is_plain(one, depth + 1) for one in value)
+        return depth < 4 and all(_is_plain(inner, depth + 1) for inner in value)
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     text = json.dumps(value, default=str)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
-def spelled(name: str, taken: Iterable[str] = ()) -> str:
+def spelled(name: str, reserved: Iterable[str] = ()) -> str:
     """Return a layer's name as Keras 3 permits it: without slashes, and not taken."""
     plain = name.replace("/", "_") or "layer"
-    found, number = plain, 0
-    while found in taken:
+    candidate, number = plain, 0
+    while candidate in reserved:
         number += 1
-        found = f"{plain}_{number}"
-    return found
+        candidate = f"{plain}_{number}"
+    return candidate
 
 
-def rule_of(name: str, class_name: str, own: bool = True) -> tables.Rule:
+def rule_of(name: str, class_name: str, ours: bool = True) -> tables.Rule:
     """Return what becomes of a class. Raises RefusedError for one that is not known."""
-    rule = tables.LAYERS.get(class_name) if own else None
+    rule = tables.LAYERS.get(class_name) if ours else None
     if rule is None:
         reason = tables.CODE.get(
-            class_name, "it is not one of the layers whose meaning in both is known" if own else "it is a user's own class"
+            class_name, "it is not one of the layers whose meaning in both is known" if ours else "it is a user's own class"
         )
         raise refuse(
             name,

@@ -57,13 +57,13 @@ class Upgraded:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
-        changes = {name: list(said) for name, said in self.changes.items()}
+        changes = {name: list(texts) for name, texts in self.changes.items()}
         return {**vars(self), "changes": changes, "left": list(self.left)}
 
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
         lines = [f"{self.old}: {self.written or 'a version that it does not state'}, {self.layers} layers"]
-        lines += [f"  {name}: {text}" for name, said in self.changes.items() for text in said]
+        lines += [f"  {name}: {text}" for name, texts in self.changes.items() for text in texts]
         lines += [f"left out: {text}" for text in self.left]
         return [*lines, *([self.proof] if self.proof else [])]
 
@@ -102,20 +102,20 @@ def upgrade(
         only_replace(target, force)
     with malformed(lambda what: UnreadableError(source, f"its model configuration has an unknown form ({what})")):
         try:
-            model, result = made(source, str(target), None if config is None else local(config))
+            model, result = as_keras_3(source, str(target), None if config is None else local(config))
         except UnreadableError as error:
             if error.path != "the configuration":
                 raise
             raise UnreadableError(source, error.problem, error.remedy) from None
-    whole, weights = model
+    document, weights = model
     if dry_run:
         return result
     if verify:
         from rnnconvert.formats.keras.upgrade.proof import proved
 
-        text = proved(source, target, lambda path: _write(path, whole, weights))
+        text = proved(source, target, lambda path: _write(path, document, weights))
         return replace(result, proof=text)
-    _write(target, whole, weights)
+    _write(target, document, weights)
     return result
 
 
@@ -123,36 +123,36 @@ def _write(path: Path, config: Mapping[str, Any], weights: Any) -> None:
     keras_zip.write(path, config, {"keras_version": VERSION, "date_saved": ""}, weights.arrays, weights.attributes)
 
 
-def made(source: Path, target: str, beside: Path | None) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
+def as_keras_3(source: Path, target: str, config_file: Path | None) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
     """Return the new model's configuration and weights, and what became of the old one."""
     stored = read(source)
     attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
-    config = _config(source, stored, attributes, beside)
+    config = _config(source, stored, attributes, config_file)
     version, backend = _written(stored, attributes, config)
     era = Era(version)
     if era.major >= 3 and version:
         raise UsageError(f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)")
     top = tree(config)
-    if not top.is_model or not top.entry.own:
+    if not top.is_model or not top.entry.built_in:
         raise RefusedError(f"a model of class {top.kind!r}", TARGET, "it is not built from layers alone", "", top.name)
     notes = Notes()
     _give_arrays(source, stored, attributes, top, notes)
     translator = Translator(era, _usual_dtype(stored), notes)
     model = Models(Layers(translator, backend), notes).model(top)
-    whole = model.serialised()
+    document = model.serialised()
     training = stored.metadata.get("config", {}).get("compile_config") or _json(source, attributes, "training_config")
     if training:
-        found = compiled(training, notes)
-        if found:
-            whole["compile_config"] = found
+        training_config = compiled(training, notes)
+        if training_config:
+            document["compile_config"] = training_config
     for name, reason in stored.metadata.get("unreadable", {}).items():
         raise RefusedError(f"{name!r}", TARGET, reason)
     written = f"Keras {version}" if version else ""
     if backend:
         written += f" on {backend}"
-    changes = {name: tuple(said) for name, said in notes.changes.items()}
-    count = sum(1 for one in top.walk() if one is not top)
-    return (whole, model.tree()), Upgraded(str(source), target, written, count, changes, tuple(notes.left))
+    changes = {name: tuple(texts) for name, texts in notes.changes.items()}
+    count = sum(1 for layer in top.walk() if layer is not top)
+    return (document, model.tree()), Upgraded(str(source), target, written, count, changes, tuple(notes.left))
 
 
 def read(source: Path) -> Stored:
@@ -205,15 +205,15 @@ def _of_json(source: Path, text: str | bytes, what: str = "it") -> Any:
         raise UnreadableError(source, f"{what} is not JSON") from None
 
 
-def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], beside: Path | None) -> Mapping[str, Any]:
+def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config_file: Path | None) -> Mapping[str, Any]:
     config = stored.metadata.get("config") or _json(source, attributes, "model_config")
-    if config is not None and beside is not None:
+    if config is not None and config_file is not None:
         raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
-    if beside is not None:
-        source = beside
-        config, version = architecture.stated(beside)
+    if config_file is not None:
+        source = config_file
+        config, version = architecture.stated(config_file)
         config = {"keras_version": version, **config} if isinstance(config, Mapping) and version else config
-    if config is None and beside is None:
+    if config is None and config_file is None:
         raise UsageError(
             f"{source} holds weights without a model. Hand in the model as model.to_json wrote it, with "
             f"{Flag('config')}, or convert the weights: "
@@ -231,20 +231,22 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
     if "config" in stored.metadata:
         used = assign_by_path(top, "", arrays)
     else:
-        children = {one.name: one for one in top.inside}
-        whole = "layer_names" in attributes.get("model_weights", {})
-        root = "model_weights/" if whole else ""
-        listed = attributes.get("model_weights" if whole else "", {}).get("layer_names")
+        children = {layer.name: layer for layer in top.inside}
+        whole_model = "layer_names" in attributes.get("model_weights", {})
+        root = "model_weights/" if whole_model else ""
+        listed = attributes.get("model_weights" if whole_model else "", {}).get("layer_names")
         if not isinstance(listed, list):
             raise UnreadableError(source, "it does not list the layers of its weights")
         for name in listed:
             names = attributes.get(f"{root}{name}", {}).get("weight_names", [])
-            full = [f"{root}{name}/{one}" for one in names] if isinstance(names, list) else []
+            full = [f"{root}{name}/{weight}" for weight in names] if isinstance(names, list) else []
             if full and name not in children:
                 raise RefusedError(f"the weights of {name!r}", TARGET, "the model has no such layer")
             if name in children:
                 used |= assign(children[name], full, arrays)
-        if missing := [one.name for one in top.inside if one.name not in listed and any(inner.words(False) for inner in one.walk())]:
+        if missing := [
+            layer.name for layer in top.inside if layer.name not in listed and any(inner.words(False) for inner in layer.walk())
+        ]:
             raise RefusedError(f"the layers {', '.join(missing)}", TARGET, "the file lists no weights of theirs")
     aside = {name for name in arrays if name.partition("/")[0] in _ASIDE}
     if rest := sorted(set(arrays) - used - aside):
@@ -255,6 +257,6 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
 
 def _usual_dtype(stored: Stored) -> str:
     """Return the type of numbers of a model whose layers state none: that of its weights."""
-    found = {str(array.dtype.newbyteorder("=")) for name, array in stored.arrays.items() if name.partition("/")[0] not in _ASIDE}
-    found &= set(FLOATS)
-    return found.pop() if len(found) == 1 else "float32"
+    dtypes = {str(array.dtype.newbyteorder("=")) for name, array in stored.arrays.items() if name.partition("/")[0] not in _ASIDE}
+    dtypes &= set(FLOATS)
+    return dtypes.pop() if len(dtypes) == 1 else "float32"

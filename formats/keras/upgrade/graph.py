@@ -37,7 +37,7 @@ class Call:
 
     def sources(self) -> list[Ref]:
         """Return all that it reads, in Keras's order."""
-        return [*self.reads, *self.states, *(one for one in self.masks if one is not None)]
+        return [*self.reads, *self.states, *(mask for mask in self.masks if mask is not None)]
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Operation:
         """Return it as a configuration holds it; what it compares with is an argument of its call."""
         config = {"name": self.name, **{key: value for key, value in self.config.items() if key != "value"}}
         args = [*(serialised(ref, dtype) for ref in self.reads), *([self.config["value"]] if "value" in self.config else [])]
-        made = {"module": "keras.src.ops.numpy", "class_name": self.class_name, "config": config, "registered_name": self.class_name}
-        return {**made, "name": self.name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
+        document = {"module": "keras.src.ops.numpy", "class_name": self.class_name, "config": config, "registered_name": self.class_name}
+        return {**document, "name": self.name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
 
 
 def calls_of(layer: Entry, takes: str) -> list[Call]:

@@ -45,8 +45,8 @@ class New:
 
     def serialised(self) -> dict[str, Any]:
         """Return it as a configuration holds it."""
-        made = serialised(self.class_name, self.config, self.module)
-        return {**made, "registered_name": self.registered}
+        document = serialised(self.class_name, self.config, self.module)
+        return {**document, "registered_name": self.registered}
 
 
 class Layers:
@@ -65,57 +65,57 @@ class Layers:
         batch  how many sequences a batch has, where that is fixed
         Raises RefusedError for what Keras 3 cannot hold.
         """
-        rule = rule_of(old.name, old.kind, old.entry.own)
-        found = self.translator.translate(name, rule, old.entry.config)
-        made = New(name, rule.new, found.config)
+        rule = rule_of(old.name, old.kind, old.entry.built_in)
+        translated = self.translator.translate(name, rule, old.entry.config)
+        new = New(name, rule.new, translated.config)
         if old.kind != rule.new:
             self.notes.change(name, f"{old.kind} is {rule.new} now")
         if old.kind in KINDS:
-            self._recurrent(old, made)
+            self._recurrent(old, new)
             below = "" if old.kind.endswith("Cell") else "cell"
-            made.variables = [(below, snake_case(f"{rule.new.removesuffix('Cell')}Cell"), self._cell(old, made))]
+            new.variables = [(below, snake_case(f"{rule.new.removesuffix('Cell')}Cell"), self._cell(old, new))]
         elif old.kind == "RNN":
-            self._stack(old, made)
+            self._stack(old, new)
         elif old.kind == "StackedRNNCells":
-            made.config.pop("name", None)
+            new.config.pop("name", None)
         elif old.kind == "Bidirectional":
-            self._both(old, made, batch)
+            self._both(old, new, batch)
         elif old.kind == "TimeDistributed":
             inner = self.new(old.inside[0], old.inside[0].name or "layer")
             if inner.softens:
                 raise refuse(old.name, "the old hard_sigmoid in a TimeDistributed", "it takes two layers there")
-            made.config["layer"] = inner.serialised()
-            made.variables = [("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables]
+            new.config["layer"] = inner.serialised()
+            new.variables = [("/".join(filter(None, ("layer", path))), label, arrays) for path, label, arrays in inner.variables]
         else:
-            self._plain(old, made, rule, found.softened)
-        if made.config.get("stateful") and batch is None:
+            self._plain(old, new, rule, translated.softened)
+        if new.config.get("stateful") and batch is None:
             raise refuse(
                 old.name,
                 "a stateful layer without a fixed batch",
                 "Keras 3 makes its states when it is built",
                 "Give the old model a batch_input_shape with a batch size.",
             )
-        return made
+        return new
 
-    def _plain(self, old: Old, made: New, rule: tables.Rule, softened: bool) -> None:
+    def _plain(self, old: Old, new: New, rule: tables.Rule, softened: bool) -> None:
         """Give a layer without time its weights."""
         if softened and not rule.scaled:
-            made.softens = True
-        if ("Conv" in rule.new or "Pooling" in rule.new) and self.backend == "theano" and made.config.get("padding") == "same":
+            new.softens = True
+        if ("Conv" in rule.new or "Pooling" in rule.new) and self.backend == "theano" and new.config.get("padding") == "same":
             raise refuse(old.name, f"a {old.kind} of Theano with padding 'same'", "Theano pads on other sides than TensorFlow")
         if ("Conv" in rule.new or "Pooling" in rule.new) and self.backend == "cntk":
             raise refuse(old.name, f"a {old.kind} of CNTK", "where CNTK pads is unknown")
-        arrays = {word: self._turned(old, made, word, array) for word, array in old.arrays.items()}
+        arrays = {word: self._turned(old, new, word, array) for word, array in old.arrays.items()}
         if softened and rule.scaled:
             for word in set(rule.scaled.split()) & set(arrays):
                 arrays[word] = arrays[word] * arrays[word].dtype.type(1.2)
-            self.notes.change(made.name, _SCALED)
-        _check_sizes(old.name, made.config, rule, arrays)
+            self.notes.change(new.name, _SCALED)
+        _check_sizes(old.name, new.config, rule, arrays)
         if arrays:
             ordered = [arrays[alternatives[0]] for alternatives, _ in old.words(False)]
-            made.variables = [("", made.name, list(ordered))]
+            new.variables = [("", new.name, list(ordered))]
 
-    def _turned(self, old: Old, made: New, word: str, array: Array) -> Array:
+    def _turned(self, old: Old, new: New, word: str, array: Array) -> Array:
         """Return a convolution's kernel as Keras 3 has it: axes of Keras 1 exchanged, Theano's reversed."""
         rule = rule_of(old.name, old.kind)
         if "Conv" not in rule.new:
@@ -126,55 +126,55 @@ class Layers:
             return array
         space = int(rule.new.partition("D")[0][-1])
         if self.translator.era.major == 1 and array.ndim == 4:
-            array = self._of_keras_1(old, made, array)
+            array = self._of_keras_1(old, new, array)
         if array.ndim != space + 2:
-            raise refuse(old.name, f"a kernel of shape {array.shape}", f"a {made.class_name} has {space + 2} axes")
+            raise refuse(old.name, f"a kernel of shape {array.shape}", f"a {new.class_name} has {space + 2} axes")
         if self.backend == "theano":
             array = array[tuple(slice(None, None, -1) for _ in range(space))]
-            self.notes.change(made.name, "its kernel is reversed: Theano computes the true convolution")
+            self.notes.change(new.name, "its kernel is reversed: Theano computes the true convolution")
         return array
 
-    def _of_keras_1(self, old: Old, made: New, array: Array) -> Array:
+    def _of_keras_1(self, old: Old, new: New, array: Array) -> Array:
         """Return the kernel of a Convolution1D or 2D of Keras 1 as (space, in, out)."""
-        filters = made.config.get("filters")
-        if made.class_name == "Conv1D":
-            length = made.config.get("kernel_size")
+        filters = new.config.get("filters")
+        if new.class_name == "Conv1D":
+            length = new.config.get("kernel_size")
             if array.shape[:2] != (length, 1) or array.shape[3] != filters:  # (filters, in, length, 1), of Keras 1.1
                 array = array.transpose(2, 3, 1, 0)
             return array[:, 0]
-        if made.config.get("data_format") == "channels_first":
-            self.notes.change(made.name, "its kernel of Theano's order, (filters, in, rows, columns), has the axes of Keras 3")
+        if new.config.get("data_format") == "channels_first":
+            self.notes.change(new.name, "its kernel of Theano's order, (filters, in, rows, columns), has the axes of Keras 3")
             return array.transpose(2, 3, 1, 0)
         return array
 
-    def _recurrent(self, old: Old, made: New) -> None:
+    def _recurrent(self, old: Old, new: New) -> None:
         """State the functions of a recurrent layer, which old files may leave to the version."""
         if old.kind.startswith("CuDNN"):
             return
-        config = made.config
+        config = new.config
         stated = functions(old.entry, self.translator.era)
         keys = ("activation",) if KINDS[old.kind] == "rnn" else ("activation", "recurrent_activation")
         for key, function in zip(keys, stated, strict=False):
             spellings = (key, "inner_activation") if key == "recurrent_activation" else (key,)
             stated_here = [old.entry.config[spelling] for spelling in spellings if spelling in old.entry.config]
             if not stated_here:
-                self.notes.change(made.name, f"{key} is {function.name}, the default of the version that wrote the file")
+                self.notes.change(new.name, f"{key} is {function.name}, the default of the version that wrote the file")
             config[key] = self.translator.function(key, function.name if not stated_here or stated_here[0] is None else stated_here[0])
 
-    def _cell(self, old: Old, made: New) -> list[Array | Pieced]:
+    def _cell(self, old: Old, new: New) -> list[Array | Pieced]:
         """Return a recurrent cell's weights as Keras 3 has them."""
-        direction, layout = self.direction(old, made)
+        direction, layout = self.direction(old, new)
         bias = direction.biases != "none"
         after = direction.cell.reset_after if bias and "cudnn" not in layout.name else None
-        shown = Arrays(direction.hidden_size, direction.input_size, bias, after)
-        stated = Entry(made.name, made.class_name, {**old.entry.config, **made.config})
-        for wrong, _ in contradicted(stated, shown):
+        arrays = Arrays(direction.hidden_size, direction.input_size, bias, after)
+        stated = Entry(new.name, new.class_name, {**old.entry.config, **new.config})
+        for wrong, _ in contradicted(stated, arrays):
             raise refuse(old.name, "a configuration that contradicts its weights", wrong)
-        if "units" not in made.config:
+        if "units" not in new.config:
             raise refuse(old.name, "a layer without units", "its configuration does not state them")
         if layout.reset_after is not None and KINDS[old.kind] == "gru":
-            made.config["reset_after"] = bool(direction.cell.reset_after)
-        made.config["use_bias"] = direction.biases != "none"
+            new.config["reset_after"] = bool(direction.cell.reset_after)
+        new.config["use_bias"] = direction.biases != "none"
         for role in ("gate_activation", "activation"):
             if getattr(direction.cell, role) == HARD_SIGMOID_KERAS_2:
                 obstacle = SCALE_HARD_SIGMOID.applies(direction, HARD_SIGMOID_KERAS_3, role)
@@ -182,18 +182,18 @@ class Layers:
                     reason = obstacle.reason if obstacle else "the state goes through it, too, which has no weights to scale"
                     raise refuse(old.name, "the old hard_sigmoid as a candidate", reason)
                 direction = SCALE_HARD_SIGMOID.apply(direction, HARD_SIGMOID_KERAS_3, role)
-                self.notes.change(made.name, _SCALED)
+                self.notes.change(new.name, _SCALED)
         target = registry.layout("keras", direction.cell.kind, direction.cell.reset_after)
         if direction.cell.kind == "lstm" and direction.biases == "both":
             direction = SUM_BIASES.apply(direction)
-            self.notes.change(made.name, "its two biases are summed")
+            self.notes.change(new.name, "its two biases are summed")
         if "cudnn" in layout.name:
-            self.notes.change(made.name, "its weights have the order of Keras's own cell now")
+            self.notes.change(new.name, "its weights have the order of Keras's own cell now")
         single = Recurrent("", (Layer((direction,)),))
         packed = pack(target, single, direction.dtype.newbyteorder("="))
         return [packed[name] for name in VARIABLES if name in packed]
 
-    def direction(self, old: Old, made: New) -> tuple[Direction, Layout]:
+    def direction(self, old: Old, new: New) -> tuple[Direction, Layout]:
         """Return a recurrent layer's weights, and how the file lays them out."""
         kind: Any = KINDS[old.kind]
         names = {"kernel": "kernel", "recurrent_kernel": "recurrent_kernel", "bias": "bias"}
@@ -203,11 +203,11 @@ class Layers:
         shapes = {word: tuple(array.shape) for word, array in arrays.items()}
         cudnn = old.kind.startswith("CuDNN")
         tried = [
-            one
-            for one in registry.layouts_of("keras")
-            if one.kind == kind and "peephole" not in one.name and ("cudnn" in one.name or not cudnn)
+            form
+            for form in registry.layouts_of("keras")
+            if form.kind == kind and "peephole" not in form.name and ("cudnn" in form.name or not cudnn)
         ]
-        fitting = [(one, sizes) for one in tried if (sizes := fit(one, shapes)) is not None]
+        fitting = [(form, sizes) for form in tried if (sizes := fit(form, shapes)) is not None]
         if not fitting:
             raise refuse(old.name, "these weights", misfit(tried, shapes))
         dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
@@ -225,36 +225,36 @@ class Layers:
         cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID, plain)
         return Direction(cell, unpack(layout, sizes, arrays)[0, 0]), layout
 
-    def _stack(self, old: Old, made: New) -> None:
+    def _stack(self, old: Old, new: New) -> None:
         """Give an RNN around cells its cells."""
         cell = old.inside[0]
-        if cell.kind == "StackedRNNCells" and made.config.get("return_state"):
+        if cell.kind == "StackedRNNCells" and new.config.get("return_state"):
             raise refuse(old.name, "return_state of stacked cells", "both eras list nested states in their own order")
         if cell.kind == "StackedRNNCells":
-            inner = [self.new(one, one.name or f"cell_{number}") for number, one in enumerate(cell.inside)]
-            config = {"cells": [one.serialised() for one in inner]}
+            inner = [self.new(cell_, cell_.name or f"cell_{number}") for number, cell_ in enumerate(cell.inside)]
+            config = {"cells": [cell_.serialised() for cell_ in inner]}
             self.translator.translate(old.name, rule_of(old.name, cell.kind), cell.entry.config)
-            made.config["cell"] = serialised("StackedRNNCells", config)
+            new.config["cell"] = serialised("StackedRNNCells", config)
             counts: dict[str, int] = {}
-            for one in inner:
-                kind = snake_case(one.class_name)
+            for part in inner:
+                kind = snake_case(part.class_name)
                 number = counts.get(kind, 0)
                 counts[kind] = number + 1
                 path = f"cell/cells/{kind}_{number}" if number else f"cell/cells/{kind}"
-                made.variables += [(path, label, arrays) for _, label, arrays in one.variables]
+                new.variables += [(path, label, arrays) for _, label, arrays in part.variables]
             return
         single = self.new(cell, cell.name or "cell")
-        made.config["cell"] = single.serialised()
-        made.variables = [("cell", label, arrays) for _, label, arrays in single.variables]
+        new.config["cell"] = single.serialised()
+        new.variables = [("cell", label, arrays) for _, label, arrays in single.variables]
 
-    def _both(self, old: Old, made: New, batch: int | None) -> None:
+    def _both(self, old: Old, new: New, batch: int | None) -> None:
         """Give a Bidirectional its two layers."""
         for key, word, side in zip(("layer", "backward_layer"), ("forward", "backward"), old.inside, strict=True):
             inner = self.new(side, side.name, batch)
             for text in self.notes.changes.pop(side.name, []):
-                self.notes.change(made.name, text)
-            made.config[key] = inner.serialised()
-            made.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
+                self.notes.change(new.name, text)
+            new.config[key] = inner.serialised()
+            new.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
 
 
 def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.Rule, arrays: Mapping[str, Array]) -> None:
@@ -267,11 +267,11 @@ def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.Rule, arrays
         shape = arrays[weight].shape
         if axis != "space" and not -len(shape) <= int(axis) < len(shape):
             raise refuse(name, f"a {weight} of shape {shape}", f"{key} is its axis {axis}")
-        found = list(shape[:-2]) if axis == "space" else shape[int(axis)]
+        actual = list(shape[:-2]) if axis == "space" else shape[int(axis)]
         stated = config.get(key)
         stated = [stated] * len(shape[:-2]) if axis == "space" and isinstance(stated, int) else stated
-        if stated != found:
-            raise refuse(name, f"{key} = {config.get(key)}", f"its weights show {found}: {weight} has the shape {shape}")
+        if stated != actual:
+            raise refuse(name, f"{key} = {config.get(key)}", f"its weights show {actual}: {weight} has the shape {shape}")
 
 
 def rewritten(config: Mapping[str, Any], name: str) -> list[New]:

@@ -41,19 +41,19 @@ class Mask:
 class Masked:
     """What masks change in a graph.
 
-    given       the masks that its calls are given, by layer and call
+    stated      the masks that its calls are given, by layer and call
     operations  what makes these masks
     merges      layers that would compute something else in Keras 3, as their inputs are masked
     last        the mask on an output
     """
 
-    given: dict[tuple[str, int], list[Ref | None]] = field(default_factory=dict)
+    stated: dict[tuple[str, int], list[Ref | None]] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     merges: set[str] = field(default_factory=set)
     last: Mask | None = None
 
 
-Made = Callable[[str, Sequence[Ref], Mapping[str, Any]], Ref]
+MakeOperation = Callable[[str, Sequence[Ref], Mapping[str, Any]], Ref]
 """Adds an operation to a graph: its class, what it reads, its configuration."""
 
 
@@ -66,22 +66,22 @@ class Masks:
         number = re.match(r"(\d+)\.(\d+)", era.text)
         self.repeats = "tf" not in era.text and number is not None and (int(number[1]), int(number[2])) < (2, 4)
 
-    def line(self, model: Old, given: Mask | None = None) -> Mask | None:
+    def line(self, model: Old, mask: Mask | None = None) -> Mask | None:
         """Return the mask on the outputs of a Sequential. Raises RefusedError where Keras 3 would mask other steps."""
-        for one in model.inside:
-            if one.kind != "InputLayer":
-                given = self.after(one, [given], None)
-        return given
+        for layer in model.inside:
+            if layer.kind != "InputLayer":
+                mask = self.after(layer, [mask], None)
+        return mask
 
-    def graph(self, olds: Mapping[str, Old], calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], taken: set[str]) -> Masked:
+    def graph(self, olds: Mapping[str, Old], calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], reserved: set[str]) -> Masked:
         """Return what masks change in a graph."""
-        found: dict[tuple[str, int], Mask | None] = {}
+        masks_of: dict[tuple[str, int], Mask | None] = {}
         masked = Masked()
-        given, operations = masked.given, masked.operations
-        known: dict[Any, Ref] = {}
+        stated, operations = masked.stated, masked.operations
+        cache: dict[Any, Ref] = {}
 
         def on(ref: Ref) -> Mask | None:
-            mask = found.get((ref.layer, ref.call))
+            mask = masks_of.get((ref.layer, ref.call))
             return mask if mask is not None and ref.index < mask.tensors else None
 
         for node in ordered(calls, ends, "the configuration")[0]:
@@ -90,39 +90,39 @@ class Masks:
             if old.kind == "InputLayer":
                 continue
 
-            def made(class_name: str, reads: Sequence[Ref], config: Mapping[str, Any], name: str = name) -> Ref:
+            def make(class_name: str, reads: Sequence[Ref], config: Mapping[str, Any], name: str = name) -> Ref:
                 key = (class_name, tuple(reads), tuple(config.items()))
-                if key not in known:
-                    label = spelled(f"{name}_mask", taken)
-                    taken.add(label)
-                    known[key] = Ref(label, 0, 0)
+                if key not in cache:
+                    label = spelled(f"{name}_mask", reserved)
+                    reserved.add(label)
+                    cache[key] = Ref(label, 0, 0)
                     operations.append(Operation(label, class_name, tuple(reads), config))
-                return known[key]
+                return cache[key]
 
             masks = [on(ref) for ref in call.reads]
-            found[node] = self.after(old, masks, (call, made))
-            if _reads(old) and any(one is not None for one in masks):
-                given[node] = [one.where if one is not None else None for one in masks]
-            if old.kind in tables.READING_MERGES and any(one is not None for one in masks):
+            masks_of[node] = self.after(old, masks, (call, make))
+            if _reads(old) and any(mask is not None for mask in masks):
+                stated[node] = [mask.where if mask is not None else None for mask in masks]
+            if old.kind in tables.READING_MERGES and any(mask is not None for mask in masks):
                 masked.merges.add(name)
         last = [on(ref) for ref in ends]
-        masked.last = next((one for one in last if one is not None), None)
+        masked.last = next((mask for mask in last if mask is not None), None)
         return masked
 
-    def after(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, Made] | None) -> Mask | None:
+    def after(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, MakeOperation] | None) -> Mask | None:
         """Return the mask on what a layer gives.
 
         masks  on what it reads
         graph  how it is called, and what adds an operation; None in a Sequential
         """
-        there = [one for one in masks if one is not None]
+        there = [mask for mask in masks if mask is not None]
         if old.is_model:
             return self._model(old, there)
         words = tables.LAYERS[old.kind].mask.split() if old.kind in tables.LAYERS else []
         if _reads(old):
-            for one in there:
-                if one.unknown:
-                    raise refuse(old.name, "the mask on its input", one.unknown)
+            for input_mask in there:
+                if input_mask.unknown:
+                    raise refuse(old.name, "the mask on its input", input_mask.unknown)
         self._inside(old, bool(there))
         if "make" in words:
             return self._new(old, graph)
@@ -130,7 +130,7 @@ class Masks:
             return None
         if "sequences" in words:
             return self._steps(old, masks[0])
-        zeroed = next((one.zeroed for one in there if one.zeroed), "")
+        zeroed = next((mask.zeroed for mask in there if mask.zeroed), "")
         if "differs" in words:
             return Mask(None, f"{old.name!r} before it passes masks on in Keras 3, but did not before")
         if "pass" in words:
@@ -142,7 +142,7 @@ class Masks:
 
     def _model(self, old: Old, there: Sequence[Mask]) -> Mask | None:
         leaving = self.leaving.get(id(old))
-        if there and (old.kind != "Sequential" or any(one.is_model for one in old.inside)):
+        if there and (old.kind != "Sequential" or any(layer.is_model for layer in old.inside)):
             raise refuse(old.name, "a mask on the input of a model inside a model", "how it goes on inside is unknown")
         if there:
             leaving = self.line(old, there[0])
@@ -153,19 +153,19 @@ class Masks:
         if old.kind != "TimeDistributed":
             return
         inner = old.inside[0]
-        if any(_makes(one) for one in inner.walk()) or (masked and _reads(inner)):
+        if any(_makes(layer) for layer in inner.walk()) or (masked and _reads(inner)):
             raise refuse(old.name, f"masks in a TimeDistributed of {inner.kind}", "Keras 3 passes them on differently")
 
-    def _new(self, old: Old, graph: tuple[Call, Made] | None) -> Mask | None:
+    def _new(self, old: Old, graph: tuple[Call, MakeOperation] | None) -> Mask | None:
         """Return the mask that a layer makes."""
         if not _makes(old):
             return None
         if graph is None:
             return Mask()
-        call, made = graph
+        call, make = graph
         value = 0 if old.kind == "Embedding" else _number(old.entry.config.get("mask_value", 0.0))
-        where = made("NotEqual", call.reads[:1], {"value": value})
-        return Mask(where if old.kind == "Embedding" else made("Any", [where], {"axis": -1, "keepdims": False}))
+        where = make("NotEqual", call.reads[:1], {"value": value})
+        return Mask(where if old.kind == "Embedding" else make("Any", [where], {"axis": -1, "keepdims": False}))
 
     def _steps(self, old: Old, mask: Mask | None) -> Mask | None:
         """Return the mask on the outputs of a recurrent layer."""
@@ -178,20 +178,20 @@ class Masks:
             self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
         return Mask(mask.where, "", zeroed, tensors)
 
-    def _merged(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, Made] | None) -> Mask | None:
+    def _merged(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, MakeOperation] | None) -> Mask | None:
         if old.kind in ("Attention", "AdditiveAttention"):
             return masks[0]
-        unknown = next((one.unknown for one in masks if one is not None and one.unknown), "")
+        unknown = next((mask.unknown for mask in masks if mask is not None and mask.unknown), "")
         if unknown:
             return Mask(None, unknown)
         if old.kind == "Concatenate" and old.entry.config.get("axis", -1) not in (-1,):
             axis = old.entry.config.get("axis")
             return Mask(None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs")
         assert graph is not None, "a Sequential merges nothing"
-        wheres = list(dict.fromkeys(one.where for one in masks if one is not None and one.where is not None))
+        wheres = list(dict.fromkeys(mask.where for mask in masks if mask is not None and mask.where is not None))
         joined = wheres[0]
-        for one in wheres[1:]:
-            joined = graph[1]("LogicalAnd", [joined, one], {})
+        for where in wheres[1:]:
+            joined = graph[1]("LogicalAnd", [joined, where], {})
         return Mask(joined)
 
 

@@ -80,18 +80,18 @@ class Models:
                 "it joins several models",
                 "Build it as a Model in the old Keras, and save that.",
             )
-        known = {"name", "trainable", "layers", "input_layers", "output_layers", "build_input_shape", "dtype"}
-        for key in sorted(set(config) - known):
+        expected = {"name", "trainable", "layers", "input_layers", "output_layers", "build_input_shape", "dtype"}
+        for key in sorted(set(config) - expected):
             raise refuse(name, f"{key!r} of the model's configuration", "what it changes is not known")
-        made = self._sequential(old, name, outermost) if old.kind == "Sequential" else self._graph(old, name)
-        made.config["trainable"] = bool(config.get("trainable", True))
-        return made
+        model = self._sequential(old, name, outermost) if old.kind == "Sequential" else self._graph(old, name)
+        model.config["trainable"] = bool(config.get("trainable", True))
+        return model
 
     def _sequential(self, old: Old, name: str, outermost: bool) -> NewModel:
-        taken: set[str] = set()
-        made = NewModel(name, "Sequential", {"name": name})
+        names: set[str] = set()
+        model = NewModel(name, "Sequential", {"name": name})
         inside = list(old.inside)
-        start = self._input(inside.pop(0), taken) if inside and inside[0].kind == "InputLayer" else None
+        start = self._input(inside.pop(0), names) if inside and inside[0].kind == "InputLayer" else None
         shape = start.config["batch_shape"] if start is not None else shape_of(old, inside)
         if not inside:
             raise refuse(name, "a Sequential without layers", "it computes nothing")
@@ -100,7 +100,7 @@ class Models:
             label = spelled(f"{first.name}_input")
             config = {"name": label, "batch_shape": list(shape), "dtype": self._input_type(first), "sparse": False}
             start = New(label, "InputLayer", config)
-            taken.add(start.name)
+            names.add(start.name)
         if outermost and start is None and not inside[0].is_model:
             raise refuse(
                 name,
@@ -109,38 +109,38 @@ class Models:
                 "Give its first layer an input_shape in the old Keras, and save it again.",
             )
         for child in inside:
-            made.layers += self._inner(child, taken, shape[0] if shape else None)
+            model.layers += self._inner(child, names, shape[0] if shape else None)
         self.masks.leaving[id(old)] = self.masks.line(old)
-        made.config["layers"] = [one.serialised() for one in [*([start] if start else []), *made.layers]]
+        model.config["layers"] = [layer.serialised() for layer in [*([start] if start else []), *model.layers]]
         if shape is not None:
-            made.config["build_input_shape"] = list(shape)
-        return made
+            model.config["build_input_shape"] = list(shape)
+        return model
 
-    def _inner(self, old: Old, taken: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
+    def _inner(self, old: Old, names: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
         """Return what becomes of a layer: usually one, under its own name."""
-        name = spelled(old.name or old.kind.lower(), taken)
-        taken.add(name)
+        name = spelled(old.name or old.kind.lower(), names)
+        names.add(name)
         if name != old.name:
             self.notes.change(name, f"its name was {old.name!r}, which Keras 3 does not permit")
         if old.is_model:
             return [model or self.model(old, outermost=False)]
-        made = self.layers.new(old, name, batch)
+        layer = self.layers.new(old, name, batch)
         if old.kind == "TimeDistributed" and old.inside[0].is_model:
             raise refuse(old.name, "a model in a TimeDistributed", "the places of its weights are unknown")
-        if not made.softens:
-            return [made]
+        if not layer.softens:
+            return [layer]
         self.notes.change(name, "the old hard_sigmoid is written out: Rescaling(0.2, 0.5), then ReLU(max_value=1)")
-        if made.class_name != "Activation":
-            raise refuse(old.name, "the old hard_sigmoid", f"a {made.class_name} has no weights that could be scaled")
-        first, last = rewritten(made.config, name)
-        taken.add(first.name)
+        if layer.class_name != "Activation":
+            raise refuse(old.name, "the old hard_sigmoid", f"a {layer.class_name} has no weights that could be scaled")
+        first, last = rewritten(layer.config, name)
+        names.add(first.name)
         return [first, last]
 
-    def _input(self, old: Old, taken: set[str]) -> New:
+    def _input(self, old: Old, names: set[str]) -> New:
         """Return an InputLayer."""
         config = old.entry.config
-        name = spelled(old.name or "input", taken)
-        taken.add(name)
+        name = spelled(old.name or "input", names)
+        names.add(name)
         if name != old.name:
             self.notes.change(name, f"its name was {old.name!r}, which Keras 3 does not permit")
         shape = config.get("batch_input_shape", config.get("batch_shape"))
@@ -149,11 +149,11 @@ class Models:
         for key in ("sparse", "ragged", "optional"):
             if config.get(key):
                 raise refuse(name, f"an input with {key} = true", "its layers would get other tensors there")
-        known = {"batch_input_shape", "batch_shape", "dtype", "input_dtype", "name", "sparse", "ragged", "optional", "trainable"}
-        for key in sorted(set(config) - known):
+        expected = {"batch_input_shape", "batch_shape", "dtype", "input_dtype", "name", "sparse", "ragged", "optional", "trainable"}
+        for key in sorted(set(config) - expected):
             raise refuse(name, f"{key!r} of an input", "what it changes is not known")
-        made = {"name": name, "batch_shape": list(shape), "dtype": self._input_type(old), "sparse": False}
-        return New(name, "InputLayer", made)
+        config_ = {"name": name, "batch_shape": list(shape), "dtype": self._input_type(old), "sparse": False}
+        return New(name, "InputLayer", config_)
 
     def _input_type(self, old: Old) -> str:
         config = old.entry.config
@@ -165,14 +165,14 @@ class Models:
             return "bfloat16"
         return dtype
 
-    def _written_out(self, old: Old, call: Call, operations: list[Operation], taken: set[str]) -> Ref:
+    def _written_out(self, old: Old, call: Call, operations: list[Operation], names: set[str]) -> Ref:
         """Return the result of a merge as operations, which read no masks."""
         self.notes.change(old.name, f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps")
         self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.entry.config)
         result = call.reads[0]
         for other in call.reads[1:]:
-            name = spelled(f"{old.name}_values", taken)
-            taken.add(name)
+            name = spelled(f"{old.name}_values", names)
+            names.add(name)
             operations.append(Operation(name, old.kind, (result, other), {}))
             result = Ref(name, 0, 0)
         return result
@@ -181,66 +181,69 @@ class Models:
         """Return a model whose layers read one another as its configuration says."""
         config = old.entry.config
         ends, starts = references(name, config.get("output_layers")), references(name, config.get("input_layers"))
-        olds = {one.name: one for one in old.inside}
+        olds = {sublayer.name: sublayer for sublayer in old.inside}
         if len(olds) != len(old.inside):
             raise UnreadableError("the configuration", f"two layers of {name!r} have one name")
         calls: dict[str, list[Call]] = {}
-        for one in old.inside:
-            rule = tables.LAYERS.get(one.kind, tables.Rule(""))
-            calls[one.name] = [Call()] if one.kind == "InputLayer" else calls_of(one.entry, rule.takes)
-        base = bases(calls, [one.name for one in old.inside if one.is_model], [*ends, *starts])
+        for child in old.inside:
+            rule = tables.LAYERS.get(child.kind, tables.Rule(""))
+            calls[child.name] = [Call()] if child.kind == "InputLayer" else calls_of(child.entry, rule.takes)
+        base = bases(calls, [sublayer.name for sublayer in old.inside if sublayer.is_model], [*ends, *starts])
         for several in calls.values():
             for call in several:
                 call.reads, call.states = ([counted(ref, base) for ref in refs] for refs in (call.reads, call.states))
         starts, ends = ([counted(ref, base) for ref in refs] for refs in (starts, ends))
-        taken = {spelled(one) for one in olds}
-        inner = {one.name: self.model(one, outermost=False) for one in old.inside if one.is_model}
-        masked = self.masks.graph(olds, calls, ends, taken)
+        names = {spelled(sublayer) for sublayer in olds}
+        inner = {sublayer.name: self.model(sublayer, outermost=False) for sublayer in old.inside if sublayer.is_model}
+        masked = self.masks.graph(olds, calls, ends, names)
         self.masks.leaving[id(old)] = masked.last
-        for (name_, number), given in masked.given.items():
-            calls[name_][number].masks = given
+        for (name_, number), masks in masked.stated.items():
+            calls[name_][number].masks = masks
         operations, steps_of = list(masked.operations), dict[tuple[str, int], Ref]()
         for merge in sorted(masked.merges):
             for number, call in enumerate(calls[merge]):
-                steps_of[merge, number] = self._written_out(olds[merge], call, operations, taken)
-        taken = {one.name for one in operations}
+                steps_of[merge, number] = self._written_out(olds[merge], call, operations, names)
+        names = {operation.name for operation in operations}
         batch = batch_of(old)
         chains: dict[str, list[New | NewModel]] = {}
-        kept = [one for one in old.inside if one.name not in masked.merges]
-        for one in kept:
-            if one.kind == "InputLayer":
-                chains[one.name] = [self._input(one, taken)]
+        remaining = [label for label in old.inside if label.name not in masked.merges]
+        for source in remaining:
+            if source.kind == "InputLayer":
+                chains[source.name] = [self._input(source, names)]
             else:
-                chains[one.name] = self._inner(one, taken, batch, inner.get(one.name))
-        final = {one: chain[-1].name for one, chain in chains.items()} | {one.name: one.name for one in operations}
+                chains[source.name] = self._inner(source, names, batch, inner.get(source.name))
+        final = {label: chain[-1].name for label, chain in chains.items()} | {operation.name: operation.name for operation in operations}
 
         def moved(refs: Sequence[Ref | None]) -> list[Any]:
-            found = [ref and steps_of.get((ref.layer, ref.call), ref) for ref in refs]
-            return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in found]
+            replaced = [ref and steps_of.get((ref.layer, ref.call), ref) for ref in refs]
+            return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in replaced]
 
-        made: dict[str, New | NewModel] = {}
-        new_calls = {one.name: [Call(moved(one.reads))] for one in operations}
+        built: dict[str, New | NewModel] = {}
+        new_calls = {operation.name: [Call(moved(operation.reads))] for operation in operations}
         lists: dict[str, bool] = {}
-        for one in kept:
-            own = [Call(moved(call.reads), moved(call.states), moved(call.masks)) for call in calls[one.name]]
-            for layer in chains[one.name]:
-                made[layer.name], new_calls[layer.name] = layer, own
-                lists[layer.name] = _takes_list(one)
-                own = [Call([Ref(layer.name, number, 0)]) for number in range(len(own))]
+        for source in remaining:
+            calls_ = [Call(moved(call.reads), moved(call.states), moved(call.masks)) for call in calls[source.name]]
+            for layer in chains[source.name]:
+                built[layer.name], new_calls[layer.name] = layer, calls_
+                lists[layer.name] = _takes_list(source)
+                calls_ = [Call([Ref(layer.name, number, 0)]) for number in range(len(calls_))]
         starts, ends = moved(starts), moved(ends)
         listed = order(new_calls, ends, starts)
-        if unread := sorted(set(made) - set(listed)):
+        if unread := sorted(set(built) - set(listed)):
             raise refuse(name, f"the layers {', '.join(unread)}", "no output of the model depends on them")
         dtype = self.layers.translator.dtype
-        model = NewModel(name, "Functional", {"name": name}, [made[one] for one in listed if one in made])
-        steps = {one.name: dataclasses.replace(one, reads=tuple(moved(one.reads))).serialised(dtype) for one in operations}
+        model = NewModel(name, "Functional", {"name": name}, [built[label] for label in listed if label in built])
+        steps = {
+            operation.name: dataclasses.replace(operation, reads=tuple(moved(operation.reads))).serialised(dtype)
+            for operation in operations
+        }
         model.config["layers"] = [
-            steps[one]
-            if one in steps
-            else {**made[one].serialised(), "name": one, "inbound_nodes": _nodes(one, new_calls[one], lists[one], dtype)}
-            for one in listed
+            steps[label]
+            if label in steps
+            else {**built[label].serialised(), "name": label, "inbound_nodes": _nodes(label, new_calls[label], lists[label], dtype)}
+            for label in listed
         ]
-        from_one = {one.name for one in made.values() if isinstance(one, NewModel) and one.class_name == "Functional"}
+        from_one = {label.name for label in built.values() if isinstance(label, NewModel) and label.class_name == "Functional"}
         model.config["input_layers"] = _ends(starts, from_one)
         model.config["output_layers"] = _ends(ends, from_one)
         return model
@@ -248,7 +251,7 @@ class Models:
 
 def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[dict[str, Any]]:
     """Return the calls of a layer as Keras 3 writes them."""
-    found = []
+    nodes = []
     for call in calls:
         if not call.reads:
             continue
@@ -261,8 +264,8 @@ def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[
         masks = [ref and referred(ref, "bool") for ref in call.masks]
         if any(masks):
             kwargs["mask"] = masks if several else masks[0]
-        found.append({"args": [tensors] if several else tensors, "kwargs": kwargs})
-    return found
+        nodes.append({"args": [tensors] if several else tensors, "kwargs": kwargs})
+    return nodes
 
 
 def _ends(refs: Sequence[Ref], from_one: set[str]) -> list[Any]:

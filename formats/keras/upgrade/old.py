@@ -84,22 +84,22 @@ class Old:
     def walk(self) -> Iterator[Old]:
         """Yield it and everything inside it."""
         yield self
-        for one in self.inside:
-            yield from one.walk()
+        for inner in self.inside:
+            yield from inner.walk()
 
     def words(self, per_gate: bool) -> list[tuple[tuple[str, ...], bool]]:
         """Return the names of its own weights, and whether each is trained."""
         if self.is_model or self.inside or self.kind == "InputLayer":
             return []
-        rule = rule_of(self.name, self.kind, self.entry.own)
+        rule = rule_of(self.name, self.kind, self.entry.built_in)
         if per_gate and self.kind in _PER_GATE:
             return [((f"{part}_{gate}",), True) for gate in _PER_GATE[self.kind] for part in "WUb"]
-        found = []
+        words = []
         for word in rule.weights.split():
             word, _, condition = word.partition("?")
             if not condition or self._true(condition):
-                found.append((tuple(word.lstrip("-").split("|")), not word.startswith("-")))
-        return found
+                words.append((tuple(word.lstrip("-").split("|")), not word.startswith("-")))
+        return words
 
     def _true(self, key: str) -> bool:
         config = self.entry.config
@@ -114,34 +114,36 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> Old:
     where = _merge(entry(raw))
     if depth > DEPTH:
         raise UnreadableError("the configuration", f"its models are nested more than {DEPTH} deep")
-    made = Old(where, raw=raw)
-    if where.class_name in tables.MODELS and where.own:
+    layer = Old(where, raw=raw)
+    if where.class_name in tables.MODELS and where.built_in:
         layers = where.config.get("layers")
         if not isinstance(layers, list) or len(layers) > LAYERS:
             raise UnreadableError("the configuration", f"the model {where.name!r} has no list of layers")
-        made.inside = [tree(_mapping(one), depth + 1) for one in layers]
+        layer.inside = [tree(_mapping(child), depth + 1) for child in layers]
     elif where.class_name == "Bidirectional":
         forward = _mapping(where.config.get("layer"))
-        given = where.config.get("backward_layer")
-        made.inside = [tree(_side(forward, "forward"), depth + 1)]
-        if isinstance(given, Mapping):
-            made.inside.append(tree(given, depth + 1))
+        backward = where.config.get("backward_layer")
+        layer.inside = [tree(_side(forward, "forward"), depth + 1)]
+        if isinstance(backward, Mapping):
+            layer.inside.append(tree(backward, depth + 1))
         else:
             turned = not entry(forward).config.get("go_backwards")
-            made.inside.append(tree(_side(forward, "backward", go_backwards=turned), depth + 1))
+            layer.inside.append(tree(_side(forward, "backward", go_backwards=turned), depth + 1))
     elif where.class_name == "TimeDistributed":
-        made.inside = [tree(_mapping(where.config.get("layer")), depth + 1)]
+        layer.inside = [tree(_mapping(where.config.get("layer")), depth + 1)]
     elif where.class_name == "RNN":
         cell = where.config.get("cell")
         cells = listed(cell) if isinstance(cell, list) else []
         if cells and isinstance(cell, list):
-            made.inside = [Old(Entry("stacked_rnn_cells", "StackedRNNCells", {}), [tree(_mapping(one), depth + 1) for one in cell])]
+            layer.inside = [
+                Old(Entry("stacked_rnn_cells", "StackedRNNCells", {}), [tree(_mapping(cell_config), depth + 1) for cell_config in cell])
+            ]
         else:
-            made.inside = [tree(_mapping(cell), depth + 1)]
+            layer.inside = [tree(_mapping(cell), depth + 1)]
     elif where.class_name == "StackedRNNCells":
         cells_ = where.config.get("cells")
-        made.inside = [tree(_mapping(one), depth + 1) for one in (cells_ if isinstance(cells_, list) else [])]
-    return made
+        layer.inside = [tree(_mapping(cell_config), depth + 1) for cell_config in (cells_ if isinstance(cells_, list) else [])]
+    return layer
 
 
 def _merge(where: Entry) -> Entry:
@@ -150,9 +152,9 @@ def _merge(where: Entry) -> Entry:
     kind = tables.MERGES.get(str(config.get("mode")))
     if where.class_name != "Merge" or kind is None or "layers" in config:
         return where
-    kept = {key: value for key, value in config.items() if key not in tables.MERGE_ASIDE and value not in (None, {})}
-    axis = kept.pop("concat_axis", -1)
-    return replace(where, class_name=kind, config=kept | ({"axis": axis} if kind == "Concatenate" else {}))
+    settings = {key: value for key, value in config.items() if key not in tables.MERGE_ASIDE and value not in (None, {})}
+    axis = settings.pop("concat_axis", -1)
+    return replace(where, class_name=kind, config=settings | ({"axis": axis} if kind == "Concatenate" else {}))
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -170,17 +172,17 @@ def _trainable(old: Old, per_gate: bool) -> list[tuple[Old, bool]]:
     """Return whose weights the trained ones of a layer are, in the order in which Keras lists them."""
     if not old.entry.config.get("trainable", True):
         return []
-    own = [(old, True) for _, trained in old.words(per_gate) if trained]
-    return own + [one for child in old.inside for one in _trainable(child, per_gate)]
+    trained_words = [(old, True) for _, trained in old.words(per_gate) if trained]
+    return trained_words + [pair for child in old.inside for pair in _trainable(child, per_gate)]
 
 
 def _others(old: Old, per_gate: bool) -> list[tuple[Old, bool]]:
-    own = [(old, False) for _, trained in old.words(per_gate) if not trained]
-    below = [one for child in old.inside for one in _others(child, per_gate)]
+    frozen_words = [(old, False) for _, trained in old.words(per_gate) if not trained]
+    below = [other for child in old.inside for other in _others(child, per_gate)]
     if old.entry.config.get("trainable", True):
-        return own + below
+        return frozen_words + below
     frozen = [(old, True) for _, trained in old.words(per_gate) if trained]
-    return [*frozen, *[one for child in old.inside for one in _trainable(child, per_gate)], *own, *below]
+    return [*frozen, *[pair for child in old.inside for pair in _trainable(child, per_gate)], *frozen_words, *below]
 
 
 def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[str]:
@@ -194,47 +196,48 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
     if len(owners) != len(names):
         raise refuse(top.name, f"{len(names)} weights", f"its configuration asks for {len(owners)}: {', '.join(names)[:200]}")
     around = dict(_labels(top))
-    labels = {one.name for one in top.walk() if not one.is_model and one is not top}
+    labels = {layer.name for layer in top.walk() if not layer.is_model and layer is not top}
     rest: dict[int, list[str]] = {}
-    by_id = {id(one): one for one in top.walk()}
+    by_id = {id(layer): layer for layer in top.walk()}
     for (owner, _), name in zip(owners, names, strict=True):
         rest.setdefault(id(owner), []).append(name)
         components = set(name.split("/")[:-1]) & labels
         if top.is_model and components and not components & around[id(owner)]:
             raise refuse(top.name, f"the weight {name!r}", f"by its place it belongs to {owner.name!r}, by its name to another layer")
-    for identity, own in rest.items():
+    for identity, full_names in rest.items():
         owner = by_id[identity]
-        for full in own:
+        for full in full_names:
             if full not in arrays:
                 raise refuse(top.name, f"the weight {full!r}", "the file lists it, but does not hold it")
-        owner.arrays = {word: arrays[full] for word, full in _matched(owner, own, per_gate).items()}
+        owner.arrays = {word: arrays[full] for word, full in _matched(owner, full_names, per_gate).items()}
     return set(names)
 
 
-def _labels(one: Old, above: frozenset[str] = frozenset()) -> Iterator[tuple[int, frozenset[str]]]:
+def _labels(layer: Old, above: frozenset[str] = frozenset()) -> Iterator[tuple[int, frozenset[str]]]:
     """Yield of each layer its own name with those of the layers around it."""
-    names = above | {one.name}
-    yield id(one), names
-    for inner in one.inside:
+    names = above | {layer.name}
+    yield id(layer), names
+    for inner in layer.inside:
         yield from _labels(inner, names)
 
 
 def _matched(owner: Old, names: Sequence[str], per_gate: bool) -> dict[str, str]:
     """Return a layer's weights by the first names of the table. Raises RefusedError if they are others."""
     leaves = {full: full.rpartition("/")[2].partition(":")[0] for full in names}
-    found: dict[str, str] = {}
+    matched: dict[str, str] = {}
     for exact in (True, False):
         for alternatives, _ in owner.words(per_gate):
             for full, leaf in leaves.items():
                 fits = any(
-                    leaf == one if exact else _OLD_STYLE.fullmatch(one) is not None and leaf.endswith(f"_{one}") for one in alternatives
+                    leaf == alternative if exact else _OLD_STYLE.fullmatch(alternative) is not None and leaf.endswith(f"_{alternative}")
+                    for alternative in alternatives
                 )
-                if fits and alternatives[0] not in found and full not in found.values():
-                    found[alternatives[0]] = full
-    missing = [alternatives[0] for alternatives, _ in owner.words(per_gate) if alternatives[0] not in found]
-    if missing or len(found) != len(names):
+                if fits and alternatives[0] not in matched and full not in matched.values():
+                    matched[alternatives[0]] = full
+    missing = [alternatives[0] for alternatives, _ in owner.words(per_gate) if alternatives[0] not in matched]
+    if missing or len(matched) != len(names):
         raise refuse(owner.name, f"weights named {', '.join(leaves.values())}", f"a {owner.kind} has {', '.join(missing) or 'fewer'}")
-    return found
+    return matched
 
 
 Places = Callable[[Old], "Mapping[str, str] | None"]
@@ -264,13 +267,13 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Pla
             words = {"Bidirectional": ("forward_layer", "backward_layer")}.get(top.kind, ("cell" if top.kind == "RNN" else "layer",))
             below = f"{path}/{words[top.inside.index(child)]}" if len(words) >= len(top.inside) else path
         used |= assign_by_path(child, below.lstrip("/"), arrays, places)
-    found = places(top)
-    if found is None:
+    paths = places(top)
+    if paths is None:
         inside = tables.LAYERS.get(top.kind, tables.Rule("")).takes == "states" and not top.kind.startswith("CuDNN")
         inner = "cell/vars" if inside else "vars"
         firsts = [alternatives[0] for alternatives, _ in top.words(False)]
-        found = {word: f"{inner}/{number}" for number, word in enumerate(firsts)}
-    for word, below in found.items():
+        paths = {word: f"{inner}/{number}" for number, word in enumerate(firsts)}
+    for word, below in paths.items():
         name = f"{path}/{below}"
         if name not in arrays:
             raise refuse(top.name, f"the weight {word!r}", f"the file holds no {name!r}")
@@ -281,15 +284,15 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Pla
 
 def is_shape(shape: object) -> bool:
     """Return whether a value is a list of sizes, some of them open."""
-    return isinstance(shape, list) and bool(shape) and all(one is None or (isinstance(one, int) and one >= 0) for one in shape)
+    return isinstance(shape, list) and bool(shape) and all(size is None or (isinstance(size, int) and size >= 0) for size in shape)
 
 
 def shape_of(model: Old, inside: Sequence[Old]) -> list[int | None] | None:
     """Return the shape of a Sequential's input, as its first layer or the model itself states it."""
     first = inside[0].entry.config if inside else {}
     within = inside[0].inside[0].entry.config if inside and inside[0].inside and not inside[0].is_model else {}
-    found = [config.get(key) for config in (first, within) for key in ("batch_input_shape", "batch_shape")]
-    for shape in (*found, model.entry.config.get("build_input_shape")):
+    shapes = [config.get(key) for config in (first, within) for key in ("batch_input_shape", "batch_shape")]
+    for shape in (*shapes, model.entry.config.get("build_input_shape")):
         if isinstance(shape, list) and is_shape(shape):
             return list(shape)
     return None
@@ -297,6 +300,6 @@ def shape_of(model: Old, inside: Sequence[Old]) -> list[int | None] | None:
 
 def batch_of(model: Old) -> int | None:
     """Return the batch that every input of a graph has, if they have one."""
-    shapes = [one.entry.config.get("batch_input_shape") or [None] for one in model.inside if one.kind == "InputLayer"]
+    shapes = [layer.entry.config.get("batch_input_shape") or [None] for layer in model.inside if layer.kind == "InputLayer"]
     sizes = {shape[0] for shape in shapes if isinstance(shape, list)}
     return sizes.pop() if len(sizes) == 1 else None

@@ -42,7 +42,7 @@ class Proof:
     @property
     def conclusion(self) -> Verdict:
         """Equal only if every output agrees, and there was one."""
-        return Verdict.of(equal=all(one.passed for one in self.comparisons), compared=bool(self.comparisons))
+        return Verdict.of(equal=all(comparison.passed for comparison in self.comparisons), compared=bool(self.comparisons))
 
     @property
     def verdict(self) -> Word:
@@ -62,47 +62,47 @@ def proved(source: Path, target: Path, write: Callable[[Path], None]) -> str:
     if not target.parent.is_dir():
         raise UsageError(f"{target}: the folder {target.parent} does not exist. Create it first")
     with new_folder(target) as folder:
-        made = folder / target.name
-        show_as(made, target)
-        write(made)
-        proof = compared(source, made, folder)
+        path = folder / target.name
+        show_as(path, target)
+        write(path)
+        proof = compared(source, path, folder)
         if not proof.conclusion:
             raise NotEqualError(target, proof)
-        move(made, target)
+        move(path, target)
     outputs = f"all {len(proof.comparisons)} outputs" if len(proof.comparisons) > 1 else "the output"
-    errors = [one.error for one in proof.comparisons]
+    errors = [comparison.error for comparison in proof.comparisons]
     return claimed(errors, f"tf_keras on the old file and Keras on the new one agree in {outputs}")
 
 
-def compared(source: Path, made: Path, folder: Path) -> Proof:
+def compared(source: Path, written: Path, folder: Path) -> Proof:
     """Return what both runs gave."""
     _python("tf_keras")
-    _run("keras", made, folder)
+    _run("keras", written, folder)
     _run("tf_keras", source, folder)
-    found, truth = _kept(folder / "keras.npz"), _kept(folder / "tf_keras.npz")
-    shaken = [_kept(folder / f"keras_{seed}.npz") for seed in range(upgrade_run.SHAKES)]
-    if len(found) != len(truth):
-        raise NotEqualError(made, Proof((unlike("random inputs", "outputs", (len(found),), (len(truth),)),)))
+    results, truth = _saved(folder / "keras.npz"), _saved(folder / "tf_keras.npz")
+    shaken = [_saved(folder / f"keras_{seed}.npz") for seed in range(upgrade_run.SHAKES)]
+    if len(results) != len(truth):
+        raise NotEqualError(written, Proof((unlike("random inputs", "outputs", (len(results),), (len(truth),)),)))
     comparisons = []
-    for number, (one, two) in enumerate(zip(found, truth, strict=True)):
-        name = "output" if len(found) == 1 else f"output {number}"
-        if one.shape != two.shape:
-            comparisons.append(unlike("random inputs", name, one.shape, two.shape))
+    for number, (result, two) in enumerate(zip(results, truth, strict=True)):
+        name = "output" if len(results) == 1 else f"output {number}"
+        if result.shape != two.shape:
+            comparisons.append(unlike("random inputs", name, result.shape, two.shape))
             continue
-        allowance = Allowance([two + (moved[number] - one) for moved in shaken], np.dtype(np.float32))
+        allowance = Allowance([two + (moved[number] - result) for moved in shaken], np.dtype(np.float32))
         output = Output("random inputs", name, tuple(f"axis {axis}" for axis in range(two.ndim)))
-        comparisons.append(compare(output, one, two, allowance))
+        comparisons.append(compare(output, result, two, allowance))
     return Proof(tuple(comparisons))
 
 
-def _kept(path: Path) -> list[Array]:
-    with np.load(path) as kept:
-        return [kept[f"y{number}"] for number in range(len(kept.files))]
+def _saved(path: Path) -> list[Array]:
+    with np.load(path) as archive:
+        return [archive[f"y{number}"] for number in range(len(archive.files))]
 
 
 def _python(framework: str) -> str:
     """Return the Python that has a framework: this one, unless an executor of that name has its own."""
-    python = next((one.python for name, one in executors().items() if name.startswith(framework)), sys.executable)
+    python = next((executor.python for name, executor in executors().items() if name.startswith(framework)), sys.executable)
     if python == sys.executable and importlib.util.find_spec(framework) is None:
         raise MissingPackageError(framework, "prove an upgrade by running both files")
     return python

@@ -29,13 +29,13 @@ def main(framework: str, model: str, folder: str) -> dict[str, str]:
     try:
         live = keras.models.load_model(model, compile=False)
         if framework == "keras":
-            np.savez(Path(folder, "x.npz"), **{f"x{n}": one for n, one in enumerate(inputs(keras, live))})
-        with np.load(Path(folder, "x.npz")) as kept:
-            given = [kept[f"x{n}"] for n in range(len(kept.files))]
-        save(Path(folder, f"{framework}.npz"), run(live, given))
+            np.savez(Path(folder, "x.npz"), **{f"x{n}": array for n, array in enumerate(inputs(keras, live))})
+        with np.load(Path(folder, "x.npz")) as archive:
+            tensors = [archive[f"x{n}"] for n in range(len(archive.files))]
+        save(Path(folder, f"{framework}.npz"), run(live, tensors))
         for seed in range(SHAKES if framework == "keras" else 0):
             shake(live, seed)
-            save(Path(folder, f"keras_{seed}.npz"), run(live, given))
+            save(Path(folder, f"keras_{seed}.npz"), run(live, tensors))
     except Exception as error:  # a framework raises what it likes
         return {"failed": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"}
     return {}
@@ -57,31 +57,31 @@ def inputs(keras: Any, model: Any) -> list[Any]:
     import numpy as np
 
     random = np.random.default_rng(0)
-    found, layers = [], list(leaves(model))
+    inputs_, layers = [], list(leaves(model))
     sizes = [layer.input_dim for layer in layers if isinstance(layer, keras.layers.Embedding)]
     skipped = [layer.mask_value for layer in layers if isinstance(layer, keras.layers.Masking)]
     for tensor in model.inputs:
         free = iter([BATCH])
-        shape = [one or next(free, TIME) for one in tensor.shape]
-        whole = sizes and (len(shape) == 2 or "int" in str(tensor.dtype))
-        x = random.integers(1 if min(sizes) > 1 else 0, min(sizes), shape) if whole else random.standard_normal(shape)
-        if len(shape) > 1 and shape[1] > 2 and (whole or (skipped and len(shape) > 2)):
-            x[0, -2:] = 0 if whole else skipped[0]
-            x[-1, 1] = 0 if whole else skipped[0]
-        found.append(x.astype(str(tensor.dtype)))
-    return found
+        shape = [size or next(free, TIME) for size in tensor.shape]
+        integral = sizes and (len(shape) == 2 or "int" in str(tensor.dtype))
+        x = random.integers(1 if min(sizes) > 1 else 0, min(sizes), shape) if integral else random.standard_normal(shape)
+        if len(shape) > 1 and shape[1] > 2 and (integral or (skipped and len(shape) > 2)):
+            x[0, -2:] = 0 if integral else skipped[0]
+            x[-1, 1] = 0 if integral else skipped[0]
+        inputs_.append(x.astype(str(tensor.dtype)))
+    return inputs_
 
 
-def run(model: Any, given: list[Any]) -> list[Any]:
+def run(model: Any, tensors: list[Any]) -> list[Any]:
     """Return the outputs, and reset the states of stateful layers."""
     import numpy as np
 
-    outputs = model(given if len(given) > 1 else given[0], training=False)
+    outputs = model(tensors if len(tensors) > 1 else tensors[0], training=False)
     several = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     for layer in leaves(model):
         if getattr(layer, "stateful", False) and hasattr(layer, "reset_states"):
             layer.reset_states()
-    return [np.asarray(one, dtype="float64") for one in several]
+    return [np.asarray(output, dtype="float64") for output in several]
 
 
 def shake(model: Any, seed: int) -> None:
@@ -100,7 +100,7 @@ def save(path: Path, outputs: list[Any]) -> None:
     """Keep outputs in order."""
     import numpy as np
 
-    np.savez(path, **{f"y{number}": one for number, one in enumerate(outputs)})
+    np.savez(path, **{f"y{number}": output for number, output in enumerate(outputs)})
 
 
 if __name__ == "__main__":

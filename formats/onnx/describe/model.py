@@ -114,7 +114,7 @@ class Reading:
         self._by_name = {unit.name: unit for unit in units}
         self._layer_names = layer_names([unit for unit in units if not unit.alias])
         self._stored = {where.key(own): name for name, (where, own) in work.values.items()}
-        self._computed = {use.value: name for name, one in work.read.computed.items() for use in one.found.uses}
+        self._computed = {use.value: name for name, one in work.read.computed.items() for use in one.recognised.uses}
         self._within = {node for one in work.read.computed.values() for node in one.nodes}
         self._homes = {home.node: name for name, home in work.read.homes.items()}
         self._layers: dict[Operation, tuple[str, GraphLayer]] = {}
@@ -264,7 +264,7 @@ class Reading:
         stored, produced = self._stored.get(scope.key(name)), scope.producer(name)
         if stored is not None and numbers.dtype.kind == "f" and numbers.ndim:
             unit = self._by_name.get(stored)
-            if unit is not None and unit.made == "array" and numbers.size > _INLINE:
+            if unit is not None and unit.title == "array" and numbers.size > _INLINE:
                 layer = self._layer_names[stored]
                 self.names[layer] = (stored,)
                 return self.build.parameter(numbers.shape, dtype, layer)
@@ -340,7 +340,7 @@ def layer_names(units: Sequence[Unit]) -> dict[str, str]:
         path = paths[unit.name]
         while len(path) > 1 and _OPERATOR.fullmatch(path[-1]):
             path = path[:-1]
-        names[unit.name] = free.new(".".join(path) or unit.made.split("(")[0].lower() or "layer")
+        names[unit.name] = free.new(".".join(path) or unit.title.split("(")[0].lower() or "layer")
     return names
 
 

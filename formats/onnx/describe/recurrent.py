@@ -151,7 +151,7 @@ def _with_directions(sequence: Tensor, ways: int, order: Sequence[int]) -> Tenso
 
 def computed(r: Reading, scope: Scope, unit: Unit, one: Computed) -> None:
     """Read a layer that other operators compute, and note each of its outputs that is used."""
-    found, stack = one.found, one.stack
+    found, stack = one.recognised, one.stack
     r.build.place = f"{stack.name} ({found.what})"
     _check(r, found.direction)
     (read, *more), uses = found.reads, found.uses

@@ -24,7 +24,7 @@ from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.load import load
-from rnnconvert.formats.onnx.fuse.graph import Names, made, names_in, reads, replaced
+from rnnconvert.formats.onnx.fuse.graph import Names, as_nodes, names_in, reads, replaced
 from rnnconvert.formats.onnx.fuse.proof import Graph, Pair, prove
 from rnnconvert.formats.onnx.fuse.region import region, whole_inputs
 from rnnconvert.formats.onnx.hoisted import hoist
@@ -38,7 +38,7 @@ from rnnconvert.graphs.program.scopes import Scope, walk
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition.loops import loops
-from rnnconvert.recognition.recognised import Found
+from rnnconvert.recognition.recognised import RecognisedLayer
 from rnnconvert.recognition.steps import steps
 
 _OPSETS = 7
@@ -82,12 +82,12 @@ class Fused:
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
         left = [{"name": name, "reason": reason} for name, reason in self.left]
-        layers = [vars(one) for one in self.layers]
+        layers = [vars(layer) for layer in self.layers]
         return {**vars(self), "layers": layers, "left": left, "nodes": list(self.nodes)}
 
     def lines(self) -> list[str]:
         """Return what was done, line by line."""
-        lines = [f"  {one.name}: {one.was} -> {one.cell}; {claimed([one.error])}" for one in self.layers]
+        lines = [f"  {layer.name}: {layer.was} -> {layer.cell}; {claimed([layer.error])}" for layer in self.layers]
         lines += [f"  {name}: left unchanged: {reason}" for name, reason in self.left]
         lines.append(f"nodes: {self.nodes[0]} -> {self.nodes[1]}")
         if self.error is not None:
@@ -180,60 +180,64 @@ class _Work:
             )
         self.shapes = Shapes(program)
 
-    def candidates(self) -> list[list[Found]]:
+    def candidates(self) -> list[list[RecognisedLayer]]:
         """Return every layer that is recognised, in one form or several; the others go to `left`."""
         used = set(self.scope.body.outputs).union(*(node.reads for node in self.scope.nodes))
-        found: list[list[Found]] = []
-        for node, one in loops(self.scope, self.shapes, used):
-            self._note(found, node.label or node.kind, one)
+        candidates: list[list[RecognisedLayer]] = []
+        for node, outcome in loops(self.scope, self.shapes, used):
+            self._note(candidates, node.label or node.kind, outcome)
         for label, forms in steps(self.scope, self.shapes):
-            self._note(found, label, forms)
-        return found
+            self._note(candidates, label, forms)
+        return candidates
 
-    def _note(self, found: list[list[Found]], label: str, one: Found | list[Found] | UnmatchedError) -> None:
-        if isinstance(one, UnmatchedError):
-            self.left.append((label, str(one)))
+    def _note(
+        self, candidates: list[list[RecognisedLayer]], label: str, outcome: RecognisedLayer | list[RecognisedLayer] | UnmatchedError
+    ) -> None:
+        if isinstance(outcome, UnmatchedError):
+            self.left.append((label, str(outcome)))
         else:
-            found.append([one] if isinstance(one, Found) else one)
+            candidates.append([outcome] if isinstance(outcome, RecognisedLayer) else outcome)
 
     def fused(self, folder: Path, target: str) -> tuple[Graph, Fused]:
         """Return the model with every layer that is proved as one node."""
-        pairs: list[tuple[int, Found, Pair]] = []
+        pairs: list[tuple[int, RecognisedLayer, Pair]] = []
         reasons: dict[int, tuple[str, str]] = {}
         candidates = self.candidates()
         for number, forms in enumerate(candidates):
-            for one in forms:
+            for form in forms:
                 try:
-                    pairs.append((number, one, region(self.old, self.scope, self.shapes, one, self.opset)))
+                    pairs.append((number, form, region(self.old, self.scope, self.shapes, form, self.opset)))
                 except UnmatchedError as problem:
-                    reasons[number] = one.label, str(problem)
-        proved: dict[int, tuple[Found, float]] = {}
+                    reasons[number] = form.label, str(problem)
+        proved: dict[int, tuple[RecognisedLayer, float]] = {}
         self.tell(f"proving {len(candidates)} layers")
         verdicts = prove([pair for _, _, pair in pairs], _inside(folder, "alone")) if pairs else []
-        for (number, one, _), verdict in zip(pairs, verdicts, strict=True):
+        for (number, layer, _), verdict in zip(pairs, verdicts, strict=True):
             if verdict.equal:
-                proved.setdefault(number, (one, verdict.error))
+                proved.setdefault(number, (layer, verdict.error))
             else:
-                reasons[number] = one.label, f"recognized as {_cell(one)}, but not proved: {verdict.reason}"
+                reasons[number] = layer.label, f"recognized as {_cell(layer)}, but not proved: {verdict.reason}"
         self.left += [reason for number, reason in sorted(reasons.items()) if number not in proved]
         graph, error = self.old, None
-        kept = list(proved.values())
-        if kept:
-            graph, kept, error = self._whole(kept, folder)
-        layers = tuple(Layered(one.label, one.what, _cell(one), off) for one, off in kept)
-        self.left += [(f"the step before those of {one.label}", one.partly) for one, _ in kept if one.partly]
+        proved_layers = list(proved.values())
+        if proved_layers:
+            graph, proved_layers, error = self._prove_together(proved_layers, folder)
+        layers = tuple(Layered(entry.label, entry.what, _cell(entry), off) for entry, off in proved_layers)
+        self.left += [(f"the step before those of {entry.label}", entry.partly) for entry, _ in proved_layers if entry.partly]
         counts = (_count(self.old.model.graph), _count(graph.model.graph))
         return graph, Fused(str(self.source), target, layers, tuple(self.left), counts, error)
 
-    def _whole(self, proved: list[tuple[Found, float]], folder: Path) -> tuple[Graph, list[tuple[Found, float]], float | None]:
+    def _prove_together(
+        self, proved: list[tuple[RecognisedLayer, float]], folder: Path
+    ) -> tuple[Graph, list[tuple[RecognisedLayer, float]], float | None]:
         """Return the new model, once it gives what the old one gave; without the layers that prevent it."""
         try:
             inputs = whole_inputs(self.old.model.graph, self.scope)
         except UnmatchedError as problem:
             raise RefusedError("the whole model", "a proof", str(problem)) from None
         self.tell("proving the whole model")
-        outputs = [one.name for one in self.old.model.graph.output]
-        graph = self._with([one for one, _ in proved])
+        outputs = [output.name for output in self.old.model.graph.output]
+        graph = self._with([layer for layer, _ in proved])
         pair = Pair("the whole model", self.old, graph, outputs, inputs)
         (verdict,) = prove([pair], _inside(folder, "whole"), least=2)
         if verdict.equal:
@@ -241,20 +245,20 @@ class _Work:
         if len(proved) == 1:
             self.left.append((proved[0][0].label, f"proved alone, but not in the whole model: {verdict.reason}"))
             return self.old, [], None
-        kept: list[tuple[Found, float]] = []
+        accepted: list[tuple[RecognisedLayer, float]] = []
         error: float | None = None
-        for number, one in enumerate(proved):  # one after another: those that are proved stay
-            graph = self._with([each for each, _ in [*kept, one]])
+        for number, candidate in enumerate(proved):  # one after another: those that are proved stay
+            graph = self._with([each for each, _ in [*accepted, candidate]])
             pair = Pair("the whole model", self.old, graph, outputs, inputs)
             (verdict,) = prove([pair], _inside(folder, f"whole{number}"), least=2)
             if verdict.equal:
-                kept.append(one)
+                accepted.append(candidate)
                 error = verdict.error
             else:
-                self.left.append((one[0].label, f"proved alone, but not in the whole model: {verdict.reason}"))
-        return self._with([each for each, _ in kept]) if kept else self.old, kept, error
+                self.left.append((candidate[0].label, f"proved alone, but not in the whole model: {verdict.reason}"))
+        return self._with([each for each, _ in accepted]) if accepted else self.old, accepted, error
 
-    def _with(self, layers: Sequence[Found]) -> Graph:
+    def _with(self, layers: Sequence[RecognisedLayer]) -> Graph:
         """Return the model with some layers as one node each."""
         model = onnx.ModelProto()
         model.CopyFrom(self.old.model)
@@ -262,33 +266,33 @@ class _Work:
         model.ir_version = max(4, model.ir_version)  # before, every initializer had to be an input
         names = Names(names_in(model.graph) | set(arrays))
         nodes: list[onnx.NodeProto] = []
-        given: list[str] = []
-        for one in layers:
-            states = {letter: name for letter, name in one.states.items() if everywhere(self.scope, name) != 0}
-            new, numbers = made(one, names.free(one.label), self.opset, states)
+        supplied: list[str] = []
+        for layer in layers:
+            states = {letter: name for letter, name in layer.states.items() if everywhere(self.scope, name) != 0}
+            new, numbers = as_nodes(layer, names.free(layer.label), self.opset, states)
             nodes += new
             arrays.update(numbers)
-            given += [use.value for use in one.uses]
-        replaced(model.graph, nodes, given)
-        met: set[str] = set()
+            supplied += [use.value for use in layer.uses]
+        replaced(model.graph, nodes, supplied)
+        seen: set[str] = set()
         for node in model.graph.node:  # a name of a node is not to be given twice
-            node.name = unique(node.name, met)
-            met |= {node.name} - {""}
-        used = {name for node in model.graph.node for name in reads(node)} | {one.name for one in model.graph.output}
+            node.name = unique(node.name, seen)
+            seen |= {node.name} - {""}
+        used = {name for node in model.graph.node for name in reads(node)} | {output.name for output in model.graph.output}
         arrays = {name: array for name, array in arrays.items() if name in used}
-        known = {one.name for one in model.graph.initializer}
+        initializers = {tensor.name for tensor in model.graph.initializer}
         for name, array in arrays.items():
-            if name not in known:
+            if name not in initializers:
                 model.graph.initializer.append(initializer(name, array))
         return Graph(model, arrays)
 
 
-def _cell(found: Found) -> str:
-    single = Recurrent(found.label, (Layer((found.direction,)),))
-    way = ", from the end" if found.direction.reverse else ""
-    after = {True: " (reset after)", False: " (reset before)", None: ""}[found.direction.cell.reset_after]
-    mask = "" if found.mask is None else f", at the steps that {found.mask.value!r} counts"
-    return f"{found.operator}{after} {single.layers[0].directions[0].input_size} -> {single.hidden_size}{way}{mask}"
+def _cell(layer: RecognisedLayer) -> str:
+    single = Recurrent(layer.label, (Layer((layer.direction,)),))
+    way = ", from the end" if layer.direction.reverse else ""
+    after = {True: " (reset after)", False: " (reset before)", None: ""}[layer.direction.cell.reset_after]
+    mask = "" if layer.mask is None else f", at the steps that {layer.mask.value!r} counts"
+    return f"{layer.operator}{after} {single.layers[0].directions[0].input_size} -> {single.hidden_size}{way}{mask}"
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -302,7 +306,7 @@ def _count(graph: onnx.GraphProto) -> int:
     count = 0
     for node in graph.node:
         count += node.op_type != "Constant"
-        count += sum(_count(one.g) for one in node.attribute if one.HasField("g"))
+        count += sum(_count(attribute.g) for attribute in node.attribute if attribute.HasField("g"))
     return count
 
 
@@ -311,14 +315,14 @@ def _copied(file: OnnxFile) -> Graph:
     model = onnx.ModelProto()
     model.CopyFrom(file.model)
     arrays: dict[str, Array | Pieced] = {}
-    kept = list(onnx_write.tensors(file.model))  # their identities hold while they are held
+    originals = list(onnx_write.tensors(file.model))  # their identities hold while they are held
     graph = {id(tensor) for tensor in file.model.graph.initializer}
-    for own, copy in zip(kept, onnx_write.tensors(model), strict=True):
-        if id(own) in graph and own.data_type in DTYPES:
+    for original, copy in zip(originals, onnx_write.tensors(model), strict=True):
+        if id(original) in graph and original.data_type in DTYPES:
             onnx_write.clear(copy)
-            arrays[own.name] = file.tensor(own)
-        elif own.data_location == onnx.TensorProto.EXTERNAL:
-            onnx_write.put(copy, file.tensor(own))
+            arrays[original.name] = file.tensor(original)
+        elif original.data_location == onnx.TensorProto.EXTERNAL:
+            onnx_write.put(copy, file.tensor(original))
         else:
             file.restore(copy)
     return Graph(model, arrays)

@@ -80,19 +80,19 @@ class Verdict:
     @property
     def equal(self) -> bool:
         """Whether every output agrees in every trial, and there was one."""
-        return not self.problem and bool(self.comparisons) and all(one.passed for one in self.comparisons)
+        return not self.problem and bool(self.comparisons) and all(comparison.passed for comparison in self.comparisons)
 
     @property
     def error(self) -> float:
         """The largest difference."""
-        return max((one.error for one in self.comparisons), default=0.0)
+        return max((comparison.error for comparison in self.comparisons), default=0.0)
 
     @property
     def reason(self) -> str:
         """Why the two are not proved to be equal, in words."""
         if self.problem:
             return self.problem
-        worst = next((one for one in self.comparisons if not one.passed), None)
+        worst = next((comparison for comparison in self.comparisons if not comparison.passed), None)
         if worst is None:
             return "nothing could be compared"
         return f"its output {worst.output} is off by {worst.error:.2g} (tolerance {worst.allowed:.2g})"
@@ -108,8 +108,8 @@ def prove(pairs: Sequence[Pair], folder: Path, least: int = 1) -> list[Verdict]:
     jobs: list[dict[str, Any]] = []
     for number, pair in enumerate(pairs):
         names = list(pair.inputs[0]) if pair.inputs else []
-        for trial, given in enumerate(pair.inputs):
-            arrays: dict[str, Any] = {str(n): given[name] for n, name in enumerate(names)}
+        for trial, feeds in enumerate(pair.inputs):
+            arrays: dict[str, Any] = {str(n): feeds[name] for n, name in enumerate(names)}
             np.savez(folder / f"{number}_{trial}_in.npz", **arrays)
         graphs = {"old": pair.old, "new": pair.new, **{f"shaken{n}": pair.old.shaken(n) for n in range(SHAKES)}}
         for kind, graph in graphs.items():
@@ -134,21 +134,21 @@ def _verdict(number: int, pair: Pair, folder: Path, failed: Mapping[str, str], l
         if problem is not None:
             return Verdict(problem=f"onnxruntime does not run it: {problem}")
         ran += 1
-        truth, found = (_kept(folder / f"{number}_{trial}_{kind}.npz") for kind in ("old", "new"))
+        truth, results = (_saved(folder / f"{number}_{trial}_{kind}.npz") for kind in ("old", "new"))
         shaken = [
-            _kept(folder / f"{number}_{trial}_shaken{n}.npz") for n in range(SHAKES) if f"{number}_{trial}_shaken{n}.npz" not in failed
+            _saved(folder / f"{number}_{trial}_shaken{n}.npz") for n in range(SHAKES) if f"{number}_{trial}_shaken{n}.npz" not in failed
         ]
-        for place, (one, two) in enumerate(zip(found, truth, strict=True)):
+        for place, (result, two) in enumerate(zip(results, truth, strict=True)):
             case, name = f"trial {trial}", repr(pair.outputs[place])
-            if one.shape != two.shape:
-                comparisons.append(unlike(case, name, one.shape, two.shape))
+            if result.shape != two.shape:
+                comparisons.append(unlike(case, name, result.shape, two.shape))
             elif two.dtype.kind == "f" and (np.isfinite(two).all() or not _finite(pair.inputs[trial])):
                 # The operators RNN, GRU and LSTM of onnxruntime make numbers of what is none.
                 there = np.isfinite(two)
                 floors = [np.where(there, other[place], 0) for other in shaken if other[place].shape == two.shape]
-                new, old = (np.where(there, each, 0) for each in (one, two))
+                new, old = (np.where(there, each, 0) for each in (result, two))
                 comparisons.append(compare(Output(case, name), new, old, Allowance(floors, pair.dtype)))
-            elif not np.array_equal(one, two, equal_nan=two.dtype.kind == "f"):
+            elif not np.array_equal(result, two, equal_nan=two.dtype.kind == "f"):
                 return Verdict(problem=f"its output {name} is another one")
     if ran < least:
         problem = next((failed[key] for key in failed if key.startswith(f"{number}_") and key.endswith("_old.npz")), "")
@@ -157,12 +157,12 @@ def _verdict(number: int, pair: Pair, folder: Path, failed: Mapping[str, str], l
 
 
 def _finite(inputs: Mapping[str, Array]) -> bool:
-    return all(bool(np.isfinite(one).all()) for one in inputs.values() if one.dtype.kind == "f")
+    return all(bool(np.isfinite(array).all()) for array in inputs.values() if array.dtype.kind == "f")
 
 
-def _kept(path: Path) -> list[Array]:
-    with np.load(path) as kept:
-        return [kept[str(number)] for number in range(len(kept.files))]
+def _saved(path: Path) -> list[Array]:
+    with np.load(path) as archive:
+        return [archive[str(number)] for number in range(len(archive.files))]
 
 
 def _shaken(array: Array, random: np.random.Generator) -> Array:
@@ -174,7 +174,7 @@ def _shaken(array: Array, random: np.random.Generator) -> Array:
 
 def _python() -> str:
     """Return the Python that has onnxruntime: this one, unless an executor of that name has its own."""
-    python = next((one.python for name, one in executors().items() if name.startswith("onnxruntime")), sys.executable)
+    python = next((executor.python for name, executor in executors().items() if name.startswith("onnxruntime")), sys.executable)
     if python == sys.executable and importlib.util.find_spec("onnxruntime") is None:
         raise MissingPackageError("onnxruntime", _PURPOSE)
     return python

@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.formats.onnx.fuse.graph import made, reads
+from rnnconvert.formats.onnx.fuse.graph import as_nodes, reads
 from rnnconvert.formats.onnx.fuse.proof import Graph, Pair
 from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.formats.onnx.proto.nodes import code_of, initializer
@@ -17,54 +17,54 @@ from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition.inputs import cut
-from rnnconvert.recognition.recognised import Found
+from rnnconvert.recognition.recognised import RecognisedLayer
 
 
-def region(whole: Graph, scope: Scope, shapes: Shapes, found: Found, opset: int) -> Pair:
+def region(graph: Graph, scope: Scope, shapes: Shapes, layer: RecognisedLayer, opset: int) -> Pair:
     """Return the operators of a layer, cut out of a model, and the new node. Raises UnmatchedError where they cannot be cut."""
-    own = cut(scope, shapes, found)
-    outputs = [use.value for use in found.uses]
-    new, arrays = made(found, "fused", opset, found.states)
-    inputs = [_value(scope, shapes, found, name, kind) for name, kind in own.cuts.items()]
-    given = [onnx.ValueInfoProto(name=name) for name in outputs]
-    old_model = _model(whole.model, [node.source for node in own.nodes], inputs, given, whole.arrays)
-    new_arrays = {**{name: whole.arrays[name] for name in found.states.values() if name in whole.arrays}, **arrays}
-    constants = _constants(scope, whole, new, {*own.cuts, *new_arrays})
-    new_model = _model(whole.model, [*constants, *new], inputs, given, new_arrays)
-    return Pair(found.label, old_model, new_model, outputs, own.trials, np.dtype(found.direction.dtype))
+    part = cut(scope, shapes, layer)
+    outputs = [use.value for use in layer.uses]
+    new, arrays = as_nodes(layer, "fused", opset, layer.states)
+    inputs = [_value(scope, shapes, layer, name, kind) for name, kind in part.cuts.items()]
+    output_infos = [onnx.ValueInfoProto(name=name) for name in outputs]
+    old_model = _model(graph.model, [node.source for node in part.nodes], inputs, output_infos, graph.arrays)
+    new_arrays = {**{name: graph.arrays[name] for name in layer.states.values() if name in graph.arrays}, **arrays}
+    constants = _constants(scope, graph, new, {*part.cuts, *new_arrays})
+    new_model = _model(graph.model, [*constants, *new], inputs, output_infos, new_arrays)
+    return Pair(layer.label, old_model, new_model, outputs, part.trials, np.dtype(layer.direction.dtype))
 
 
-def _constants(scope: Scope, whole: Graph, new: Sequence[onnx.NodeProto], known: set[str]) -> list[onnx.NodeProto]:
+def _constants(scope: Scope, graph: Graph, new: Sequence[onnx.NodeProto], defined: set[str]) -> list[onnx.NodeProto]:
     """Return Constant nodes for what new nodes read from the old graph."""
     needed = {name for node in new for name in node.input if name} - {name for node in new for name in node.output}
-    found = []
-    for name in sorted(needed - known):
+    nodes = []
+    for name in sorted(needed - defined):
         array = scope.constant(name)
         if array is None:
             raise UnmatchedError(f"{name!r} decides what it computes")
-        found.append(helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.ascontiguousarray(array))))
-    return found
+        nodes.append(helper.make_node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.ascontiguousarray(array))))
+    return nodes
 
 
-def _value(scope: Scope, shapes: Shapes, found: Found, name: str, kind: str) -> onnx.ValueInfoProto:
+def _value(scope: Scope, shapes: Shapes, layer: RecognisedLayer, name: str, kind: str) -> onnx.ValueInfoProto:
     dtypes = {"condition": np.dtype(np.bool_), "count": np.dtype(np.int64)}
-    if found.mask is not None:
-        dtypes["mask"] = np.dtype(np.int32 if found.mask.rank == 1 else np.bool_)
+    if layer.mask is not None:
+        dtypes["mask"] = np.dtype(np.int32 if layer.mask.rank == 1 else np.bool_)
     stated = shapes.kind(scope, name)
-    code = code_of(stated if stated is not None else dtypes.get(kind, found.direction.dtype))
-    known = shapes.number(scope, name) if kind == "known" else None
-    if known is not None:
-        return helper.make_tensor_value_info(name, code_of(known.dtype), known.shape)
-    if kind == "mask" and found.mask is not None:
+    code = code_of(stated if stated is not None else dtypes.get(kind, layer.direction.dtype))
+    constant = shapes.number(scope, name) if kind == "known" else None
+    if constant is not None:
+        return helper.make_tensor_value_info(name, code_of(constant.dtype), constant.shape)
+    if kind == "mask" and layer.mask is not None:
         dims = shapes.dims(scope, name)
-        return helper.make_tensor_value_info(name, code, list(dims) if dims is not None else [None] * found.mask.rank)
+        return helper.make_tensor_value_info(name, code, list(dims) if dims is not None else [None] * layer.mask.rank)
     if kind in dtypes:
         return helper.make_tensor_value_info(name, code, [])
-    steps = {step for read in found.reads for step in read.steps}
+    steps = {step for read in layer.reads for step in read.steps}
     dims = shapes.dims(scope, name)
     if dims is None:  # onnxruntime takes ten times as long to load a long model without any
         rank = 2 if name in steps else 3
-        dims = [None] * (rank if kind == "read" else found.rank)
+        dims = [None] * (rank if kind == "read" else layer.rank)
     return helper.make_tensor_value_info(name, code, list(dims))
 
 
@@ -81,18 +81,18 @@ def _model(
     graph.node.extend(nodes)
     graph.input.extend(inputs)
     graph.output.extend(outputs)
-    kept: dict[str, Array | Pieced] = {}
+    used_arrays: dict[str, Array | Pieced] = {}
     for tensor in like.graph.initializer:
         if tensor.name in used and tensor.name not in arrays:
             graph.initializer.append(tensor)
     for name, array in arrays.items():
         if name in used:
-            kept[name] = array
+            used_arrays[name] = array
             graph.initializer.append(initializer(name, array))
     model = onnx.ModelProto(ir_version=max(4, like.ir_version))
     model.opset_import.extend(like.opset_import)
     model.graph.CopyFrom(graph)
-    return Graph(model, kept)
+    return Graph(model, used_arrays)
 
 
 def whole_inputs(graph: onnx.GraphProto, scope: Scope) -> list[dict[str, Array]]:
@@ -100,33 +100,33 @@ def whole_inputs(graph: onnx.GraphProto, scope: Scope) -> list[dict[str, Array]]
 
     Axes of one name are one number. Axes without a name may have to be equal, so a second set has them so.
     """
-    stored = {one.name for one in graph.initializer}
-    inputs = [one for one in graph.input if one.name not in stored]
+    stored = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in stored]
     bounds = _bounds(scope)
-    found = []
+    draws = []
     for seed, sizes in enumerate(((2, 5, 3), (1, 7, 4), (3, 3, 3), (1, 1, 1), (4, 4, 4), (2, 2, 2))):
         random = np.random.default_rng(seed)
         names: dict[str, int] = {}
-        given: dict[str, Array] = {}
-        for one in inputs:
-            kind = one.type.tensor_type
+        feeds: dict[str, Array] = {}
+        for model_input in inputs:
+            kind = model_input.type.tensor_type
             shape = []
             for number, axis in enumerate(kind.shape.dim):
                 if axis.HasField("dim_value"):
                     shape.append(axis.dim_value)
                 else:
-                    shape.append(names.setdefault(axis.dim_param or f"{one.name}/{number}", sizes[len(names) % 3]))
+                    shape.append(names.setdefault(axis.dim_param or f"{model_input.name}/{number}", sizes[len(names) % 3]))
             dtype = DTYPES.get(kind.elem_type)
             if dtype is None:
-                raise UnmatchedError(f"the input {one.name!r} is of a type for which no numbers can be drawn")
+                raise UnmatchedError(f"the input {model_input.name!r} is of a type for which no numbers can be drawn")
             if dtype.kind in "iu":
-                given[one.name] = random.integers(0, bounds.get(one.name, 2), shape).astype(dtype)
+                feeds[model_input.name] = random.integers(0, bounds.get(model_input.name, 2), shape).astype(dtype)
             elif dtype.kind == "b":
-                given[one.name] = random.integers(0, 2, shape).astype(dtype)
+                feeds[model_input.name] = random.integers(0, 2, shape).astype(dtype)
             else:
-                given[one.name] = random.standard_normal(shape).astype(dtype)
-        found.append(given)
-    return found
+                feeds[model_input.name] = random.standard_normal(shape).astype(dtype)
+        draws.append(feeds)
+    return draws
 
 
 def _bounds(scope: Scope) -> dict[str, int]:
@@ -136,21 +136,21 @@ def _bounds(scope: Scope) -> dict[str, int]:
         for node in scope.nodes
         if node.kind == "Gather" and (table := scope.constant(node.inputs[0])) is not None and table.ndim > 1
     ]
-    found: dict[str, int] = {}
+    bounds: dict[str, int] = {}
     for name, count in rows:
         for source in _before(scope, name):
-            found[source] = min(count, found.get(source, count))
-    return found
+            bounds[source] = min(count, bounds.get(source, count))
+    return bounds
 
 
 def _before(scope: Scope, name: str) -> Iterator[str]:
     waiting, seen = [name], set()
     while waiting:
-        own = waiting.pop()
-        if own in seen or not own:
+        value = waiting.pop()
+        if value in seen or not value:
             continue
-        seen.add(own)
-        yield own
-        producer = scope.producer(own)
+        seen.add(value)
+        yield value
+        producer = scope.producer(value)
         if producer is not None:
             waiting += producer[0].inputs

@@ -21,10 +21,10 @@ def _bound(folder: Path) -> None:
         import resource
     except ImportError:
         return
-    size = _MEMORY + 20 * sum(one.stat().st_size for one in folder.iterdir() if one.is_file())
+    size = _MEMORY + 20 * sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    known = [one for one in (size, soft, hard) if one != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_AS, (min(known), hard))
+    limits = [limit for limit in (size, soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -44,16 +44,16 @@ def main(folder: Path) -> dict[str, Any]:
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
             session = onnxruntime.InferenceSession(job["model"], options, providers=["CPUExecutionProvider"])
-            wanted = {one.name for one in session.get_inputs()}
+            wanted = {value.name for value in session.get_inputs()}
         except Exception as error:  # a framework raises what it likes
             failed.update(dict.fromkeys((out for _, out in job["runs"]), _first_line(error)))
             continue
-        for given, out in job["runs"]:
+        for source, out in job["runs"]:
             try:
-                with np.load(folder / given) as kept:
-                    feed = {name: kept[str(n)] for n, name in enumerate(job["names"]) if name in wanted}
-                found = session.run(job["outputs"], feed)
-                np.savez(folder / out, **{str(n): one for n, one in enumerate(found)})
+                with np.load(folder / source) as archive:
+                    feed = {name: archive[str(n)] for n, name in enumerate(job["names"]) if name in wanted}
+                results = session.run(job["outputs"], feed)
+                np.savez(folder / out, **{str(n): array for n, array in enumerate(results)})
             except Exception as error:  # the same: the parent says it, and proves nothing by this run
                 failed[out] = _first_line(error)
     return {"failed": failed, "version": onnxruntime.__version__}

@@ -115,8 +115,8 @@ class OnnxFile:
 
     def _mapped(self, proto: onnx.TensorProto, marks: list[str], shape: tuple[int, ...], dtype: np.dtype[Any], name: str) -> Array:
         number, offset, length = map(int, marks[-1].split(":"))
-        whole = {_FLOATS: np.dtype(np.float32), _DOUBLES: np.dtype(np.float64)}.get(number, dtype)
-        if whole != dtype or len(marks) > 1 or proto.raw_data or proto.float_data or proto.double_data:
+        standard = {_FLOATS: np.dtype(np.float32), _DOUBLES: np.dtype(np.float64)}.get(number, dtype)
+        if standard != dtype or len(marks) > 1 or proto.raw_data or proto.float_data or proto.double_data:
             raise UnreadableError(self.path, f"the numbers of {name!r} are of two types or in two places")
         self._check_size(shape, dtype, length, name)
         return view(self.data, offset, shape, dtype, self.path, name)
@@ -181,12 +181,12 @@ class OnnxFile:
         sizes = {location: (self._external[location].size, end) for location, end in ends.items()}
         return {location: pair for location, pair in sizes.items() if pair[0] > pair[1] + _PAGE}
 
-    def _check_size(self, shape: tuple[int, ...], dtype: np.dtype[Any], found: int, name: str) -> None:
+    def _check_size(self, shape: tuple[int, ...], dtype: np.dtype[Any], actual: int, name: str) -> None:
         expected = dtype.itemsize
         for length in shape:
             expected *= length
-        if expected != found:
-            raise UnreadableError(self.path, f"{name!r} of shape {shape} needs {expected} bytes of {dtype}, but {found} are there")
+        if expected != actual:
+            raise UnreadableError(self.path, f"{name!r} of shape {shape} needs {expected} bytes of {dtype}, but {actual} are there")
 
 
 def read(path: str | os.PathLike[str]) -> OnnxFile:

@@ -40,17 +40,17 @@ def place(scope: Scope, name: str) -> Place | None:
     starts: dict[Stored, int] = {}
     tensors: list[Stored] = []
 
-    def numbered(one: Stored) -> Array:
-        if one not in starts:
-            starts[one] = sum(_size(before) for before in tensors)
-            tensors.append(one)
-        start = starts[one]
-        return np.arange(start, start + _size(one)).reshape(one.dims)
+    def numbered(stored: Stored) -> Array:
+        if stored not in starts:
+            starts[stored] = sum(_size(before) for before in tensors)
+            tensors.append(stored)
+        start = starts[stored]
+        return np.arange(start, start + _size(stored)).reshape(stored.dims)
 
-    found = scope.moved(name, numbered)
-    if found is None or np.unique(found).size != found.size:
+    numbers = scope.moved(name, numbered)
+    if numbers is None or np.unique(numbers).size != numbers.size:
         return None
-    return Place(tuple(tensors), found.reshape(-1))
+    return Place(tuple(tensors), numbers.reshape(-1))
 
 
 def _size(tensor: Stored) -> int:
@@ -60,7 +60,7 @@ def _size(tensor: Stored) -> int:
 def sources(scope: Scope, name: str) -> list[Stored]:
     """Return every stored tensor that a value depends on."""
     waiting, seen = [scope.resolve(name)], set()
-    found = []
+    result = []
     while waiting:
         where, value = waiting.pop()
         if (where, value) in seen:
@@ -68,10 +68,10 @@ def sources(scope: Scope, name: str) -> list[Stored]:
         seen.add((where, value))
         tensor, producer = where.stored(value), where.producer(value)
         if tensor is not None:
-            found.append(tensor)
+            result.append(tensor)
         elif producer is not None:
-            waiting += [where.resolve(given) for given in producer[0].inputs if given]
-    return found
+            waiting += [where.resolve(operand) for operand in producer[0].inputs if operand]
+    return result
 
 
 @dataclass
@@ -118,7 +118,7 @@ def scatter(new: Mapping[str, Array], places: Mapping[str, Place]) -> Scattered:
                     "has two that differ; untie them in the target"
                 )
             start += size
-    done.tensors += [(one.tensor, one.numbers.reshape(one.tensor.dims)) for one in held.values()]
+    done.tensors += [(holding.tensor, holding.numbers.reshape(holding.tensor.dims)) for holding in held.values()]
     return done
 
 
@@ -153,16 +153,16 @@ class Readers:
                 if tensor is not None:
                     self._starts.setdefault(tensor, []).append((scope, name))
             for node in scope.nodes:
-                for index, given in enumerate(node.inputs):
-                    where, value = scope.resolve(given)
+                for index, operand in enumerate(node.inputs):
+                    where, value = scope.resolve(operand)
                     self._reads.setdefault((where, value), []).append((scope, node, index))
             for output in scope.body.outputs:
                 where, value = scope.resolve(output)
                 self._outputs.add((where, value))
 
-    def other(self, tensor: Stored, own: Iterable[tuple[Operation, int]]) -> str:
-        """Return in words a node that reads a tensor's numbers and is not among `own` (nodes and which input), or ""."""
-        mine = {(node, index) for node, index in own}
+    def other(self, tensor: Stored, uses: Iterable[tuple[Operation, int]]) -> str:
+        """Return in words a node that reads a tensor's numbers and is not among `uses` (nodes and which input), or ""."""
+        mine = {(node, index) for node, index in uses}
         waiting, seen = list(self._starts.get(tensor, ())), set()
         while waiting:
             scope, name = waiting.pop()

@@ -94,20 +94,20 @@ def rewrite(path: str | os.PathLike[str], file: OnnxFile, changed: Iterable[tupl
     Raises UnreadableError if other numbers of the file are missing, UsageError if the sizes differ.
     """
     new = {id(tensor): array for tensor, array in changed}
-    kept = list(tensors(file.model))  # their identities hold while they are held
+    originals = list(tensors(file.model))  # their identities hold while they are held
     model = onnx.ModelProto()
     model.CopyFrom(file.model)
     graph = {id(tensor) for tensor in file.model.graph.initializer}
     arrays: dict[str, Array] = {}
-    for own, copy in zip(kept, tensors(model), strict=True):
-        external = own.data_location == onnx.TensorProto.EXTERNAL
-        if id(own) not in new and not external and (id(own) not in graph or own.data_type not in DTYPES):
+    for original, copy in zip(originals, tensors(model), strict=True):
+        external = original.data_location == onnx.TensorProto.EXTERNAL
+        if id(original) not in new and not external and (id(original) not in graph or original.data_type not in DTYPES):
             file.restore(copy)
             continue
-        array = new[id(own)] if id(own) in new else file.tensor(own)
-        if id(own) in graph:
+        array = new[id(original)] if id(original) in new else file.tensor(original)
+        if id(original) in graph:
             clear(copy)
-            arrays[own.name] = array
+            arrays[original.name] = array
         else:
             put(copy, array)
     write(path, model, arrays, check=False)
@@ -175,13 +175,13 @@ def _check_model(path: object, model: onnx.ModelProto, arrays: Mapping[str, Arra
     stand_in = onnx.ModelProto()
     stand_in.CopyFrom(model)
     graph = stand_in.graph
-    kept = [tensor for tensor in model.graph.initializer if tensor.name not in arrays]
-    known = {value.name for value in graph.input}
+    remaining = [tensor for tensor in model.graph.initializer if tensor.name not in arrays]
+    declared = {value.name for value in graph.input}
     for tensor in model.graph.initializer:
-        if tensor.name in arrays and tensor.name not in known:
+        if tensor.name in arrays and tensor.name not in declared:
             graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(remaining)
     try:
         onnx.checker.check_model(stand_in)
         onnx.shape_inference.infer_shapes(stand_in, check_type=True, strict_mode=True)

@@ -63,8 +63,8 @@ def _flattens(scope: Scope, node: Operation) -> bool:
     shape = scope.constant(node.inputs[1]) if len(node.inputs) > 1 else None
     if shape is not None:
         return shape.size == 2
-    made = scope.producer(node.inputs[1]) if len(node.inputs) > 1 else None
-    return made is not None and made[0].kind == "Concat" and len(made[0].inputs) == 2
+    producer = scope.producer(node.inputs[1]) if len(node.inputs) > 1 else None
+    return producer is not None and producer[0].kind == "Concat" and len(producer[0].inputs) == 2
 
 
 def in_line(scope: Scope, steps: Sequence[tuple[Sequence[Operation], str]]) -> bool:

@@ -30,13 +30,13 @@ def layers(scope: Scope) -> Iterator[GraphLayer]:
     """Yield the layers of one graph, in the order of its nodes."""
     uses = Uses(scope)
     for node in scope.nodes:
-        found = None
+        layer = None
         if node.kind in _WEIGHTS and not node.domain:
-            found = _layer(scope, node, uses)
+            layer = _layer(scope, node, uses)
         elif node.kind == "Div":
-            found = layer_norm(scope, node, uses)
-        if found is not None:
-            yield found
+            layer = layer_norm(scope, node, uses)
+        if layer is not None:
+            yield layer
 
 
 def _layer(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
@@ -91,24 +91,24 @@ def _facts(scope: Scope, node: Operation, values: Mapping[str, str]) -> dict[str
     """Return what is set next to the weights, with the defaults of onnx/docs/Operators.md for what is not stated."""
     attributes = scope.attributes(node)
     if node.kind in _NORMS:
-        found: dict[str, Any] = {"epsilon": single(number(attributes, "epsilon", 1e-5))}
+        facts: dict[str, Any] = {"epsilon": single(number(attributes, "epsilon", 1e-5))}
         if node.kind == "BatchNormalization":  # running = running * momentum + batch * (1 - momentum)
-            found["momentum"] = single(number(attributes, "momentum", 0.9))
+            facts["momentum"] = single(number(attributes, "momentum", 0.9))
         if node.kind == "GroupNormalization":
-            found["num_groups"] = int(number(attributes, "num_groups", 0))
-        return found
+            facts["num_groups"] = int(number(attributes, "num_groups", 0))
+        return facts
     if node.kind not in ("Conv", "ConvTranspose"):
         return {}
     axes = _rank(scope, values["W"]) - 2
-    found = {
+    facts = {
         "strides": _integers(attributes, "strides", [1] * axes),
         "dilations": _integers(attributes, "dilations", [1] * axes),
         "group": int(number(attributes, "group", 1)),
         "pads": _padding(attributes, axes),
     }
     if node.kind == "ConvTranspose":
-        found["output_padding"] = _integers(attributes, "output_padding", [0] * axes)
-    return found
+        facts["output_padding"] = _integers(attributes, "output_padding", [0] * axes)
+    return facts
 
 
 def _integers(attributes: Mapping[str, Any], name: str, default: list[int]) -> tuple[int, ...]:

@@ -36,14 +36,14 @@ def module_path(node: Operation, values: Sequence[str]) -> str:
     if not parts[0]:
         inner = [part for part in parts[1:-1] if part]
         after = [*inner[1:], ""]
-        kept = [one for one, two in zip(inner, after, strict=False) if not two.startswith(f"{one}.")]
-        return ".".join(kept)
+        scoped = [path for path, two in zip(inner, after, strict=False) if not two.startswith(f"{path}.")]
+        return ".".join(scoped)
     return next((part for part in reversed(parts[:-1]) if part not in ("Tensordot", "add", "batchnorm")), "")
 
 
 def _innermost(scopes: str) -> str:
     try:
-        found = ast.literal_eval(scopes)
+        names = ast.literal_eval(scopes)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return ""
-    return str(found[-2]) if isinstance(found, list) and len(found) > 1 else ""
+    return str(names[-2]) if isinstance(names, list) and len(names) > 1 else ""

@@ -64,16 +64,16 @@ class Work:
         steps: list[tuple[Scope, Sequence[Operation], str]] = []
         paths = self._paths(homes)
         seen: dict[object, str] = {}
-        taken: set[str] = set()
+        used: set[str] = set()
         twice = False
-        inside = {node for one in self.read.computed.values() for node in one.nodes}
+        inside = {node for computed in self.read.computed.values() for node in computed.nodes}
         within = set(bodies(inside))
         for scope in self.read.scopes:
             if scope.body in within:
                 continue
             recurrent = {home.node: name for name, home in homes.items() if home.scope is scope}
-            plain = {found.nodes[0]: found for found in layers(scope) if found.nodes[0] not in inside}
-            last = {one.nodes[-1]: name for name, one in self.read.computed.items()} if scope is self.read.scopes[0] else {}
+            plain = {layer.nodes[0]: layer for layer in layers(scope) if layer.nodes[0] not in inside}
+            last = {computed.nodes[-1]: name for name, computed in self.read.computed.items()} if scope is self.read.scopes[0] else {}
             for node in scope.nodes:
                 unit: Unit | None = None
                 step: tuple[Scope, Sequence[Operation], str]
@@ -90,8 +90,8 @@ class Work:
                 if unit is None:
                     continue
                 first = seen.get(_what(unit))
-                unit = unit.replace(name=unique(unit.name, taken))
-                taken.add(unit.name)
+                unit = unit.replace(name=unique(unit.name, used))
+                used.add(unit.name)
                 if node in plain:
                     self.found[unit.name] = plain[node]
                 if first is not None:
@@ -146,7 +146,7 @@ class Work:
         if quantised.is_one(home.node):
             self._stuck |= dict.fromkeys(names.values(), f"the layer {name!r} is stored as integers with scales")
         group = Group(home.layout, tuple(range(stack.num_directions)), names)
-        return Unit(name, stack=stack, groups=(group,), made=stack.describe(), called=path)
+        return Unit(name, stack=stack, groups=(group,), title=stack.describe(), called=path)
 
     def _computed(self, name: str) -> Unit:
         """Return a layer that other operators compute: its arrays are those that the node would have."""
@@ -158,61 +158,61 @@ class Work:
         names = {local: f"{name}/{local}" for local in packed}
         self.arrays.update({names[local]: np.asarray(array) for local, array in packed.items()})
         group = Group(layout, (0,), names)
-        return Unit(name, stack=stack, groups=(group,), made=stack.describe())
+        return Unit(name, stack=stack, groups=(group,), title=stack.describe())
 
     def _add_state(self, home: Home, value: str, number: int, directions: int) -> str:
         """Note a learned state, which nodes may spread over the batch; "" for one that is not stored as one array."""
         inputs = [(home.node, number)]
         shapes = (directions, 1), (1, directions)
-        while (found := home.scope.constant(value)) is None or found.shape[:-1] not in shapes:
+        while (array := home.scope.constant(value)) is None or array.shape[:-1] not in shapes:
             producer = home.scope.producer(value)
             if producer is None or producer[0].kind not in ("Expand", "Gather"):
                 return ""
             inputs.append((producer[0], 0))
             value = producer[0].inputs[0]
         name = self._add(home.scope, value, inputs)
-        self.arrays[name] = found.reshape(-1, found.shape[2])  # without the batch's axis, of length 1
+        self.arrays[name] = array.reshape(-1, array.shape[2])  # without the batch's axis, of length 1
         return name
 
-    def _plain(self, found: GraphLayer) -> Unit | None:
-        node = found.nodes[0]
-        tensors = [tensor.name for value in found.values.values() for tensor in sources(found.scope, value)]
+    def _plain(self, layer: GraphLayer) -> Unit | None:
+        node = layer.nodes[0]
+        tensors = [tensor.name for value in layer.values.values() for tensor in sources(layer.scope, value)]
         path = module_path(node, tensors) or node.name or node.outputs[0]
         shapes: dict[str, Array] = {}
-        for local, value in found.values.items():
-            array = found.scope.constant(value)
+        for local, value in layer.values.items():
+            array = layer.scope.constant(value)
             assert array is not None
             shapes[local] = array
-        made = f"{found.operator} {node.name}".strip()
-        owner = Owner(path, found.operator, {local: local for local in shapes}, found.facts.get, made)
+        label = f"{layer.operator} {node.name}".strip()
+        owner = Owner(path, layer.operator, {local: local for local in shapes}, layer.facts.get, label)
         units = plain_units("onnx", owner, shapes)
         if not units:
             return None
-        names = {local: self._add(found.scope, value, found.inputs) for local, value in found.values.items()}
+        names = {local: self._add(layer.scope, value, layer.inputs) for local, value in layer.values.items()}
         unit = units[0].replace(names=names, stated=True)
-        return unit.replace(reads=flattened(found.scope, found.data))
+        return unit.replace(reads=flattened(layer.scope, layer.data))
 
     def _add(self, scope: Scope, value: str, inputs: Iterable[tuple[Operation, int]]) -> str:
         """Note an array of a layer; return the name that it has in the model."""
-        where, own = scope.resolve(value)
-        array = where.constant(own)
+        where, resolved = scope.resolve(value)
+        array = where.constant(resolved)
         assert array is not None
         inputs = list(inputs)
-        stored = place(where, own)
+        stored = place(where, resolved)
         if stored is not None:
             # Two values that nodes make of the same stored numbers, in the same way, are one array.
-            same = self._same.setdefault((*stored.key(), array.shape), (where, own))
-            where, own = same
-        label = where.label(own)
+            same = self._same.setdefault((*stored.key(), array.shape), (where, resolved))
+            where, resolved = same
+        label = where.label(resolved)
         names = [label, f"{label} (read by {inputs[0][0].name or inputs[0][0].kind})"]
-        if where.stored(own) is None:
-            whole = [t.name for t in sources(where, own) if t.name and math.prod(t.dims) == array.size > 1]
-            names = [*(whole if len(whole) == 1 else []), *names]
+        if where.stored(resolved) is None:
+            full_names = [t.name for t in sources(where, resolved) if t.name and math.prod(t.dims) == array.size > 1]
+            names = [*(full_names if len(full_names) == 1 else []), *names]
         more = (f"{label} ({number})" for number in itertools.count(2))  # calls of one function may bear one name
-        free = (name for name in itertools.chain(names, more) if self.values.get(name, (where, own)) == (where, own))
+        free = (name for name in itertools.chain(names, more) if self.values.get(name, (where, resolved)) == (where, resolved))
         name = next(free)
         self.arrays.setdefault(name, array)
-        self.values.setdefault(name, (where, own))
+        self.values.setdefault(name, (where, resolved))
         self.inputs.setdefault(name, []).extend(inputs)
         return name
 
@@ -220,7 +220,7 @@ class Work:
         """Add the tensors of no layer, and say which of them are not weights."""
         used = {tensor for where, value in self.values.values() for tensor in sources(where, value)}
         main = self.read.scopes[0]
-        nodes = [node for one in self.read.computed.values() for node in one.nodes]
+        nodes = [node for computed in self.read.computed.values() for node in computed.nodes]
         inside = {value for node in nodes for value in node.reads}
         within = set(bodies(nodes))
         used |= {tensor for value in inside if main.constant(value) is not None for tensor in sources(main, value)}
@@ -252,7 +252,7 @@ class Work:
     def hinders(self, new: Mapping[str, Array]) -> list[str]:
         """Return why some arrays cannot be written: they are computed, other nodes read them, or layers share them."""
         readers = Readers(self.read.scopes)
-        own = [one for inputs in self.inputs.values() for one in inputs]
+        uses = [use for inputs in self.inputs.values() for use in inputs]
         problems = []
         for name, array in new.items():
             where = self._place(name)
@@ -266,7 +266,7 @@ class Work:
             elif name in self._stuck:
                 why = f"{name!r} cannot be written alone: {self._stuck[name]}"
             else:
-                others = [other for tensor in where.tensors if (other := readers.other(tensor, own))]
+                others = [other for tensor in where.tensors if (other := readers.other(tensor, uses))]
                 why = f"{name!r} cannot be written alone: {others[0]}" if others and name in self.inputs else ""
             if why and not equal(array, self.arrays[name]):
                 problems.append(why)
@@ -288,7 +288,7 @@ class Work:
             numbers = np.concatenate(ends)
             after = numbers if where.index is None else numbers[where.index]
             if not equal(after.reshape(self.arrays[name].shape), self.arrays[name]):
-                others = [other for other in new if (own := self._place(other)) and set(own.tensors) & set(shared)]
+                others = [other for other in new if (position := self._place(other)) and set(position.tensors) & set(shared)]
                 problems.append(
                     f"{name!r} would change with {', '.join(map(repr, others))}, since the model makes both from the stored "
                     f"tensor {shared[0].name!r}; fill both from layers that agree, or give each a tensor of its own"

@@ -94,11 +94,11 @@ def _json(archive: Archive, name: str) -> Any:
 
 
 def _view(path: object, name: str, record: Array, meta: Any, dtype: np.dtype[Any]) -> Array:
-    shape = tuple(one["as_int"] for one in meta["sizes"])
-    strides = tuple(one["as_int"] for one in meta["strides"])
+    shape = tuple(size["as_int"] for size in meta["sizes"])
+    strides = tuple(stride["as_int"] for stride in meta["strides"])
     start = meta["storage_offset"]["as_int"]
     numbers = (*shape, *strides, start)
-    if len(shape) != len(strides) or not all(type(one) is int and 0 <= one < 1 << 48 for one in numbers):
+    if len(shape) != len(strides) or not all(type(number) is int and 0 <= number < 1 << 48 for number in numbers):
         raise UnreadableError(path, f"{name!r} has an impossible shape")
     if 0 in shape:
         return np.empty(shape, dtype)
@@ -115,20 +115,20 @@ def _calls(module: Any) -> list[Call]:
         for kind, field in (("parameter", "parameter_name"), ("buffer", "buffer_name")):
             if kind in spec:
                 names[spec[kind]["arg"]["name"]] = spec[kind][field]
-    found = []
+    result = []
     for node in module["graph"]["nodes"]:
         _, _, operator = node["target"].partition("aten.")
         function = operator.split(".")[0]
-        given = [one["arg"] for one in node["inputs"]]
+        arguments = [entry["arg"] for entry in node["inputs"]]
         if function in SEQUENCES:
-            flags = [number for number, one in enumerate(given) if "as_bool" in one]
-            weights = [one["name"] for one in given[flags[0] - 1]["as_tensors"]]
-            constants = tuple(next(iter(one.values())) for one in given[flags[0] :])
+            flags = [number for number, argument in enumerate(arguments) if "as_bool" in argument]
+            weights = [tensor["name"] for tensor in arguments[flags[0] - 1]["as_tensors"]]
+            constants = tuple(next(iter(argument.values())) for argument in arguments[flags[0] :])
         elif function in CELLS:
-            weights = [one["as_tensor"]["name"] for one in given[2:] if "as_tensor" in one]
+            weights = [argument["as_tensor"]["name"] for argument in arguments[2:] if "as_tensor" in argument]
             constants = ()
         else:
             continue
         if all(name in names for name in weights):
-            found.append(Call(function, tuple(names[name] for name in weights), constants))
-    return found
+            result.append(Call(function, tuple(names[name] for name in weights), constants))
+    return result

@@ -74,11 +74,11 @@ def read_pickle(path: str | os.PathLike[str]) -> Stored:
     orders: set[bool] = set()
 
     def storage(stored: Any) -> Storage:
-        inner, own, little = _row(np.frombuffer(content(stored) or b"", np.uint8), path)
+        inner, members, little = _row(np.frombuffer(content(stored) or b"", np.uint8), path)
         if not isinstance(inner, Storage):
             raise ValueError("bytes that are not a storage")
         key = str(len(places))
-        places[key] = own[inner.key]
+        places[key] = members[inner.key]
         orders.add(little)
         return replace(inner, key=key)
 

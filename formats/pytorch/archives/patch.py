@@ -70,16 +70,16 @@ def _start(source: object, arrays: Mapping[str, Array], new: Mapping[str, Array 
 
 def _root(array: Array) -> int | None:
     """Return the address of the mapped file that an array is a view of, or None."""
-    found, base = array, array.base
+    owner, base = array, array.base
     while base is not None:
         if isinstance(base, mmap.mmap):
-            return byte_bounds(found)[0]
+            return byte_bounds(owner)[0]
         if isinstance(base, memoryview):
             base = base.obj
             continue
         if not isinstance(base, np.ndarray):
             return None
-        found, base = base, base.base
+        owner, base = base, base.base
     return None
 
 

@@ -37,17 +37,17 @@ def meant(stored: Array, quantizer: tuple[Any, ...], scales: Any, zeros: Any) ->
         if type(scales) not in (float, int) or type(zeros) is not int:
             raise ValueError("its scale or its zero point is not a number")
         with np.errstate(all="ignore"):
-            found: Array = ((stored.astype(np.float64) - zeros) * scales).astype(np.float32)
-        return found
+            numbers: Array = ((stored.astype(np.float64) - zeros) * scales).astype(np.float32)
+        return numbers
     if scheme in _PER_CHANNEL and len(quantizer) >= 4:
         axis = quantizer[3]
         fits = type(axis) is int and 0 <= axis < stored.ndim and isinstance(scales, np.ndarray) and isinstance(zeros, np.ndarray)
         if not fits or scales.shape != (stored.shape[axis],) or zeros.shape != scales.shape:
             raise ValueError("its scales do not fit its shape")
-        spread = [-1 if one == axis else 1 for one in range(stored.ndim)]
+        spread = [-1 if index == axis else 1 for index in range(stored.ndim)]
         with np.errstate(all="ignore"):
-            found = ((stored - zeros.astype(np.float64).reshape(spread)) * scales.astype(np.float64).reshape(spread)).astype(np.float32)
-        return found
+            numbers = ((stored - zeros.astype(np.float64).reshape(spread)) * scales.astype(np.float64).reshape(spread)).astype(np.float32)
+        return numbers
     raise ValueError(f"its scheme {scheme} is unknown")
 
 
@@ -64,13 +64,15 @@ def _state(value: Any, ending: str) -> tuple[Any, ...]:
 def cell(value: Foreign) -> tuple[Tensor, ...] | None:
     """Return the tensors of one direction of one layer, as torch.nn has them: W, R and two biases. None for anything else."""
     state = _state(value, "CellParamsBase")
-    if len(state) != 5 or state[0] != "quantized_dynamic" or not all(isinstance(one, list | tuple) for one in state[1:]):
+    if len(state) != 5 or state[0] != "quantized_dynamic" or not all(isinstance(part, list | tuple) for part in state[1:]):
         return None
     _, biases, _, _, packed = state
-    matrices = [_state(one, "LinearPackedParamsBase")[:1] for one in packed]
-    found = (*(one[0] for one in matrices if one), *biases)
-    whole = len(found) == 4 and all(isinstance(one, Tensor) and len(one.shape) == 2 - place // 2 for place, one in enumerate(found))
-    return found if whole else None
+    matrices = [_state(part, "LinearPackedParamsBase")[:1] for part in packed]
+    tensors = (*(matrix[0] for matrix in matrices if matrix), *biases)
+    complete = len(tensors) == 4 and all(
+        isinstance(number, Tensor) and len(number.shape) == 2 - place // 2 for place, number in enumerate(tensors)
+    )
+    return tensors if complete else None
 
 
 def named(packed: Mapping[str, tuple[Tensor, ...]], values: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -80,7 +82,7 @@ def named(packed: Mapping[str, tuple[Tensor, ...]], values: Mapping[str, Any]) -
         place = PLACE.fullmatch(name)
         assert place is not None
         groups.setdefault(place["module"], {})[int(place["number"])] = tensors
-    found: dict[str, Tensor] = {}
+    named_tensors: dict[str, Tensor] = {}
     problems: dict[str, str] = {}
     for module, cells in groups.items():
         ways = _directions(cells, values.get(f"{module}bidirectional"))
@@ -92,8 +94,8 @@ def named(packed: Mapping[str, tuple[Tensor, ...]], values: Mapping[str, Any]) -
         for number, tensors in sorted(cells.items()):
             ending = f"l{number // ways}" + "_reverse" * (number % ways)
             for local, tensor in zip(("weight_ih", "weight_hh", "bias_ih", "bias_hh"), tensors, strict=True):
-                found[f"{module}{local}_{ending}"] = tensor
-    return found, problems
+                named_tensors[f"{module}{local}_{ending}"] = tensor
+    return named_tensors, problems
 
 
 def _directions(cells: Mapping[int, tuple[Tensor, ...]], stated: object) -> int:
@@ -104,6 +106,6 @@ def _directions(cells: Mapping[int, tuple[Tensor, ...]], stated: object) -> int:
     units = cells[min(cells)][1].shape[1]
     if len(widths) % 2:
         return 1
-    one = all(width == units for width in widths[1:])
+    flat = all(width == units for width in widths[1:])
     two = widths[1] == widths[0] and all(width == 2 * units for width in widths[2:])
-    return 0 if one == two else 1 + two
+    return 0 if flat == two else 1 + two

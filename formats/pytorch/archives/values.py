@@ -78,10 +78,10 @@ def storage_of(reference: Any) -> Any:
 
 
 def _integers(values: Any) -> tuple[int, ...]:
-    whole = tuple(values)
-    if not all(isinstance(value, int) and not isinstance(value, bool) for value in whole):
+    integers = tuple(values)
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in integers):
         raise ValueError("a size that is not an integer")
-    return whole
+    return integers
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:

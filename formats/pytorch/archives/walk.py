@@ -61,7 +61,7 @@ def flatten(root: Any, records: Records, path: object, byte_swapped: bool = Fals
         "unreadable": walk.unreadable,
         "dequantized": walk.dequantized,
         "root": _root(root),
-        "nests": [key for key, one in root.items() if isinstance(one, dict)] if isinstance(root, dict) else [],
+        "nests": [key for key, value in root.items() if isinstance(value, dict)] if isinstance(root, dict) else [],
     }
     return Stored(walk.arrays, metadata)
 
@@ -70,7 +70,7 @@ def _root(root: Any) -> str:
     if isinstance(root, Foreign):
         return class_name(root.made_by)
     plain = isinstance(root, Tensor) or (
-        isinstance(root, dict) and all(isinstance(one, Tensor) and isinstance(key, str) for key, one in root.items())
+        isinstance(root, dict) and all(isinstance(value, Tensor) and isinstance(key, str) for key, value in root.items())
     )
     return "state_dict" if plain else "envelope"
 
@@ -110,8 +110,8 @@ class _Walk:
             self._add_numpy(value, name, tensors)
         elif isinstance(value, dict | list | tuple | Foreign) and id(value) not in self._above:
             self._above.add(id(value))
-            for part, child, kept in self._children(value, name):
-                self.visit(child, part, depth + 1, tensors and kept)
+            for part, child, is_kept in self._children(value, name):
+                self.visit(child, part, depth + 1, tensors and is_kept)
             self._above.discard(id(value))
 
     def _children(self, value: Any, name: str) -> Iterator[tuple[str, Any, bool]]:
@@ -251,7 +251,7 @@ class _Walk:
         from rnnconvert.formats.pytorch.archives import quantized as torch_quantized
 
         try:
-            scales, zeros = (self._array(one, name) if isinstance(one, Tensor) else one for one in tensor.quantizer[1:3])
+            scales, zeros = (self._array(part, name) if isinstance(part, Tensor) else part for part in tensor.quantizer[1:3])
             return torch_quantized.meant(stored, tensor.quantizer, scales, zeros)
         except ValueError as error:
             raise _NotNumbersError(f"it is quantized, and {error}") from None

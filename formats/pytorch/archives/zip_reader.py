@@ -41,10 +41,10 @@ def read(path: str | os.PathLike[str]) -> Stored:
     archive = Archive(path)
     names = pickle_names(archive)
     if len(names) != 1:
-        found = f"{len(names)} of them" if names else "none"
+        count = f"{len(names)} of them" if names else "none"
         raise UnreadableError(
             path,
-            f"a PyTorch file has one data.pkl in one folder, but this zip archive has {found}",
+            f"a PyTorch file has one data.pkl in one folder, but this zip archive has {count}",
             "" if names else "TorchScript archives older than PyTorch 1.4 have none. Save it again.",
         )
     prefix = names[0].removesuffix("data.pkl")

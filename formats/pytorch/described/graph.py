@@ -40,7 +40,7 @@ class Caller:
     kind: str
 
     @property
-    def known(self) -> bool:
+    def is_plain(self) -> bool:
         """Whether it is one of torch.nn's own."""
         return self.kind.startswith("torch.nn.modules.")
 
@@ -118,12 +118,12 @@ def of_exported(program: Any, name: str = "Model") -> Graph:
     signature = program.graph_signature
     held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
     nodes = list(program.graph.nodes)
-    known = {node.name: _tensor(node) for node in nodes if hasattr(node.meta.get("val"), "shape")}
-    steps = tuple(_step(node, known) for node in nodes if node.op == "call_function" and _computes(node))
+    tensors = {node.name: _tensor(node) for node in nodes if hasattr(node.meta.get("val"), "shape")}
+    steps = tuple(_step(node, tensors) for node in nodes if node.op == "call_function" and _computes(node))
     return Graph(
         name,
-        tuple(known[word] for word in signature.user_inputs if word in known),
-        tuple(known.get(str(word), Tensor(str(word))) for word in signature.user_outputs),
+        tuple(tensors[word] for word in signature.user_inputs if word in tensors),
+        tuple(tensors.get(str(word), Tensor(str(word))) for word in signature.user_outputs),
         steps,
         held,
     )
@@ -147,16 +147,16 @@ def _valued(name: str, value: Any) -> Tensor:
     return Tensor(name, sizes, str(value.dtype).removeprefix("torch."))
 
 
-def _step(node: Any, known: Mapping[str, Tensor]) -> Step:
+def _step(node: Any, tensors: Mapping[str, Tensor]) -> Step:
     schema = node.target._schema
     names = [argument.name for argument in schema.arguments]
     stated = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    arguments = {key: _argument(value, known) for key, value in stated.items()}
-    outputs: tuple[Tensor | None, ...] = (known.get(node.name),)
+    arguments = {key: _argument(value, tensors) for key, value in stated.items()}
+    outputs: tuple[Tensor | None, ...] = (tensors.get(node.name),)
     value = node.meta["val"]
     if isinstance(value, (list, tuple)):
         parts = {user.args[1]: user.name for user in node.users if "getitem" in str(user.target)}
-        outputs = tuple(known.get(parts.get(number, "")) for number in range(len(value)))
+        outputs = tuple(tensors.get(parts.get(number, "")) for number in range(len(value)))
     stack = node.meta.get("nn_module_stack") or {}
     callers = tuple(
         Caller(key, str(path), kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}")
@@ -166,9 +166,9 @@ def _step(node: Any, known: Mapping[str, Tensor]) -> Step:
     return Step(name[2] if name[0] == "aten" else schema.name, arguments, outputs, callers)
 
 
-def _argument(value: Any, known: Mapping[str, Tensor]) -> Any:
+def _argument(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     if isinstance(value, (list, tuple)):
-        return [_argument(item, known) for item in value]
+        return [_argument(item, tensors) for item in value]
     if hasattr(value, "meta"):  # a node: a tensor, or a size
-        return known.get(value.name, str(value.meta.get("val", value.name)))
+        return tensors.get(value.name, str(value.meta.get("val", value.name)))
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value).removeprefix("torch.")

@@ -25,10 +25,10 @@ def _out(step: Step) -> Tensor:
 
 def _weight(r: Reader, step: Step, key: str = "weight") -> Held | None:
     """Return a parameter. Raises RefusedError for one that is computed."""
-    given = step.arguments.get(key)
-    if given is None:
+    argument = step.arguments.get(key)
+    if argument is None:
         return None
-    value = r(given)
+    value = r(argument)
     if not isinstance(value, Held):
         raise r.refused(step, f"{step.operator} with a {key} that is computed", "only a module's own parameters are known here")
     return value
@@ -104,10 +104,10 @@ def _conv(r: Reader, step: Step) -> Value:
     reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
     if word == "valid" and any(pads) and max(strides) == 1 and all(2 * p == n for p, n in zip(pads, reach, strict=True)):
         word, pads = "same", (0,) * rank
-    made = r.add("conv", layer, [_padded(r, x, pads)], _ended(_out(step)), rank=rank, channels=int(weight.tensor.shape[1]) * groups,
-                 filters=weight.tensor.shape[0], kernel=kernel, strides=strides, dilation=dilation, groups=groups,
-                 bias=stated.get("bias") is not None, padding=word)  # fmt: skip
-    return _to_front(r, made, _out(step))
+    output = r.add("conv", layer, [_padded(r, x, pads)], _ended(_out(step)), rank=rank, channels=int(weight.tensor.shape[1]) * groups,
+                   filters=weight.tensor.shape[0], kernel=kernel, strides=strides, dilation=dilation, groups=groups,
+                   bias=stated.get("bias") is not None, padding=word)  # fmt: skip
+    return _to_front(r, output, _out(step))
 
 
 def _pool(r: Reader, step: Step) -> Any:
@@ -120,7 +120,7 @@ def _pool(r: Reader, step: Step) -> Any:
         raise r.refused(step, f"{name} with dilation, ceil_mode or a divisor", "only plain windows are known here")
     if any(pads):
         raise r.refused(step, f"{name} with padding", "what is padded counts otherwise elsewhere")
-    made = r.add(
+    output = r.add(
         "pool",
         "",
         [_to_end(r, _x(r, step))],
@@ -131,7 +131,7 @@ def _pool(r: Reader, step: Step) -> Any:
         strides=strides,
         padding="valid",
     )
-    return _to_front(r, made, _out(step))
+    return _to_front(r, output, _out(step))
 
 
 def _adaptive(r: Reader, step: Step) -> Value:
@@ -189,8 +189,8 @@ _SAME = ("contiguous", "clone", "detach", "alias", "lift_fresh_copy", "_to_copy"
 
 
 def _same(r: Reader, step: Step) -> Any:
-    given = step.arguments.get("self", step.arguments.get("input"))
-    value, out = r(given), _out(step)
+    argument = step.arguments.get("self", step.arguments.get("input"))
+    value, out = r(argument), _out(step)
     if isinstance(value, Value) and value.dtype != out.dtype:
         return r.add("cast", "", [value], out, dtype=out.dtype)
     return value
@@ -282,12 +282,12 @@ def _arithmetic(r: Reader, step: Step) -> Value:
 def _of_one_rank(r: Reader, values: Sequence[Value]) -> list[Value]:
     """Return tensors with as many axes as the one that has most: new ones in front, as PyTorch broadcasts them."""
     rank = max(len(value.shape) for value in values)
-    found = []
+    same_rank = []
     for value in values:
         while len(value.shape) < rank:
             value = r.add("unsqueeze", "", [value], Tensor(value.name, (1, *r.sizes[id(value)]), value.dtype), axis=0)
-        found.append(value)
-    return found
+        same_rank.append(value)
+    return same_rank
 
 
 def _from(r: Reader, step: Step) -> Value:
@@ -305,9 +305,9 @@ def _matmul(r: Reader, step: Step) -> Value:
 
 
 def _cat(r: Reader, step: Step) -> Any:
-    given = step.arguments["tensors"]
+    argument = step.arguments["tensors"]
     axis = step.arguments.get("dim", 0)
-    values = [r.plain(tensor, step) for tensor in given]
+    values = [r.plain(tensor, step) for tensor in argument]
     return r.add("concatenate", "", values, _out(step), axis=axis % len(values[0].shape))
 
 
@@ -347,19 +347,19 @@ def _parts(r: Reader, step: Step) -> list[Any]:
     if step.operator == "unbind" and isinstance(value, Stacked) and axis == 0:
         return list(value.parts)
     x = _x(r, step)
-    axis, at, found = axis % len(x.shape), 0, []
+    axis, at, parts = axis % len(x.shape), 0, []
     for number, tensor in enumerate(step.outputs):
         if step.operator == "unbind":
-            found.append(r.add("select", "", [x], tensor, axis=axis, index=number) if tensor else None)
+            parts.append(r.add("select", "", [x], tensor, axis=axis, index=number) if tensor else None)
             continue
-        known = tensor.shape[axis] if tensor is not None else None
-        size = known if isinstance(known, int) else _length(r, step, x, axis, number)
+        length = tensor.shape[axis] if tensor is not None else None
+        size = length if isinstance(length, int) else _length(r, step, x, axis, number)
         if tensor is not None:
-            found.append(r.add("slice", "", [x], tensor, axis=axis, start=at or None, end=at + size, step=1))
+            parts.append(r.add("slice", "", [x], tensor, axis=axis, start=at or None, end=at + size, step=1))
         else:
-            found.append(None)
+            parts.append(None)
         at += size
-    return found
+    return parts
 
 
 def _length(r: Reader, step: Step, x: Value, axis: int, number: int) -> int:
@@ -453,12 +453,12 @@ def _reduced(r: Reader, step: Step) -> Any:
         if stated is not None and stated != []
         else list(range(len(x.shape)))
     )
-    made = r.add(
+    output = r.add(
         "reduce", "", [x], _out(step), operation=_REDUCED[step.operator], axes=tuple(axes), keep=bool(step.arguments.get("keepdim", False))
     )
     if len(step.outputs) > 1 and step.outputs[1] is not None:
         raise r.refused(step, f"the places that {step.operator} gives", "only its numbers are known here")
-    return [made]
+    return [output]
 
 
 def _pad(r: Reader, step: Step) -> Value:

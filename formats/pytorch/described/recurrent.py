@@ -17,16 +17,16 @@ _CELLS = {
 }
 
 
-def _starts(r: Reader, step: Step, given: Any, count: int) -> list[Value]:
+def _starts(r: Reader, step: Step, initial: Any, count: int) -> list[Value]:
     """Return the states before the first step, for each layer and direction; [] for zeros."""
-    value = r(given)
+    value = r(initial)
     if isinstance(value, Zeros):
         return []
     if isinstance(value, Stacked):
         return list(value.parts)
-    whole, tensor = r.plain(given, step), given
+    joined, tensor = r.plain(initial, step), initial
     return [
-        r.add("select", "", [whole], Tensor(f"{tensor.name}_{n}", tensor.shape[1:], tensor.dtype), axis=0, index=n) for n in range(count)
+        r.add("select", "", [joined], Tensor(f"{tensor.name}_{n}", tensor.shape[1:], tensor.dtype), axis=0, index=n) for n in range(count)
     ]
 
 
@@ -54,7 +54,7 @@ def recurrent(r: Reader, step: Step) -> list[Any]:
     units = int(weights[1].tensor.shape[1])
     count = 2 if kind == "lstm" else 1
     hx = stated["hx"] if isinstance(stated["hx"], list) else [stated["hx"]]
-    starts = [_starts(r, step, given, layers * ways) for given in hx]
+    starts = [_starts(r, step, state, layers * ways) for state in hx]
     x = r.plain(stated["input"], step)
     x = x if stated["batch_first"] else _turned(r, x)
     batch, time = r.sizes[id(x)][:2]

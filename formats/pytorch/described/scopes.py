@@ -52,13 +52,13 @@ class _Module:
     """A module that was described.
 
     read   the tensors that it reads, by the names of the call that was described
-    given  what its steps give, by the number of the step and of the output
+    inputs  what its steps give, by the number of the step and of the output
     """
 
     scope: Scope
     steps: list[Step]
     read: list[str]
-    given: dict[tuple[int, int], Any]
+    inputs: dict[tuple[int, int], Any]
     sizes: dict[int, tuple[Size, ...]]
 
 
@@ -75,7 +75,7 @@ class Reader:
     graph: Graph
     scope: Scope
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    known: dict[str, Any] = field(default_factory=dict)
+    cache: dict[str, Any] = field(default_factory=dict)
     sizes: dict[int, tuple[Size, ...]] = field(default_factory=dict)
     _modules: dict[str, _Module] = field(default_factory=dict)
 
@@ -95,7 +95,7 @@ class Reader:
             return tensor
         if tensor.name in self.graph.held:
             return Held(self.graph.held[tensor.name], tensor)
-        return self.known[tensor.name]
+        return self.cache[tensor.name]
 
     def plain(self, tensor: Any, step: Step) -> Value:
         """Return an argument as a Value: stacked ones are laid side by side, a parameter is read.
@@ -106,15 +106,15 @@ class Reader:
         if isinstance(value, Value):
             return value
         if isinstance(value, Stacked):
-            made = self.value(tensor)
-            self.scope.add("stack", "", value.parts, [made], axis=0)
-            self.known[tensor.name] = made
-            return made
+            described = self.value(tensor)
+            self.scope.add("stack", "", value.parts, [described], axis=0)
+            self.cache[tensor.name] = described
+            return described
         if isinstance(value, Held):
-            made = self.value(value.tensor, value.name.rpartition(".")[2])
+            described = self.value(value.tensor, value.name.rpartition(".")[2])
             layer = self.layer(value.name.replace(".", "/"), value.name)
-            self.scope.add("parameter", layer, [], [made], sizes=tuple(value.tensor.shape))
-            return made
+            self.scope.add("parameter", layer, [], [described], sizes=tuple(value.tensor.shape))
+            return described
         raise self.refused(step, f"{step.operator} of {type(value).__name__.lower()}", "only tensors are known here")
 
     def layer(self, path: str, *names: str) -> str:
@@ -124,9 +124,9 @@ class Reader:
 
     def add(self, kind: str, layer: str, inputs: Sequence[Value], tensor: Tensor, named: Any = None, **settings: Any) -> Value:
         """Add a node of one output, and return that."""
-        made = self.value(tensor, layer.replace("/", "_"))
-        self.scope.add(kind, layer, inputs, [made], named, **settings)
-        return made
+        output = self.value(tensor, layer.replace("/", "_"))
+        self.scope.add(kind, layer, inputs, [output], named, **settings)
+        return output
 
     def turned(self, value: Value, order: Sequence[int], tensor: Tensor) -> Value:
         """Add a transposition, as one with the transposition that the tensor comes from; none where both cancel out."""
@@ -166,7 +166,7 @@ class Reader:
         results = result if isinstance(result, list) else [result]
         for tensor, value in zip(step.outputs, results, strict=False):
             if tensor is not None:
-                self.known[tensor.name] = value
+                self.cache[tensor.name] = value
 
     def _call(self, caller: Caller, steps: list[Step], depth: int, rules: Mapping[str, Rule]) -> None:
         """Add a call of a module, which gives everything that its steps do: what nothing reads is dropped in the end."""
@@ -177,32 +177,32 @@ class Reader:
         elif _form(module.steps, module.read) != _form(steps, read):
             raise RefusedError("a module that is called in two ways", _SYSTEM, "it is written once, for one kind of input", "", caller.path)
         outs: list[Value] = []
-        for (number, place), inside in module.given.items():
+        for (number, place), inside in module.inputs.items():
             tensor = steps[number].outputs[place]
             parts = [self.value(Tensor(value.name, module.sizes.get(id(value), ()), value.dtype)) for value in _values(inside)]
             outs += parts
             if tensor is not None:
                 self.sizes.update(dict.fromkeys(map(id, parts), tensor.shape) if isinstance(inside, Value) else {})
-                self.known[tensor.name] = Stacked(inside.name, tuple(parts)) if isinstance(inside, Stacked) else parts[0]
-        ins = [value for name in read for value in _values(self.known[name])]
+                self.cache[tensor.name] = Stacked(inside.name, tuple(parts)) if isinstance(inside, Stacked) else parts[0]
+        ins = [value for name in read for value in _values(self.cache[name])]
         layer = caller.path.replace(".", "/")
         self.scope.add("model", layer.removeprefix(f"{self.scope.path}/") if self.scope.path else layer, ins, outs, scope=module.scope)
 
     def _described(self, caller: Caller, steps: list[Step], depth: int, rules: Mapping[str, Rule], read: list[str]) -> _Module:
-        outer, known = self.scope, self.known
-        self.scope, self.known = Scope(caller.kind.rpartition(".")[2], caller.path.replace(".", "/")), {}
+        outer, outer_cache = self.scope, self.cache
+        self.scope, self.cache = Scope(caller.kind.rpartition(".")[2], caller.path.replace(".", "/")), {}
         for name in read:
-            self.known[name] = self._within(known[name])
+            self.cache[name] = self._within(outer_cache[name])
         self.run(steps, depth + 1, rules)
-        given = {
-            (number, place): self.known[tensor.name]
+        bound = {
+            (number, place): self.cache[tensor.name]
             for number, step in enumerate(steps)
             for place, tensor in enumerate(step.outputs)
-            if tensor is not None and _values(self.known[tensor.name])
+            if tensor is not None and _values(self.cache[tensor.name])
         }
-        self.scope.outputs = tuple(value for inside in given.values() for value in _values(inside))
-        module = _Module(self.scope, steps, read, given, self.sizes)
-        self.scope, self.known = outer, known
+        self.scope.outputs = tuple(value for inside in bound.values() for value in _values(inside))
+        module = _Module(self.scope, steps, read, bound, self.sizes)
+        self.scope, self.cache = outer, outer_cache
         return module
 
     def _within(self, value: Any) -> Any:
@@ -230,15 +230,15 @@ def _values(value: Any) -> list[Value]:
 
 def _caller(step: Step, depth: int) -> Caller | None:
     """Return the user's module at a depth in whose call a step ran: torch.nn's containers stand for their contents."""
-    own = [caller for caller in step.callers if caller.path and not caller.known]
-    return own[depth] if depth < len(own) else None
+    callers = [caller for caller in step.callers if caller.path and not caller.is_plain]
+    return callers[depth] if depth < len(callers) else None
 
 
 def _read(steps: Sequence[Step], held: Mapping[str, str]) -> list[str]:
     """Return the names of the tensors that some steps read and do not give."""
-    given = {tensor.name for step in steps for tensor in step.outputs if tensor}
+    produced = {tensor.name for step in steps for tensor in step.outputs if tensor}
     read = dict.fromkeys(tensor.name for step in steps for tensor in step.tensors())
-    return [name for name in read if name not in given and name not in held]
+    return [name for name in read if name not in produced and name not in held]
 
 
 def _form(steps: Sequence[Step], read: Sequence[str]) -> Any:
@@ -263,7 +263,7 @@ def describe(graph: Graph) -> Description:
 
     reader = Reader(graph, Scope(graph.name))
     for tensor in graph.inputs:
-        reader.known[tensor.name] = value = reader.value(tensor)
+        reader.cache[tensor.name] = value = reader.value(tensor)
         reader.scope.inputs += (value,)
     reader.run(graph.steps, 0, RULES)
     last = Step("output", {"self": list(graph.outputs)}, ())

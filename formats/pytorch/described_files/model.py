@@ -164,7 +164,7 @@ class Reading:
             return [self.value(one) for one in argument]
         if not isinstance(argument, Ref):
             return argument
-        found = self.parameter(argument.kept) if argument.kept else self._values.get(argument)
+        found = self.parameter(argument.stored) if argument.stored else self._values.get(argument)
         if isinstance(found, Exception):
             raise found
         if found is None:

@@ -70,8 +70,8 @@ def native(operation: Operation) -> Step | None:
     states = inputs[1] if len(inputs) > 1 and isinstance(inputs[1], list) else inputs[1:2]
     if len(states) != (2 if operation.kind == "lstm_cell" else 1):
         return None
-    given = [operation.outputs.get(number) for number in (0, 1)]
-    return Step(operation, inputs[0], states[0], states[1] if len(states) > 1 else None, given[0], given[1])
+    outputs = [operation.outputs.get(number) for number in (0, 1)]
+    return Step(operation, inputs[0], states[0], states[1] if len(states) > 1 else None, outputs[0], outputs[1])
 
 
 def runs(steps: Sequence[Step]) -> Runs:
@@ -116,34 +116,34 @@ def _before(step: Step, after: Mapping[Ref, Step]) -> Step | None:
 
 def _changed(step: Step, after: Mapping[Ref, Step]) -> str | None:
     """Return how a state comes from other steps of the cell, if it does."""
-    found = False
+    changed = False
     for state, words in ((step.h, "hidden state"), (step.c, "cell state")):
         operations = _since(state, after)
-        found = found or operations is not None
-        labels = [*dict.fromkeys(one.label for one in reversed(operations or ()))]
+        changed = changed or operations is not None
+        labels = [*dict.fromkeys(operation.label for operation in reversed(operations or ()))]
         if len(labels) > _NAMED:
             labels = [*labels[:_NAMED], f"{len(labels) - _NAMED} more operators"]
         if labels:
             return f"the {words} goes through {', '.join(labels)} from one step to the next"
-    return "a step begins with one state of the step before it and not with the other" if found else None
+    return "a step begins with one state of the step before it and not with the other" if changed else None
 
 
 def _since(state: Any, after: Mapping[Ref, Step]) -> list[Operation] | None:
     """Return the operators between a state and the steps that it comes from; None if it comes from none."""
-    waiting, seen, operations, found = [state], set[Any](), dict[Operation, None](), False
+    waiting, seen, operations, passed = [state], set[Any](), dict[Operation, None](), False
     while waiting and len(seen) < _VISITED:
-        one = waiting.pop()
-        if not isinstance(one, Ref) or one in seen:
+        ref = waiting.pop()
+        if not isinstance(ref, Ref) or ref in seen:
             continue
-        seen.add(one)
-        if one in after:
-            found = True
-        elif one.operation is not None and one.operation.kind not in _OF_SHAPES:
-            kind = one.operation.kind
+        seen.add(ref)
+        if ref in after:
+            passed = True
+        elif ref.operation is not None and ref.operation.kind not in _OF_SHAPES:
+            kind = ref.operation.kind
             if kind not in (LOOP, aten.BRANCH, "squeeze", "unsqueeze"):
-                operations[one.operation] = None
-            waiting += refs(one.operation.inputs[1:] if kind == aten.BRANCH else one.operation.inputs)
-    return [*operations] if found else None
+                operations[ref.operation] = None
+            waiting += refs(ref.operation.inputs[1:] if kind == aten.BRANCH else ref.operation.inputs)
+    return [*operations] if passed else None
 
 
 _OF_SHAPES = frozenset({"size", "dim", "numel", *aten.ZEROS})
@@ -159,16 +159,16 @@ def _in_loop(step: Step, after: Mapping[Ref, Step], result: Runs) -> None:
         carried = isinstance(state, Ref) and state.operation is not None and state.operation.kind == LOOP
         if not carried or left is None or plain(state.operation.inputs[-1]) is not left:
             others = [state.operation.inputs[-1]] if carried else [state]
-            change = next((words for one in others if (words := _changed(Step(step.operation, None, one), after))), None)
+            change = next((words for other in others if (words := _changed(Step(step.operation, None, other), after))), None)
             result.reasons.append(change or "its states do not go on from one step of the loop to the next")
             return
         firsts.append(state.operation.inputs[0])
-    taken = _taken(step.x)
+    element = _element_taken(step.x)
     loop = step.operation.loop
-    if taken is None or (taken[0].operation is not None and taken[0].operation.loop is loop):
+    if element is None or (element[0].operation is not None and element[0].operation.loop is loop):
         result.runs.append(Run([step], None, firsts))
         return
-    base, axis, index = taken
+    base, axis, index = element
     number = index.operation if isinstance(index, Ref) else None
     if number is None or index is not getattr(loop, "index", None):
         result.reasons.append("it reads the steps of its sequence in an order that the loop computes")
@@ -204,10 +204,10 @@ def _counted(count: Any) -> tuple[Any, Any] | None:
 
 def _order(run: Run) -> Iterator[str]:
     """Yield how a run reads the steps of one sequence in another order than the first to the last."""
-    taken = [_taken(step.x) for step in run.steps]
-    if len(taken) < 2 or any(one is None for one in taken):
+    elements = [_element_taken(step.x) for step in run.steps]
+    if len(elements) < 2 or any(element is None for element in elements):
         return
-    places = [one for one in taken if one is not None]
+    places = [element for element in elements if element is not None]
     if len({(base, axis) for base, axis, _ in places}) > 1 or not all(isinstance(index, int) for _, _, index in places):
         return
     steps = {after[2] - before[2] for before, after in itertools.pairwise(places)}
@@ -217,7 +217,7 @@ def _order(run: Run) -> Iterator[str]:
         yield "it reads the steps of its sequence in another order"
 
 
-def _taken(x: Any) -> tuple[Ref, int, Any] | None:
+def _element_taken(x: Any) -> tuple[Ref, int, Any] | None:
     """Return the tensor of which a value is one step, the axis, and the step's index."""
     x = plain(x)
     operation = x.operation if isinstance(x, Ref) else None
@@ -245,7 +245,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         if aten.DIALECT.get(operation.kind) is SAME or operation.kind in ("unsqueeze", "squeeze") or _is_whole(operation):
             value = operation.inputs[0]
         elif operation.kind == aten.BRANCH:
-            choices = [plain(one, depth + 1) for one in operation.inputs[1:3]] if depth < _CHOICES else [None, value]
+            choices = [plain(choice, depth + 1) for choice in operation.inputs[1:3]] if depth < _CHOICES else [None, value]
             if choices[0] is not choices[1]:
                 return value
             value = choices[0]

@@ -16,7 +16,7 @@ from rnnconvert.formats.pytorch.program import cells, shapes
 from rnnconvert.formats.pytorch.program import written as program_written
 from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Operation, Program, Ref, lower, refs
 from rnnconvert.formats.pytorch.program.states import States, between
-from rnnconvert.formats.pytorch.program.states import kept as kept_by
+from rnnconvert.formats.pytorch.program.states import kept_names as kept_by
 from rnnconvert.graphs import Graph, calls
 
 _VISITED = 1 << 12
@@ -48,8 +48,10 @@ class Received:
             layers = tuple(
                 Layer(
                     tuple(
-                        one.with_arrays({(part, ""): array[level * len(layer.directions) + number] for part, array in learned.items()})
-                        for number, one in enumerate(layer.directions)
+                        direction.with_arrays(
+                            {(part, ""): array[level * len(layer.directions) + number] for part, array in learned.items()}
+                        )
+                        for number, direction in enumerate(layer.directions)
                     ),
                     layer.merge,
                 )
@@ -74,17 +76,19 @@ def received(
     arrays   every array by its name
     """
     owners = {full: (name, local) for name, names in weights.items() for local, full in names.items()}
-    own = _Calls(program, layers, owners, arrays)
-    found = calls(own.graph(), parts=False)
-    result = Received({name: found.get(name, own.others.get(name, (Call(Unknown(NOT_CALLED, stated=True)),))) for name in layers})
-    result.unconvertible = own.unconvertible
-    result.warnings += own.warnings
+    builder = _Calls(program, layers, owners, arrays)
+    received_calls = calls(builder.graph(), parts=False)
+    result = Received(
+        {name: received_calls.get(name, builder.others.get(name, (Call(Unknown(NOT_CALLED, stated=True)),))) for name in layers}
+    )
+    result.unconvertible = builder.unconvertible
+    result.warnings += builder.warnings
     for name, several in result.calls.items():
-        learned = own.learned().get(name, [])
+        learned = builder.learned().get(name, [])
         if len(several) == 1 and len(learned) == 1 and learned[0]:
             result.learned[name] = learned[0]
         elif any(learned):
-            several = tuple(replace(one, states=one.states or "learned ones, of one call among several") for one in several)
+            several = tuple(replace(call, states=call.states or "learned ones, of one call among several") for call in several)
             result.calls[name] = several
         result.warnings += _warnings(name, several)
     return result
@@ -136,18 +140,20 @@ class _Calls:
         for name, count in products.items():
             self._written_out(name, count, runs.get(name))
         # What a run of a cell gives comes from the layer.
-        given = {ref.operation for name, several in steps.items() if not runs[name].reasons for step in several for ref in step.outputs()}
+        excluded = {
+            ref.operation for name, several in steps.items() if not runs[name].reasons for step in several for ref in step.outputs()
+        }
         for operation in operations:
             for ref in refs(operation.inputs):
-                if ref.kept in self._arrays:
-                    self._graph.describe(ref, self._arrays[ref.kept].shape)
+                if ref.stored in self._arrays:
+                    self._graph.describe(ref, self._arrays[ref.stored].shape)
                 elif ref.operation is None and ref.dims is not None:
                     self._graph.describe(ref, ref.dims)
             recurrent = operation in self._owned and operation.kind in RECURRENT
-            if operation not in given and not (recurrent and self._sequence(operation, self._owned[operation])):
+            if operation not in excluded and not (recurrent and self._sequence(operation, self._owned[operation])):
                 lower(self._graph, operation)
-        for name, found in runs.items():
-            self._cells(name, found)
+        for name, run in runs.items():
+            self._cells(name, run)
         return self._graph
 
     def _written_out(self, name: str, count: int, runs: cells.Runs | None) -> None:
@@ -161,7 +167,11 @@ class _Calls:
 
     def _owner(self, operation: Operation) -> str | None:
         """Return the layer whose weights an operator reads."""
-        weights = operation.inputs[2:] if operation.kind in CELLS else [one for one in operation.inputs[1:] if isinstance(one, list)]
+        weights = (
+            operation.inputs[2:]
+            if operation.kind in CELLS
+            else [argument for argument in operation.inputs[1:] if isinstance(argument, list)]
+        )
         names = {
             self._owners[name][0]
             for name in kept_by(refs(weights[-1:] if operation.kind in RECURRENT else weights))
@@ -174,15 +184,19 @@ class _Calls:
         inputs, stack = operation.inputs, self._layers[name]
         packed = not isinstance(inputs[1 if operation.kind == "lstm" else 2], list)
         constants = inputs[4 if packed else 3 :]
-        if not isinstance(inputs[0], Ref) or len(constants) < 5 or not all(isinstance(one, bool | int | float) for one in constants):
+        if (
+            not isinstance(inputs[0], Ref)
+            or len(constants) < 5
+            or not all(isinstance(constant, bool | int | float) for constant in constants)
+        ):
             return False
-        self._weights(name, next(one for one in reversed(inputs[: 4 if packed else 3]) if isinstance(one, list)))
+        self._weights(name, next(operand for operand in reversed(inputs[: 4 if packed else 3]) if isinstance(operand, list)))
         states, batch_first = inputs[2 if packed else 1], not packed and bool(constants[-1])
         hidden, directions = stack.first.output_size, stack.num_directions
         dropout, train = constants[2], constants[3]
-        given = Call(
+        facts = Call(
             Unknown(""),
-            self._states.given(stack, states if isinstance(states, list) else [states]),
+            self._states.words_of_states(stack, states if isinstance(states, list) else [states]),
             lengths=self._states.lengths(inputs[1]) if packed else "",
             random="dropout between its layers, which is on" if dropout and train and stack.num_layers > 1 else "",
         )
@@ -209,16 +223,16 @@ class _Calls:
             directions=directions,
             dtype=stack.dtype.newbyteorder("="),
             width=stack.input_size,
-            given=given,
+            received=facts,
         )
         return True
 
     def _weights(self, name: str, weights: list[Any]) -> None:
         """Note weights that the model computes from the layer's own before it uses them."""
         for weight in weights:
-            kept = cells.plain(weight)
-            if isinstance(kept, Ref) and not kept.kept and kept_by([kept]) & self._owners.keys():
-                labels = dict.fromkeys(one.label for one in between(kept))
+            value = cells.plain(weight)
+            if isinstance(value, Ref) and not value.stored and kept_by([value]) & self._owners.keys():
+                labels = dict.fromkeys(operation.label for operation in between(value))
                 reason = f"its weights go through {', '.join([*labels][:4])} in the model"
                 self.unconvertible[name] = Unconvertible("unaccounted", "weights that the model computes", reason)
 
@@ -251,7 +265,7 @@ class _Calls:
                     self._graph.constant((*place, "axis"), np.asarray(0))
                     self._graph.constant(place, np.asarray(number))
                     self._graph.add("select", [output, (*place, "axis"), place], [step.next_h], label="select")
-            given = Call(Unknown(""), self._states.given(stack, begins, True))
+            facts = Call(Unknown(""), self._states.words_of_states(stack, begins, True))
             self._graph.call(
                 name,
                 sequence,
@@ -260,7 +274,7 @@ class _Calls:
                 hidden=stack.first.output_size,
                 dtype=stack.dtype.newbyteorder("="),
                 width=stack.input_size,
-                given=given,
+                received=facts,
             )
 
 

@@ -38,16 +38,16 @@ def _noted(program: Program, name: str, inputs: Sequence[Argument], keywords: Ma
     plain = kind.rstrip("_")
     if plain == "_pack_padded_sequence" and len(inputs) == 3 and isinstance(inputs[2], bool):
         packing = {"batch_first": inputs[2], "lengths": inputs[1]}
-        return [_one(program, "pack", inputs[:1], packing), _one(program, "batches", inputs[:1], packing)]
+        return [_single(program, "pack", inputs[:1], packing), _single(program, "batches", inputs[:1], packing)]
     if plain == "_pad_packed_sequence" and len(inputs) >= 4 and isinstance(inputs[2], bool) and _is_longest(inputs):
-        padded = _one(program, "padded", inputs[:2], {"batch_first": inputs[2]})
-        return [padded, _one(program, "the lengths of packed sequences", inputs[1:2])]
+        padded = _single(program, "padded", inputs[:2], {"batch_first": inputs[2]})
+        return [padded, _single(program, "the lengths of packed sequences", inputs[1:2])]
     if plain == "size" and len(inputs) > 1:
-        return _one(program, "size" if isinstance(inputs[1], int) else "a size that is computed", inputs[:1], {"axes": inputs[1:2]})
+        return _single(program, "size" if isinstance(inputs[1], int) else "a size that is computed", inputs[:1], {"axes": inputs[1:2]})
     if plain in aten.CASTS:
         return _cast(program, kind, [*inputs, *keywords.values()])
     if aten.DIALECT.get(plain) is SAME:
-        return _one(program, kind, inputs[:1])
+        return _single(program, kind, inputs[:1])
     if plain in aten.PARAMETERS:
         return _by_name(program, kind, inputs, keywords)
     operation = program.apply(kind, inputs if plain in aten.DIALECT else [*inputs, *keywords.values()])
@@ -64,17 +64,19 @@ def _is_longest(inputs: Sequence[Argument]) -> bool:
     return length.operation is not None and length.operation.kind == "size" and length.operation.inputs[0] is inputs[1]
 
 
-def _one(program: Program, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None) -> Ref:
+def _single(program: Program, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None) -> Ref:
     return program.output(program.apply(kind, inputs, attributes))
 
 
 def _cast(program: Program, kind: str, arguments: Sequence[Argument]) -> Ref:
     """Return a value in another element type; only on another device, if none is named."""
-    dtype = next((one for one in arguments[1:] if isinstance(one, np.dtype)), None)
-    computed = kind == "type_as" or any(isinstance(one, Ref) or (isinstance(one, str) and "dtype" in one) for one in arguments[1:])
+    dtype = next((argument for argument in arguments[1:] if isinstance(argument, np.dtype)), None)
+    computed = kind == "type_as" or any(
+        isinstance(argument, Ref) or (isinstance(argument, str) and "dtype" in argument) for argument in arguments[1:]
+    )
     if dtype is None and not computed:
-        return _one(program, "same", arguments[:1])
-    return _one(program, kind, arguments[:1], {"dtype": dtype})
+        return _single(program, "same", arguments[:1])
+    return _single(program, kind, arguments[:1], {"dtype": dtype})
 
 
 def _by_name(program: Program, kind: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
@@ -86,17 +88,17 @@ def _by_name(program: Program, kind: str, inputs: Sequence[Argument], keywords: 
     values = dict(zip(bare, inputs, strict=False)) | {name: value for name, value in keywords.items() if name in bare}
     attributes = {name: value for name, value in values.items() if isinstance(value, str)}
     if not stars:
-        given = [None if name in attributes else values.get(name) for name in bare]
-        while given and given[-1] is None:
-            given.pop()
-        operation = program.apply(kind, given, attributes)
+        arguments = [None if name in attributes else values.get(name) for name in bare]
+        while arguments and arguments[-1] is None:
+            arguments.pop()
+        operation = program.apply(kind, arguments, attributes)
         return Several(operation) if plain in aten.SPLITS else program.output(operation)
     place = names.index(stars[0])
     tensors = values.get(bare[place])
     attributes |= {name: values[name] for name in bare[place + 1 :] if name in values}
     if isinstance(tensors, Several) and f"{plain} of {tensors.operation.kind}" in aten.DIALECT:
         split = tensors.operation
-        return _one(program, f"{plain} of {split.kind}", split.inputs, attributes)
-    if not isinstance(tensors, list) or not all(isinstance(one, Ref | None) for one in tensors):
-        return _one(program, f"{plain} of a list that is computed", list(refs([*inputs, *keywords.values()])))
-    return _one(program, kind, [*(values.get(name) for name in bare[:place]), *tensors], attributes)
+        return _single(program, f"{plain} of {split.kind}", split.inputs, attributes)
+    if not isinstance(tensors, list) or not all(isinstance(tensor, Ref | None) for tensor in tensors):
+        return _single(program, f"{plain} of a list that is computed", list(refs([*inputs, *keywords.values()])))
+    return _single(program, kind, [*(values.get(name) for name in bare[:place]), *tensors], attributes)

@@ -51,7 +51,7 @@ class Ref:
     """A value that only a run of the program gives: a tensor, or a number or list that depends on shapes.
 
     operation  what gives it; None for an input of the program and for what it keeps
-    kept       the name of a parameter, buffer or constant
+    stored     the name of a parameter, buffer or constant
     version    how often its elements had been changed when it was made
     dims       the lengths of its axes, where they are stated
     dtype      its element type, where it is stated
@@ -60,7 +60,7 @@ class Ref:
     name: str
     storage: Storage
     operation: Operation | None = None
-    kept: str = ""
+    stored: str = ""
     version: int = 0
     dims: Dims | None = None
     dtype: str = ""
@@ -113,7 +113,7 @@ class Program:
         self.inputs: list[Ref] = []
         self.outputs: Argument = None
         self.loop: object = None
-        self._kept: dict[str, Ref] = {}
+        self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
         self._looks = 0
 
@@ -122,11 +122,11 @@ class Program:
         self.inputs.append(Ref(name, Storage(), dims=dims))
         return self.inputs[-1]
 
-    def kept(self, name: str) -> Ref:
+    def stored(self, name: str) -> Ref:
         """Return a parameter, buffer or constant by its name."""
-        if name not in self._kept:
-            self._kept[name] = Ref(name, Storage(), kept=name)
-        return self._kept[name]
+        if name not in self._stored:
+            self._stored[name] = Ref(name, Storage(), stored=name)
+        return self._stored[name]
 
     def is_changed(self, ref: Ref) -> bool:
         """Return whether a value's elements were changed in place since it was made."""
@@ -137,7 +137,7 @@ class Program:
         if len(self.operations) >= MAX_OPERATIONS:
             raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
         plain = kind.rstrip("_") if not kind.startswith("__") else kind
-        read = [self.current(one) for one in inputs]
+        read = [self.current(operand) for operand in inputs]
         operation = Operation(plain, read, dict(attributes or {}), label or plain, loop=self.loop)
         self.operations.append(operation)
         if plain != kind and not _is_off(operation):
@@ -184,7 +184,7 @@ class Program:
                 if parent not in changed:
                     changed[parent] = None
                     above.append(parent)
-                below += [one for one in parent.children if one is not part and not (part.apart and one.apart)]
+                below += [child for child in parent.children if child is not part and not (part.apart and child.apart)]
                 self._look(len(parent.children))
         while below:
             part = below.pop()
@@ -192,8 +192,8 @@ class Program:
                 changed[part] = None
                 below += part.children
                 self._look(len(part.children))
-        for one in changed:
-            one.version += 1
+        for changed_part in changed:
+            changed_part.version += 1
 
     def _look(self, times: int) -> None:
         self._looks += times + 1
@@ -205,8 +205,11 @@ def lower(graph: Graph, operation: Operation) -> None:
     """Add an operator to a graph."""
     count = max(operation.outputs, default=-1) + 1
     outputs = [operation.outputs.get(number) for number in range(count)]
-    known = operation.kind in graph.dialect  # of others it is enough to know what they read
-    inputs = [_lowered(graph, (operation, number), one) for number, one in enumerate(operation.inputs if known else refs(operation.inputs))]
+    recognised = operation.kind in graph.dialect  # of others it is enough to know what they read
+    inputs = [
+        _lowered(graph, (operation, number), operand)
+        for number, operand in enumerate(operation.inputs if recognised else refs(operation.inputs))
+    ]
     graph.add(operation.kind, inputs, outputs, operation.attributes, operation.label)
     for ref in operation.outputs.values():
         if ref.dims is not None:
@@ -221,8 +224,8 @@ def _lowered(graph: Graph, place: tuple[Operation, int], value: Argument) -> Has
         return value
     if isinstance(value, Several):
         return next(iter(refs(value.operation.inputs)), None)
-    if isinstance(value, list) and any(not isinstance(one, int | float) for one in value):
-        keys = [_lowered(graph, (place[0], place[1] << 12 | number + 1), one) for number, one in enumerate(value)]
+    if isinstance(value, list) and any(not isinstance(element, int | float) for element in value):
+        keys = [_lowered(graph, (place[0], place[1] << 12 | number + 1), element) for number, element in enumerate(value)]
         graph.add(aten.LIST, keys, [(*place, "list")])
         return (*place, "list")
     numbers = np.asarray(value) if value != [] else np.zeros(0, np.int64)
@@ -257,7 +260,7 @@ def _storage_of(operation: Operation) -> Storage:
     shared = tuple({ref.storage: None for ref in refs(operation.inputs)})
     if len(shared) == 1 and kind not in aten.SPLITS:
         return shared[0]
-    own = Storage(apart=kind in aten.SPLITS, parents=shared)
+    storage = Storage(apart=kind in aten.SPLITS, parents=shared)
     for parent in shared:
-        parent.children.append(own)
-    return own
+        parent.children.append(storage)
+    return storage

@@ -23,7 +23,7 @@ def lengths(batch_first: bool, stack: Recurrent) -> Dims:
 def describe(value: Any, dims: Dims, graph: Graph) -> None:
     """Note the axes of what a layer reads, if nothing states them; back through what keeps or permutes axes to an input."""
     for _ in range(_VISITED):
-        if not isinstance(value, Ref) or value.dims is not None or value.kept:
+        if not isinstance(value, Ref) or value.dims is not None or value.stored:
             return
         before = _before(value, dims)
         if before is None:
@@ -39,14 +39,14 @@ def _before(value: Ref, dims: Dims) -> tuple[Any, Dims] | None:
     if operation is None or not operation.inputs:
         return None
     first = operation.inputs[0]
-    numbers = [one for one in operation.inputs[1:] if isinstance(one, int)]
+    numbers = [number for number in operation.inputs[1:] if isinstance(number, int)]
     operator = aten.DIALECT.get(operation.kind)
     if operation.kind == aten.BRANCH:
         return (cells.plain(value), dims) if cells.plain(value) is not value else None
     if operation.kind == "transpose" and len(numbers) == 2:
         order = list(range(len(dims)))
-        one, other = (number % len(dims) for number in numbers)
-        order[one], order[other] = order[other], order[one]
+        first_axis, other = (number % len(dims) for number in numbers)
+        order[first_axis], order[other] = order[other], order[first_axis]
         return first, [dims[axis] for axis in order]
     if operation.kind == "unsqueeze" and len(numbers) == 1 and -len(dims) <= numbers[0] < len(dims):
         return first, [length for axis, length in enumerate(dims) if axis != numbers[0] % len(dims)]

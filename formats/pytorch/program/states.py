@@ -34,7 +34,7 @@ class States:
         self._program, self._owned, self._arrays = program, owned, arrays
         self._lengths_of: dict[Ref | str, int] = {}
 
-    def given(self, stack: Recurrent, states: list[Any], cell: bool = False) -> str:
+    def words_of_states(self, stack: Recurrent, states: list[Any], cell: bool = False) -> str:
         """Return where a call's initial states come from; learned ones are noted."""
         learned: dict[str, Array] = {}
         words: dict[str, None] = {}
@@ -73,7 +73,7 @@ class States:
                 return None
             operation = state.operation
             if operation is None:
-                array = self._arrays.get(state.kept)
+                array = self._arrays.get(state.stored)
                 for axis in reversed(axes):
                     if array is None or not -array.ndim - 1 <= axis <= array.ndim:
                         return None
@@ -81,7 +81,7 @@ class States:
                 return array
             if operation.kind == aten.BRANCH and cells.plain(state) is not state:
                 # Layers take states with and without a batch: the way of less axes is for those without.
-                state = next(one for one in operation.inputs[1:] if isinstance(one, Ref) and _kind(one) != "unsqueeze")
+                state = next(operand for operand in operation.inputs[1:] if isinstance(operand, Ref) and _kind(operand) != "unsqueeze")
                 continue
             if operation.kind == "unsqueeze" and isinstance(operation.inputs[1], int):
                 axes.append(operation.inputs[1])
@@ -94,17 +94,17 @@ class States:
         """Return where a state comes from, in words; "" for zeros."""
         waiting, seen, words = [state], set[Ref](), dict[str, None]()
         while waiting and len(seen) < _VISITED:
-            one = waiting.pop()
-            if not isinstance(one, Ref):
-                if one is not None:
+            ref = waiting.pop()
+            if not isinstance(ref, Ref):
+                if ref is not None:
                     words["numbers in the code"] = None
                 continue
-            if one in seen:
+            if ref in seen:
                 continue
-            seen.add(one)
-            operation = one.operation
+            seen.add(ref)
+            operation = ref.operation
             if operation is None:
-                words["parameters of the model" if one.kept else INPUT] = None
+                words["parameters of the model" if ref.stored else INPUT] = None
             elif operation.kind in aten.ZEROS or (operation.kind == "full" and operation.inputs[1:2] in ([0], [0.0])):
                 words[""] = None
             elif operation in self._owned:
@@ -130,26 +130,26 @@ def between(value: Ref) -> Iterator[Operation]:
     """Yield the operators between a value and what the program keeps."""
     waiting, seen = [value], set[Ref]()
     while waiting and len(seen) < _VISITED:
-        one = waiting.pop()
-        if one.operation is not None and one not in seen:
-            seen.add(one)
-            yield one.operation
-            waiting += refs(one.operation.inputs)
+        ref = waiting.pop()
+        if ref.operation is not None and ref not in seen:
+            seen.add(ref)
+            yield ref.operation
+            waiting += refs(ref.operation.inputs)
 
 
-def kept(values: Iterable[Ref]) -> set[str]:
+def kept_names(values: Iterable[Ref]) -> set[str]:
     """Return the names of what some values are computed from."""
     names: set[str] = set()
     waiting, seen = list(values), set[Ref]()
     while waiting and len(seen) < _VISITED:
-        one = waiting.pop()
-        if one in seen:
+        ref = waiting.pop()
+        if ref in seen:
             continue
-        seen.add(one)
-        if one.kept:
-            names.add(one.kept)
-        elif one.operation is not None and one.operation.kind not in RECURRENT:
-            waiting += refs(one.operation.inputs)
+        seen.add(ref)
+        if ref.stored:
+            names.add(ref.stored)
+        elif ref.operation is not None and ref.operation.kind not in RECURRENT:
+            waiting += refs(ref.operation.inputs)
     return names
 
 

@@ -27,21 +27,21 @@ class _Uses:
                 if len(readers) < _READERS:
                     readers.append(operation)
 
-    def one(self, kinds: str, *read: Ref | None) -> Operation | None:
+    def single(self, kinds: str, *read: Ref | None) -> Operation | None:
         """Return the one operator of some kinds that reads these values and no others."""
         if any(ref is None for ref in read):
             return None
         wanted = {ref for ref in read if ref is not None}
-        found = [
+        readers = [
             operation
             for operation in self._of.get(next(iter(wanted)), ())
             if operation.kind in kinds.split() and set(refs(operation.inputs)) == wanted and len(list(refs(operation.inputs))) == len(read)
         ]
-        return found[0] if len(found) == 1 else None
+        return readers[0] if len(readers) == 1 else None
 
     def gives(self, kinds: str, *read: Ref | None) -> Ref | None:
         """Return what that operator gives."""
-        operation = self.one(kinds, *read)
+        operation = self.single(kinds, *read)
         return operation.outputs.get(0) if operation is not None else None
 
     def of(self, ref: Ref | None, kind: str) -> list[Operation]:
@@ -72,14 +72,14 @@ def _product(operation: Operation, owners: Mapping[str, tuple[str, str]]) -> tup
     turned = weight.operation if isinstance(weight, Ref) else None
     if turned is not None and turned.kind in ("t", "permute", "transpose", "numpy_T"):
         weight = turned.inputs[0]
-    return (weight.kept, x) if isinstance(weight, Ref) and weight.kept in owners else None
+    return (weight.stored, x) if isinstance(weight, Ref) and weight.stored in owners else None
 
 
 def written_out(operations: Sequence[Operation], owners: Mapping[str, tuple[str, str]]) -> tuple[dict[str, list[Step]], dict[str, int]]:
     """Return the steps of cells that are written out as PyTorch writes its own, by layer; and how many products with a layer's
     recurrent weights do not belong to such a step.
     """
-    products = {one: product for one in operations if (product := _product(one, owners)) is not None}
+    products = {candidate: product for candidate in operations if (product := _product(candidate, owners)) is not None}
     if not products:
         return {}, {}
     uses = _Uses(operations)
@@ -135,11 +135,11 @@ def _lstm(uses: _Uses, total: Ref | None, x: Any, h: Any) -> Step | None:
     added = uses.gives("mul", i, uses.gives("tanh", g))
     if f is None or added is None:
         return None
-    for kept in uses.of(f, "mul"):
-        before = [ref for ref in refs(kept.inputs) if ref is not f]
-        c = uses.gives("add", kept.outputs.get(0), added)
-        ends = [uses.one("mul", o, squashed.outputs.get(0)) for squashed in uses.of(c, "tanh")]
-        last = next((one for one in ends if one is not None), None)
+    for remembered in uses.of(f, "mul"):
+        before = [ref for ref in refs(remembered.inputs) if ref is not f]
+        c = uses.gives("add", remembered.outputs.get(0), added)
+        ends = [uses.single("mul", o, squashed.outputs.get(0)) for squashed in uses.of(c, "tanh")]
+        last = next((end for end in ends if end is not None), None)
         if len(before) == 1 and last is not None:
             return Step(last, x, h, before[0], last.outputs.get(0), c)
     return None
@@ -148,10 +148,10 @@ def _lstm(uses: _Uses, total: Ref | None, x: Any, h: Any) -> Step | None:
 def _gru(uses: _Uses, by_h: Sequence[Ref | None], by_x: Sequence[Ref | None], x: Any, h: Any) -> Step | None:
     r, z = (uses.gives("sigmoid", uses.gives("add", by_h[at], by_x[at])) for at in (0, 1))
     n = uses.gives("tanh", uses.gives("add", by_x[2], uses.gives("mul", by_h[2], r)))
-    last = uses.one("add", uses.gives("mul", uses.gives("sub", h, n), z), n) if isinstance(h, Ref) else None
+    last = uses.single("add", uses.gives("mul", uses.gives("sub", h, n), z), n) if isinstance(h, Ref) else None
     return None if last is None else Step(last, x, h, None, last.outputs.get(0))
 
 
 def _rnn(uses: _Uses, total: Ref | None, x: Any, h: Any) -> Step | None:
-    last = uses.one("tanh relu", total)
+    last = uses.single("tanh relu", total)
     return None if last is None else Step(last, x, h, None, last.outputs.get(0))

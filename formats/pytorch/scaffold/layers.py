@@ -41,9 +41,9 @@ def _dense(m: Module, node: Node) -> str:
 
 
 def _embedding(m: Module, node: Node) -> str:
-    whole = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.long()"
+    indices = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.long()"
     part = m.part(node.layer, f"nn.Embedding({node['input_size']}, {node['output_size']})")
-    return f"{part}({whole})"
+    return f"{part}({indices})"
 
 
 def _first(m: Module, node: Node) -> str:
@@ -65,8 +65,8 @@ def _conv(m: Module, node: Node) -> str:
     elif node["padding"] == "causal":
         x = f"F.pad({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
     words += [f"groups={node['groups']}"] if node["groups"] > 1 else []
-    made = m.part(node.layer, f"nn.Conv{rank}d({', '.join(word for word in words if word)}{_bias(node)})")
-    return f"{made}({x}).movedim(1, -1)"
+    part = m.part(node.layer, f"nn.Conv{rank}d({', '.join(word for word in words if word)}{_bias(node)})")
+    return f"{part}({x}).movedim(1, -1)"
 
 
 def _conv_transposed(m: Module, node: Node) -> str:
@@ -75,10 +75,10 @@ def _conv_transposed(m: Module, node: Node) -> str:
     extra = tuple(max(-o, 0) for o in over)
     settings = (("stride", node["strides"], 1), ("output_padding", extra, 0), ("dilation", node["dilation"], 1))
     words += [f"{key}={sizes(values)}" for key, values, least in settings if max(values) > least]
-    made = m.part(node.layer, f"nn.ConvTranspose{rank}d({', '.join(words)}{_bias(node)})")
+    part = m.part(node.layer, f"nn.ConvTranspose{rank}d({', '.join(words)}{_bias(node)})")
     cuts = [(max(o, 0) // 2, max(o, 0) - max(o, 0) // 2) if same else (0, 0) for o in over]
     cut = f"[:, :, {', '.join(span(low, high) for low, high in cuts)}]" if any(map(any, cuts)) else ""
-    return f"{made}({_first(m, node)}){cut}.movedim(1, -1)"
+    return f"{part}({_first(m, node)}){cut}.movedim(1, -1)"
 
 
 def _pool(m: Module, node: Node) -> str:

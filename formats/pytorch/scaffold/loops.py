@@ -69,7 +69,7 @@ _PLAIN = '''class {name}(nn.Module):
             outputs.append(h)
         return torch.stack(outputs, 1), {finals}
 '''
-_WHOLE = '''class {name}(nn.Module):
+_WHOLE_LOOP = '''class {name}(nn.Module):
     """{title}
 
     Called as torch.nn.{like} is with batch_first=True. Where mask (batch, time) is false, a step changes no state, and
@@ -122,25 +122,25 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
 
     Raises RefusedError for a function that PyTorch lacks.
     """
-    lstm, whole = cell.kind == "lstm", bool(wishes)
+    lstm, every_end = cell.kind == "lstm", bool(wishes)
     two = cell.kind == "gru" and bool(cell.reset_after)
-    weight = 'weights["{}"]' if whole else "self.{}"
+    weight = 'weights["{}"]' if every_end else "self.{}"
     title, lines = steps(cell, _LANGUAGE, weight.format("recurrent_weight"), weight.format("recurrent_bias"), "torch.nn.GRU")
     gates = GATES[cell.kind]
-    one = "state[{}][number]" if whole else "state[{}][0]"
+    state_of = "state[{}][number]" if every_end else "state[{}][0]"
     start = (
-        f"h, c = (zeros, zeros) if state is None else ({one.format(0)}, {one.format(1)})"
+        f"h, c = (zeros, zeros) if state is None else ({state_of.format(0)}, {state_of.format(1)})"
         if lstm
-        else ("h = zeros if state is None else state[number]" if whole else "h = zeros if state is None else state[0]")
+        else ("h = zeros if state is None else state[number]" if every_end else "h = zeros if state is None else state[0]")
     )
     extra = f"        self.recurrent_bias = nn.Parameter(torch.zeros({gates} * hidden_size)) if bias else None\n" if two else ""
     biases = {"bias": f"({gates} * hidden_size,)", **({"recurrent_bias": f"({gates} * hidden_size,)"} if two else {})}
-    if not whole:
+    if not every_end:
         start = f"zeros = x.new_zeros(len(x), self.hidden_size)\n        {start}"
     finals = "(h.unsqueeze(0), c.unsqueeze(0))" if lstm else "h.unsqueeze(0)"
-    if whole:
+    if every_end:
         finals = "tuple(torch.stack(states) for states in zip(*finals, strict=True))" if lstm else "torch.stack(finals)"
-    return (_WHOLE if whole else _PLAIN).format(
+    return (_WHOLE_LOOP if every_end else _PLAIN).format(
         name=name,
         title=title,
         like=cell.kind.upper(),
@@ -150,7 +150,7 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
         finals=finals,
         states="(h, c)" if lstm else "h",
         cell=settings(cell, 8),
-        step="\n".join(f"{' ' * (16 if whole else 12)}{line}" for line in lines),
+        step="\n".join(f"{' ' * (16 if every_end else 12)}{line}" for line in lines),
         biases="{" + ", ".join(f'"{key}": {value}' for key, value in biases.items()) + "}",
         names=", ".join(f'"{key}"' for key in biases),
         kept="h, c = (torch.where(counts, new, old) for new, old in zip((h, c), before, strict=True))"

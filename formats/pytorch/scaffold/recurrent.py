@@ -27,11 +27,11 @@ def recurrent(m: Module, node: Node) -> str:
     words += ", bidirectional=True" if both else ""
     if plain:
         words += ', nonlinearity="relu"' if cell.kind == "rnn" and cell.activation.name == "relu" else ""
-        made = f"nn.{cell.kind.upper()}({words}, batch_first=True)"
+        constructor = f"nn.{cell.kind.upper()}({words}, batch_first=True)"
     else:
         wishes = [word for word, wish in (("both ways", both), ("masked", node.named.get("mask"))) if wish]
-        made = f"{class_of(m.file, cell, '', *wishes)}({words})"
-    part = m.part(node.layer, made)
+        constructor = f"{class_of(m.file, cell, '', *wishes)}({words})"
+    part = m.part(node.layer, constructor)
     state = _initial(m, node, both, lstm)
     mask = m(node.named["mask"][0]) if node.named.get("mask") else ""
     turn = ".flip(1)" if node["backwards"] else ""

@@ -24,7 +24,7 @@ class TorchModule(Module):
         """Return the class."""
         lines = [f"class {name}(nn.Module):", f'    """{self.title(first)}"""', ""]
         lines += ["    def __init__(self):", "        super().__init__()"]
-        lines += [f"        self.{part} = {made}" for part, made in self.parts.values()]
+        lines += [f"        self.{part} = {constructor}" for part, constructor in self.parts.values()]
         lines += [f"        self.{state} = None  # kept from one call to the next" for state in self.states]
         lines += ["", f"    def forward(self, {', '.join(self.arguments)}):", *(f"        {line}" for line in self.lines)]
         lines += [f"        return {', '.join(self(value) for value in self.scope.outputs)}", *self.forgetting()]

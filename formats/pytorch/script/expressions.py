@@ -62,16 +62,16 @@ class Expressions:
         if isinstance(value, Items):
             self.left -= len(value.values) // 8
             self.spend()
-            items = [self.argument(one) for one in value.values]
-            return items if value.known else [*items, "more items"]
+            items = [self.argument(item) for item in value.values]
+            return items if value.complete else [*items, "more items"]
         if isinstance(value, dict):
-            return [self.argument(one) for one in value.values()]
+            return [self.argument(item) for item in value.values()]
         return None if isinstance(value, Module | Name | Bound) else value
 
     def _is_static(self, value: Any) -> bool:
         if isinstance(value, Items):
             self.spend()
-            return value.known and len(value.values) < 1 << 8 and all(map(self._is_static, value.values))
+            return value.complete and len(value.values) < 1 << 8 and all(map(self._is_static, value.values))
         return value is None or isinstance(value, bool | int | float | str)
 
     # Expressions -----------------------------------------------------------------------------------------
@@ -84,15 +84,15 @@ class Expressions:
         if kind == "name":
             return frame.values[expression[1]] if expression[1] in frame.values else Name(expression[1])
         if kind in ("list", "tuple"):
-            return Items([self.evaluate(one, frame) for one in expression[1]], self.level)
+            return Items([self.evaluate(element, frame) for element in expression[1]], self.level)
         if kind == "attribute":
             return self._attribute(self.evaluate(expression[1], frame), expression[2])
         if kind == "index":
             of = self.evaluate(expression[1], frame)
-            places = [self.evaluate(one, frame) for one in expression[2]]
+            places = [self.evaluate(element, frame) for element in expression[2]]
             if len(places) == 1:
                 return self.item(of, places[0])
-            if isinstance(of, Items) and of.known and all(one is None or isinstance(one, int) for one in places):
+            if isinstance(of, Items) and of.complete and all(place is None or isinstance(place, int) for place in places):
                 return Items(of.values[slice(*places)], self.level)
             return self.unknown([of, *places], "a part of a tuple")
         if kind == "dict":
@@ -102,7 +102,7 @@ class Expressions:
     def _attribute(self, of: Any, name: str) -> Any:
         if isinstance(of, Name):
             if of.text == "CONSTANTS":
-                return self.program.kept(f"CONSTANTS.{name}")
+                return self.program.stored(f"CONSTANTS.{name}")
             return Name(f"{of.text}.{name}")
         if isinstance(of, Module):
             kind = self.archive.module(of.path)
@@ -118,7 +118,7 @@ class Expressions:
 
     def item(self, of: Any, index: Any) -> Any:
         """Return an item of a list, or of what an operator gives."""
-        if isinstance(of, Items) and of.known and isinstance(index, int) and -len(of.values) <= index < len(of.values):
+        if isinstance(of, Items) and of.complete and isinstance(index, int) and -len(of.values) <= index < len(of.values):
             return of.values[index]
         if isinstance(of, dict):
             return of[index] if isinstance(index, str | int) and index in of else self.unknown([*of.values()], "a dictionary")
@@ -147,8 +147,8 @@ class Expressions:
         if name == ("name", "uninitialized"):
             return self.unknown([], "what is not set")
         of = self.evaluate(name, frame)
-        arguments = [self.evaluate(one, frame) for one in expression[2]]
-        keywords = {key: self.evaluate(one, frame) for key, one in expression[3].items()}
+        arguments = [self.evaluate(argument, frame) for argument in expression[2]]
+        keywords = {key: self.evaluate(argument, frame) for key, argument in expression[3].items()}
         if isinstance(of, Bound):
             return self.call(of.function, [of.module, *arguments], keywords)
         if not isinstance(of, Name):
@@ -156,7 +156,7 @@ class Expressions:
         if of.text == "getattr" and len(arguments) == 2 and isinstance(arguments[1], str):
             return self._attribute(arguments[0], arguments[1])
         if of.text.startswith("__torch__."):
-            return self._own(of.text, arguments, keywords)
+            return self._user_function(of.text, arguments, keywords)
         space, _, function = of.text.rpartition(".")
         if space in ("torch", "ops.aten", "ops.prim", ""):
             return self._operator(function, arguments, keywords)
@@ -170,15 +170,15 @@ class Expressions:
             return kind[0] == "index" and kind[1] in (("name", "List"), ("name", "Tuple"))
         return self.unknown([value], "isinstance")
 
-    def _own(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    def _user_function(self, name: str, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """Return what a function of the archive gives, or an object of one of its classes of tuples."""
         if name.startswith("__torch__.torch.autograd.grad_mode.") and name.endswith(".__new__"):
             return GRAD_MODE
-        found = self.archive.function(name)
-        if isinstance(found, Function):
-            return self.call(found, arguments, keywords)
-        if isinstance(found, Class) and found.base == "NamedTuple" and len(found.fields) == len(arguments):
-            return Items([*arguments], self.level, found.fields)
+        definition = self.archive.function(name)
+        if isinstance(definition, Function):
+            return self.call(definition, arguments, keywords)
+        if isinstance(definition, Class) and definition.base == "NamedTuple" and len(definition.fields) == len(arguments):
+            return Items([*arguments], self.level, definition.fields)
         return self.unknown([*arguments, *keywords.values()], name.rpartition(".")[2], changes=True)
 
     # Operators -------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Expressions:
         plain = name.strip("_") if name.startswith("__") else name
         values = [*arguments, *keywords.values()]
         if plain in ("is", "isnot") and len(arguments) == 2 and None in arguments:
-            other = next((one for one in arguments if one is not None), None)
+            other = next((argument for argument in arguments if argument is not None), None)
             if not (isinstance(other, Ref) and other.operation is not None and other.operation.kind == UNKNOWN):
                 return (other is None) == (plain == "is")
         if plain in STATIC and not keywords and all(map(self._is_static, values)):
@@ -203,13 +203,13 @@ class Expressions:
         if plain in ("dtype", "device", "layout", "is_cuda", "format", "warn", "requires_grad"):
             return f"the {plain} of a value"
         if plain in ("to", "_to_copy", "type", "type_as"):
-            arguments = [DTYPES.get(one, one) if type(one) is int else one for one in arguments]
-            keywords = {key: DTYPES.get(one, one) if type(one) is int else one for key, one in keywords.items()}
+            arguments = [DTYPES.get(argument, argument) if type(argument) is int else argument for argument in arguments]
+            keywords = {key: DTYPES.get(keyword, keyword) if type(keyword) is int else keyword for key, keyword in keywords.items()}
         if self.level and name in (*RECURRENT, *CELLS) and arguments:
             loop = self.within[-1][0] == A_LOOP and name in CELLS
             if not loop:
                 arguments = [self.unknown([arguments[0]], self.within[-1][0]), *arguments[1:]]
-        given = [self.argument(one) for one in arguments]
+        operands = [self.argument(argument) for argument in arguments]
         of_numbers = (
             bool(arguments)
             and isinstance(arguments[0], Ref)
@@ -220,7 +220,7 @@ class Expressions:
             plain = "slice_list"
         if plain in ("add", "mul") and (of_numbers or isinstance(arguments[0], Items)):
             plain = f"list_{plain}"
-        given_back = operator(self.program, plain, given, {key: self.argument(one) for key, one in keywords.items()})
+        given_back = operator(self.program, plain, operands, {key: self.argument(keyword) for key, keyword in keywords.items()})
         return Items(given_back, self.level) if isinstance(given_back, list) else given_back
 
     def _on_list(self, name: str, arguments: Sequence[Any]) -> Any:
@@ -234,32 +234,32 @@ class Expressions:
             if isinstance(of, dict) and name not in _ON_LISTS:
                 of |= dict.fromkeys(of, given_back)
             return given_back
-        if name == "append" and of.known and of.level == self.level:
+        if name == "append" and of.complete and of.level == self.level:
             of.values.append(arguments[1])
-        elif name == "len" and of.known:
+        elif name == "len" and of.complete:
             return len(of.values)
-        elif name == "slice" and of.known and all(one is None or isinstance(one, int) for one in arguments[1:]):
+        elif name == "slice" and of.complete and all(argument is None or isinstance(argument, int) for argument in arguments[1:]):
             return Items(of.values[slice(*(*arguments[1:], None, None)[:3])], self.level)
-        elif name == "list" and of.known:
+        elif name == "list" and of.complete:
             return Items([*of.values], self.level)
-        elif name == "add" and of.known and isinstance(arguments[1], Items) and arguments[1].known:
+        elif name == "add" and of.complete and isinstance(arguments[1], Items) and arguments[1].complete:
             return Items([*of.values, *arguments[1].values], self.level)
         else:
-            of.known = False
-            of.values += [one for one in arguments[1:] if one is not None]
+            of.complete = False
+            of.values += [argument for argument in arguments[1:] if argument is not None]
             return self.unknown([of], name)
         return of
 
     def output(self, kind: str, inputs: Sequence[Any], label: str = "") -> Ref:
         """Note an operator, and return what it gives."""
-        return self.program.output(self.program.apply(kind, [self.argument(one) for one in inputs], label=label))
+        return self.program.output(self.program.apply(kind, [self.argument(value) for value in inputs], label=label))
 
     def unknown(self, values: Iterable[Any], label: str, changes: bool = False) -> Ref:
         """Return a value that is computed from others in a way that is not followed.
 
         changes  whether that may change them in place
         """
-        arguments = list(refs([self.argument(one) for one in values]))
+        arguments = list(refs([self.argument(value) for value in values]))
         operation = self.program.apply(UNKNOWN, arguments, label=label)
         if changes:
             self.program.change(operation, operation.inputs)

@@ -119,11 +119,11 @@ class _Run(Expressions):
             return self._body(statement.body if condition else statement.orelse, frame)
         ends: list[dict[str, Any] | None] = []
         for body in (statement.body, statement.orelse):
-            own = Frame(dict(frame.values))
+            branch = Frame(dict(frame.values))
             self.within.append((A_BRANCH, self._depth))
             try:
-                self._body(body, own)
-                ends.append(own.values)
+                self._body(body, branch)
+                ends.append(branch.values)
             except RaisedError:
                 ends.append(None)
             finally:
@@ -144,12 +144,12 @@ class _Run(Expressions):
         waiting, seen = [condition], {condition}
         while waiting:
             self.spend()
-            one = waiting.pop()
-            if one.operation is not None and one.operation.kind in ("size", "numel", "len", "batches"):
+            origin = waiting.pop()
+            if origin.operation is not None and origin.operation.kind in ("size", "numel", "len", "batches"):
                 return self.unknown([condition], "a condition on lengths")
-            fresh = [ref for ref in refs(one.operation.inputs if one.operation is not None else ()) if ref not in seen]
+            fresh = [ref for ref in refs(origin.operation.inputs if origin.operation is not None else ()) if ref not in seen]
             seen |= set(fresh)
-            waiting += fresh if one.operation is not None and one.operation.kind != "dim" else []
+            waiting += fresh if origin.operation is not None and origin.operation.kind != "dim" else []
         return condition
 
     def _either(self, condition: Ref, yes: Any, no: Any) -> Any:
@@ -158,7 +158,7 @@ class _Run(Expressions):
             return yes
         if isinstance(yes, Items) and isinstance(no, Items) and len(yes.values) == len(no.values) and yes.names == no.names:
             return Items([self._either(condition, *pair) for pair in zip(yes.values, no.values, strict=True)], self.level, yes.names)
-        if all(isinstance(one, Ref | bool | int | float) for one in (yes, no)):
+        if all(isinstance(value, Ref | bool | int | float) for value in (yes, no)):
             return self.output(aten.BRANCH, [condition, no, yes])
         return self.unknown([condition, yes, no], "a branch of the code")
 
@@ -187,34 +187,34 @@ class _Run(Expressions):
         self.program.loop = loop
         if statement.targets:
             loop.index = self.output("the number of a loop's step", [count])
-        own = Frame({**frame.values, **handed, **({statement.targets[0]: loop.index} if loop.index else {})})
+        inner = Frame({**frame.values, **handed, **({statement.targets[0]: loop.index} if loop.index else {})})
         self.within.append((A_LOOP, self._depth))
         try:
             if statement.kind == "while":
-                self.evaluate(statement.value, own)
-            self._body(statement.body, own)
+                self.evaluate(statement.value, inner)
+            self._body(statement.body, inner)
         finally:
             self.within.pop()
             self.program.loop = outer
         for name in carried:
-            self._close(handed[name], own.values[name])
-            frame.values[name] = self._left_by(before[name], own.values[name])
+            self._close(handed[name], inner.values[name])
+            frame.values[name] = self._left_by(before[name], inner.values[name])
         for name in _assigned(statement.body):
             if name not in frame.values:
-                frame.values[name] = self.unknown([own.values.get(name)], "a loop")
+                frame.values[name] = self.unknown([inner.values.get(name)], "a loop")
 
     def _handed(self, value: Any) -> Any:
         """Return what a step of a loop begins with, in place of a value."""
         self.spend()
-        if isinstance(value, Items) and value.known:
-            return Items([self._handed(one) for one in value.values], self.level, value.names) if value.values else value
+        if isinstance(value, Items) and value.complete:
+            return Items([self._handed(element) for element in value.values], self.level, value.names) if value.values else value
         return self.output(LOOP, [self.argument(value)], label="a loop")
 
     def _close(self, handed: Any, left: Any) -> None:
         """Note what a step of a loop leaves to the next."""
         if isinstance(handed, Items):
-            for number, one in enumerate(handed.values):
-                self._close(one, self.item(left, number))
+            for number, value in enumerate(handed.values):
+                self._close(value, self.item(left, number))
         elif isinstance(handed, Ref) and handed.operation is not None and handed.operation.kind == LOOP:
             handed.operation.inputs.append(self.argument(left))
 
@@ -222,7 +222,7 @@ class _Run(Expressions):
         if before is after:
             return before
         if isinstance(before, Items) and before.values:
-            parts = [self._left_by(one, self.item(after, number)) for number, one in enumerate(before.values)]
+            parts = [self._left_by(value, self.item(after, number)) for number, value in enumerate(before.values)]
             return Items(parts, self.level, before.names)
         return self.output(LOOP, [self.argument(before), self.argument(after)], label="a loop")
 

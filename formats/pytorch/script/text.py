@@ -121,7 +121,7 @@ def statements(lines: Sequence[str]) -> list[Statement]:
 def _block(lines: Sequence[str], at: int, depth: int) -> tuple[list[Statement], int]:
     if depth > MAX_DEPTH:
         raise UnreadError("blocks nested too deeply")
-    found: list[Statement] = []
+    result: list[Statement] = []
     indent = _indent(lines[at]) if at < len(lines) else 0
     while at < len(lines) and _indent(lines[at]) == indent:
         line = lines[at].strip()
@@ -137,12 +137,12 @@ def _block(lines: Sequence[str], at: int, depth: int) -> tuple[list[Statement], 
                 variable, marker, text = text.partition(" in ")
                 if not marker or not variable.isidentifier():
                     raise UnreadError(line)
-            found.append(Statement(word, _Expressions(text).only(), (variable,) if variable else (), body, orelse))
+            result.append(Statement(word, _Expressions(text).only(), (variable,) if variable else (), body, orelse))
         else:
-            found.append(_plain(line, word, rest))
+            result.append(_plain(line, word, rest))
     if at < len(lines) and _indent(lines[at]) > indent:
         raise UnreadError(lines[at])
-    return found, at
+    return result, at
 
 
 def _indent(line: str) -> int:

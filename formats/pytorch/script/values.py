@@ -60,7 +60,7 @@ class Items:
     values: list[Any]
     level: int = 0
     names: tuple[str, ...] = ()
-    known: bool = True
+    complete: bool = True
 
 
 @dataclass(eq=False)
@@ -97,17 +97,17 @@ class RaisedError(Exception):
 
 def static(value: Any) -> Any:
     """Return a value as Python's own."""
-    return [static(one) for one in value.values] if isinstance(value, Items) else value
+    return [static(element) for element in value.values] if isinstance(value, Items) else value
 
 
 STATIC: Mapping[str, Callable[..., Any]] = {
-    "eq": lambda one, other: one == other, "ne": lambda one, other: one != other, "lt": lambda one, other: one < other,
-    "gt": lambda one, other: one > other, "le": lambda one, other: one <= other, "ge": lambda one, other: one >= other,
-    "not": lambda one: not one, "and": lambda one, other: one and other, "or": lambda one, other: one or other,
-    "contains": lambda several, one: one in several, "is": lambda one, other: one is other, "isnot": lambda one, other: one is not other,
-    "add": lambda one, other: one + other if not isinstance(one, list | str) else _refused(), "sub": lambda one, other: one - other,
-    "mul": lambda one, other: one * other if not isinstance(one, list | str) else _refused(), "neg": lambda one: -one,
-    "floordiv": lambda one, other: one // other, "remainder": lambda one, other: one % other, "int": int, "Int": int,
+    "eq": lambda x, other: x == other, "ne": lambda x, other: x != other, "lt": lambda x, other: x < other,
+    "gt": lambda x, other: x > other, "le": lambda x, other: x <= other, "ge": lambda x, other: x >= other,
+    "not": lambda x: not x, "and": lambda x, other: x and other, "or": lambda x, other: x or other,
+    "contains": lambda several, item: item in several, "is": lambda x, other: x is other, "isnot": lambda x, other: x is not other,
+    "add": lambda x, other: x + other if not isinstance(x, list | str) else _refused(), "sub": lambda x, other: x - other,
+    "mul": lambda x, other: x * other if not isinstance(x, list | str) else _refused(), "neg": lambda x: -x,
+    "floordiv": lambda x, other: x // other, "remainder": lambda x, other: x % other, "int": int, "Int": int,
     "bool": bool, "Bool": bool, "float": float, "Float": float, "min": min, "max": max, "abs": abs, "floor": math.floor,
     "ceil": math.ceil,
 }  # fmt: skip

@@ -34,21 +34,21 @@ class UnmatchedError(Exception):
 class Budget:
     """How much may still be computed."""
 
-    def __init__(self, work: int = _WORK, whole: Budget | None = None) -> None:
+    def __init__(self, work: int = _WORK, overall: Budget | None = None) -> None:
         """Begin.
 
         work   how many multiplications
-        whole  what all proofs of a file may take together
+        overall  what all proofs of a file may take together
         """
-        self.nodes, self.work, self.stored, self.whole = _NODES, work, _STORED, whole
+        self.nodes, self.work, self.stored, self.overall = _NODES, work, _STORED, overall
 
     def spend(self, nodes: int, work: int) -> None:
         """Account for work that is about to be done. Raises UnmatchedError."""
         self.nodes -= nodes
         self.work -= work
-        if self.whole is not None:
-            self.whole.work -= work + _OVERHEAD * nodes
-            if self.whole.work < 0:
+        if self.overall is not None:
+            self.overall.work -= work + _OVERHEAD * nodes
+            if self.overall.work < 0:
                 raise UnmatchedError("what the file's layers take to compute is more than a file of its size may")
         if self.nodes < 0 or self.work < 0:
             raise UnmatchedError("its steps take more work to compute than this proof may")
@@ -56,21 +56,21 @@ class Budget:
 
 def budget_of(program: Program) -> Budget:
     """Return what the proofs of a file's layers may take together: as long as its numbers need, and not longer."""
-    return Budget(min(64 * _WORK, _LEAST + _EACH_BYTE * max(0, program.size + program.beside)))
+    return Budget(min(64 * _WORK, _LEAST + _EACH_BYTE * max(0, program.size + program.companion_bytes)))
 
 
 class Evaluation:
     """Values of a graph, computed from some that are given.
 
     scope   the graph
-    given   values by name
+    arrays  values by name
     budget  what this may cost
     shaken  where numbers come from that put every stored float about one unit in the last place off, as rounding does
     """
 
-    def __init__(self, scope: Scope, given: Mapping[str, Array], budget: Budget, shaken: np.random.Generator | None = None) -> None:
+    def __init__(self, scope: Scope, arrays: Mapping[str, Array], budget: Budget, shaken: np.random.Generator | None = None) -> None:
         self.scope, self.budget, self.shaken = scope, budget, shaken
-        self._values: dict[tuple[Scope, str], Array] = {(scope, name): _wide(one) for name, one in given.items()}
+        self._values: dict[tuple[Scope, str], Array] = {(scope, name): _wide(array) for name, array in arrays.items()}
         self._stored: dict[tuple[Scope, str], Array] = {}
         self.held = 0
 
@@ -114,7 +114,7 @@ class Evaluation:
 
     def _outputs(self, scope: Scope, node: Operation, inputs: list[Array | None]) -> Sequence[Array]:
         kind = node.kind
-        self.budget.spend(1, _EACH * sum(one.size for one in inputs if one is not None) + 50)
+        self.budget.spend(1, _EACH * sum(array.size for array in inputs if array is not None) + 50)
         try:
             if node.domain:
                 raise UnmatchedError(f"a node {kind} of the domain {node.domain!r} is not computed here")
@@ -127,18 +127,18 @@ class Evaluation:
                 return [inputs[0]]
             size = len(node.outputs)
             call = Call(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
-            found = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
+            results = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
         except (ValueError, TypeError, IndexError, KeyError, OverflowError, ArithmeticError, AttributeError, MemoryError) as error:
             raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here: {error}") from None
-        if found is None:
+        if results is None:
             raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here")
-        return [_wide(one) for one in found]
+        return [_wide(result) for result in results]
 
     def _body(self, scope: Scope, node: Operation) -> Scope:
         return next(scope.inner(node, 0))
 
-    def _step(self, inner: Scope, given: Sequence[tuple[str, Array]]) -> list[Array]:
-        for name, array in given:
+    def _step(self, inner: Scope, arguments: Sequence[tuple[str, Array]]) -> list[Array]:
+        for name, array in arguments:
             self._values[inner, name] = array
         for node in inner.nodes:
             self._compute(inner, node)
@@ -149,18 +149,18 @@ class Evaluation:
         names = inner.body.inputs
         most = None if inputs[0] is None else int(inputs[0].reshape(()))
         going = inputs[1] is None or bool(inputs[1].reshape(()))
-        states = [_there(one) for one in inputs[2:]]
+        states = [_there(array) for array in inputs[2:]]
         gathered: list[list[Array]] = [[] for _ in inner.body.outputs[1 + len(states) :]]
         number = 0
         while going and (most is None or number < most):
-            given = [np.array(number, np.int64), np.array(True), *states]
-            found = self._step(inner, list(zip(names, given, strict=True)))
-            going = bool(found[0].reshape(()))
-            states = found[1 : 1 + len(states)]
-            for kept, one in zip(gathered, found[1 + len(states) :], strict=True):
-                kept.append(one)
+            arguments = [np.array(number, np.int64), np.array(True), *states]
+            results = self._step(inner, list(zip(names, arguments, strict=True)))
+            going = bool(results[0].reshape(()))
+            states = results[1 : 1 + len(states)]
+            for collected, output in zip(gathered, results[1 + len(states) :], strict=True):
+                collected.append(output)
             number += 1
-        return [*states, *(np.stack(one) for one in gathered)]
+        return [*states, *(np.stack(slices) for slices in gathered)]
 
     def _scan(self, scope: Scope, node: Operation, inputs: Sequence[Array | None]) -> list[Array]:
         inner, attributes = self._body(scope, node), scope.attributes(node)
@@ -169,25 +169,25 @@ class Evaluation:
         def listed(name: str, length: int) -> list[int]:
             return list(attributes.get(name, [0] * length))
 
-        states = [_there(one) for one in inputs[:count]]
+        states = [_there(array) for array in inputs[:count]]
         sequences = [
-            np.moveaxis(_there(one), axis, 0)
-            for one, axis in zip(inputs[count:], listed("scan_input_axes", len(inputs) - count), strict=True)
+            np.moveaxis(_there(array), axis, 0)
+            for array, axis in zip(inputs[count:], listed("scan_input_axes", len(inputs) - count), strict=True)
         ]
         ways = listed("scan_input_directions", len(sequences))
-        sequences = [one[::-1] if way else one for one, way in zip(sequences, ways, strict=True)]
+        sequences = [sequence[::-1] if way else sequence for sequence, way in zip(sequences, ways, strict=True)]
         names = inner.body.inputs
         gathered: list[list[Array]] = [[] for _ in inner.body.outputs[count:]]
-        for number in range(min(len(one) for one in sequences)):
-            found = self._step(inner, list(zip(names, [*states, *(one[number] for one in sequences)], strict=True)))
-            states = found[:count]
-            for kept, one in zip(gathered, found[count:], strict=True):
-                kept.append(one)
-        made = []
-        given = zip(gathered, listed("scan_output_axes", len(gathered)), listed("scan_output_directions", len(gathered)), strict=True)
-        for parts, axis, way in given:
-            made.append(np.moveaxis(np.stack(parts[::-1] if way else parts), 0, axis))
-        return [*states, *made]
+        for number in range(min(len(sequence) for sequence in sequences)):
+            results = self._step(inner, list(zip(names, [*states, *(sequence[number] for sequence in sequences)], strict=True)))
+            states = results[:count]
+            for collected, output in zip(gathered, results[count:], strict=True):
+                collected.append(output)
+        stacked = []
+        scanned = zip(gathered, listed("scan_output_axes", len(gathered)), listed("scan_output_directions", len(gathered)), strict=True)
+        for parts, axis, way in scanned:
+            stacked.append(np.moveaxis(np.stack(parts[::-1] if way else parts), 0, axis))
+        return [*states, *stacked]
 
 
 def _there(array: Array | None) -> Array:

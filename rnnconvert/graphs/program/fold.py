@@ -158,14 +158,14 @@ def _split(call: Call) -> list[Array]:
     data = call.input(0)
     axis = call.attributes.get("axis", 0)
     lengths = call.integers("split", 1)
-    whole = data.shape[axis]
+    total = data.shape[axis]
     if lengths is None:
         count = call.attributes.get("num_outputs", call.outputs)
         if count != call.outputs:
             raise ValueError("Split into another number of parts than it gives")
-        step = -(-whole // count)
-        lengths = [step] * (count - 1) + [whole - step * (count - 1)]
-    if sum(lengths) != whole or min(lengths) < 0 or len(lengths) < call.outputs:
+        step = -(-total // count)
+        lengths = [step] * (count - 1) + [total - step * (count - 1)]
+    if sum(lengths) != total or min(lengths) < 0 or len(lengths) < call.outputs:
         raise ValueError("Split into parts of another length")
     call.charge(256 * len(lengths))  # each part is an array of its own, however few its numbers
     return np.split(data, np.cumsum(lengths)[:-1].tolist(), axis)
@@ -267,9 +267,9 @@ def _pad(call: Call) -> Array:
     before, after = [0] * data.ndim, [0] * data.ndim
     for number, axis in enumerate(axes):
         before[axis % data.ndim], after[axis % data.ndim] = pads[number], pads[number + len(axes)]
-    kept = tuple(slice(max(0, -low), length - max(0, -high)) for low, high, length in zip(before, after, data.shape, strict=True))
+    window = tuple(slice(max(0, -low), length - max(0, -high)) for low, high, length in zip(before, after, data.shape, strict=True))
     widths = [(max(0, low), max(0, high)) for low, high in zip(before, after, strict=True)]
-    cut = data[kept]
+    cut = data[window]
     call.charge(math.prod(length + sum(width) for length, width in zip(cut.shape, widths, strict=True)) * data.itemsize)
     return np.pad(cut, widths, constant_values=fill)
 

@@ -89,8 +89,8 @@ class Operation:
     @cached_property
     def reads(self) -> frozenset[str]:
         """The values that it reads, those that graphs inside it take from around them among them."""
-        found = {name for name in self.inputs if name}
-        return frozenset(found.union(*(body.free for _, body in self.bodies)))
+        names = {name for name in self.inputs if name}
+        return frozenset(names.union(*(body.free for _, body in self.bodies)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +146,7 @@ class Program:
     opsets    versions of sets of operations by domain
     functions by domain and name
     size      how many bytes of the file there are: what they may make this program compute
-    beside    how many bytes of numbers it states to be in other files
+    companion_bytes  how many bytes of numbers it states to be in other files
     dtype     returns the element type that an attribute of a function states
     """
 
@@ -155,7 +155,7 @@ class Program:
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str], Body] = field(default_factory=dict)
     size: int = 0
-    beside: int = 0
+    companion_bytes: int = 0
     dtype: Callable[[Any], Any] = lambda stated: stated
 
 

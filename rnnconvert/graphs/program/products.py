@@ -36,8 +36,8 @@ def product_of(scope: Scope, node: Operation) -> Product | None:
 
 
 def _matrix(scope: Scope, name: str) -> Array | None:
-    found = scope.constant(name)
-    return found if found is not None and found.ndim == 2 else None
+    matrix = scope.constant(name)
+    return matrix if matrix is not None and matrix.ndim == 2 else None
 
 
 def _mat_mul(scope: Scope, node: Operation, attributes: Mapping[str, Any]) -> Product | None:
@@ -72,21 +72,21 @@ def _einsum(scope: Scope, node: Operation, attributes: Mapping[str, Any]) -> Pro
     if not arrow or len(letters) != 2 or len(node.inputs) != 2 or "." in equation:
         return None
     for number in (1, 0):
-        matrix, (own, other) = _matrix(scope, node.inputs[number]), (letters[number], letters[1 - number])
-        if matrix is None or len(own) != 2 or any(len(set(one)) != len(one) for one in (own, other, result)):
+        matrix, (subscript, other) = _matrix(scope, node.inputs[number]), (letters[number], letters[1 - number])
+        if matrix is None or len(subscript) != 2 or any(len(set(labels)) != len(labels) for labels in (subscript, other, result)):
             continue
-        shared = set(own) & set(other)
-        brought = set(own) - shared
+        shared = set(subscript) & set(other)
+        brought = set(subscript) - shared
         if len(shared) != 1 or shared & set(result) or set(result) != (set(other) - shared) | brought:
             continue
-        (read,), (given,) = shared, brought
-        matrix = matrix if own[0] == read else matrix.T
-        kept = [letter for letter in other if letter != read]
+        (read,), (produced,) = shared, brought
+        matrix = matrix if subscript[0] == read else matrix.T
+        remaining = [letter for letter in other if letter != read]
         for reads_columns, gives_columns in ((False, False), (False, True), (True, False), (True, True)):
             columns = reads_columns or gives_columns
-            asked = [read, *kept] if reads_columns else [*kept, read]
-            made = [given, *kept] if gives_columns else [*kept, given]
-            if [*other] == asked and [*result] == made and not (columns and len(kept) != 1):
+            asked = [read, *remaining] if reads_columns else [*remaining, read]
+            produced_order = [produced, *remaining] if gives_columns else [*remaining, produced]
+            if [*other] == asked and [*result] == produced_order and not (columns and len(remaining) != 1):
                 return Product(node.inputs[1 - number], matrix, reads_columns, gives_columns)
     return None
 

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Dims = Sequence["int | None"]
 
 
-def part(scope: Scope, node: Operation, whole: Array) -> Array:
+def part(scope: Scope, node: Operation, shape: Array) -> Array:
     """Return what a Shape gives, which may be a part of the shape."""
     attributes = scope.attributes(node)
     start, end = (attributes.get(key, None) for key in ("start", "end"))
-    return whole[slice(start, end)]
+    return shape[slice(start, end)]
 
 
 class Rule:
@@ -32,7 +32,7 @@ class Rule:
         self.shapes, self.scope, self.node, self.index, self.deep = shapes, scope, node, index, deep
         self.attributes: Mapping[str, Any] = scope.attributes(node)
 
-    def given(self, number: int) -> Dims | None:
+    def input_dims(self, number: int) -> Dims | None:
         name = self.node.inputs[number] if number < len(self.node.inputs) else ""
         return self.shapes.dims(self.scope, name, self.deep) if name else None
 
@@ -46,37 +46,37 @@ class Rule:
         """Return the axes of the output."""
         kind = self.node.kind
         if kind in ALIKE:
-            return self.given(0) if self.index == 0 else None
+            return self.input_dims(0) if self.index == 0 else None
         if kind in SPREAD:
-            return _spread(self.given(number) for number in range(len(self.node.inputs)))
+            return _spread(self.input_dims(number) for number in range(len(self.node.inputs)))
         rule = _RULES.get(kind)
         return None if rule is None else rule(self)
 
     def transpose(self) -> Dims | None:
-        whole = self.given(0)
-        if whole is None:
+        dims = self.input_dims(0)
+        if dims is None:
             return None
-        order = self.attributes.get("perm", list(range(len(whole)))[::-1])
-        return [whole[axis] for axis in order]
+        order = self.attributes.get("perm", list(range(len(dims)))[::-1])
+        return [dims[axis] for axis in order]
 
     def squeeze(self) -> Dims | None:
-        whole, axes = self.given(0), self.axes()
-        if whole is None or (axes is None and (None in whole or len(self.node.inputs) > 1)):
+        dims, axes = self.input_dims(0), self.axes()
+        if dims is None or (axes is None and (None in dims or len(self.node.inputs) > 1)):
             return None
-        gone = {axis % len(whole) for axis in axes} if axes is not None else {n for n, one in enumerate(whole) if one == 1}
-        return [one for axis, one in enumerate(whole) if axis not in gone]
+        gone = {axis % len(dims) for axis in axes} if axes is not None else {n for n, size in enumerate(dims) if size == 1}
+        return [size for axis, size in enumerate(dims) if axis not in gone]
 
     def unsqueeze(self) -> Dims | None:
-        whole, axes = self.given(0), self.axes()
-        if whole is None or axes is None:
+        dims, axes = self.input_dims(0), self.axes()
+        if dims is None or axes is None:
             return None
-        found = list(whole)
-        for axis in sorted(axis % (len(whole) + len(axes)) for axis in axes):
-            found.insert(axis, 1)
-        return found
+        result = list(dims)
+        for axis in sorted(axis % (len(dims) + len(axes)) for axis in axes):
+            result.insert(axis, 1)
+        return result
 
     def reshape(self) -> Dims | None:
-        whole = self.given(0)
+        dims = self.input_dims(0)
         asked = self.attributes.get("shape")
         target: Dims | None = asked
         if target is None:
@@ -84,18 +84,20 @@ class Rule:
         if target is None:
             return None
         keep = not self.number("allowzero", 0)
-        found = [(whole[n] if whole is not None and n < len(whole) else None) if one == 0 and keep else one for n, one in enumerate(target)]
-        if -1 in found:
-            at = found.index(-1)
-            others = [one for n, one in enumerate(found) if n != at]
-            known = whole is not None and None not in whole and None not in others
-            share = int(np.prod([one or 0 for one in others], dtype=object)) if known else 0
-            total = int(np.prod([one or 0 for one in whole or ()], dtype=object)) if known else 0
-            found[at] = total // share if share else None
-        return found
+        result = [
+            (dims[n] if dims is not None and n < len(dims) else None) if size == 0 and keep else size for n, size in enumerate(target)
+        ]
+        if -1 in result:
+            at = result.index(-1)
+            others = [size for n, size in enumerate(result) if n != at]
+            complete = dims is not None and None not in dims and None not in others
+            share = int(np.prod([size or 0 for size in others], dtype=object)) if complete else 0
+            total = int(np.prod([size or 0 for size in dims or ()], dtype=object)) if complete else 0
+            result[at] = total // share if share else None
+        return result
 
     def gather(self) -> Dims | None:
-        data, at = self.given(0), self.given(1)
+        data, at = self.input_dims(0), self.input_dims(1)
         if data is None or at is None:
             where = self.scope.constant(self.node.inputs[1]) if data is not None else None
             at = list(where.shape) if where is not None else None
@@ -106,61 +108,61 @@ class Rule:
         return [*data[:axis], *(at or []), *data[axis % len(data) + 1 :]] if data else None
 
     def slice(self) -> Dims | None:
-        whole = self.given(0)
+        dims = self.input_dims(0)
         starts, ends, steps = (
             self.shapes.integers(self.scope, self.node, key, at) for key, at in (("starts", 1), ("ends", 2), ("steps", 4))
         )
-        if whole is None:
+        if dims is None:
             return None
         axes = self.axes(3)
         if axes is None:
             axes = list(range(len(starts))) if starts is not None else None
         if axes is None:
-            return [None] * len(whole)
-        found = list(whole)
+            return [None] * len(dims)
+        result = list(dims)
         for number, axis in enumerate(axes):
-            length = whole[axis]
+            length = dims[axis]
             if length is None or starts is None or ends is None:
-                found[axis] = None
+                result[axis] = None
                 continue
             step = steps[number] if steps else 1
-            found[axis] = len(range(*slice(starts[number], ends[number], step).indices(length)))
-        return found
+            result[axis] = len(range(*slice(starts[number], ends[number], step).indices(length)))
+        return result
 
     def split(self) -> Dims | None:
-        whole = self.given(0)
-        if whole is None:
+        dims = self.input_dims(0)
+        if dims is None:
             return None
-        axis, found = self.number("axis", 0), list(whole)
+        axis, result = self.number("axis", 0), list(dims)
         parts = self.shapes.integers(self.scope, self.node, "split", 1)
-        length = found[axis]
+        length = result[axis]
         if parts is not None:
-            found[axis] = parts[self.index]
+            result[axis] = parts[self.index]
         elif length is not None:
             share = -(-length // len(self.node.outputs))
-            found[axis] = min(share, length - share * self.index)
-        return found
+            result[axis] = min(share, length - share * self.index)
+        return result
 
     def concat(self) -> Dims | None:
-        parts = [self.given(number) for number in range(len(self.node.inputs))]
-        known = [part for part in parts if part is not None]
-        if not known:
+        parts = [self.input_dims(number) for number in range(len(self.node.inputs))]
+        stated_parts = [part for part in parts if part is not None]
+        if not stated_parts:
             return None
-        axis = self.number("axis", 1) % len(known[0])
-        found = [next((part[n] for part in known if part[n] is not None), None) for n in range(len(known[0]))]
+        axis = self.number("axis", 1) % len(stated_parts[0])
+        result = [next((part[n] for part in stated_parts if part[n] is not None), None) for n in range(len(stated_parts[0]))]
         lengths = [None if part is None else part[axis] for part in parts]
-        found[axis] = None if None in lengths else sum(length or 0 for length in lengths)
-        return found
+        result[axis] = None if None in lengths else sum(length or 0 for length in lengths)
+        return result
 
     def mat_mul(self) -> Dims | None:
-        left, right = self.given(0), self.given(1)
+        left, right = self.input_dims(0), self.input_dims(1)
         if left is None or right is None or not left or not right:
             return None
         batch = _spread([left[:-2], right[:-2]]) or []
         return [*batch, *left[-2:-1], *([right[-1]] if len(right) > 1 else [])]
 
     def gemm(self) -> Dims | None:
-        left, right = self.given(0), self.given(1)
+        left, right = self.input_dims(0), self.input_dims(1)
         rows = None if left is None else left[self.number("transA", 0)]
         return [rows, None if right is None else right[1 - self.number("transB", 0)]]
 
@@ -168,10 +170,10 @@ class Rule:
         operands, arrow, result = self.attributes["equation"].replace(" ", "").partition("->")
         lengths: dict[str, int | None] = {}
         for number, letters in enumerate(operands.split(",")):
-            given = self.given(number)
-            if given is None or len(given) != len(letters) or not arrow:
+            dims = self.input_dims(number)
+            if dims is None or len(dims) != len(letters) or not arrow:
                 return None
-            lengths |= {letter: one for letter, one in zip(letters, given, strict=True) if lengths.get(letter) is None}
+            lengths |= {letter: size for letter, size in zip(letters, dims, strict=True) if lengths.get(letter) is None}
         return [lengths[letter] for letter in result]
 
     def filled(self) -> Dims | None:
@@ -179,17 +181,17 @@ class Rule:
 
     def expand(self) -> Dims | None:
         target = self.shapes.partly(self.scope, self.node.inputs[1], self.deep)
-        return _spread([self.given(0), target])
+        return _spread([self.input_dims(0), target])
 
     def tile(self) -> Dims | None:
-        whole, times = self.given(0), self.shapes.partly(self.scope, self.node.inputs[1], self.deep)
-        if whole is None or times is None or len(whole) != len(times):
+        dims, times = self.input_dims(0), self.shapes.partly(self.scope, self.node.inputs[1], self.deep)
+        if dims is None or times is None or len(dims) != len(times):
             return None
-        return [None if None in (one, count) else one * count for one, count in zip(whole, times, strict=True)]  # type: ignore[operator]
+        return [None if None in (size, count) else size * count for size, count in zip(dims, times, strict=True)]  # type: ignore[operator]
 
     def shape(self) -> Dims | None:
-        whole = self.given(0)
-        return [None if whole is None else len(part(self.scope, self.node, np.zeros(len(whole))))]
+        dims = self.input_dims(0)
+        return [None if dims is None else len(part(self.scope, self.node, np.zeros(len(dims))))]
 
     def loop(self) -> Dims | None:
         body = next(inner for name, inner in self.node.bodies if name == "body")
@@ -197,7 +199,7 @@ class Rule:
         first = 2 if self.node.kind == "Loop" else 0
         count = len(self.node.inputs) - first - scanned
         if self.index < count:
-            return self.given(first + self.index)
+            return self.input_dims(first + self.index)
         inner = self.shapes.stated(body.outputs[self.index + (first > 0)])
         if inner is None:
             return None
@@ -207,43 +209,43 @@ class Rule:
 
     def convolved(self) -> Dims | None:
         """Return batch, channels, and how often a window fits into each other axis; None where that rounds up."""
-        whole, window = self.given(0), self.given(1)
-        if whole is None:
+        dims, window = self.input_dims(0), self.input_dims(1)
+        if dims is None:
             return None
-        count = len(whole) - 2
-        channels, kernel = whole[1], self.integers("kernel_shape", None)
+        count = len(dims) - 2
+        channels, kernel = dims[1], self.integers("kernel_shape", None)
         if self.node.kind == "Conv":
             channels = None if window is None else window[0]
             kernel = window[2:] if window is not None else kernel
         strides, dilations = self.integers("strides", [1] * count), self.integers("dilations", [1] * count)
         pads = self.integers("pads", [0] * 2 * count)
         kind = self.attributes.get("auto_pad", "NOTSET")
-        found: list[int | None] = [whole[0], channels]
-        for axis, length in enumerate(whole[2:]):
+        result: list[int | None] = [dims[0], channels]
+        for axis, length in enumerate(dims[2:]):
             size, stride = None if kernel is None else kernel[axis], strides[axis]
             if length is None or size is None or stride < 1 or self.number("ceil_mode", 0):
-                found.append(None)
+                result.append(None)
             elif kind.startswith("SAME"):
-                found.append(-(-length // stride))
+                result.append(-(-length // stride))
             else:
                 around = pads[axis] + pads[axis + count] if kind == "NOTSET" else 0
-                found.append((length + around - dilations[axis] * (size - 1) - 1) // stride + 1)
-        return found
+                result.append((length + around - dilations[axis] * (size - 1) - 1) // stride + 1)
+        return result
 
     def integers(self, name: str, default: Dims | None) -> Any:
         """Return the numbers that an attribute lists."""
         return list(self.attributes.get(name, default))
 
     def reduced(self) -> Dims | None:
-        whole, axes, keep = self.given(0), self.axes(), self.number("keepdims", 1)
-        if whole is None or (axes is None and len(self.node.inputs) > 1):
+        dims, axes, keep = self.input_dims(0), self.axes(), self.number("keepdims", 1)
+        if dims is None or (axes is None and len(self.node.inputs) > 1):
             return None
-        gone = {axis % len(whole) for axis in (axes if axes is not None else range(len(whole)))}
-        found = [1 if axis in gone else one for axis, one in enumerate(whole)]
-        return found if keep else [one for axis, one in enumerate(whole) if axis not in gone]
+        gone = {axis % len(dims) for axis in (axes if axes is not None else range(len(dims)))}
+        result = [1 if axis in gone else size for axis, size in enumerate(dims)]
+        return result if keep else [size for axis, size in enumerate(dims) if axis not in gone]
 
     def recurrent(self) -> Dims | None:
-        data, size = self.given(0), self.number("hidden_size", 0) or None
+        data, size = self.input_dims(0), self.number("hidden_size", 0) or None
         two = self.attributes.get("direction") == "bidirectional"
         if data is None or self.number("layout", 0):
             return None
@@ -253,14 +255,14 @@ class Rule:
 def _spread(shapes: Iterable[Dims | None]) -> list[int | None] | None:
     """Return the shape of values that are spread over one another; None if one is unknown."""
     every = list(shapes)
-    if any(one is None for one in every):
+    if any(dims is None for dims in every):
         return None
-    rank = max((len(one) for one in every if one is not None), default=0)
-    found: list[int | None] = []
+    rank = max((len(dims) for dims in every if dims is not None), default=0)
+    result: list[int | None] = []
     for axis in range(-rank, 0):
-        lengths = {one[axis] for one in every if one is not None and len(one) >= -axis} - {1}
-        found.append(1 if not lengths else next((one for one in lengths if one is not None), None))
-    return found
+        lengths = {dims[axis] for dims in every if dims is not None and len(dims) >= -axis} - {1}
+        result.append(1 if not lengths else next((length for length in lengths if length is not None), None))
+    return result
 
 
 _RULES: Mapping[str, Callable[[Rule], Dims | None]] = {

@@ -60,7 +60,7 @@ class Scope:
         self._opsets = opsets
         self._model = model
         self._depth = depth
-        self._known: dict[str, Array | None] = {}
+        self._constants: dict[str, Array | None] = {}
         self._folded: dict[Operation, Sequence[Array | None] | None] = {}
         self._open: set[str] = set()
         self._arguments: dict[str, tuple[Scope, str]] = {}
@@ -91,53 +91,53 @@ class Scope:
         if not any(isinstance(value, Reference) for value in node.attributes.values()):
             return node.attributes
         outer = self._holder()._attributes
-        found = {}
+        result = {}
         for name, value in node.attributes.items():
             if not isinstance(value, Reference):
-                found[name] = value
+                result[name] = value
             elif value.name in outer:
                 typed = node.kind == "Cast" and name == "to"
-                found[name] = self._model.program.dtype(outer[value.name]) if typed else outer[value.name]
-        return found
+                result[name] = self._model.program.dtype(outer[value.name]) if typed else outer[value.name]
+        return result
 
     def constant(self, name: str) -> Array | None:
         """Return the value of that name if it can be known without running the model, else None.
 
         Raises UnreadableError if its numbers are missing from the file, or implausibly many.
         """
-        if name in self._known:
-            return self._known[name]
+        if name in self._constants:
+            return self._constants[name]
         if not name or name in self._open or self._model.depth >= FOLD_DEPTH:
             return None
         self._open.add(name)
         self._model.depth += 1
         try:
-            self._known[name] = self._evaluate(name)
+            self._constants[name] = self._evaluate(name)
         finally:
             self._model.depth -= 1
             self._open.discard(name)
-        return self._known[name]
+        return self._constants[name]
 
     def unknown(self, name: str) -> tuple[Scope, str, Operation | None]:
         """Return why a value is not constant: the first value on its way that is not, its scope, and the node that cannot be
         evaluated although all that it reads is constant; None for an input of the graph.
         """
-        where, own = self.resolve(name)
-        met: set[tuple[Scope, str]] = set()
-        while (where, own) not in met:
-            met.add((where, own))
-            node, index = where._producers.get(own, (None, 0))
+        where, resolved = self.resolve(name)
+        seen: set[tuple[Scope, str]] = set()
+        while (where, resolved) not in seen:
+            seen.add((where, resolved))
+            node, index = where._producers.get(resolved, (None, 0))
             if node is None:
-                return where, own, None
+                return where, resolved, None
             if where.calls(node):
-                where, own = (called := where.call(node)), called.body.outputs[index]
+                where, resolved = (called := where.call(node)), called.body.outputs[index]
             else:
-                lacking = next((given for given in node.inputs if given and where.constant(given) is None), None)
+                lacking = next((operand for operand in node.inputs if operand and where.constant(operand) is None), None)
                 if lacking is None:
                     break
-                own = lacking
-            where, own = where.resolve(own)
-        return where, own, node
+                resolved = lacking
+            where, resolved = where.resolve(resolved)
+        return where, resolved, node
 
     def resolve(self, name: str) -> tuple[Scope, str]:
         """Return the scope that makes a value visible here, and the value's name there."""
@@ -198,15 +198,15 @@ class Scope:
 
         None where a number is computed on the way, or no tensor holds it.
         """
-        known: dict[tuple[Scope, str], Array | None] = {}
+        cache: dict[tuple[Scope, str], Array | None] = {}
 
         def follow(scope: Scope, name: str) -> Array | None:
             scope, name = scope.resolve(name)
             key = scope, name
-            if key not in known:
+            if key not in cache:
                 tensor = scope.stored(name)
-                known[key] = numbers(tensor) if tensor is not None else through(scope, name)
-            return known[key]
+                cache[key] = numbers(tensor) if tensor is not None else through(scope, name)
+            return cache[key]
 
         def through(scope: Scope, name: str) -> Array | None:
             node, output = scope._producers.get(name, (None, 0))
@@ -218,7 +218,7 @@ class Scope:
             if not scope.moves(node, 0):
                 return None
             inputs = [
-                follow(scope, given) if scope.moves(node, index) else scope.constant(given) for index, given in enumerate(node.inputs)
+                follow(scope, operand) if scope.moves(node, index) else scope.constant(operand) for index, operand in enumerate(node.inputs)
             ]
             outputs = scope._outputs(node, inputs, lambda size: None)  # `constant` has paid for arrays of this size
             return outputs[output] if outputs is not None and output < len(outputs) else None
@@ -242,7 +242,7 @@ class Scope:
         return self.outer.constant(name)
 
     def _outputs(
-        self, node: Operation, given: list[Array | None] | None = None, charge: Callable[[int], None] | None = None
+        self, node: Operation, operands: list[Array | None] | None = None, charge: Callable[[int], None] | None = None
     ) -> Sequence[Array | None] | None:
         """Return what a node gives, if all it works on is constant, or on inputs that are given."""
         if self.calls(node):
@@ -253,7 +253,7 @@ class Scope:
         values = self.values(node)
         if values is None:
             return None
-        inputs = [self.constant(name) for name in node.inputs] if given is None else given
+        inputs = [self.constant(name) for name in node.inputs] if operands is None else operands
         if any(value is None and name for name, value in zip(node.inputs, inputs, strict=True)):
             return None
         self._model.charge(64 * (len(node.inputs) + len(node.outputs)))
@@ -327,12 +327,12 @@ def behind(scope: Scope, name: str) -> Iterator[tuple[str, Operation | None]]:
     """
     waiting, seen = [name], set()
     while waiting:
-        own = waiting.pop()
-        if not own or own in seen or scope.constant(own) is not None:
+        value = waiting.pop()
+        if not value or value in seen or scope.constant(value) is not None:
             continue
-        seen.add(own)
-        producer = scope.producer(own)
+        seen.add(value)
+        producer = scope.producer(value)
         node = None if producer is None else producer[0]
-        yield own, node
+        yield value, node
         if node is not None and node.kind not in MEASURING:
             waiting += node.inputs

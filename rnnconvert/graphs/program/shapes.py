@@ -28,11 +28,11 @@ class Shapes:
     """The shapes of a model's values."""
 
     def __init__(self, program: Program) -> None:
-        self._known: dict[str, list[int | None]] = {}
+        self._learned: dict[str, list[int | None]] = {}
         self._twice: set[str] = set()
         self._kinds: dict[str, np.dtype[Any]] = {}
         self._ruled: dict[tuple[Scope, str], list[int | None] | None] = {}
-        self._given: dict[tuple[Scope, str], list[int | None] | None] = {}
+        self._cache: dict[tuple[Scope, str], list[int | None] | None] = {}
         self._widths: dict[Scope, dict[str, int]] = {}
         self._passed: set[Scope] = set()
         self.sources: dict[str, tuple[tuple[str, int], ...]] = {}
@@ -49,23 +49,23 @@ class Shapes:
             self._collect(inner)
 
     def _state(self, name: str, dims: list[int | None]) -> None:
-        if self._known.setdefault(name, dims) != dims:
+        if self._learned.setdefault(name, dims) != dims:
             self._twice.add(name)
 
     def give(self, scope: Scope, name: str, dims: Dims | None) -> None:
         """Note the axes of a graph's input, which the node around it gives."""
-        if dims is not None and (name not in self._known or None in self._known[name]):
-            self._given[scope, name] = self._ruled[scope, name] = list(dims)
+        if dims is not None and (name not in self._learned or None in self._learned[name]):
+            self._cache[scope, name] = self._ruled[scope, name] = list(dims)
 
     def stated(self, name: str) -> Dims | None:
         """Return what the model states of the axes of a value."""
-        return self._known[name] if name in self._known and name not in self._twice else None
+        return self._learned[name] if name in self._learned and name not in self._twice else None
 
     def learn(self, name: str, dims: Dims) -> None:
         """Note the axes of a value of the main graph, as a layer gives it; what was found without them is found anew."""
         if self.stated(name) is None and name not in self._twice:
-            self._known[name] = list(dims)
-            self._ruled, self._widths, self._passed = dict(self._given), {}, set()
+            self._learned[name] = list(dims)
+            self._ruled, self._widths, self._passed = dict(self._cache), {}, set()
 
     def dims(self, scope: Scope, name: str, deep: int = 0) -> Dims | None:
         """Return the axes of a value, None for those that are not known."""
@@ -73,8 +73,8 @@ class Shapes:
         if scope not in self._passed:  # in the order of the nodes, so that no rule asks for many others
             self._passed.add(scope)
             for node in scope.nodes:
-                for one in node.outputs:
-                    self._dims(scope, one, 0)
+                for output in node.outputs:
+                    self._dims(scope, output, 0)
         return self._dims(scope, name, deep)
 
     def _dims(self, scope: Scope, name: str, deep: int) -> Dims | None:
@@ -88,7 +88,7 @@ class Shapes:
         ruled = self._ruled[key]
         if stated is None or ruled is None or len(ruled) != len(stated):
             return ruled if stated is None else stated
-        return [one if one is not None else other for one, other in zip(stated, ruled, strict=True)]
+        return [size if size is not None else other for size, other in zip(stated, ruled, strict=True)]
 
     def _by_rule(self, scope: Scope, name: str, deep: int) -> list[int | None] | None:
         stored = scope.stored(name)
@@ -99,10 +99,10 @@ class Shapes:
             return None
         node, index = producer
         try:
-            found = Rule(self, scope, node, index, deep + 1).dims()
+            dims = Rule(self, scope, node, index, deep + 1).dims()
         except (IndexError, ValueError, TypeError, KeyError, ArithmeticError):
             return None  # a node that is not as its operator asks
-        return None if found is None else list(found)
+        return None if dims is None else list(dims)
 
     def kind(self, scope: Scope, name: str) -> np.dtype[Any] | None:
         """Return the element type of a value, None where it is not known."""
@@ -137,46 +137,46 @@ class Shapes:
             return dims[-1]
         scope, name = scope.resolve(name)
         if scope not in self._widths:
-            self._widths[scope] = self._met(scope)
+            self._widths[scope] = self._product_widths(scope)
         return self._widths[scope].get(name)
 
-    def _met(self, scope: Scope) -> dict[str, int]:
+    def _product_widths(self, scope: Scope) -> dict[str, int]:
         """Return the widths of a graph's values by the matrices that multiply them: of what these read, from the end to the
         beginning, then of what they give.
         """
-        found = self._met_before(scope)
+        result = self._met_before(scope)
         for node in scope.nodes:
-            if not node.outputs or node.outputs[0] in found or node.domain:
+            if not node.outputs or node.outputs[0] in result or node.domain:
                 continue
             product = product_of(scope, node)
             if product is not None and not product.gives_columns:
-                found[node.outputs[0]] = product.matrix.shape[1]
+                result[node.outputs[0]] = product.matrix.shape[1]
             elif node.kind in ALIKE or node.kind in SPREAD:
                 widths = []
                 for name in node.inputs if node.kind in SPREAD else node.inputs[:1]:
                     dims = self.dims(scope, name)
-                    widths.append(dims[-1] if dims else found.get(name))
-                known = [one for one in widths if one is not None and one > 1]
-                if known and len(set(known)) == 1:
-                    found[node.outputs[0]] = known[0]
-        return found
+                    widths.append(dims[-1] if dims else result.get(name))
+                stated = [width for width in widths if width is not None and width > 1]
+                if stated and len(set(stated)) == 1:
+                    result[node.outputs[0]] = stated[0]
+        return result
 
     def _met_before(self, scope: Scope) -> dict[str, int]:
-        found: dict[str, int] = {}
+        result: dict[str, int] = {}
         for node in reversed(scope.nodes):
             product = product_of(scope, node)
             if product is not None and not product.reads_columns:
-                found.setdefault(product.value, product.matrix.shape[0])
-            own = next((found[name] for name in node.outputs if name in found), None)
-            if own is None or not node.inputs:
+                result.setdefault(product.value, product.matrix.shape[0])
+            width = next((result[name] for name in node.outputs if name in result), None)
+            if width is None or not node.inputs:
                 continue
             if node.kind in ALIKE or (node.kind in ("Gather", "Squeeze", "Unsqueeze") and not self._is_last(scope, node)):
-                found.setdefault(node.inputs[0], own)
+                result.setdefault(node.inputs[0], width)
             elif node.kind == "Transpose":
                 order = scope.attributes(node).get("perm", [])
                 if order and order[-1] == len(order) - 1:
-                    found.setdefault(node.inputs[0], own)
-        return found
+                    result.setdefault(node.inputs[0], width)
+        return result
 
     def _is_last(self, scope: Scope, node: Operation) -> bool:
         """Return whether a node takes or makes the last axis of a value, as far as is known."""
@@ -193,8 +193,8 @@ class Shapes:
             return list(attribute)
         if index >= len(node.inputs) or not node.inputs[index]:
             return None
-        found = self.number(scope, node.inputs[index])
-        return None if found is None else [int(one) for one in found.reshape(-1)]
+        array = self.number(scope, node.inputs[index])
+        return None if array is None else [int(number) for number in array.reshape(-1)]
 
     def number(self, scope: Scope, name: str, deep: int = 0) -> Array | None:
         """Return whole numbers that are constant, or computed from the known axes of values."""
@@ -218,26 +218,26 @@ class Shapes:
                 if dims is not None and -len(dims) <= at < len(dims) and dims[at] is not None:
                     return np.full(which.shape, dims[at], np.int64)
         if node.kind in COMPARED:
-            one, other = (self.number(scope, given, deep + 1) for given in node.inputs)
-            return None if one is None or other is None else np.asarray(COMPARED[node.kind](one, other))
+            number, other = (self.number(scope, operand, deep + 1) for operand in node.inputs)
+            return None if number is None or other is None else np.asarray(COMPARED[node.kind](number, other))
         if node.kind not in _INTEGERS:
             return None
-        inputs = [self.number(scope, given, deep + 1) if given else None for given in node.inputs]
-        if any(one is None and given for one, given in zip(inputs, node.inputs, strict=True)):
+        inputs = [self.number(scope, operand, deep + 1) if operand else None for operand in node.inputs]
+        if any(one is None and operand for one, operand in zip(inputs, node.inputs, strict=True)):
             return None
-        if any(one is not None and one.size > _MOST for one in inputs):
+        if any(operand_value is not None and operand_value.size > _MOST for operand_value in inputs):
             return None
         attributes = scope.values(node)
         if attributes is None:
             return None
-        made = fold(Call(node.kind, inputs, attributes, len(node.outputs), scope.opset, lambda size: None))
-        return None if made is None or producer[1] >= len(made) else made[producer[1]]
+        folded = fold(Call(node.kind, inputs, attributes, len(node.outputs), scope.opset, lambda size: None))
+        return None if folded is None or producer[1] >= len(folded) else folded[producer[1]]
 
     def partly(self, scope: Scope, name: str, deep: int = 0) -> Dims | None:
         """Return whole numbers of which some are known: a shape that is put together from parts."""
-        found = self.number(scope, name, deep)
-        if found is not None:
-            return [int(one) for one in found.reshape(-1)] if found.size <= _MOST and found.dtype.kind in "iu" else None
+        array = self.number(scope, name, deep)
+        if array is not None:
+            return [int(number) for number in array.reshape(-1)] if array.size <= _MOST and array.dtype.kind in "iu" else None
         scope, name = scope.resolve(name)
         producer = scope.producer(name)
         if producer is None or deep > _DEEPEST:
@@ -246,8 +246,8 @@ class Shapes:
         if node.kind == "Shape":
             return self.dims(scope, node.inputs[0], deep)
         if node.kind == "Concat":
-            parts = [self.partly(scope, one, deep + 1) for one in node.inputs]
-            return None if None in parts else [one for part in parts for one in (part or ())]
+            parts = [self.partly(scope, operand, deep + 1) for operand in node.inputs]
+            return None if None in parts else [size for part in parts for size in (part or ())]
         if node.kind in ("Cast", "Identity"):
             return self.partly(scope, node.inputs[0], deep + 1)
         if node.kind in ("Unsqueeze", "Reshape"):
@@ -256,9 +256,9 @@ class Shapes:
             which = self.number(scope, node.inputs[1], deep + 1)
             return [None] * which.size if which is not None and which.size <= _MOST else None
         if node.kind == "Slice":
-            whole = self.partly(scope, node.inputs[0], deep + 1)
+            elements = self.partly(scope, node.inputs[0], deep + 1)
             bounds = [self.integers(scope, node, key, at) for key, at in (("starts", 1), ("ends", 2), ("steps", 4))]
-            if whole is None or bounds[0] is None or bounds[1] is None or (bounds[2] or [1]) != [1]:
+            if elements is None or bounds[0] is None or bounds[1] is None or (bounds[2] or [1]) != [1]:
                 return None
-            return whole[slice(bounds[0][0], bounds[1][0])]
+            return elements[slice(bounds[0][0], bounds[1][0])]
         return None

@@ -42,7 +42,7 @@ def spread(scope: Scope, name: str, depth: int = 0) -> Array | None:
         return level if level is not None and all(part is not None and not part.ndim and part == level for part in parts) else None
     if node.kind == "ReduceSum":  # of zeros alone
         return np.zeros(()) if everywhere(scope, node.inputs[0]) == 0 else None
-    if node.kind == "Mul" and any(_integer_zeros(scope, given) for given in node.inputs):
+    if node.kind == "Mul" and any(_integer_zeros(scope, operand) for operand in node.inputs):
         return np.zeros(())
     if node.kind not in (*REPEATING, *_CUTTING, *_RESHAPING) or not node.inputs:
         return None

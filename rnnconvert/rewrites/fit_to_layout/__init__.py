@@ -85,12 +85,12 @@ def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
         changed = []
         for direction in layer.directions:
             single = Recurrent(work.stack.name, (Layer((direction,)),))
-            own = Work(single, _choose(single, layouts), work.accepted, retyped=work.retyped)
+            single_work = Work(single, _choose(single, layouts), work.accepted, retyped=work.retyped)
             for feature in _FEATURES:
                 if feature not in _OF_STACKS:
-                    feature(own)
-            work.steps += [step for step in own.steps if step not in work.steps]
-            changed.append(own.stack.first)
+                    feature(single_work)
+            work.steps += [step for step in single_work.steps if step not in work.steps]
+            changed.append(single_work.stack.first)
         layers.append(Layer(tuple(changed), layer.merge))
     projected = [d for layer in layers for d in layer.directions if d.projection_size]
     if projected and "projection" not in work.layout.part_names:
@@ -99,9 +99,9 @@ def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
 
 
 def _choose(stack: Recurrent, layouts: Sequence[Layout]) -> Layout:
-    of_kind = [one for one in layouts if one.kind == stack.cell.kind and one.writable]
+    of_kind = [layout for layout in layouts if layout.kind == stack.cell.kind and layout.writable]
     # A cell whose gates are its own does not go where one of them has no arrays.
-    of_kind = [one for one in of_kind if one.coupled in ("", stack.cell.coupled)]
+    of_kind = [layout for layout in of_kind if layout.coupled in ("", stack.cell.coupled)]
     if not of_kind:
         named = {"rnn": "a plain RNN", "gru": "a GRU", "lstm": "an LSTM"}[stack.cell.kind]
         raise RefusedError(named, layouts[0].framework, "it does not have this cell", "", stack.name)

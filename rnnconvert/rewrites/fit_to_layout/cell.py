@@ -47,19 +47,19 @@ def constants(work: Work) -> None:
     holds = work.layout.holds
 
     def wanted(direction: Direction) -> dict[str, float]:
-        kept = {gate: value for gate, value in direction.cell.constants.items() if gate in holds.chosen}
-        return {**holds.constants, **kept}
+        chosen = {gate: value for gate, value in direction.cell.constants.items() if gate in holds.chosen}
+        return {**holds.constants, **chosen}
 
     different = work.every(lambda d: in_force(d.cell.constants) != in_force(wanted(d)))
     if different:
-        own, other = (
+        folded, other = (
             ", ".join(f"{value:+g} on gate {gate}" for gate, value in constants.items() if value)
             for constants in (different[0].cell.constants, wanted(different[0]))
         )
-        said = [f"run-time constants folded into the bias: {own}"] if own else []
-        said += [f"what the target adds at run time taken off the bias: {other}"] if other else []
+        details = [f"run-time constants folded into the bias: {folded}"] if folded else []
+        details += [f"what the target adds at run time taken off the bias: {other}"] if other else []
         work.stack = each(work.stack, lambda d: FOLD_CONSTANTS.apply(d, wanted(d)))
-        work.done(FOLD_CONSTANTS, "; ".join(said))
+        work.done(FOLD_CONSTANTS, "; ".join(details))
 
 
 def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
@@ -79,18 +79,18 @@ def activations(work: Work) -> None:
 def _function(work: Work, role: str, allowed: Sequence[str | Activation]) -> None:
     """Keep one function of the cell, or write it for the target's other hard_sigmoid."""
     while outside := work.every(lambda d: not allows(allowed, getattr(d.cell, role))):
-        own: Activation = getattr(outside[0].cell, role)
-        other = next((a for a in allowed if isinstance(a, Activation) and a.name == own.name), None)
-        same = [direction for direction in outside if getattr(direction.cell, role) == own]
+        function: Activation = getattr(outside[0].cell, role)
+        other = next((a for a in allowed if isinstance(a, Activation) and a.name == function.name), None)
+        same = [direction for direction in outside if getattr(direction.cell, role) == function]
         if other is None or any(SCALE_HARD_SIGMOID.applies(direction, other, role) for direction in same):
-            raise _refuse_activation(work, role, own, allowed)
+            raise _refuse_activation(work, role, function, allowed)
         work.write_identities(same)
-        work.stack = each(work.stack, _scaled(role, own, other))
-        work.done(SCALE_HARD_SIGMOID, f"{own} written for {other}")
+        work.stack = each(work.stack, _scaled(role, function, other))
+        work.done(SCALE_HARD_SIGMOID, f"{function} written for {other}")
 
 
-def _scaled(role: str, own: Activation, other: Activation) -> Callable[[Direction], Direction]:
-    return lambda d: SCALE_HARD_SIGMOID.apply(d, other, role) if getattr(d.cell, role) == own else d
+def _scaled(role: str, function: Activation, other: Activation) -> Callable[[Direction], Direction]:
+    return lambda d: SCALE_HARD_SIGMOID.apply(d, other, role) if getattr(d.cell, role) == function else d
 
 
 def _with_three_functions() -> str:
@@ -119,12 +119,14 @@ def _held(layout: Layout, role: str) -> Sequence[str | Activation]:
     return () if alone else layout.holds.activations
 
 
-def _refuse_activation(work: Work, role: str, own: Activation, allowed: Sequence[str | Activation]) -> RefusedError:
+def _refuse_activation(work: Work, role: str, function: Activation, allowed: Sequence[str | Activation]) -> RefusedError:
     what = {"gate_activation": "its gates", "activation": "its candidate", "output_activation": "its output"}[role]
-    known = "" if own.known else " (an unknown function)"
-    having = registry.holding(lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), own))
+    unknown_note = "" if function.known else " (an unknown function)"
+    having = registry.holding(lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), function))
     remedy = f"Convert to {having}, which has this function; or train with the target's function."
-    return work.refuse(f"{what} through {own}{known}", f"the target computes {', '.join(str(a) for a in allowed)} there", remedy)
+    return work.refuse(
+        f"{what} through {function}{unknown_note}", f"the target computes {', '.join(str(a) for a in allowed)} there", remedy
+    )
 
 
 _CLIP_PLACES = {
@@ -138,7 +140,7 @@ _CLIP_PLACES = {
 def clips(work: Work) -> None:
     """Keep the clips that the target can have; refuse one that it lacks, and a cell without one that it always has."""
     holds = work.layout.holds
-    kept = (*holds.open_clips, *(clip.kind for clip in holds.fixed_clips))
+    allowed_kinds = (*holds.open_clips, *(clip.kind for clip in holds.fixed_clips))
     for direction in work.every(lambda d: True):
         for clip in direction.cell.clips:
             _check_clip(work, clip)
@@ -149,8 +151,10 @@ def clips(work: Work) -> None:
                     f"the target always computes {_CLIP_PLACES[clip.kind]} ({clip})",
                     "If the clip of this class is optional, give only its kind in the layout, without bounds.",
                 )
-    if work.every(lambda d: any(clip.kind not in kept for clip in d.cell.clips)):
-        work.stack = each(work.stack, lambda d: d.replace(cell=d.cell.replace(clips=tuple(c for c in d.cell.clips if c.kind in kept))))
+    if work.every(lambda d: any(clip.kind not in allowed_kinds for clip in d.cell.clips)):
+        work.stack = each(
+            work.stack, lambda d: d.replace(cell=d.cell.replace(clips=tuple(c for c in d.cell.clips if c.kind in allowed_kinds)))
+        )
 
 
 def _check_clip(work: Work, clip: Clip) -> None:
@@ -160,8 +164,8 @@ def _check_clip(work: Work, clip: Clip) -> None:
         return
     remedy = f"If your activations never reach the bound, confirm with {Setting('clip', 'none')}."
     if clip.kind not in holds.open_clips:
-        always = [str(one) for one in holds.fixed_clips if one.kind == clip.kind]
-        kinds = (*holds.open_clips, *(one.kind for one in holds.fixed_clips))
+        always = [str(fixed) for fixed in holds.fixed_clips if fixed.kind == clip.kind]
+        kinds = (*holds.open_clips, *(fixed.kind for fixed in holds.fixed_clips))
         target = f"clips something else ({', '.join(kinds)})" if kinds else "has no clip"
         raise work.refuse(
             f"a clip ({clip})",

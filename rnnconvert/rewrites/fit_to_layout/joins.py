@@ -26,12 +26,12 @@ def read_out(work: Work) -> None:
 
 def unconvertible(work: Work) -> None:
     """Refuse what the source computes in addition, unless the caller takes it over."""
-    for one in work.stack.unconvertible:
-        value, meaning = ACCEPTS[one.option]
-        if one.option not in work.accepted:
-            remedy = f"Take it over with {Setting(one.option, value)}: {meaning}."
-            raise work.refuse(one.feature, one.reason, remedy)
-        work.steps.append(Step(one.option, work.stack.name, f"{one.feature} left to the caller", True))
+    for feature in work.stack.unconvertible:
+        value, meaning = ACCEPTS[feature.option]
+        if feature.option not in work.accepted:
+            remedy = f"Take it over with {Setting(feature.option, value)}: {meaning}."
+            raise work.refuse(feature.feature, feature.reason, remedy)
+        work.steps.append(Step(feature.option, work.stack.name, f"{feature.feature} left to the caller", True))
     work.stack = work.stack.replace(unconvertible=())
 
 
@@ -42,7 +42,7 @@ def directions(work: Work) -> None:
         flip = "" if holds.reverse else f", and flip what the backward one reads: {Setting('reverse', 'flipped')}"
         raise work.refuse("two directions", "the target reads one way", f"Split them: {Setting('directions', 'split')}{flip}.")
     ways = {tuple(direction.reverse for direction in layer.directions) for layer in stack.layers}
-    usual = ways <= {(False,), (False, True)}
+    standard = ways <= {(False,), (False, True)}
     if stack.output_order == "processing" and not holds.processing_order:
         feature = "outputs in processing order (go_backwards)"
         if not flips(stack):
@@ -62,7 +62,7 @@ def directions(work: Work) -> None:
             "the target's one direction runs forward, h_t from h_(t-1)",
             "Flip the sequences before the layer and its outputs after it",
         )
-    elif not usual and not holds.reverse:
+    elif not standard and not holds.reverse:
         raise _refuse_ways(work, "layers that read in other directions", "a layer of the target reads forward, or forward and backward")
 
 
@@ -154,9 +154,9 @@ _WORDS = {
 
 def _unlike(cells: Sequence[Cell]) -> list[str]:
     """Return what some cells differ in, in words."""
-    found = []
+    differences = []
     for field, words in _WORDS.items():
         values = list(dict.fromkeys(str(getattr(cell, field) or "none") for cell in cells))
         if len(values) > 1:
-            found.append(f"{words} ({' and '.join(values)})")
-    return found
+            differences.append(f"{words} ({' and '.join(values)})")
+    return differences

@@ -39,8 +39,8 @@ def skip_input(work: Work) -> None:
     """Keep an input that is read unweighted where the target's first layer can do the same, in all its directions."""
     if "input" not in work.layout.part_names:
         return
-    kept = work.layout.holds.skip_input and all(d.skip_input for d in work.stack.layers[0].directions)
-    first = work.stack.layers[:1] if kept else ()
+    stays = work.layout.holds.skip_input and all(d.skip_input for d in work.stack.layers[0].directions)
+    first = work.stack.layers[:1] if stays else ()
     work.write_identities([d for layer in work.stack.layers[len(first) :] for d in layer.directions])
 
 
@@ -134,8 +134,8 @@ def biases(work: Work) -> None:
     """Bring the biases to those that the target has a place for."""
     _bias_mode(work)
     for part in BIAS_PARTS:
-        own = [gate for gate in work.stack.cell.gates if gate != work.layout.coupled]
-        lacking = [gate for gate in own if (part, gate) not in work.layout.keys]
+        gates = [gate for gate in work.stack.cell.gates if gate != work.layout.coupled]
+        lacking = [gate for gate in gates if (part, gate) not in work.layout.keys]
         if lacking and part in work.layout.part_names:
             _into_the_other(work, part, lacking)
 
@@ -154,8 +154,8 @@ def _into_the_other(work: Work, part: str, lacking: Sequence[str]) -> None:
 
 def _bias_mode(work: Work) -> None:
     modes = work.layout.holds.biases
-    found = {direction.biases for direction in work.every(lambda d: True)}
-    if len(found) == 1 and found <= set(modes):
+    modes_there = {direction.biases for direction in work.every(lambda d: True)}
+    if len(modes_there) == 1 and modes_there <= set(modes):
         return
     if modes == ("none",):
         _no_biases(work)
@@ -164,12 +164,12 @@ def _bias_mode(work: Work) -> None:
     if wanted not in ("both", "input"):
         raise work.refuse(
             "these biases",
-            f"you asked for {wanted or 'no bias mode'} only, but the layer has {', '.join(sorted(found))}",
+            f"you asked for {wanted or 'no bias mode'} only, but the layer has {', '.join(sorted(modes_there))}",
             f"Ask for two: {Setting('bias_mode', 'double')}.",
         )
     if wanted == "input":
         _one_bias(work)
-    if found == {"none"} and "none" in modes:
+    if modes_there == {"none"} and "none" in modes:
         return
     parts = ["input_bias", "recurrent_bias"] if wanted == "both" else ["input_bias"]
     if work.every(lambda d: d.biases != wanted):
