@@ -52,7 +52,7 @@ _SECTIONS = {
     },
     "Whole models": {
         "transplant": _Place("transplant.transplant", "Fill your own model from another framework's file"),
-        "scaffold": _Place("scaffold.scaffold", "Write PyTorch code for a Keras model"),
+        "scaffold": _Place("scaffold.scaffold", "Write the code of a model in another framework"),
     },
     "Proof": {
         "verify": _Place("verify.verify", "Prove that two models compute the same"),

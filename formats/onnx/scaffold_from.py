@@ -12,9 +12,9 @@ NAME = "onnx"
 
 def describe(path: Path, config: Path | None = None) -> Description:
     """Return the model of a file: see formats/onnx/describe/model.py."""
-    from rnnconvert.formats.onnx.describe.model import describe as whole
+    from rnnconvert.formats.onnx.describe.model import describe as describe_model
 
-    return whole(path, config)
+    return describe_model(path, config)
 
 
 def open_file(path: Path, config: Path | None = None) -> Loaded:

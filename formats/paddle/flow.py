@@ -133,8 +133,8 @@ def _filled(operator: Operator) -> Array | None:
         numbers: Array = np.array(value or 0 if isinstance(value, str) else value, np.float64)
     except (TypeError, ValueError, OverflowError):
         return None
-    whole = numbers.size and (np.abs(numbers) < _LARGEST).all() and (numbers == np.round(numbers)).all()
-    return numbers.astype(np.int64) if whole else numbers
+    integral = numbers.size and (np.abs(numbers) < _LARGEST).all() and (numbers == np.round(numbers)).all()
+    return numbers.astype(np.int64) if integral else numbers
 
 
 _LARGEST = 1 << 62

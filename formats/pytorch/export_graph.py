@@ -50,9 +50,9 @@ def follow(module: Any) -> Program:
                 values[name].dtype = str(DTYPES.get(graph["tensor_values"][name]["dtype"], ""))
     for node in graph["nodes"]:
         _node(program, node, values, dims)
-    given = [spec["user_output"]["arg"] for spec in module["signature"]["output_specs"] if "user_output" in spec]
-    if len(given) == len(module["signature"]["output_specs"]):  # others are what it changes besides
-        program.outputs = [_argument(one, values) for one in given]
+    arguments = [spec["user_output"]["arg"] for spec in module["signature"]["output_specs"] if "user_output" in spec]
+    if len(arguments) == len(module["signature"]["output_specs"]):  # others are what it changes besides
+        program.outputs = [_argument(argument, values) for argument in arguments]
     return program
 
 

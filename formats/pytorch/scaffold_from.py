@@ -18,9 +18,9 @@ def describe(path: Path, config: Path | None = None) -> Description:
 
     Raises UsageError for a file of weights, which states no model.
     """
-    from rnnconvert.formats.pytorch.described_files.model import describe as whole
+    from rnnconvert.formats.pytorch.described_files.model import describe as describe_file
 
-    return whole(path, config)
+    return describe_file(path, config)
 
 
 def takes(value: Any) -> bool:

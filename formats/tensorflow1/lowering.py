@@ -91,7 +91,7 @@ class Lowering:
         nodes = [node for node in self.main.nodes if not idle & set(node.outputs)]
         used = {name for node in nodes for name in node.inputs}
         ends = [name for node in nodes for name in node.outputs if name and name not in used and node.kind != "Loop"]
-        inputs = [one.name for one in self.inputs]
+        inputs = [tensor.name for tensor in self.inputs]
         main = Body(nodes, inputs, ends, self.main.stored, [*self.inputs, *self.stated])
         return Program(path, main, {"": OPSET}, size=path.stat().st_size if path.is_file() else 0)
 
@@ -344,20 +344,23 @@ class Lowering:
         single: list[tuple[_Variable, str]] = []
         counters = {variable.name for variable in variables if self._counts(space, variable)}
         self.counts |= {variable.final: name for variable in variables if variable.final and variable.name in counters}
-        for one, value in zip(variables, after, strict=True):
-            item = self._collected(space, one, counters)
+        for variable, value in zip(variables, after, strict=True):
+            item = self._collected(space, variable, counters)
             if item is None:
-                states.append((one, value))
+                states.append((variable, value))
             elif item[1]:
-                collected.append((item[0], one.final))
-                self.lists[one.final] = name
+                collected.append((item[0], variable.final))
+                self.lists[variable.final] = name
             else:
-                single.append((one, item[0]))
+                single.append((variable, item[0]))
         begins = going([variable.before for variable in variables], self.main, "first")
         goes_on = going(after, block, "next")
 
         def variables_of(part: Sequence[tuple[_Variable, str]]) -> list[Variable]:
-            return [Variable(one.before, TYPES.get(one.kind, TYPES[1]), one.name, value, one.final) for one, value in part]
+            return [
+                Variable(variable.before, TYPES.get(variable.kind, TYPES[1]), variable.name, value, variable.final)
+                for variable, value in part
+            ]
 
         Loop(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
 

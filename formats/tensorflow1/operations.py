@@ -63,8 +63,8 @@ class Step(Rule):
 
     def size(self) -> bool:
         """Write how many elements a list has: it is its elements as one tensor."""
-        whole, first = self.block.add("Shape", self.inputs[1:2]), self.block.constant(np.array(0, np.int64))
-        return self.add("Cast", [self.block.add("Gather", [whole, first])], to=INTEGER)
+        shape, first = self.block.add("Shape", self.inputs[1:2]), self.block.constant(np.array(0, np.int64))
+        return self.add("Cast", [self.block.add("Gather", [shape, first])], to=INTEGER)
 
     def gather(self) -> bool:
         """Write elements at places along an axis."""

@@ -84,10 +84,10 @@ DIALECT: Dialect = {
     "Reshape": Moves(lambda applied: moves.reshape(applied.input(0), applied.integers(1))),
     "ExpandDims": Moves(lambda applied: moves.unsqueeze(applied.input(0), applied.integers(1))),
     "Squeeze": Moves(lambda applied: moves.squeeze(applied.input(0), _node(applied).integers("squeeze_dims"))),
-    "ConcatV2": Moves(_concat, None, beside=1),
+    "ConcatV2": Moves(_concat, None, extra=1),
     "Pack": Moves(lambda applied: moves.stack(applied.arrays, int(_node(applied).number("axis", 0))), None),
     "Unpack": Moves(lambda applied: moves.unstack(applied.input(0), int(_node(applied).number("axis", 0)))),
-    "Split": Moves(lambda one: moves.split(one.input(1), _integer(one, 0), int(_node(one).number("num_split", 1))), (1,)),
+    "Split": Moves(lambda applied: moves.split(applied.input(1), _integer(applied, 0), int(_node(applied).number("num_split", 1))), (1,)),
     "SplitV": Moves(lambda applied: moves.split(applied.input(0), _integer(applied, 2), applied.integers(1))),
     "Gather": _GATHER,
     "GatherV2": _GATHER,
@@ -105,7 +105,7 @@ DIALECT: Dialect = {
     "Sub": Computes(lambda applied: applied.input(0) - applied.input(1)),
     "Mul": Computes(lambda applied: applied.input(0) * applied.input(1)),
     "Maximum": Computes(lambda applied: np.maximum(applied.input(0), applied.input(1))),
-    "Prod": Computes(lambda one: np.asarray(np.prod(one.input(0)))),
+    "Prod": Computes(lambda applied: np.asarray(np.prod(applied.input(0)))),
     "Minimum": Computes(lambda applied: np.minimum(applied.input(0), applied.input(1))),
 }
 """By the operation's name."""

@@ -71,16 +71,16 @@ class Moves:
     function  does that to arrays of any type; raises UnfitError where their shapes do not fit, ChangesError where this use
               of the operator changes values
     data      which inputs have elements to move; None for all. The others must be constant
-    beside    how many inputs at the end have none, where all others have
+    extra     how many inputs at the end have none, where all others have
     """
 
     function: Function
     data: tuple[int, ...] | None = (0,)
-    beside: int = 0
+    extra: int = 0
 
     def carries(self, place: int, count: int) -> bool:
         """Return whether one of so many inputs has elements to move."""
-        return place < count - self.beside if self.data is None else place in self.data
+        return place < count - self.extra if self.data is None else place in self.data
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def _draw(
         elif kind in ("condition", "count"):
             lengths = _lengths(scope, shapes, layer, steps, batch)
             number = counted(scope, shapes, name, lengths, OTHERS[seed % len(OTHERS)])
-            inputs[name] = number.astype(_known(scope, shapes, name, number.dtype))
+            inputs[name] = number.astype(_element_type(scope, shapes, name, number.dtype))
     return inputs
 
 
@@ -169,7 +169,7 @@ def _mask(shapes: Shapes, scope: Scope, layer: RecognisedLayer, sizes: tuple[int
     if layer.mask.rank == 1:
         lengths = random.integers(1, steps + 1, batch)
         lengths[1:2] = 0
-        return np.asarray(lengths.astype(_known(scope, shapes, layer.mask.value, np.dtype(np.int32))))
+        return np.asarray(lengths.astype(_element_type(scope, shapes, layer.mask.value, np.dtype(np.int32))))
     truths = random.random((steps, batch)) > 0.4
     truths[:, 1:2] = layer.mask.negated
     truths = truths.T if layer.mask.axis else truths
@@ -201,9 +201,9 @@ def _check_long(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> None:
 
 
 def _type(scope: Scope, shapes: Shapes, name: str, layer: RecognisedLayer) -> np.dtype:
-    return _known(scope, shapes, name, layer.direction.dtype)
+    return _element_type(scope, shapes, name, layer.direction.dtype)
 
 
-def _known(scope: Scope, shapes: Shapes, name: str, default: np.dtype) -> np.dtype:
+def _element_type(scope: Scope, shapes: Shapes, name: str, default: np.dtype) -> np.dtype:
     dtype = shapes.kind(scope, name)
     return default if dtype is None else dtype

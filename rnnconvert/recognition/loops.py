@@ -266,7 +266,7 @@ def _check_limits(scope: Scope, inner: Scope, node: Operation, shapes: Sequence[
             continue
         if producer[0].domain or bool(producer[0].bodies):
             raise UnmatchedError(f"a node {producer[0].kind} ({name!r}) decides when it ends")
-        waiting += [(where, one) for one in producer[0].inputs if one]
+        waiting += [(where, name) for name in producer[0].inputs if name]
 
 
 def _reached(inner: Scope, starts: Iterable[str]) -> set[str]:

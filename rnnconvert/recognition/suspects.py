@@ -61,21 +61,21 @@ def unrolled(scope: Scope, nodes: Iterable[Operation]) -> tuple[str, int] | None
     times: dict[object, int] = {}
     names: dict[object, str] = {}
     for node in nodes:
-        given = frozenset[tuple[object, bool]]().union(*(depends.get(name, frozenset()) for name in node.inputs))
+        reached = frozenset[tuple[object, bool]]().union(*(depends.get(name, frozenset()) for name in node.inputs))
         if node.kind in _FUNCTIONS:
-            given = frozenset((weight, True) for weight, _ in given)
+            reached = frozenset((weight, True) for weight, _ in reached)
         if node.kind in _PRODUCTS and len(node.inputs) > 1:
             matrix = scope.constant(node.inputs[1])
             # one matrix may have another name at each step
             weight: object = node.inputs[1] if matrix is None else (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
             names.setdefault(weight, node.inputs[1])
-            if (weight, True) in given:
+            if (weight, True) in reached:
                 times[weight] = times.get(weight, 1) + 1
             if matrix is not None:
-                given |= {(weight, False)}
+                reached |= {(weight, False)}
         for name in node.outputs:
-            if len(given) <= 64 and name:
-                depends[name] = given
+            if len(reached) <= 64 and name:
+                depends[name] = reached
     if not times:
         return None
     most = max(times, key=lambda weight: times[weight])
@@ -91,32 +91,32 @@ def gates(scope: Scope, nodes: Iterable[Operation]) -> str:
     """
     origin: dict[str, frozenset[str]] = {}
     functions: dict[str, tuple[str, frozenset[str]]] = {}
-    met: dict[str, set[str]] = {}
+    partners: dict[str, set[str]] = {}
     for node in nodes:
-        given = frozenset[str]().union(*(origin.get(name, frozenset()) for name in node.inputs))
+        sources = frozenset[str]().union(*(origin.get(name, frozenset()) for name in node.inputs))
         if node.kind in _PRODUCTS and any(scope.constant(name) is not None for name in node.inputs[1:2]):
-            given = frozenset({node.outputs[0]})
-        elif node.kind in _FUNCTIONS and given:
-            functions[node.outputs[0]] = node.kind, given
-            given = frozenset()
+            sources = frozenset({node.outputs[0]})
+        elif node.kind in _FUNCTIONS and sources:
+            functions[node.outputs[0]] = node.kind, sources
+            sources = frozenset()
         elif node.kind not in _PASSING:
             if node.kind == "Mul":
-                own = [functions[name] for name in node.inputs if name in functions]
-                for operator, products in own:
+                operands = [functions[name] for name in node.inputs if name in functions]
+                for operator, products in operands:
                     for product in sorted(products):  # sets of text have another order in each run
-                        met.setdefault(product, set()).update(
+                        partners.setdefault(product, set()).update(
                             name for name in node.inputs if name in functions and product in functions[name][1]
                         )
                         if operator in _GATES:
-                            met[product].add("a product with a gate")
-            given = frozenset()
+                            partners[product].add("a product with a gate")
+            sources = frozenset()
         for name in node.outputs:
-            if given and len(given) <= 16 and name:
-                origin[name] = given
-    for product in met:
+            if sources and len(sources) <= 16 and name:
+                origin[name] = sources
+    for product in partners:
         gates = [name for name, (operator, products) in functions.items() if operator in _GATES and product in products]
         others = [name for name, (operator, products) in functions.items() if operator not in _GATES and product in products]
-        if len(gates) >= 2 and others and "a product with a gate" in met[product]:
+        if len(gates) >= 2 and others and "a product with a gate" in partners[product]:
             return f"{len(gates)} gates and a candidate of the product {product!r}"
     return ""
 

@@ -73,10 +73,10 @@ class Builder:
 
     def input(self, name: str, dims: Dims, dtype: str) -> Tensor:
         """Return a new input of the model."""
-        made = Tensor(dims, dtype, name)
-        made.value = self._value(name, dims, dtype)
-        self.scope.inputs += (made.value,)
-        return made
+        tensor = Tensor(dims, dtype, name)
+        tensor.value = self._value(name, dims, dtype)
+        self.scope.inputs += (tensor.value,)
+        return tensor
 
     def _value(self, name: str, dims: Dims, dtype: str) -> Value:
         words = tuple(dim.symbol if isinstance(dim, Size) else "" for dim in dims)
@@ -103,9 +103,9 @@ class Builder:
         """
         read = [*(self.read(tensor) for tensor in inputs), *extra]
         others = {key: [self.read(tensor) for tensor in tensors] for key, tensors in (named or {}).items()}
-        made = [Tensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
-        self.scope.add(kind, layer, read, [tensor.value for tensor in made if tensor.value is not None], others, **settings)
-        return made
+        tensors = [Tensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
+        self.scope.add(kind, layer, read, [tensor.value for tensor in tensors if tensor.value is not None], others, **settings)
+        return tensors
 
     def add(
         self,
@@ -121,8 +121,8 @@ class Builder:
         **settings: Any,
     ) -> Tensor:
         """Add a node of one output, of the first input's element type unless another is stated, and return that."""
-        kept = dtype or (inputs[0].dtype if inputs else "float32")
-        return self.several(kind, layer, inputs, [(dims, kept, name or layer or kind)], named, extra, **settings)[0]
+        element_type = dtype or (inputs[0].dtype if inputs else "float32")
+        return self.several(kind, layer, inputs, [(dims, element_type, name or layer or kind)], named, extra, **settings)[0]
 
     def refuse(self, feature: str, reason: str) -> RefusedError:
         """Return what says that something cannot be written, at the place that is being read."""
@@ -149,28 +149,28 @@ class Builder:
             return self._full(tensor, tensor.filled)
         if numbers is None:
             raise self.refuse(f"the value {tensor.name!r}", "nothing gives it")
-        if numbers.dtype == object and any(isinstance(one, Size) for one in numbers.reshape(-1)):
+        if numbers.dtype == object and any(isinstance(number, Size) for number in numbers.reshape(-1)):
             if numbers.ndim > 1:
                 raise self.refuse("a matrix of lengths", "only one length and lists of them are known here")
             extra: list[Value] = []
-            lengths = tuple(self.length(one, extra) for one in numbers.reshape(-1))
-            made = self.add("sizes", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name or "size", lengths=lengths)
+            lengths = tuple(self.length(number, extra) for number in numbers.reshape(-1))
+            tensor_made = self.add("sizes", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name or "size", lengths=lengths)
         elif numbers.size > _INLINE and len(set(numbers.reshape(-1).tolist())) == 1:
             return self._full(tensor, written(numbers.reshape(-1)[0]))
         elif numbers.size > _INLINE:
             raise self.refuse(f"a constant of {numbers.size} numbers", "no single stored tensor holds it")
         else:
-            made = self.add("constant", [], tensor.dims, tensor.dtype, name="constant", numbers=np.asarray(numbers, tensor.dtype))
-        assert made.value is not None
-        return made.value
+            tensor_made = self.add("constant", [], tensor.dims, tensor.dtype, name="constant", numbers=np.asarray(numbers, tensor.dtype))
+        assert tensor_made.value is not None
+        return tensor_made.value
 
     def _full(self, tensor: Tensor, number: float) -> Value:
         """Add a tensor that is one number everywhere."""
         extra: list[Value] = []
         lengths = self.lengths(tensor.dims, extra)
-        made = self.add("full", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name, lengths=lengths, number=number)
-        assert made.value is not None
-        return made.value
+        tensor_made = self.add("full", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name, lengths=lengths, number=number)
+        assert tensor_made.value is not None
+        return tensor_made.value
 
     def is_zero(self, x: Tensor) -> bool:
         """Return whether nothing but zeros is in a tensor, in every run."""
@@ -381,12 +381,12 @@ class Builder:
         if first == 0 and step == 1 and last == length:
             return x
         if isinstance(length, int) and isinstance(first, int) and isinstance(last, int):
-            taken: Dim = max(0, -(-(last - first) // step))
+            count: Dim = max(0, -(-(last - first) // step))
         else:
-            taken = _taken(length, first, last, step)
-        if taken == 1 and isinstance(start, int):
+            count = _step_count(length, first, last, step)
+        if count == 1 and isinstance(start, int):
             return self.unsqueeze(self.select(x, axis, start), [axis])
-        dims = tuple(taken if n == axis else dim for n, dim in enumerate(x.dims))
+        dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
         if x.filled is not None:
             return Tensor(dims, x.dtype, x.name, filled=x.filled)
         extra: list[Value] = []
@@ -412,13 +412,13 @@ class Builder:
             parts = [part for tensor in tensors for part in (tensor.parts or [self.squeeze(tensor, [0])])]
             return self.stacked(parts)
         filled = {tensor.filled for tensor in tensors}
-        whole: Dim = 0
+        total: Dim = 0
         for tensor in tensors:
-            whole = whole + tensor.dims[axis]
+            total = total + tensor.dims[axis]
         rest = broadcast([tuple(dim for n, dim in enumerate(tensor.dims) if n != axis) for tensor in tensors])
         if len(filled) == 1 and None not in filled:
-            return Tensor((*rest[:axis], whole, *rest[axis:]), tensors[0].dtype, "full", filled=filled.pop())
-        return self.add("concatenate", tensors, (*rest[:axis], whole, *rest[axis:]), axis=axis, name="joined")
+            return Tensor((*rest[:axis], total, *rest[axis:]), tensors[0].dtype, "full", filled=filled.pop())
+        return self.add("concatenate", tensors, (*rest[:axis], total, *rest[axis:]), axis=axis, name="joined")
 
     # What broadcasts
 
@@ -437,8 +437,8 @@ class Builder:
             else:
                 operands.append(("input", len(inputs)))
                 inputs.append(tensor)
-        kept = dtype or inputs[0].dtype
-        return self.add("elementwise", inputs, dims, kept, operation=operation, operands=tuple(operands), name=operation)
+        element_type = dtype or inputs[0].dtype
+        return self.add("elementwise", inputs, dims, element_type, operation=operation, operands=tuple(operands), name=operation)
 
 
 _FAR = (1 << 31) - 1
@@ -462,12 +462,12 @@ def _bound(bound: Dim, length: Dim) -> Dim:
     return length if bound >= _FAR else 0 if bound <= -_FAR else length + bound if bound < 0 else bound
 
 
-def _taken(length: Dim, first: Dim, last: Dim, step: int) -> Dim:
+def _step_count(length: Dim, first: Dim, last: Dim, step: int) -> Dim:
     """Return how many steps of an axis a slice has, where a run decides the length of one of them."""
-    taken = (last - first + (step - 1)) // step
-    if isinstance(last, int) and isinstance(length, Size) and taken != 1:
+    count = (last - first + (step - 1)) // step
+    if isinstance(last, int) and isinstance(length, Size) and count != 1:
         return Size({(f"min({length!r}, {last}) from {first!r} by {step}",): 1})  # the axis may end before
-    return taken
+    return count
 
 
 def _number(tensor: Tensor) -> Any:
@@ -495,10 +495,10 @@ def _without(groups: Sequence[Group], axis: int) -> tuple[Group, ...]:
 
 def _ones(groups: Sequence[Group], others: Sequence[Group]) -> tuple[int, ...]:
     """Return the axes of length 1 that a shape has more than another, which has the same axes besides, in each gap the last of them."""
-    counts, found = _gaps(others), list[int]()
+    counts, places = _gaps(others), list[int]()
     for (start, length), (_, enough) in zip(_gaps(groups), counts, strict=True):
-        found += range(start + min(enough, length), start + length)
-    return tuple(found)
+        places += range(start + min(enough, length), start + length)
+    return tuple(places)
 
 
 def _gaps(groups: Sequence[Group]) -> list[tuple[int, int]]:

@@ -54,12 +54,12 @@ class Size:
     def __mul__(self, other: Any) -> Dim:
         if not isinstance(other, (int, Size)):
             return NotImplemented
-        found: _Terms = {}
+        terms: _Terms = {}
         for names, count in self.terms:
             for more, times in _terms(other).items():
                 key = tuple(sorted((*names, *more)))
-                found[key] = found.get(key, 0) + count * times
-        return _size(found)
+                terms[key] = terms.get(key, 0) + count * times
+        return _size(terms)
 
     def __floordiv__(self, other: Any) -> Dim:
         """Return the quotient: exact where it is for every run, else a new symbol, the same each time."""
@@ -107,19 +107,19 @@ def divided(value: Dim, by: Dim) -> Dim | None:
     if not divisor:
         return None
     first = max(divisor, key=_order)
-    found: _Terms = {}
+    quotient: _Terms = {}
     for _ in range(_MOST):
         terms = {names: count for names, count in terms.items() if count}
         if not terms:
-            return _size(found)
+            return _size(quotient)
         largest = max(terms, key=_order)
         rest = _without(largest, first)
         if rest is None or terms[largest] % divisor[first]:
             return None
-        found[rest] = terms[largest] // divisor[first]
+        quotient[rest] = terms[largest] // divisor[first]
         for names, count in divisor.items():
             key = tuple(sorted((*names, *rest)))
-            terms[key] = terms.get(key, 0) - count * found[rest]
+            terms[key] = terms.get(key, 0) - count * quotient[rest]
     return None
 
 
@@ -154,12 +154,12 @@ def product(dims: Iterable[Dim]) -> Dim:
 def broadcast(shapes: Sequence[Dims]) -> Dims:
     """Return the axes of several tensors spread over one another, as numpy does it. Raises ValueError where they cannot be."""
     rank = max(map(len, shapes))
-    found: list[Dim] = []
+    dims: list[Dim] = []
     for axis in range(rank):
         lengths = [shape[axis - rank + len(shape)] for shape in shapes if axis - rank + len(shape) >= 0]
         several = list(dict.fromkeys(length for length in lengths if length != 1))
         fixed = [length for length in several if isinstance(length, int)]
         if len(fixed) > 1:
             raise ValueError(f"axes of lengths {fixed}")
-        found.append((fixed or several or [1])[0])
-    return tuple(found)
+        dims.append((fixed or several or [1])[0])
+    return tuple(dims)

@@ -335,8 +335,8 @@ def axes(shape: Sequence[int | None], named: Sequence[str] = ()) -> str:
     """
     open_axes = ("batch", "time") if len(shape) > 1 else ("batch",)
     default = [open_axes[n] if n < len(open_axes) and not any(named) else "n" for n in range(len(shape))]
-    given = [word if _WORD.fullmatch(word) else "" for word in (*named, *[""] * (len(shape) - len(named)))]
-    words = [str(size) if size is not None else given[n] or default[n] for n, size in enumerate(shape)]
+    fitting = [word if _WORD.fullmatch(word) else "" for word in (*named, *[""] * (len(shape) - len(named)))]
+    words = [str(size) if size is not None else fitting[n] or default[n] for n, size in enumerate(shape)]
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 

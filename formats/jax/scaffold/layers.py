@@ -187,10 +187,10 @@ def _arithmetic(m: Any, node: Node) -> str:
         return str(_OPERATORS[operation].join(values))
     if operation == "average":
         return f"({' + '.join(values)}) / {len(values)}"
-    made: str = values[0]
+    code: str = values[0]
     for other in values[1:]:
-        made = f"jnp.{operation}({made}, {other})"
-    return made
+        code = f"jnp.{operation}({code}, {other})"
+    return code
 
 
 def _joined(m: Any, node: Node) -> str:

@@ -195,10 +195,10 @@ def _arithmetic(m: Any, node: Node) -> str:
         return str(_OPERATORS[operation].join(values))
     if operation == "average":
         return f"layers.Average()([{', '.join(values)}])"
-    made: str = values[0]
+    code: str = values[0]
     for other in values[1:]:
-        made = f"ops.{operation}({made}, {other})"
-    return made
+        code = f"ops.{operation}({code}, {other})"
+    return code
 
 
 def _joined(m: Any, node: Node) -> str:
@@ -288,13 +288,13 @@ def _each_step(m: Any, node: Node) -> str:
     nodes: list[Node] = m.scope.nodes
     inside, after = (*nodes[m.number + 1 : m.number + 3], node, node)[:2]
     alone = after.kind == "batch to steps" and after.x is inside.y and inside.inputs == node.outputs and not inside.named
-    made = LAYERS.get(inside.kind) if alone else None
-    if alone and (made is not None or inside.kind == "model"):
+    rule = LAYERS.get(inside.kind) if alone else None
+    if alone and (rule is not None or inside.kind == "model"):
         m.join(node, inside)
         m.join(node, after)
-        if made is None:
+        if rule is None:
             return f"layers.TimeDistributed({m.model(inside)})({m(node.x)})"
-        return str(m.called(f"layers.TimeDistributed({made(m, inside)})", node.x, layer=inside.layer))
+        return str(m.called(f"layers.TimeDistributed({rule(m, inside)})", node.x, layer=inside.layer))
     return f"ops.reshape({m(node.x)}, {_shape(m, node, (-1, *node.y.shape[1:]))})"
 
 

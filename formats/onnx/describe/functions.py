@@ -40,22 +40,22 @@ def _plain(operation: str, dtype: str = "") -> Rule:
             word = "divide towards zero"
         if operation == "remainder" and op.values.get("fmod"):
             word = "remainder towards zero"
-        made = tensors[0]
+        result = tensors[0]
         if len(tensors) == 1 and operation != "not":
-            return made
+            return result
         if len(tensors) <= 2:
             return r.build.elementwise(word, tensors, dtype)
         for other in tensors[1:]:
-            made = r.build.elementwise(word, [made, other], dtype)
-        return made
+            result = r.build.elementwise(word, [result, other], dtype)
+        return result
 
     return rule
 
 
 def _mean(r: Reading, op: Op) -> Tensor:
-    whole = _plain("add")(r, op)
-    assert isinstance(whole, Tensor)
-    return r.build.elementwise("divide", [whole, number(len(op.inputs))])
+    total = _plain("add")(r, op)
+    assert isinstance(total, Tensor)
+    return r.build.elementwise("divide", [total, number(len(op.inputs))])
 
 
 def number(value: float) -> Tensor:
@@ -65,8 +65,8 @@ def number(value: float) -> Tensor:
 def _where(r: Reading, op: Op) -> Tensor:
     condition, left, right = op[0], op[1], op[2]
     held = [x.numbers for x in (condition, left, right)]
-    if all(one is not None for one in held):
-        return counted(np.where(*[np.asarray(one, object if n else bool) for n, one in enumerate(held)]), left.dtype)
+    if all(numbers is not None for numbers in held):
+        return counted(np.where(*[np.asarray(numbers, object if n else bool) for n, numbers in enumerate(held)]), left.dtype)
     return r.build.elementwise("where", [condition, left, right], left.dtype)
 
 
@@ -83,14 +83,14 @@ def _compared(operation: str, function: Callable[[Any, Any], Any]) -> Rule:
 def _lengths_compared(r: Reading, op: Op, left: Tensor, right: Tensor, function: Callable[[Any, Any], Any]) -> Tensor:
     """Return a comparison of lengths, where it is the same in every run."""
     pairs = np.broadcast(np.asarray(left.numbers, object), np.asarray(right.numbers, object))
-    found = []
+    truths = []
     for a, b in pairs:
         difference = a - b
         if isinstance(difference, Size) and not (difference.positive or (-difference).positive):
             raise r.build.refuse(f"{op.kind} of lengths", "its truth is decided by a run")
         sign = difference if isinstance(difference, int) else 1 if difference.positive else -1
-        found.append(bool(function(sign, 0)))
-    return Tensor(pairs.shape, "bool", "condition", numbers=np.asarray(found, bool).reshape(pairs.shape))
+        truths.append(bool(function(sign, 0)))
+    return Tensor(pairs.shape, "bool", "condition", numbers=np.asarray(truths, bool).reshape(pairs.shape))
 
 
 def _of_one(operation: str, dtype: str = "") -> Rule:
@@ -101,8 +101,8 @@ def _of_one(operation: str, dtype: str = "") -> Rule:
 
 
 def _activation(r: Reading, x: Tensor, word: str, alpha: float | None = None, axis: int = -1) -> Tensor:
-    made = r.build.several("activation", "", [x], [(x.dims, x.dtype, word)], {}, (), name=word, alpha=alpha, axis=axis)
-    return made[0]
+    results = r.build.several("activation", "", [x], [(x.dims, x.dtype, word)], {}, (), name=word, alpha=alpha, axis=axis)
+    return results[0]
 
 
 def _act(word: str, key: str = "", default: float = 0.0) -> Rule:

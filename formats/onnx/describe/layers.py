@@ -14,33 +14,33 @@ from rnnconvert.scaffolding.sizes import Dim, Dims
 Pads = tuple[tuple[int, int], ...]
 
 
-def layer(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
+def layer(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     """Return what a layer gives."""
-    rule = _LAYERS.get(found.operator)
+    rule = _LAYERS.get(layer.operator)
     if rule is None:
-        raise r.build.refuse(f"a layer {found.operator}", "no line is known for it")
-    if x.dtype != "float32" and found.operator != "Gather":
-        raise r.build.refuse(f"a layer {found.operator} of {x.dtype}", "only float32 is known here")
-    return rule(r, unit, found, x)
+        raise r.build.refuse(f"a layer {layer.operator}", "no line is known for it")
+    if x.dtype != "float32" and layer.operator != "Gather":
+        raise r.build.refuse(f"a layer {layer.operator} of {x.dtype}", "only float32 is known here")
+    return rule(r, unit, layer, x)
 
 
-def _shape(found: GraphLayer, word: str) -> tuple[int, ...]:
-    array = found.scope.constant(found.values[word])
+def _shape(layer: GraphLayer, word: str) -> tuple[int, ...]:
+    array = layer.scope.constant(layer.values[word])
     assert array is not None
     return tuple(array.shape)
 
 
-def _dense(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-    weight = _shape(found, "B")
-    inputs, units = weight[::-1] if found.operator == "Gemm(transB=1)" else weight
+def _dense(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+    weight = _shape(layer, "B")
+    inputs, units = weight[::-1] if layer.operator == "Gemm(transB=1)" else weight
     if x.rank < 2 or x.dims[-1] != inputs:
         raise r.build.refuse(f"a product of {x.dims} with a matrix of {weight}", "the last axis is not the matrix's")
     dims = (*x.dims[:-1], units)
-    return r.build.add("dense", [x], dims, layer=unit.name, units=units, bias="C" in found.values)
+    return r.build.add("dense", [x], dims, layer=unit.name, units=units, bias="C" in layer.values)
 
 
-def _embedding(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-    rows, width = _shape(found, "data")
+def _embedding(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+    rows, width = _shape(layer, "data")
     return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width)
 
 
@@ -86,9 +86,9 @@ def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: 
     return (free + (stride - 1 if ceil else 0)) // stride + 1
 
 
-def _window(r: Reading, found: GraphLayer, x: Tensor) -> dict[str, Any]:
-    values = r.attributes(found.scope, found.nodes[0])
-    kernel = _shape(found, "W")[2:]
+def _window(r: Reading, layer: GraphLayer, x: Tensor) -> dict[str, Any]:
+    values = r.attributes(layer.scope, layer.nodes[0])
+    kernel = _shape(layer, "W")[2:]
     rank = len(kernel)
     if x.rank != rank + 2 or rank not in (1, 2, 3):
         raise r.build.refuse(f"a convolution over {x.rank - 2} axes", "one, two and three are known here")
@@ -100,7 +100,7 @@ def _window(r: Reading, found: GraphLayer, x: Tensor) -> dict[str, Any]:
         "strides": listed(values, "strides", rank),
         "dilation": listed(values, "dilations", rank),
         "groups": int(values.get("group", 1)),
-        "bias": "B" in found.values,
+        "bias": "B" in layer.values,
         "values": values,
     }
 
@@ -110,8 +110,8 @@ def reached(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     return tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
 
 
-def _conv(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-    settings, (filters, channels, *_) = _window(r, found, x), _shape(found, "W")
+def _conv(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+    settings, (filters, channels, *_) = _window(r, layer, x), _shape(layer, "W")
     values, reach = settings.pop("values"), reached(settings["kernel"], settings["dilation"])
     if x.dims[1] != channels * settings["groups"]:
         raise ValueError(f"{x.dims[1]} channels for a weight of {channels} in {settings['groups']} groups")
@@ -129,8 +129,8 @@ def _conv(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
     )
 
 
-def _conv_transposed(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-    settings, (channels, per_group, *_) = _window(r, found, x), _shape(found, "W")
+def _conv_transposed(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+    settings, (channels, per_group, *_) = _window(r, layer, x), _shape(layer, "W")
     values, rank = settings.pop("values"), settings["rank"]
     if values.get("output_shape") or values.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise r.build.refuse("a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input")
@@ -159,53 +159,53 @@ def _conv_transposed(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Te
 # Norms
 
 
-def _epsilon(r: Reading, found: GraphLayer) -> float:
-    return float(found.facts.get("epsilon", 1e-5))
+def _epsilon(r: Reading, layer: GraphLayer) -> float:
+    return float(layer.facts.get("epsilon", 1e-5))
 
 
-def _batch_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-    node, attributes = found.nodes[0], found.scope.attributes(found.nodes[0])
+def _batch_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+    node, attributes = layer.nodes[0], layer.scope.attributes(layer.nodes[0])
     if number(attributes, "training_mode", 0) or any(node.outputs[1:]) or not number(attributes, "spatial", 1):
         raise r.build.refuse(
             "a BatchNormalization in training, or of every place by itself", "it is written as it runs on what it has learned"
         )
-    (size,) = _shape(found, "scale")
+    (size,) = _shape(layer, "scale")
     if x.rank < 2 or x.dims[1] != size:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
     momentum = single(number(attributes, "momentum", 0.9))
     return r.build.add(
-        "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, found), momentum=momentum, scale=True, shift=True
+        "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, layer), momentum=momentum, scale=True, shift=True
     )
 
 
 def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tensor]:
-    def rule(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-        sizes = _shape(found, "scale")
-        if any(found.nodes[0].outputs[1:]) or x.dims[-len(sizes) :] != sizes:
+    def rule(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+        sizes = _shape(layer, "scale")
+        if any(layer.nodes[0].outputs[1:]) or x.dims[-len(sizes) :] != sizes:
             raise r.build.refuse(f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it")
         return r.build.add(
-            kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, found), scale=True, shift="B" in found.values
+            kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, layer), scale=True, shift="B" in layer.values
         )
 
     return rule
 
 
-def _instance_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-    (size,) = _shape(found, "scale")
+def _instance_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+    (size,) = _shape(layer, "scale")
     if x.rank not in (3, 4, 5) or x.dims[1] != size:
         raise r.build.refuse(f"an InstanceNormalization of {x.rank} axes", "one to three axes of space are known here")
-    return r.build.add("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(r, found))
+    return r.build.add("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(r, layer))
 
 
-def _group_norm(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-    size, groups = max(_shape(found, "scale")), int(found.facts["num_groups"])
+def _group_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+    size, groups = max(_shape(layer, "scale")), int(layer.facts["num_groups"])
     if x.rank < 2 or x.dims[1] != size or size % groups:
         raise r.build.refuse(f"a group norm of {groups} groups with {size} scales for {x.dims[1]} channels", "it has one scale a channel")
-    return r.build.add("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, found))
+    return r.build.add("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, layer))
 
 
-def _prelu(r: Reading, unit: Unit, found: GraphLayer, x: Tensor) -> Tensor:
-    slopes = (*(1,) * (x.rank - len(_shape(found, "slope"))), *_shape(found, "slope"))
+def _prelu(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+    slopes = (*(1,) * (x.rank - len(_shape(layer, "slope"))), *_shape(layer, "slope"))
     long = [axis for axis, size in enumerate(slopes) if size > 1]
     axis = long[0] if long else 1
     if len(slopes) != x.rank or len(long) > 1 or axis == 0 or (long and x.dims[axis] != slopes[axis]):

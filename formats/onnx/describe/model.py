@@ -27,7 +27,7 @@ from rnnconvert.scaffolding.description import Scope as Described
 from rnnconvert.scaffolding.names import Names
 from rnnconvert.scaffolding.sizes import Dim, Size, open_size
 
-FLOATS, _WHOLE = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
+FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
 _COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
 """The operators that work on lengths as on numbers."""
 _INLINE, _MOST = 16, 64
@@ -113,18 +113,18 @@ class Reading:
         self._uses: dict[Scope, Uses] = {}
         self._by_name = {unit.name: unit for unit in units}
         self._layer_names = layer_names([unit for unit in units if not unit.alias])
-        self._stored = {where.key(own): name for name, (where, own) in work.values.items()}
-        self._computed = {use.value: name for name, one in work.read.computed.items() for use in one.recognised.uses}
-        self._within = {node for one in work.read.computed.values() for node in one.nodes}
+        self._stored = {where.key(value): name for name, (where, value) in work.values.items()}
+        self._computed = {use.value: name for name, computed in work.read.computed.items() for use in computed.recognised.uses}
+        self._within = {node for computed in work.read.computed.values() for node in computed.nodes}
         self._homes = {home.node: name for name, home in work.read.homes.items()}
         self._layers: dict[Operation, tuple[str, GraphLayer]] = {}
-        for name, found in work.found.items():
-            self._layers[found.nodes[-1]] = name, found
-            self._within.update(found.nodes[:-1])
+        for name, layer in work.plain_layers.items():
+            self._layers[layer.nodes[-1]] = name, layer
+            self._within.update(layer.nodes[:-1])
 
     # The graph
 
-    def whole(self) -> Description:
+    def description(self) -> Description:
         """Return the description of the main graph."""
         main = self.work.read.scopes[0]
         declared = {value.name: value for value in reversed(main.body.declared)}
@@ -144,7 +144,7 @@ class Reading:
     def _input(self, value: Declared) -> Tensor:
         self.build.place = f"the input {value.name!r}"
         dtype = value.dtype
-        if dtype is None or dtype.name not in (*FLOATS, *_WHOLE, "bool"):
+        if dtype is None or dtype.name not in (*FLOATS, *_INTEGERS, "bool"):
             raise self.build.refuse("an input other than a plain tensor", "only float32, float64, whole numbers and truths are known here")
         if value.dims is None:
             raise self.build.refuse("an input without a stated number of axes", "its operators mean nothing without one")
@@ -175,23 +175,23 @@ class Reading:
     def _node(self, scope: Scope, node: Operation) -> None:
         self.build.place = f"{label_of(scope, node)} ({node.kind})"
         try:
-            made = self._made(scope, node)
+            results = self._results(scope, node)
         except RnnConvertError:
             raise
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
             raise self.build.refuse(f"a node {node.kind} as it stands", f"it is not used as its operator asks: {error}") from None
-        for name, tensor in zip(node.outputs, made, strict=False):
+        for name, tensor in zip(node.outputs, results, strict=False):
             if name and tensor is not None:
                 self._values[scope, name] = tensor
 
-    def _made(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
+    def _results(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
         from rnnconvert.formats.onnx.describe.layers import layer
         from rnnconvert.formats.onnx.describe.operators import RULES
         from rnnconvert.formats.onnx.describe.recurrent import recurrent
 
         if node in self._layers:
-            name, found = self._layers[node]
-            return [layer(self, self._of(name), found, self.tensor(scope, found.data))]
+            name, layer_found = self._layers[node]
+            return [layer(self, self._of(name), layer_found, self.tensor(scope, layer_found.data))]
         if scope.calls(node):
             called = scope.call(node)
             self.walk(called)
@@ -209,8 +209,8 @@ class Reading:
         if rule is None:
             where = f" of the domain {node.domain!r}" if node.domain else ""
             raise self.build.refuse(f"the operator {node.kind}{where}", f"the known ones are {', '.join(sorted(RULES))}")
-        made = rule(self, op)
-        return made if isinstance(made, list) else [made]
+        result = rule(self, op)
+        return result if isinstance(result, list) else [result]
 
     def op(self, scope: Scope, node: Operation) -> Op:
         """Return a node with what it reads. Raises RefusedError for an attribute that no operator here has."""
@@ -228,7 +228,7 @@ class Reading:
         if condition is None:
             raise self.build.refuse("a condition that a run decides", "both branches of an If would be a model of their own")
         word = "then_branch" if bool(condition.reshape(-1)[0]) else "else_branch"
-        inner = next(one for one in scope.inner(node, 0) if one.path.endswith(f".{word}"))
+        inner = next(branch for branch in scope.inner(node, 0) if branch.path.endswith(f".{word}"))
         self.walk(inner)
         return [self.tensor(inner, name) for name in inner.body.outputs]
 
@@ -244,18 +244,18 @@ class Reading:
 
     def tensor(self, scope: Scope, name: str) -> Tensor:
         """Return a value. Raises RefusedError for one that nothing gives."""
-        where, own = scope.resolve(name)
-        key = where, own
-        if key not in self._values and where is self.work.read.scopes[0] and own in self._computed:
+        where, local = scope.resolve(name)
+        key = where, local
+        if key not in self._values and where is self.work.read.scopes[0] and local in self._computed:
             from rnnconvert.formats.onnx.describe.recurrent import computed
 
-            layer = self._computed[own]
+            layer = self._computed[local]
             computed(self, where, self._of(layer), self.work.read.computed[layer])
         if key not in self._values:
-            numbers = where.constant(own)
+            numbers = where.constant(local)
             if numbers is None:
                 raise self.build.refuse(f"the value {name!r}", "nothing before it gives it")
-            self._values[key] = self._held(where, own, numbers)
+            self._values[key] = self._held(where, local, numbers)
         return self._values[key]
 
     def _held(self, scope: Scope, name: str, numbers: Array) -> Tensor:
@@ -291,9 +291,9 @@ class Reading:
         if x is None:
             stated = op.values.get(name)
             return None if stated is None else [int(n) for n in (stated if isinstance(stated, list) else [stated])]
-        return [int(n) for n in self.known(x, name).reshape(-1)]
+        return [int(n) for n in self.constant(x, name).reshape(-1)]
 
-    def known(self, x: Tensor, what: str) -> Array:
+    def constant(self, x: Tensor, what: str) -> Array:
         """Return the numbers of a tensor. Raises RefusedError for one that a run decides."""
         if x.numbers is None:
             raise self.build.refuse(f"{what} that a run decides", "only numbers that the file states are known here")
@@ -301,29 +301,29 @@ class Reading:
 
     def lengths(self, x: Tensor) -> list[Dim]:
         """Return the lengths that a tensor holds. Raises RefusedError where a run decides them by other than shapes."""
-        return [n if isinstance(n, Size) else int(n) for n in self.known(x, "a shape").reshape(-1)]
+        return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
 
     def _count(self, op: Op) -> list[Tensor | None] | None:
         """Return what an operator makes of lengths; None where it reads anything else."""
         held = [None if x is None else x.numbers for x in op.inputs]
-        numbers = [one for one in held if one is not None]
-        if not numbers or len(numbers) != sum(x is not None for x in op.inputs) or max(one.size for one in numbers) > _MOST:
+        numbers = [array for array in held if array is not None]
+        if not numbers or len(numbers) != sum(x is not None for x in op.inputs) or max(array.size for array in numbers) > _MOST:
             return None
         first = next(x for x in op.inputs if x is not None)
-        if all(one.dtype.kind == "f" for one in numbers) and op.kind in _FUNCTIONS:
-            made = np.asarray(_FUNCTIONS[op.kind](*numbers), numbers[0].dtype)
-            return [Tensor(made.shape, first.dtype, first.name, numbers=made)]
-        if any(one.dtype.kind not in "iuO" for one in numbers):
+        if all(array.dtype.kind == "f" for array in numbers) and op.kind in _FUNCTIONS:
+            result = np.asarray(_FUNCTIONS[op.kind](*numbers), numbers[0].dtype)
+            return [Tensor(result.shape, first.dtype, first.name, numbers=result)]
+        if any(array.dtype.kind not in "iuO" for array in numbers):
             return None
         if op.kind == "Div":
             return [counted(np.floor_divide(numbers[0].astype(object), numbers[1].astype(object)), first.dtype)]
         if op.kind not in _COUNTED:
             return None
-        plain = [None if one is None else one.astype(object) for one in held]
+        plain = [None if array is None else array.astype(object) for array in held]
         folded = fold(Call(op.kind, plain, dict(op.values), len(op.node.outputs), op.opset, op.scope.charge))
         if folded is None:
             raise self.build.refuse("lengths that are computed in another way", "no line is known for it")
-        return [counted(one, first.dtype) for one in folded]
+        return [counted(array, first.dtype) for array in folded]
 
 
 def layer_names(units: Sequence[Unit]) -> dict[str, str]:
@@ -347,8 +347,8 @@ def layer_names(units: Sequence[Unit]) -> dict[str, str]:
 def counted(numbers: Array, dtype: str = "int64") -> Tensor:
     """Return a tensor of lengths."""
     listed = np.asarray(numbers, object)
-    whole = not any(isinstance(one, Size) for one in listed.reshape(-1))
-    return Tensor(listed.shape, dtype, "size", numbers=listed.astype(dtype) if whole else listed)
+    stated = not any(isinstance(length, Size) for length in listed.reshape(-1))
+    return Tensor(listed.shape, dtype, "size", numbers=listed.astype(dtype) if stated else listed)
 
 
 def describe(path: Path, config: Path | None = None) -> Description:
@@ -361,4 +361,4 @@ def describe(path: Path, config: Path | None = None) -> Description:
         raise UsageError(f"{path} states its model. Leave out config ({config})")
     work = Work(load_with(path, "onnx", Options()))
     model, name = work.model(str(path)), work.read.file.model.graph.name
-    return Reading(work, model.units, "model" if name.lower() in _BY_EXPORTERS else name or "model").whole()
+    return Reading(work, model.units, "model" if name.lower() in _BY_EXPORTERS else name or "model").description()

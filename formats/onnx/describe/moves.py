@@ -37,10 +37,10 @@ def _filled(x: Tensor, shape: Sequence[Dim]) -> tuple[Dim, ...]:
     if not places:
         return tuple(shape)
     rest = product(length for n, length in enumerate(shape) if n != places[0])
-    whole = product(x.dims)
-    if whole == 0 or rest == 0:
+    total = product(x.dims)
+    if total == 0 or rest == 0:
         raise ValueError("a shape without elements")
-    return tuple(whole // rest if n == places[0] else length for n, length in enumerate(shape))
+    return tuple(total // rest if n == places[0] else length for n, length in enumerate(shape))
 
 
 def _flatten(r: Reading, op: Op) -> Tensor:
@@ -98,15 +98,15 @@ def _concat(r: Reading, op: Op) -> Tensor:
 
 def _split(r: Reading, op: Op) -> list[Tensor | None]:
     x, axis = op[0], axis_of(op, op[0], 0)
-    count, whole = len(op.node.outputs), x.dims[axis]
+    count, length = len(op.node.outputs), x.dims[axis]
     sizes = r.integers(op, "split", 1)
     if sizes is None:
-        if not isinstance(whole, int):
+        if not isinstance(length, int):
             raise r.build.refuse("a Split of an open axis into equal parts", "how long each is is decided by a run")
-        step = -(-whole // int(op.values.get("num_outputs", count)))
-        sizes = [min(step, whole - step * n) for n in range(count)]
-    if len(sizes) != count or min(sizes) < 0 or (isinstance(whole, int) and sum(sizes) != whole):
-        raise ValueError(f"parts of {sizes} of {whole}")
+        step = -(-length // int(op.values.get("num_outputs", count)))
+        sizes = [min(step, length - step * n) for n in range(count)]
+    if len(sizes) != count or min(sizes) < 0 or (isinstance(length, int) and sum(sizes) != length):
+        raise ValueError(f"parts of {sizes} of {length}")
     dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
     return [*r.build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))]
 
@@ -116,10 +116,10 @@ def _slice(r: Reading, op: Op) -> Tensor:
     starts, ends = _bounds(r, op, "starts", 1), _bounds(r, op, "ends", 2)
     axes = r.integers(op, "axes", 3) or list(range(len(starts)))
     steps = r.integers(op, "steps", 4) or [1] * len(starts)
-    made = x
+    result = x
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        made = r.build.slice(made, axis % x.rank, start, end, step)
-    return made
+        result = r.build.slice(result, axis % x.rank, start, end, step)
+    return result
 
 
 def _bounds(r: Reading, op: Op, key: str, index: int) -> list[Dim]:
@@ -170,7 +170,7 @@ def _pad(r: Reading, op: Op) -> Tensor:
     number = (
         written(np.float32(op.values.get("value", 0.0)))
         if op.optional(2) is None
-        else written(r.known(op[2], "what is padded with").reshape(())[()])
+        else written(r.constant(op[2], "what is padded with").reshape(())[()])
     )
     pairs = [(0, 0)] * x.rank
     for n, axis in enumerate(axes):
@@ -210,12 +210,12 @@ def _range(r: Reading, op: Op) -> Tensor:
 
 
 def _triangle(r: Reading, op: Op) -> Tensor:
-    by = int(r.known(op[1], "a diagonal").reshape(())) if op.optional(1) is not None else 0
+    by = int(r.constant(op[1], "a diagonal").reshape(())) if op.optional(1) is not None else 0
     return r.build.add("triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle")
 
 
 def _one_hot(r: Reading, op: Op) -> Tensor:
-    depth, values = int(r.known(op[1], "a depth").reshape(())), r.known(op[2], "values")
+    depth, values = int(r.constant(op[1], "a depth").reshape(())), r.constant(op[2], "values")
     if op.values.get("axis", -1) not in (-1, op[0].rank) or values.tolist() != [0, 1]:
         raise r.build.refuse("OneHot of other numbers than 0 and 1, or on another axis than a new last one", "no line is known for it")
     return r.build.add("one hot", [op[0]], (*op[0].dims, depth), op[2].dtype, count=depth, name="one_hot")

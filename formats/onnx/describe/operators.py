@@ -32,17 +32,17 @@ def _reduce(r: Reading, op: Op) -> Tensor:
             return x
         axes = list(range(x.rank))
     if x.numbers is not None and op.kind == "ReduceProd" and x.rank == 1:
-        whole = product([n if isinstance(n, Size) else int(n) for n in x.numbers])
-        return counted(np.asarray([whole] if keep else whole, object), x.dtype)
+        total = product([n if isinstance(n, Size) else int(n) for n in x.numbers])
+        return counted(np.asarray([total] if keep else total, object), x.dtype)
     if op.kind in ("ReduceL2", "ReduceSumSquare"):
         x = r.build.elementwise("multiply", [x, x])
     elif op.kind == "ReduceL1":
         x = r.build.add("elementwise", [x], x.dims, operation="abs", operands=(("input", 0),), name="abs")
     dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(x.dims) if keep or axis not in axes)
-    made = r.build.add("reduce", [x], dims, operation=_REDUCED[op.kind], axes=tuple(axes), keep=keep, name=_REDUCED[op.kind])
+    result = r.build.add("reduce", [x], dims, operation=_REDUCED[op.kind], axes=tuple(axes), keep=keep, name=_REDUCED[op.kind])
     if op.kind == "ReduceL2":
-        return r.build.add("elementwise", [made], dims, operation="sqrt", operands=(("input", 0),), name="norm")
-    return made
+        return r.build.add("elementwise", [result], dims, operation="sqrt", operands=(("input", 0),), name="norm")
+    return result
 
 
 def _arg(operation: str) -> Rule:
@@ -62,7 +62,7 @@ def _top(r: Reading, op: Op) -> list[Tensor | None]:
     if not count or len(count) != 1 or not op.values.get("sorted", 1):
         raise r.build.refuse("TopK in no order", "which comes first is then nobody's")
     dims = tuple(count[0] if n == axis else dim for n, dim in enumerate(x.dims))
-    made = r.build.several(
+    result = r.build.several(
         "top",
         "",
         [x],
@@ -71,18 +71,18 @@ def _top(r: Reading, op: Op) -> list[Tensor | None]:
         axis=axis,
         largest=bool(op.values.get("largest", 1)),
     )
-    return [*made]
+    return [*result]
 
 
 def _cumulative(r: Reading, op: Op) -> Tensor:
     x = op[0]
-    axis = int(r.known(op[1], "an axis").reshape(())) % x.rank
+    axis = int(r.constant(op[1], "an axis").reshape(())) % x.rank
     if op.values.get("exclusive"):
         raise r.build.refuse("CumSum without the number itself", "no line is known for it")
     back = bool(op.values.get("reverse"))
     x = r.build.flip(x, axis) if back else x
-    made = r.build.add("cumulative", [x], x.dims, axis=axis, name="sums")
-    return r.build.flip(made, axis) if back else made
+    result = r.build.add("cumulative", [x], x.dims, axis=axis, name="sums")
+    return r.build.flip(result, axis) if back else result
 
 
 def _matmul(r: Reading, op: Op) -> Tensor:
@@ -99,14 +99,14 @@ def _gemm(r: Reading, op: Op) -> Tensor:
     left, right = op[0], op[1]
     left = r.build.transpose(left, (1, 0)) if op.values.get("transA") else left
     right = r.build.transpose(right, (1, 0)) if op.values.get("transB") else right
-    made = r.build.add("matmul", [left, right], (left.dims[0], right.dims[1]), name="product")
+    result = r.build.add("matmul", [left, right], (left.dims[0], right.dims[1]), name="product")
     alpha, beta = (written(np.float32(op.values.get(key, 1.0))) for key in ("alpha", "beta"))
-    made = made if alpha == 1 else r.build.elementwise("multiply", [made, _number(alpha)])
+    result = result if alpha == 1 else r.build.elementwise("multiply", [result, _number(alpha)])
     more = op.optional(2)
     if more is None:
-        return made
+        return result
     more = more if beta == 1 else r.build.elementwise("multiply", [more, _number(beta)])
-    return r.build.elementwise("add", [made, more])
+    return r.build.elementwise("add", [result, more])
 
 
 def _einsum(r: Reading, op: Op) -> Tensor:
@@ -137,15 +137,27 @@ def _pool(operation: str) -> Rule:
         reach, ceil = reached(kernel, dilation), bool(op.values.get("ceil_mode", 0))
         pads = padding(r, op.values, x.dims[2:], reach, strides)
         counted_in = bool(op.values.get("count_include_pad", 0))
-        ceil = ceil and any(_rounds(*one) for one in zip(x.dims[2:], reach, strides, pads, strict=True))
+        ceil = ceil and any(_rounds(*window) for window in zip(x.dims[2:], reach, strides, pads, strict=True))
         if ceil and any(high + step > window for (_, high), step, window in zip(pads, strides, reach, strict=True)):
             raise r.build.refuse("ceil_mode where a last window may lie behind the input", "runtimes differ there")
         if ceil and operation == "average" and any(map(any, pads)):
             raise r.build.refuse("an average with pads and ceil_mode", "runtimes differ in what they count")
-        space = tuple(windows(*one, ceil) for one in zip(x.dims[2:], reach, strides, pads, strict=True))
-        made = r.build.add("pool first", [x], (*x.dims[:2], *space), operation=operation, rank=rank, kernel=kernel, strides=strides,
-                           dilation=dilation, pads=pads, ceil=ceil, counted=counted_in and any(map(any, pads)), name="pooled")  # fmt: skip
-        return [made]
+        space = tuple(windows(*window, ceil) for window in zip(x.dims[2:], reach, strides, pads, strict=True))
+        result = r.build.add(
+            "pool first",
+            [x],
+            (*x.dims[:2], *space),
+            operation=operation,
+            rank=rank,
+            kernel=kernel,
+            strides=strides,
+            dilation=dilation,
+            pads=pads,
+            ceil=ceil,
+            counted=counted_in and any(map(any, pads)),
+            name="pooled",
+        )
+        return [result]
 
     return rule
 

@@ -57,13 +57,13 @@ def _check(r: Reading, direction: Direction) -> None:
 
 def _states(r: Reading, op: Op, ways: int, lstm: bool, batch_first: bool, batch: Dim) -> list[Tensor]:
     """Return the initial states, for each direction its hidden state and its cell state; none where they are zeros."""
-    given = [op.optional(number) for number in (5, 6)[: 1 + lstm]]
-    if all(x is None or r.build.is_zero(x) for x in given):
+    stated = [op.optional(number) for number in (5, 6)[: 1 + lstm]]
+    if all(x is None or r.build.is_zero(x) for x in stated):
         return []
-    if any(x is None for x in given):
+    if any(x is None for x in stated):
         raise r.build.refuse("one initial state of two", "the other begins with zeros, and layers take both or none")
     axis = 1 if batch_first else 0
-    return [_for_batch(r, r.build.select(x, axis, way), batch) for way in range(ways) for x in given if x is not None]
+    return [_for_batch(r, r.build.select(x, axis, way), batch) for way in range(ways) for x in stated if x is not None]
 
 
 def _for_batch(r: Reading, state: Tensor, batch: Dim) -> Tensor:
@@ -108,14 +108,14 @@ def _called(
     batch = x.dims[0]
     r.build.call(batch, "batch")
     r.build.call(x.dims[1], "time")
-    whole = (batch, x.dims[1], ways * units) if sequences else (batch, ways * units)
+    dims = (batch, x.dims[1], ways * units) if sequences else (batch, ways * units)
     ends = [f"{unit.name}_{word}" for word in ("h", "c")[: 1 + lstm]] * ways
     named: dict[str, Any] = {"mask": [mask] if mask is not None else [], "states": list(states)}
-    made = r.build.several(
+    results = r.build.several(
         "recurrent",
         unit.name,
         [x],
-        [(whole, "float32", unit.name), *(((batch, units), "float32", name) for name in ends)],
+        [(dims, "float32", unit.name), *(((batch, units), "float32", name) for name in ends)],
         named,
         cells=tuple(direction.cell for direction in directions),
         units=units,
@@ -126,7 +126,7 @@ def _called(
         merge="concat",
         stateful=False,
     )
-    out, *finals = made
+    out, *finals = results
     if not sequences:
         return None, finals
     return out, finals
@@ -149,39 +149,39 @@ def _with_directions(sequence: Tensor, ways: int, order: Sequence[int]) -> Tenso
     return Tensor(tuple(parts[n].dim for n in order), sequence.dtype, sequence.name, origin=(sequence, moved))
 
 
-def computed(r: Reading, scope: Scope, unit: Unit, one: Computed) -> None:
+def computed(r: Reading, scope: Scope, unit: Unit, layer: Computed) -> None:
     """Read a layer that other operators compute, and note each of its outputs that is used."""
-    found, stack = one.recognised, one.stack
-    r.build.place = f"{stack.name} ({found.what})"
-    _check(r, found.direction)
-    (read, *more), uses = found.reads, found.uses
-    if more or read.steps or read.window or found.mask is not None or any(use.kind == "step" for use in uses):
+    match, stack = layer.recognised, layer.stack
+    r.build.place = f"{stack.name} ({match.what})"
+    _check(r, match.direction)
+    (read, *more), uses = match.reads, match.uses
+    if more or read.steps or read.window or match.mask is not None or any(use.kind == "step" for use in uses):
         raise r.build.refuse("a loop that reads parts of sequences, or skips steps of them", "it is not a plain layer")
-    value = one.reads[0] if one.turned else read.value
+    value = layer.reads[0] if layer.turned else read.value
     x = r.tensor(scope, value)
     rest = [axis for axis in range(x.rank) if axis != read.axis]
     if x.rank != 3:
         raise r.build.refuse(f"a loop over a tensor of {x.rank} axes", "a sequence has three")
     x = r.build.transpose(x, (rest[0], read.axis, rest[1]))
-    states = [r.tensor(scope, found.states[letter]) for letter in ("h", "c") if letter in found.states]
+    states = [r.tensor(scope, match.states[letter]) for letter in ("h", "c") if letter in match.states]
     if all(map(r.build.is_zero, states)):
         states = []
     states = [r.build.squeeze(state, [0]) if state.rank == 3 else state for state in states]
     backwards = stack.first.reverse
     wanted = any(use.kind == "sequence" for use in uses)
     sequence, finals = _called(r, unit, stack, x, states, None, wanted, backwards)
-    if sequence is not None and backwards and not one.turned and not found.processing:
+    if sequence is not None and backwards and not layer.turned and not match.processing:
         sequence = _turned(r, sequence)
     for use in uses:
         if use.kind == "sequence":
             assert sequence is not None
-            made = sequence
+            output = sequence
             if use.rank != 2:
-                made = r.build.unsqueeze(sequence, [0])  # (1, batch, time, unit): time is put in its place below
-            order = [n for n in range(made.rank) if n != made.rank - 2]
-            order.insert(use.axis, made.rank - 2)
-            made = r.build.transpose(made, order)
+                output = r.build.unsqueeze(sequence, [0])  # (1, batch, time, unit): time is put in its place below
+            order = [n for n in range(output.rank) if n != output.rank - 2]
+            order.insert(use.axis, output.rank - 2)
+            output = r.build.transpose(output, order)
         else:
-            made = finals[0 if use.kind == "hidden" else 1]
-            made = r.build.unsqueeze(made, [0]) if use.rank == 3 else made
-        r.give(scope, use.value, made)
+            output = finals[0 if use.kind == "hidden" else 1]
+            output = r.build.unsqueeze(output, [0]) if use.rank == 3 else output
+        r.give(scope, use.value, output)

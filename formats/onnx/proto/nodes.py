@@ -70,4 +70,4 @@ def initializer(name: str, array: Array | Pieced) -> onnx.TensorProto:
 def code_of(dtype: np.dtype[Any]) -> int:
     """Return the number of an element type."""
     plain = dtype.newbyteorder("=")
-    return next(code for code, known in DTYPES.items() if known == plain)
+    return next(code for code, dtype in DTYPES.items() if dtype == plain)

@@ -45,10 +45,10 @@ def program(file: OnnxFile) -> Program:
     """Return a model's graphs. Raises UnreadableError where two initializers of one graph have one name."""
     model = file.model
     reader = _Reader(file)
-    functions = {(_domain(one.domain), one.name): reader.function(one) for one in model.functions}
-    beside = sum(math.prod(tensor.dims) * 4 for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL)
+    functions = {(_domain(function.domain), function.name): reader.function(function) for function in model.functions}
+    external = sum(math.prod(tensor.dims) * 4 for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL)
     return Program(
-        file.path, reader.graph(model.graph, "main"), _opsets(model.opset_import), functions, file.data.size, beside, element_type
+        file.path, reader.graph(model.graph, "main"), _opsets(model.opset_import), functions, file.data.size, external, element_type
     )
 
 
@@ -71,10 +71,10 @@ def _domain(name: str) -> str:
 
 
 def _opsets(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    found = {entry.domain: entry.version for entry in entries}
-    if "ai.onnx" in found:
-        found.setdefault("", found["ai.onnx"])
-    return found
+    versions = {entry.domain: entry.version for entry in entries}
+    if "ai.onnx" in versions:
+        versions.setdefault("", versions["ai.onnx"])
+    return versions
 
 
 class _Reader:
@@ -89,14 +89,14 @@ class _Reader:
             if tensor.name in stored:
                 raise UnreadableError(self.file.path, f"two initializers of {path} have the name {tensor.name!r}")
             stored[tensor.name] = self.stored(tensor)
-        declared = [_declared(one) for one in (*graph.input, *graph.value_info, *graph.output)]
+        declared = [_declared(value) for value in (*graph.input, *graph.value_info, *graph.output)]
         nodes = [self.operation(node, path) for node in graph.node]
-        return Body(nodes, [one.name for one in graph.input], [one.name for one in graph.output], stored, declared)
+        return Body(nodes, [value.name for value in graph.input], [value.name for value in graph.output], stored, declared)
 
     def function(self, function: onnx.FunctionProto) -> Body:
         name = (_domain(function.domain), function.name)
         path = f"{function.domain}::{function.name}()"
-        defaults = {one.name: value for one in function.attribute_proto if (value := self.value(one)) is not None}
+        defaults = {attribute.name: value for attribute in function.attribute_proto if (value := self.value(attribute)) is not None}
         return Body(
             [self.operation(node, path) for node in function.node],
             list(function.input),
@@ -110,18 +110,20 @@ class _Reader:
         attributes: dict[str, Any] = {}
         bodies: list[tuple[str, Body]] = []
         domain, odd = _domain(node.domain), False
-        for one in node.attribute:
-            if one.HasField("g") or one.graphs:
-                inner = f"{path}/{node.name}.{one.name}"
-                bodies += [(one.name, self.graph(graph, inner)) for graph in ([one.g] if one.HasField("g") else one.graphs)]
+        for attribute in node.attribute:
+            if attribute.HasField("g") or attribute.graphs:
+                inner = f"{path}/{node.name}.{attribute.name}"
+                bodies += [
+                    (attribute.name, self.graph(graph, inner)) for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
+                ]
                 continue
-            value = Reference(one.ref_attr_name) if one.ref_attr_name else self.value(one)
-            odd |= one.name in attributes or value is None
-            if not domain and not one.ref_attr_name and node.op_type not in ("RNN", "GRU", "LSTM"):
-                types = _WIDER.get(one.name) or _TYPED.get(one.name)
-                domain = domain if types is None or one.type in types else _ODD
+            value = Reference(attribute.ref_attr_name) if attribute.ref_attr_name else self.value(attribute)
+            odd |= attribute.name in attributes or value is None
+            if not domain and not attribute.ref_attr_name and node.op_type not in ("RNN", "GRU", "LSTM"):
+                types = _WIDER.get(attribute.name) or _TYPED.get(attribute.name)
+                domain = domain if types is None or attribute.type in types else _ODD
             if value is not None:
-                attributes[one.name] = value
+                attributes[attribute.name] = value
         if not domain and "to" in attributes and not isinstance(attributes["to"], Reference):
             attributes["to"] = element_type(attributes["to"])
         return Operation(

@@ -40,14 +40,14 @@ class Work:
     arrays      every array by its name in the model: its tensor's, where it is stored as one
     values      the graph's value that each of them is
     inputs      the nodes' inputs that read each array of a layer
-    found       the layers without recurrence, by name; those that are called again under names of their own
+    plain_layers  the layers without recurrence, by name; those that are called again under names of their own
     """
 
     checkpoint: Checkpoint
     arrays: dict[str, Array] = field(default_factory=dict)
     values: dict[str, tuple[Scope, str]] = field(default_factory=dict)
     inputs: dict[str, list[tuple[Operation, int]]] = field(default_factory=dict)
-    found: dict[str, GraphLayer] = field(default_factory=dict)
+    plain_layers: dict[str, GraphLayer] = field(default_factory=dict)
     _places: dict[str, Place | None] = field(default_factory=dict)
     _stuck: dict[str, str] = field(default_factory=dict)
     _same: dict[object, tuple[Scope, str]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Work:
                 unit = unit.replace(name=unique(unit.name, used))
                 used.add(unit.name)
                 if node in plain:
-                    self.found[unit.name] = plain[node]
+                    self.plain_layers[unit.name] = plain[node]
                 if first is not None:
                     twice = True  # a layer that is called twice is one, with two names
                     units.append(unit.replace(alias=first))
@@ -284,7 +284,7 @@ class Work:
             shared = [tensor for tensor in where.tensors if tensor in changed]
             if not shared:
                 continue
-            ends = [(changed[one] if one in changed else one.read()).reshape(-1) for one in where.tensors]
+            ends = [(changed[tensor] if tensor in changed else tensor.read()).reshape(-1) for tensor in where.tensors]
             numbers = np.concatenate(ends)
             after = numbers if where.index is None else numbers[where.index]
             if not equal(after.reshape(self.arrays[name].shape), self.arrays[name]):

@@ -169,7 +169,7 @@ def _pool(operation: str, rank: int) -> Rule:
         if ceil and (operation == "average" or any(n + s > k for n, s, k in zip(padding, strides, kernel, strict=True))):
             raise r.build.refuse("ceil_mode where a last window may lie behind the input", "frameworks differ there")
         reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-        space = tuple(windows(*one, ceil) for one in zip(x.dims[2:], reach, strides, pads, strict=True))
+        space = tuple(windows(*window, ceil) for window in zip(x.dims[2:], reach, strides, pads, strict=True))
         counted = operation == "average" and any(padding) and bool(call("count_include_pad", True))
         return r.build.add("pool first", [x], (*x.dims[:2], *space), operation=operation, rank=rank, kernel=kernel, strides=strides,
                            dilation=dilation, pads=pads, ceil=ceil, counted=counted, name="pooled")  # fmt: skip
@@ -195,11 +195,11 @@ _CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", 
 
 def _recurrent(r: Reading, call: Call) -> list[Tensor]:
     """Return what a recurrent operator gives: its output, and the final states of all its layers."""
-    given, lstm = call.given, call.name == "lstm"
-    if len(given) != 9 or isinstance(given[1 if lstm else 2], bool):
+    arguments, lstm = call.arguments, call.name == "lstm"
+    if len(arguments) != 9 or isinstance(arguments[1 if lstm else 2], bool):
         raise r.build.refuse("a recurrent layer over packed sequences", "lengths that a run hands over are not followed here")
-    x, states, weights, biased, layers, _, training, both, first = given
-    if training and given[5] and layers > 1:
+    x, states, weights, biased, layers, _, training, both, first = arguments
+    if training and arguments[5] and layers > 1:
         raise r.build.refuse("dropout between layers that is on", "save the model in evaluation, model.eval()")
     if not isinstance(x, Tensor) or x.rank != 3:
         raise ValueError("a sequence of other than three axes")
@@ -211,9 +211,9 @@ def _recurrent(r: Reading, call: Call) -> list[Tensor]:
     ways, per = 1 + bool(both), len(weights) // (layers * (1 + bool(both)))
     finals: list[list[Tensor]] = [[] for _ in range(1 + lstm)]
     for layer in range(layers):
-        own = weights[layer * ways * per : (layer + 1) * ways * per]
+        arrays = weights[layer * ways * per : (layer + 1) * ways * per]
         begun = [[r.build.select(state, 0, layer * ways + way) for state in states] for way in range(ways)]
-        x, ends = _layer(r, call, x, own, [one for way in begun for one in way], ways, bool(biased))
+        x, ends = _layer(r, call, x, arrays, [state for way in begun for state in way], ways, bool(biased))
         for word, listed in enumerate(finals):
             listed += ends[word :: 1 + lstm]
     return [x if first else r.build.transpose(x, (1, 0, 2)), *(r.build.stacked(listed) for listed in finals)]

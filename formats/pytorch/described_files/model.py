@@ -49,12 +49,12 @@ class Call:
     names  its parameters, in the order in which calls have them
     """
 
-    def __init__(self, name: str, operation: Operation, given: Sequence[Any], named: Mapping[str, Any], names: str) -> None:
-        self.name, self.operation, self.given = name, operation, given
+    def __init__(self, name: str, operation: Operation, arguments: Sequence[Any], named: Mapping[str, Any], names: str) -> None:
+        self.name, self.operation, self.arguments = name, operation, arguments
         words = names.split()
-        if len(given) > len(words):
-            raise ValueError(f"{len(given)} arguments, of which {' '.join(words)} are known")
-        self._values = dict(zip(words, given, strict=False))
+        if len(arguments) > len(words):
+            raise ValueError(f"{len(arguments)} arguments, of which {' '.join(words)} are known")
+        self._values = dict(zip(words, arguments, strict=False))
         for key, value in named.items():
             word = words[0] if key in ("self", "input") and words else key
             if word not in words and key not in (
@@ -100,10 +100,10 @@ class Reading:
         self.names: dict[str, tuple[str, ...]] = {}
         self.arrays, self._program = arrays, program
         self._values: dict[Ref, Any] = {}
-        self._kept: dict[str, Tensor] = {}
+        self._held: dict[str, Tensor] = {}
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
 
-    def whole(self, inputs: Sequence[tuple[Dims, str]]) -> Description:
+    def description(self, inputs: Sequence[tuple[Dims, str]]) -> Description:
         """Return the description, for the axes and element types of the inputs."""
         for ref, (dims, dtype) in zip(self._program.inputs, inputs, strict=True):
             self._values[ref] = self.build.input(ref.name, dims, dtype)
@@ -112,7 +112,7 @@ class Reading:
         for operation in self._program.operations:
             self._operation(operation)
         outputs = self._program.outputs if isinstance(self._program.outputs, list) else [self._program.outputs]
-        ends = [end for one in outputs for end in _flat(self.value(one))]
+        ends = [end for output in outputs for end in _flat(self.value(output))]
         self.build.place = "its outputs"
         if not ends or not all(isinstance(end, Tensor) for end in ends):
             raise self.build.refuse("a program that gives other than tensors", "a module gives tensors here")
@@ -126,27 +126,27 @@ class Reading:
         self.build.place = f"{operation.label} ({operation.kind})"
         before = len(self.build.scope.nodes)
         try:
-            made = self._made(operation)
+            results = self._results(operation)
         except (RefusedError, NeedError) as error:
-            made = error
+            results = error
         except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
-            made = self.build.refuse(f"the operator {operation.kind} as it is called", f"no line is known for it: {error}")
-        if isinstance(made, Exception):
+            results = self.build.refuse(f"the operator {operation.kind} as it is called", f"no line is known for it: {error}")
+        if isinstance(results, Exception):
             del self.build.scope.nodes[before:]
         for number, ref in operation.outputs.items():
-            several = isinstance(made, (list, tuple)) and operation.kind not in _OF_LISTS
-            self._values[ref] = made[number] if several and number < len(made) else made
+            several = isinstance(results, (list, tuple)) and operation.kind not in _OF_LISTS
+            self._values[ref] = results[number] if several and number < len(results) else results
 
-    def _made(self, operation: Operation) -> Any:
+    def _results(self, operation: Operation) -> Any:
         from rnnconvert.formats.pytorch.described_files.operators import RULES
 
         if operation.kind == aten.BRANCH:
             return self.value(operation.inputs[2 if self.value(operation.inputs[0]) else 1])
         if operation.called is None:
-            given: Sequence[Any] = operation.inputs
+            arguments: Sequence[Any] = operation.inputs
             named: Mapping[str, Any] = {}
         else:
-            _, given, named = operation.called
+            _, arguments, named = operation.called
         if operation.loop is not None:
             raise self.build.refuse("a loop whose steps a run decides", "it is not a plain layer")
         kind = operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
@@ -155,39 +155,46 @@ class Reading:
             raise self.build.refuse(f"the operator {operation.kind}", f"the known ones are {', '.join(sorted(RULES))}")
         names, function = rule
         return function(
-            self, Call(kind, operation, [self.value(one) for one in given], {key: self.value(one) for key, one in named.items()}, names)
+            self,
+            Call(
+                kind,
+                operation,
+                [self.value(argument) for argument in arguments],
+                {key: self.value(argument) for key, argument in named.items()},
+                names,
+            ),
         )
 
     def value(self, argument: Any) -> Any:
         """Return an argument as the description has it. Raises what was wrong with it."""
         if isinstance(argument, list):
-            return [self.value(one) for one in argument]
+            return [self.value(item) for item in argument]
         if not isinstance(argument, Ref):
             return argument
-        found = self.parameter(argument.stored) if argument.stored else self._values.get(argument)
-        if isinstance(found, Exception):
-            raise found
-        if found is None:
+        value = self.parameter(argument.stored) if argument.stored else self._values.get(argument)
+        if isinstance(value, Exception):
+            raise value
+        if value is None:
             raise self.build.refuse(f"the value {argument.name!r}", "nothing before it gives it")
-        return found
+        return value
 
     def parameter(self, name: str) -> Tensor:
         """Return a parameter, buffer or constant as a tensor of its own."""
-        if name not in self._kept:
+        if name not in self._held:
             array = self.arrays.get(name)
             if array is None:
                 raise self.build.refuse(f"the constant {name!r}", "its numbers are not among the file's weights")
-            self._kept[name] = tensor = Tensor(tuple(array.shape), str(array.dtype), name, stored=name)
+            self._held[name] = tensor = Tensor(tuple(array.shape), str(array.dtype), name, stored=name)
             if array.size <= _INLINE or array.dtype.kind not in "f":
                 tensor.numbers = np.asarray(array)
-        return self._kept[name]
+        return self._held[name]
 
     def unit(self, *tensors: Tensor | None) -> Unit:
         """Return the layer whose arrays some tensors are. Raises RefusedError if they belong to none, or to several."""
-        found = {id(unit): unit for x in tensors if x is not None and (unit := self._by_array.get(x.stored)) is not None}
-        if len(found) != 1 or any(x is not None and x.stored not in next(iter(found.values())).arrays for x in tensors):
+        units = {id(unit): unit for x in tensors if x is not None and (unit := self._by_array.get(x.stored)) is not None}
+        if len(units) != 1 or any(x is not None and x.stored not in next(iter(units.values())).arrays for x in tensors):
             raise self.build.refuse("a layer whose weights are computed, or belong to several layers", "no layer of the file has them")
-        (unit,) = found.values()
+        (unit,) = units.values()
         self.names[unit.name] = (unit.name,)
         return unit
 
@@ -197,9 +204,9 @@ class Reading:
         if unit is None or unit.kinds != ("array",):
             raise self.build.refuse(f"the weights {x.stored!r} outside of their layer", "they would have to be in two places")
         self.names[unit.name] = (unit.name,)
-        made = self.build.parameter([int(n) for n in x.dims], x.dtype, unit.name).value  # type: ignore[arg-type]
-        assert made is not None
-        return made
+        value = self.build.parameter([int(n) for n in x.dims], x.dtype, unit.name).value  # type: ignore[arg-type]
+        assert value is not None
+        return value
 
     def need(self, dim: Dim, length: int) -> None:
         """See that an axis has a length. Raises NeedError for an open one, ValueError for another."""
@@ -215,7 +222,7 @@ _OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")
 
 
 def _flat(value: Any) -> list[Any]:
-    return [one for item in value for one in _flat(item)] if isinstance(value, (list, tuple)) else [value]
+    return [leaf for item in value for leaf in _flat(item)] if isinstance(value, (list, tuple)) else [value]
 
 
 def describe(path: Path, config: Path | None = None) -> Description:
@@ -252,9 +259,9 @@ def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
         needs: dict[str, int | str] = {}
         while tries < _TRIES:
             tries += 1
-            given = [_given(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
+            inputs = [_input(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
             try:
-                return reading().whole(given)
+                return reading().description(inputs)
             except NeedError as need:
                 if need.symbol in needs:
                     break
@@ -265,7 +272,7 @@ def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 
-def _given(ref: Ref, rank: int, needs: Mapping[str, int | str]) -> tuple[Dims, str]:
+def _input(ref: Ref, rank: int, needs: Mapping[str, int | str]) -> tuple[Dims, str]:
     """Return the axes and the element type of an input."""
     dims: list[Dim] = []
     for axis in range(rank):

@@ -14,8 +14,8 @@ from rnnconvert.scaffolding.sizes import Dim, Dims, Size, product
 
 def _transpose(r: Reading, call: Call) -> Tensor:
     x, order = call.tensor(), list(range(call.tensor().rank))
-    one, two = call.axis("dim0"), call.axis("dim1")
-    order[one], order[two] = order[two], order[one]
+    first, two = call.axis("dim0"), call.axis("dim1")
+    order[first], order[two] = order[two], order[first]
     return r.build.transpose(x, order)
 
 
@@ -31,7 +31,7 @@ def _permute(r: Reading, call: Call) -> Tensor:
 
 def lengths(value: Any) -> list[Dim]:
     """Return a list of lengths."""
-    return [one if isinstance(one, Size) else int(one) for one in (value if isinstance(value, (list, tuple)) else [value])]
+    return [length if isinstance(length, Size) else int(length) for length in (value if isinstance(value, (list, tuple)) else [value])]
 
 
 def _reshape(r: Reading, call: Call) -> Tensor:
@@ -44,8 +44,8 @@ def filled(dims: Sequence[Dim], shape: Sequence[Dim]) -> Dims:
     places = [n for n, length in enumerate(shape) if isinstance(length, int) and length == -1]
     if not places:
         return tuple(shape)
-    whole, rest = product(dims), product(length for n, length in enumerate(shape) if n != places[0])
-    return tuple(whole // rest if n == places[0] else length for n, length in enumerate(shape))
+    total, rest = product(dims), product(length for n, length in enumerate(shape) if n != places[0])
+    return tuple(total // rest if n == places[0] else length for n, length in enumerate(shape))
 
 
 def _flatten(r: Reading, call: Call) -> Tensor:
@@ -94,7 +94,7 @@ def _stack(r: Reading, call: Call) -> Tensor:
 
 def _parts(r: Reading, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
     dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
-    return r.build.several("split", "", [x], [(one, x.dtype, "part") for one in dims], axis=axis, sizes=tuple(sizes))
+    return r.build.several("split", "", [x], [(dims_of_part, x.dtype, "part") for dims_of_part in dims], axis=axis, sizes=tuple(sizes))
 
 
 def _fixed(x: Tensor, axis: int) -> int:
@@ -106,16 +106,16 @@ def _fixed(x: Tensor, axis: int) -> int:
 
 def _chunk(r: Reading, call: Call) -> list[Tensor]:
     x, axis = call.tensor(), call.axis("dim", 0)
-    whole = _fixed(x, axis)
-    step = -(-whole // call("chunks"))
-    return _parts(r, x, axis, [min(step, whole - start) for start in range(0, whole, step)])
+    length = _fixed(x, axis)
+    step = -(-length // call("chunks"))
+    return _parts(r, x, axis, [min(step, length - start) for start in range(0, length, step)])
 
 
 def _split(r: Reading, call: Call) -> list[Tensor]:
     x, axis, sizes = call.tensor(), call.axis("dim", 0), call("split_sizes")
     if isinstance(sizes, int):
-        whole = _fixed(x, axis)
-        sizes = [min(sizes, whole - start) for start in range(0, whole, sizes)]
+        length = _fixed(x, axis)
+        sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
     return _parts(r, x, axis, [int(size) for size in sizes])
 
 

@@ -28,19 +28,19 @@ def _reduce(operation: str) -> Rule:
 
 def _extreme(operation: str) -> Rule:
     """Return the rule of max and min: of two tensors, of a whole tensor, or along an axis with the places."""
-    whole, pair = _reduce(operation), _pair(f"{operation}imum")
+    reduced, pair = _reduce(operation), _pair(f"{operation}imum")
 
     def rule(r: Reading, call: Call) -> Any:
         if isinstance(call("dim"), Tensor):
             return r.build.elementwise(f"{operation}imum", [call.tensor(), call("dim")])
         if call("other") is not None:
             return pair(r, call)
-        made = whole(r, call)
+        values = reduced(r, call)
         if call("dim") is None:
-            return made
+            return values
         x, keep, axis = call.tensor(), bool(call("keepdim", False)), call.axis()
-        places = r.build.add("arg", [x], made.dims, "int64", operation=f"arg{operation}", axis=axis, keep=keep, name="places")
-        return [made, places]
+        places = r.build.add("arg", [x], values.dims, "int64", operation=f"arg{operation}", axis=axis, keep=keep, name="places")
+        return [values, places]
 
     return rule
 
@@ -144,6 +144,6 @@ RULES: dict[str, tuple[str, Rule]] = {
     "contains": ("x other", _contains),
     "list_add": ("x other", lambda r, call: [*call("x"), *call("other")]),
     aten.ITEM: ("x index", _item),
-    aten.LIST: ("a b c d e f g h", lambda r, call: [*call.given]),
+    aten.LIST: ("a b c d e f g h", lambda r, call: [*call.arguments]),
 }
 """The operators that are known, with their parameters in the order in which calls have them."""

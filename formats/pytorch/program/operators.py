@@ -19,7 +19,11 @@ def operator(program: Program, name: str, inputs: Sequence[Argument], keywords: 
 
     name  its name in aten, without an overload; an underscore at its end for one in place
     """
-    called = (name, [program.current(one) for one in inputs], {key: program.current(one) for key, one in keywords.items()})
+    called = (
+        name,
+        [program.current(argument) for argument in inputs],
+        {key: program.current(argument) for key, argument in keywords.items()},
+    )
     before = len(program.operations)
     result = _noted(program, name, inputs, keywords)
     for operation in program.operations[before:]:

@@ -160,7 +160,7 @@ class Program:
     def current(self, value: Argument) -> Argument:
         """Return an argument as it stands now."""
         if isinstance(value, list | tuple):
-            return [self.current(one) for one in value]
+            return [self.current(item) for item in value]
         if not isinstance(value, Ref) or not self.is_changed(value):
             return value
         current = self._now.get(value)

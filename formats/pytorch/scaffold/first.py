@@ -29,8 +29,8 @@ def _conv(m: Module, node: Node) -> str:
     words = [f"{node['channels']}, {node['filters']}, {sizes(node['kernel'])}", *_words(node, "strides", "dilation"), padding]
     words += [f"groups={node['groups']}"] if node["groups"] > 1 else []
     words += [] if node["bias"] else ["bias=False"]
-    made = m.part(node.layer, f"nn.Conv{node['rank']}d({', '.join(filter(None, words))})")
-    return f"{made}({x})"
+    part = m.part(node.layer, f"nn.Conv{node['rank']}d({', '.join(filter(None, words))})")
+    return f"{part}({x})"
 
 
 def _conv_transposed(m: Module, node: Node) -> str:
@@ -40,9 +40,9 @@ def _conv_transposed(m: Module, node: Node) -> str:
     words += [f"padding={sizes([low for low, _ in pads])}"] if even and any(map(any, pads)) else []
     words += [*_words(node, "output_padding"), *([f"groups={node['groups']}"] if node["groups"] > 1 else [])]
     words += [*([] if node["bias"] else ["bias=False"]), *_words(node, "dilation")]
-    made = m.part(node.layer, f"nn.ConvTranspose{node['rank']}d({', '.join(words)})")
+    part = m.part(node.layer, f"nn.ConvTranspose{node['rank']}d({', '.join(words)})")
     cut = ", ".join(f"{low or ''}:{-high if high else ''}" for low, high in pads)
-    return f"{made}({m(node.x)})" + ("" if even else f"[:, :, {cut}]")
+    return f"{part}({m(node.x)})" + ("" if even else f"[:, :, {cut}]")
 
 
 def _pool(m: Module, node: Node) -> str:

@@ -24,7 +24,7 @@ def length(m: Module, node: Node, value: Length | int) -> str:
 
 
 def _lengths(m: Module, node: Node, key: str = "lengths") -> str:
-    return ", ".join(length(m, node, one) for one in node[key])
+    return ", ".join(length(m, node, dim) for dim in node[key])
 
 
 def _dtype(name: str) -> str:

@@ -64,12 +64,12 @@ class Block:
 def needed(nodes: Sequence[Operation], values: Iterable[str]) -> list[Operation]:
     """Return the operations by which some values are computed, in their order."""
     wanted = set(values)
-    kept = []
+    operations = []
     for node in reversed(nodes):
         if wanted & set(node.outputs):
-            kept.append(node)
+            operations.append(node)
             wanted |= node.reads
-    return kept[::-1]
+    return operations[::-1]
 
 
 @dataclass(frozen=True)
@@ -115,22 +115,22 @@ class Loop:
         steps  the graph of one step
         """
         variables = [*self.states, *self.single]
-        ends = [self.goes_on, *(one.after for one in variables), *(value for value, _ in self.collected)]
+        ends = [self.goes_on, *(variable.after for variable in variables), *(value for value, _ in self.collected)]
         declared = [
             Declared(f"{steps.prefix}iteration", WIDE, []),
             Declared(f"{steps.prefix}going", TRUTH, []),
-            *(Declared(one.inside, one.dtype) for one in variables),
+            *(Declared(variable.inside, variable.dtype) for variable in variables),
         ]
-        inputs = [one.name for one in declared]
+        inputs = [variable.name for variable in declared]
         body = Body(needed(steps.nodes, ends), inputs, ends, steps.stored, declared)
         nothing = outer.constant(np.zeros((), np.float32)) if self.single else ""
-        firsts = [*(one.first for one in self.states), *(nothing for _ in self.single)]
-        lasts = [one.final and f"{one.final}/last" for one in self.single]
-        outputs = [*(one.final for one in self.states), *lasts, *(final for _, final in self.collected)]
+        firsts = [*(variable.first for variable in self.states), *(nothing for _ in self.single)]
+        lasts = [variable.final and f"{variable.final}/last" for variable in self.single]
+        outputs = [*(variable.final for variable in self.states), *lasts, *(final for _, final in self.collected)]
         outer.nodes.append(Operation("Loop", ["", self.begins, *firsts], outputs, self.name, bodies=[("body", body)]))
-        for one, last in zip(self.single, lasts, strict=True):
+        for variable, last in zip(self.single, lasts, strict=True):
             if last:
-                outer.add("Unsqueeze", [last], [one.final], axes=[0])
+                outer.add("Unsqueeze", [last], [variable.final], axes=[0])
 
 
 class Rule:

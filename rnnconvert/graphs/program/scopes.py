@@ -264,12 +264,12 @@ class Scope:
         attributes = self.attributes(node)
         if node.odd or node.bodies or len(attributes) != len(node.attributes):
             return None
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, value in attributes.items():
-            found[name] = value.numbers if isinstance(value, Stored) else value
-            if found[name] is None or (isinstance(value, list) and value and isinstance(value[0], str)):
+            values[name] = value.numbers if isinstance(value, Stored) else value
+            if values[name] is None or (isinstance(value, list) and value and isinstance(value[0], str)):
                 return None
-        return found
+        return values
 
     def call(self, node: Operation) -> Scope:
         """Return the body of the function that an operation calls, with the operation's inputs and attributes in place."""

@@ -223,7 +223,7 @@ class Shapes:
         if node.kind not in _INTEGERS:
             return None
         inputs = [self.number(scope, operand, deep + 1) if operand else None for operand in node.inputs]
-        if any(one is None and operand for one, operand in zip(inputs, node.inputs, strict=True)):
+        if any(array is None and operand for array, operand in zip(inputs, node.inputs, strict=True)):
             return None
         if any(operand_value is not None and operand_value.size > _MOST for operand_value in inputs):
             return None
