@@ -29,7 +29,8 @@ from tests.sources import onnx_arrays, onnx_node, stack, write
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from rnnconvert.cli.main import main; main()"]
 COMMANDS = [
-    "convert", "inspect", "map", "transplant", "scaffold", "upgrade", "verify", "run", "check", "report", "diff", "diagnose", "executors",
+    "convert", "inspect", "map", "transplant", "scaffold", "export",
+    "upgrade", "verify", "run", "check", "report", "diff", "diagnose", "executors",
     "formats", "fuse", "layout", "view", "identify", "batch",
 ]  # fmt: skip
 

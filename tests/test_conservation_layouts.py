@@ -262,7 +262,7 @@ def test_bounds_in_a_layout_are_computed(tmp_path: Path) -> None:
 def test_bounds_that_a_layout_leaves_open_must_be_said(settings: dict[str, object], cell: float, projection: float, tmp_path: Path) -> None:
     path, arrays = trained(tmp_path, 'clips = ["cell", "projection"]')
     silent = rc.load(path)
-    assert not silent.layers and "give --set cell_clip=NUMBER, or none, or write the bounds" in silent.warnings[0]
+    assert not silent.layers and "give --set cell_clip=NUMBER or none, or write the bounds" in silent.warnings[0]
     with pytest.raises(RefusedError, match="--set cell_clip=NUMBER"):
         rc.convert(path, tmp_path / "out.onnx")
     found = rc.load(path, settings=[f"{key}={value}" for key, value in settings.items()]).layers["encoder"]

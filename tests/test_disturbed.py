@@ -301,7 +301,9 @@ def test_ctrl_c_while_it_starts_is_an_interrupt(after: float) -> None:
 
 
 INTERRUPTED_IMPORT = """
+import signal
 import sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background jobs ignore it
 from rnnconvert.cli import starting
 from rnnconvert.cli.main import main
 import click

@@ -52,7 +52,7 @@ def exported(kind: str, module: Any, embeds: bool, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["onnx", "script", "trace", "program"])
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore:::")  # torch.jit.trace warns of comparisons in torch's own modules
 def test_random_modules_are_equal_or_refused_by_name(tmp_path: Path, kind: str) -> None:
     torch = needed("torch", "torch")
 

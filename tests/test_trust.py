@@ -267,7 +267,7 @@ def test_the_mutation_score_is_of_what_was_run(tmp_path: Path, monkeypatch: pyte
 
     whole = running._Ready._in_one_piece
     monkeypatch.setattr(running._Ready, "_carried", refuse)
-    monkeypatch.setattr(running._Ready, "_whole", lambda *given: whole(*given) if given[-1].name == "default states" else refuse())
+    monkeypatch.setattr(running._Ready, "_in_one_piece", lambda *given: whole(*given) if given[-1].name == "default states" else refuse())
     found = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])
     score = found.document["layers"][0]["mutations"]
     assert {entry["case"] for entry in score["caught"]} == {"default states"}

@@ -16,6 +16,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.cells import RELU, Cell
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, NOT_COMPARED, NOT_EQUAL
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.diagnosis.mutations import same_numbers
@@ -365,7 +366,7 @@ def test_how_directions_are_joined_and_precision_are_part_of_a_diff() -> None:
     summed = both.replace(layers=(rc.Layer(both.layers[0].directions, "sum"),))
 
     def of(stack: Recurrent, format: str = "keras", *said: str) -> rc.Checkpoint:
-        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(f"a: {one}" for one in said))
+        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(LayerNote("a", text) for text in said))
 
     assert rc.diff(of(both), of(both)).verdict.word == EQUAL
     found = rc.diff(of(both), of(summed))
@@ -443,7 +444,7 @@ def test_a_mask_in_one_of_two_files_of_one_format_is_left_out() -> None:
     stack = lstm().replace(name="a")
 
     def of(format: str, *said: str) -> rc.Checkpoint:
-        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(f"a: {one}" for one in said))
+        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(LayerNote("a", text) for text in said))
 
     passed = "a mask is passed to it (any): pass the lengths of its sequences"
     states = "the model gives its initial state (dense): pass it at every call"

@@ -83,7 +83,20 @@ def test_a_file_that_is_not_the_systems_is_written_in_order(apart: None) -> None
     assert file.getvalue() == np.ascontiguousarray(whole.T).tobytes()
 
 
-@pytest.mark.parametrize("name", ["torch", "onnx", "onnx external", "keras", "h5", "npz", "cudnn", "tensorflow1", "safetensors"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pytorch .pt",
+        "onnx .onnx",
+        "onnx external",
+        "keras .keras",
+        "keras .h5",
+        "mlx .npz",
+        "cudnn .bin",
+        "tensorflow1 .index",
+        "mlx .safetensors",
+    ],
+)
 def test_files_written_apart_are_those_written_in_order(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
@@ -99,7 +112,7 @@ def test_files_written_apart_are_those_written_in_order(
     assert begun and writes.contents(tmp_path / "a") == writes.contents(tmp_path / "b")
 
 
-@pytest.mark.parametrize("name", ["onnx", "keras", "cudnn"])
+@pytest.mark.parametrize("name", ["onnx .onnx", "keras .keras", "cudnn .bin"])
 @pytest.mark.parametrize("where", ["asks", "helps"])
 def test_a_disk_that_is_full_for_one_thread_leaves_the_old_file(
     apart: None, name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

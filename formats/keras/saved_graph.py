@@ -89,7 +89,7 @@ class SavedGraph:
         """Return the functions of a cell, by the path of its variables and its kind."""
         layer, _, cell_name = cell.rpartition("/")
         results: set[Functions] = set()
-        for scope in self.scopes(layer):
+        for scope in self._certain(layer):
             apart = self._apart(scope)
             steps = self._steps(scope, cell_name) if apart is None else self._loops(apart)
             results |= {_functions(step, kind) for step in steps}
@@ -121,7 +121,7 @@ class SavedGraph:
 
     def backwards(self, cell: str) -> bool | None:
         """Return whether the layer around a cell reads from the end; None where the graph does not show it."""
-        turned_scopes = {self._turns(scope) for scope in self.scopes(cell.rpartition("/")[0])}
+        turned_scopes = {self._turns(scope) for scope in self._certain(cell.rpartition("/")[0])}
         return turned_scopes.pop() if len(turned_scopes) == 1 else None
 
     def _turns(self, scope: str) -> bool | None:
@@ -134,7 +134,7 @@ class SavedGraph:
 
     def merge(self, layer: str) -> str:
         """Return how a Bidirectional joins its directions, by the path of its variables; "" where that is not clear."""
-        joins = {self._joins(scope) for scope in self.scopes(layer)}
+        joins = {self._joins(scope) for scope in self._certain(layer)}
         return joins.pop() if len(joins) == 1 else ""
 
     def _joins(self, scope: str) -> str:
@@ -144,11 +144,13 @@ class SavedGraph:
         return _MERGES.get(joining, "") if turned == 1 or (not turned and joining) else ""
 
     def scopes(self, path: str) -> list[str]:
-        """Return the scopes that are called as a path of variables: one for each call."""
-        if self._numbered is None:
-            return []
-        expression = _scope_of(path, numbered=self._numbered)
+        """Return the scopes that are called as a path of variables, as Keras 3 does where nothing shows which it was: one for each call."""
+        expression = _scope_of(path, numbered=self._numbered is not False)
         return [scope for scope in self._scopes if expression.fullmatch(scope)]
+
+    def _certain(self, path: str) -> list[str]:
+        """Return the same scopes, none where the scopes of the cells do not show how they are called."""
+        return [] if self._numbered is None else self.scopes(path)
 
     @cached_property
     def _numbered(self) -> bool | None:

@@ -9,6 +9,7 @@ import onnx
 
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique, variables
 from rnnconvert.files.checkpoint import Checkpoint
@@ -144,10 +145,8 @@ def _turned(program: Program, homes: Mapping[str, Home], layers: Mapping[str, Re
         directions = layers[name].layers[0].directions
         axis = int(home.scope.attributes(home.node).get("layout") == 1)
         if len(directions) == 1 and turned.before(home.scope, shapes, home.node.inputs[0], axis):
-            warnings.append(
-                f"{name}: nodes turn {home.node.inputs[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. "
-                "It is read as its operator is, without that: turn its input around yourself"
-            )
+            text = f"nodes turn {home.node.inputs[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. "
+            warnings.append(LayerNote(name, text + "It is read as its operator is, without that: turn its input around yourself"))
     return warnings
 
 

@@ -6,11 +6,10 @@ A room's module `commands` has them as COMMANDS. It is data, and imports nothing
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class RoomCommand:
+class RoomCommand(NamedTuple):
     """One command.
 
     name      its word on the command line
@@ -38,6 +37,6 @@ class RoomCommand:
     source: str
     target: str
     flag: str = ""
-    options: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = {}  # never changed
+    files: Mapping[str, str] = {}
     watched: bool = False

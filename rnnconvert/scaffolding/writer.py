@@ -26,7 +26,7 @@ _TAKING = ("dense", *_MOVING)
 """What is written behind an expression as behind a variable."""
 _CALLED = ("sqrt", "exp", "log", "abs", "erf", "sin", "cos", "floor", "round", "sign")
 """Functions of one tensor that are calls."""
-_WIDEST = 100
+_WIDEST = 60
 """The longest expression that another is written around."""
 _WORD = re.compile(r"[a-z][a-z_]{0,19}")
 
