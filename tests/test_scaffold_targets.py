@@ -118,7 +118,7 @@ def test_weights_in_the_frameworks_own_file(tmp_path: Path, target: str, name: s
     require(target)
     keras = needed("keras", "keras")
     start = keras.Input((6, 3))
-    model = keras.Model(start, keras.layers.Dense(2)(keras.layers.Bidirectional(keras.layers.GRU(4))(start)))
+    model = keras.Model(start, keras.layers.Dense(2, name="dense")(keras.layers.Bidirectional(keras.layers.GRU(4))(start)))
     fill(model, 3)
     model.save(tmp_path / "model.keras")
     done = rc.scaffold(tmp_path / "model.keras", target, tmp_path / "model.py", weights=tmp_path / name)

@@ -63,7 +63,7 @@ _CLASS = '''class {name}(nnx.Module):
                 getattr(self, name + end)[...] if hasattr(self, name + end) else 0.0 for name in ({names})
             )
 
-            def step(carry, now):
+            def step(carry, now, {bound}):
                 before, output = carry
                 x_t, counts = now
                 {unpack} = before
@@ -93,6 +93,7 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
         gates=GATES[cell.kind],
         biases='("bias", "recurrent_bias")' if two else '("bias",)',
         weights=", ".join(names[1:]),
+        bound=", ".join(f"{word}={word}" for word in names if word.startswith("recurrent")),
         names=", ".join(f'"{word}"' for word in names),
         unpack="h, c" if lstm else "h",
         step="\n".join(f"{' ' * 16}{line}" for line in lines),

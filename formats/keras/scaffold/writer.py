@@ -77,6 +77,10 @@ class KerasModule(Module):
             self.lines.insert(0, f'{name} = {build}(name="{self._attribute[node.layer]}")')
         return self._shared[node.layer]
 
+    def takes(self, node: Node) -> bool:
+        """Return whether a node's line takes an expression: layers read variables, so that each has a line."""
+        return node.kind in ("activation", "elementwise") and super().takes(node)
+
     def used_by(self, layer: str, place: int) -> bool:
         """Return whether an output of a layer is read in one of its calls."""
         return any(self.used(node.outputs[place]) or self.read_later(node.outputs[place]) for node in self._calls[layer])
