@@ -140,7 +140,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
 def _turned(program: Program, homes: Mapping[str, Home], layers: Mapping[str, Recurrent]) -> list[str]:
     """Say which operators read a sequence that other nodes have turned around: as operators they read forward."""
     shapes = Shapes(program)
-    warnings = []
+    warnings: list[str] = []
     for name, home in homes.items():
         directions = layers[name].layers[0].directions
         axis = int(home.scope.attributes(home.node).get("layout") == 1)
