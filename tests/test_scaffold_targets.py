@@ -101,7 +101,7 @@ def test_a_line_of_layers_is_sequential(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     layers = keras.layers
     model = keras.Sequential(
-        [keras.Input((8, 4)), layers.Conv1D(5, 3, activation="relu"), layers.LSTM(3), layers.Dense(2, activation="softmax")]
+        [keras.Input((8, 4)), layers.Conv1D(5, 3, activation="relu"), layers.LSTM(3), layers.Dense(2, activation="softmax", name="dense")]
     )
     fill(model, 3)
     model.save(tmp_path / "model.keras")

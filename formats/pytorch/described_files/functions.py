@@ -21,9 +21,14 @@ def number(value: Any, dtype: str = "float32") -> Tensor:
 
 
 def _operand(value: Any, like: Tensor) -> Tensor:
-    """Return what an operator reads beside a tensor: of a number, what the tensor's element type makes of it."""
+    """Return what an operator reads beside a tensor: of a number, what the tensor's element type makes of it.
+
+    A trace holds Python's numbers as tensors without axes. Beside a tensor with axes these do not decide the element type.
+    Source: torch.result_type.
+    """
     if isinstance(value, Tensor):
-        return value
+        a_number = value.numbers is not None and not value.dims and like.dims
+        return number(value.numbers, like.dtype) if a_number and value.dtype in FLOATS and like.dtype in FLOATS else value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{value!r} beside a tensor")
     if isinstance(value, float) and like.dtype not in FLOATS:
@@ -42,8 +47,7 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
         left, right = call("x"), call("other")
         if not isinstance(left, Tensor) and not isinstance(right, Tensor):
             return _NUMBERS[operation](left, right)
-        like = left if isinstance(left, Tensor) else right
-        word = operation
+        like = left if isinstance(left, Tensor) and (left.dims or not isinstance(right, Tensor)) else right
         if operation == "divide" and call("rounding_mode") is not None:
             raise ValueError("a division that rounds")
         left, right = _operand(left, like), _operand(right, like)
@@ -53,7 +57,7 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
             raise TypeError("a division of whole numbers, which gives fractions")
         if scaled and call("alpha", 1) != 1:
             right = r.build.elementwise("multiply", [right, _operand(call("alpha"), like)])
-        return r.build.elementwise(word, [right, left] if swapped else [left, right], dtype)
+        return r.build.elementwise(operation, [right, left] if swapped else [left, right], dtype)
 
     return rule
 
