@@ -174,7 +174,10 @@ def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimiz
 
     Raises UsageError if it is unknown, or its variables do not fit the model's.
     """
-    with malformed(lambda what: UsageError(f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {what}")):
+    with malformed(
+        lambda what: UsageError(f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {what}"),
+        "rnnconvert.training",
+    ):
         return _in_file(checkpoint, model, facts)
 
 

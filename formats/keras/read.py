@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rnnconvert.containers import json_text
-from rnnconvert.containers.layer_config import Entry, entry, every
+from rnnconvert.containers.layer_config import Entry, entry, every, of_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.malformed import malformed
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Call, Direction, Layer, Merge, Recurrent
 from rnnconvert.files.catalogue import OPTIONS
@@ -213,7 +212,7 @@ class Reader:
                 raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
-        with malformed(lambda what: UnreadableError(self.path, f"its model configuration has an unknown form ({what})")):
+        with of_file(self.path):
             model = entry(config)
             for layer in every(model):
                 if layer.built_in and layer.class_name in WRAPPERS and layer.inner("layer") is None:

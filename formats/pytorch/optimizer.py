@@ -139,7 +139,7 @@ def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimiz
         if not isinstance(group.get("params"), list):
             raise UsageError(f"{checkpoint.path}: a group of its optimizer does not list its parameters")
     title = f"the optimizer's state in {checkpoint.path}"
-    with malformed(lambda what: UsageError(f"{title} does not have the form that torch.optim gives it: {what}")):
+    with malformed(lambda what: UsageError(f"{title} does not have the form that torch.optim gives it: {what}"), "rnnconvert.training"):
         return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, facts)
 
 

@@ -154,7 +154,7 @@ def read(path: str | Path) -> Results | None:
     text = stored.metadata.get("__metadata__", {}).get(KEY)
     if text is None:
         return None
-    with malformed(lambda what: UnreadableError(path, f"its results are damaged: {what}")):
+    with malformed(lambda what: UnreadableError(path, f"its results are damaged: {what}"), "rnnconvert.verification"):
         document = json_text.loads(text, path)
         if document["version"] != VERSION:
             raise UnreadableError(path, f"its results are of version {document['version']}, but this rnnconvert reads version {VERSION}")

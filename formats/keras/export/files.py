@@ -18,9 +18,9 @@ from onnx import helper
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.layer_config import of_file
 from rnnconvert.core.arrays import nbytes
-from rnnconvert.core.errors import UnreadableError, UsageError
-from rnnconvert.core.malformed import malformed
+from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import Call, axes, described
@@ -109,7 +109,7 @@ def export_model(
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
         only_replace(out, force)
-    with malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})")):
+    with of_file(path, "rnnconvert.formats.keras"):
         model = _Model(read(path))
         proto, done = model.finished(str(path), str(out))
     if dry_run:

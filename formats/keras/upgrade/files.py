@@ -15,10 +15,10 @@ from typing import Any
 from rnnconvert.containers import hdf5, json_text
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.layer_config import of_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.malformed import malformed
 from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import architecture, keras_zip
 from rnnconvert.formats.keras.config import Era
@@ -100,7 +100,7 @@ def upgrade(
         raise UsageError(f"{target} is a folder. Name a file to write")
     if not dry_run:
         only_replace(target, force)
-    with malformed(lambda what: UnreadableError(source, f"its model configuration has an unknown form ({what})")):
+    with of_file(source, "rnnconvert.formats.keras"):
         try:
             model, result = as_keras_3(source, str(target), None if config is None else local(config))
         except UnreadableError as error:
