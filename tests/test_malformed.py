@@ -155,14 +155,33 @@ def names(node: ast.expr | None) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node is not None else set()
 
 
+OVER_VALUES = {"AttributeError", "IndexError", "KeyError", "TypeError", "LookupError", "MALFORMED"}
+MADE_BY_NAME = ("journal", "registry", "xml_file")
+
+
 def test_nothing_else_reports_these_faults_as_damage() -> None:
-    """No other handler of AttributeError or IndexError raises an error about a file."""
+    """No other handler of what Python raises over values raises an error about a file.
+
+    Two files that rnnconvert writes itself are made into dataclasses by their entries' names: a wrong name is the file's. An encoding
+    that does not exist is a LookupError of the library's.
+    """
     found = []
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ExceptHandler) and names(node.type) & {"AttributeError", "IndexError", "MALFORMED"}:
+            if isinstance(node, ast.ExceptHandler) and names(node.type) & {
+                "AttributeError",
+                "IndexError",
+                "KeyError",
+                "TypeError",
+                "LookupError",
+                "MALFORMED",
+            }:
                 raised = [part for part in ast.walk(node) if isinstance(part, ast.Raise) and "UnreadableError" in names(part.exc)]
-                if raised and "passes" not in {name for part in node.body for name in names_of(part)}:
+                if (
+                    raised
+                    and path.stem not in ("journal", "registry", "xml_file")
+                    and "passes" not in {name for part in node.body for name in names_of(part)}
+                ):
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not found, "use rnnconvert.core.malformed"
 

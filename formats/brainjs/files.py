@@ -13,6 +13,7 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
@@ -89,13 +90,11 @@ def _matrices(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _matrix(value: Any, path: Path, name: str) -> Array:
     """Return a matrix: its rows, its columns, and its numbers as a list or by their places. Raises UnreadableError."""
-    try:
+    with malformed(lambda _: UnreadableError(path, f"{name!r} is not a matrix with rows, columns and weights")):
         rows, columns, weights = value["rows"], value["columns"], value["weights"]
         sizes = type(rows) is int and type(columns) is int and rows > 0 and columns > 0
         fits = sizes and len(weights) == rows * columns
         numbers = weights if isinstance(weights, list) or not fits else [weights[str(at)] for at in range(len(weights))]
-    except (KeyError, TypeError):
-        raise UnreadableError(path, f"{name!r} is not a matrix with rows, columns and weights") from None
     if not fits:
         raise UnreadableError(path, f"{name!r} has {len(weights)} weights, but is {rows} by {columns}")
     return json_file.array(numbers, path, name).reshape(rows, columns)
