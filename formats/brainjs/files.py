@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
@@ -33,6 +33,13 @@ _NO_LSTM = (
 )
 
 
+class BrainMetadata(TypedDict):
+    """What a file says: the class of its network, and how many layers it has."""
+
+    network: str
+    layers: int
+
+
 class BrainJs(ArrayFiles):
     """The adapter of brain.js's recurrent networks: see rnnconvert.files.adapter."""
 
@@ -56,26 +63,26 @@ class BrainJs(ArrayFiles):
         if len(hidden) > _MOST_LAYERS:
             raise UnreadableError(file.path, f"it has {len(hidden)} layers, and at most {_MOST_LAYERS} are read")
         arrays = {name: _matrix(value, file.path, name) for name, value in _matrices(document)}
-        return Stored(arrays, {"class": str(document.get("type")), "layers": len(hidden)})
+        return Stored(arrays, BrainMetadata(network=str(document.get("type")), layers=len(hidden)))
 
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the layers of an RNN or a GRU; those of an LSTM are named, with its equation."""
-        if str(stored.metadata["class"]).startswith("LSTM"):
-            count: Any = stored.metadata["layers"]
+        if str(stored.metadata_as(BrainMetadata)["network"]).startswith("LSTM"):
+            count = stored.metadata_as(BrainMetadata)["layers"]
             return [], [LayerNote(f"{_HIDDEN}/{number}", _NO_LSTM, UNREAD) for number in range(count)]
         return super().find(path, stored, options)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer: each reads the one before."""
         checkpoint = super().read(path, options)
-        count: Any = checkpoint.metadata["layers"]
+        count = checkpoint.metadata_as(BrainMetadata)["layers"]
         received = in_a_row([(f"{_HIDDEN}/{number}", "a hidden layer") for number in range(count)], checkpoint.layers)
         layers = {name: stack.replace(calls=received.get(name, ())) for name, stack in checkpoint.layers.items()}
         return checkpoint.replace(layers=layers)
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return the network's class."""
-        return {"class": checkpoint.metadata["class"]}
+        return {"class": checkpoint.metadata_as(BrainMetadata)["network"]}
 
 
 def _matrices(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

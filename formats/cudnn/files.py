@@ -22,6 +22,7 @@ from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
 from rnnconvert.containers.reading import read_small
+from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
@@ -317,7 +318,7 @@ def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
 
 def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     stored = safetensors.read(path)
-    text = stored.metadata.get("__metadata__", {}).get(KEY)
+    text = stored.metadata_as(FileMetadata).get("__metadata__", {}).get(KEY)
     if text is None:
         raise UnreadableError(path, f"its metadata has no {KEY!r}, which describes cuDNN's buffers")
     layers = {}

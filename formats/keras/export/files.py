@@ -31,6 +31,7 @@ from rnnconvert.formats.keras.export.operations import OPERATIONS
 from rnnconvert.formats.keras.export.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.shapes import SHAPES
 from rnnconvert.formats.keras.export.space import SPACE
+from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.upgrade import files as old_models
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
@@ -138,7 +139,8 @@ def read(path: Path, config_file: Path | None = None) -> Old:
     config_file  the model of weights that are alone, as model.to_json wrote it
     """
     stored = old_models.read(path)
-    config, version = stored.metadata.get("config"), str(stored.metadata.get("metadata", {}).get("keras_version", ""))
+    stated = stored.metadata_as(KerasMetadata)
+    config, version = stated.get("config"), str(stated.get("metadata", {}).get("keras_version", ""))
     if config is not None and version.startswith("3"):
         arrays: Mapping[str, Any] = stored.arrays
     else:

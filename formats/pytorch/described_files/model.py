@@ -19,6 +19,7 @@ from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.files import _stored as stored_in
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.program.program import RECURRENT, Operation, Program, Ref
 from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.models.model import Unit
@@ -232,7 +233,7 @@ def describe(path: Path, config: Path | None = None) -> Description:
     """
     if config is not None:
         raise UsageError(f"{path} states its model. Leave out config ({config})")
-    follow = stored_in(path).metadata.get("follow")
+    follow = stored_in(path).metadata_as(TorchMetadata).get("follow")
     if follow is None:
         raise UsageError(
             f"{path} holds weights without a model. Models come from files that state their layers: of torch.jit.save or "
