@@ -112,3 +112,17 @@ def test_notes_of_every_format_are_data(tmp_path: Path) -> None:
             if not isinstance(note, LayerNote) and any(note.startswith(f"{name}:") for name in names):
                 spelt.append((seed.kind, note))
     assert not spelt
+
+
+def test_names_of_metadata_are_checked_by_their_types() -> None:
+    """What a file says besides its arrays is asked for as its room's kind of metadata, so that mypy knows every name."""
+    asked = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Subscript | ast.Attribute)
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "metadata"
+        and (isinstance(node, ast.Subscript) or node.attr in ("get", "pop", "setdefault"))
+    ]
+    assert not asked, "use metadata_as"

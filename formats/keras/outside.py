@@ -191,7 +191,12 @@ def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, che
     """Return what else of both files says that they are not of one model; "" where nothing does."""
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     root = attributes.get("", {})
-    wrote = str(root.get(_VERSION) or stored.metadata.get(_VERSION) or stored.metadata_as(KerasMetadata).get("groups_of") or "")
+    wrote = str(
+        root.get(_VERSION)
+        or stored.metadata_as(KerasMetadata).get("keras_version")
+        or stored.metadata_as(KerasMetadata).get("groups_of")
+        or ""
+    )
     if version and wrote and (version != wrote if "." in version and root.get(_VERSION) else version[:1] != wrote[:1]):
         return f"was written by Keras {version}, these weights by Keras {wrote}"
     backends = [

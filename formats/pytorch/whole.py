@@ -223,8 +223,8 @@ def _of_scaffold(name: str, module: Any, arrays: Mapping[str, Array], cell: Mapp
     """Yield the layer of a class that `rnnconvert scaffold` wrote: see formats/pytorch/scaffold/loops.py."""
     prefix = f"{name}." if name else ""
     names = {local: f"{prefix}{local}" for local, _ in module.named_parameters(recurse=False)}
-    sizes = module.input_weight.shape[1], module.hidden_size
-    yield from units_of_written(name, cell, sizes, _WRITTEN, names, arrays, type(module).__name__)
+    sizes = {"input_size": module.input_weight.shape[1], "hidden_size": module.hidden_size}
+    yield from units_of_written(name, {**cell, **sizes}, _WRITTEN, names, arrays, type(module).__name__)
 
 
 def _own_code(module: Any) -> dict[str, str]:

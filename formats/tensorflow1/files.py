@@ -468,7 +468,7 @@ class _Reader:
         if self.options.peek("cell", name) == "rnn_relu":
             return Activation(self.options.stated("activation", name, "relu", "the option cell", ("nonlinearity",)))
         why, also = self._silent("function"), ("nonlinearity",)
-        return Activation(self.options.ask("activation", name, assumed="tanh", why=why, choices=choices, also=also))
+        return Activation(self.options.ask(("activation", *also), name, assumed="tanh", why=why, choices=choices))
 
     def _forget_bias(self, name: str, member: Member, facts: GraphFacts) -> float:
         if facts.forget_bias is not None:

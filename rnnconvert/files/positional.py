@@ -82,10 +82,8 @@ def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> t
     Raises nothing: a doubt is a sentence that ends in the remedy.
     """
     if len(array_shapes) > MOST:
-        return [], [
-            f"its {len(array_shapes)} arrays are more than can be searched ({MOST}). Give the places of layers with "
-            f"{Setting('arrays', 'LAYOUT@PLACE')}"
-        ]
+        way = f"Give the places of layers with {Setting('arrays', 'LAYOUT@PLACE')}"
+        return [], [LayerNote("", f"its {len(array_shapes)} arrays are more than can be searched ({MOST}). {way}", UNREAD)]
     every = [run for start in range(len(array_shapes)) for layout in layouts for run in _runs(array_shapes, start, layout)]
     longest = [0] * len(array_shapes)
     for run in every:
