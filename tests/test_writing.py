@@ -22,7 +22,7 @@ from rnnconvert.containers.crc32c import by_numpy, crc32c
 from rnnconvert.containers.files import counting, replacing
 from rnnconvert.core import arrays as core_arrays
 from rnnconvert.core import threads
-from rnnconvert.core.arrays import Array, Run
+from rnnconvert.core.arrays import Array, Stretch
 from rnnconvert.language import packing
 from rnnconvert.rewrites import each
 from tests.requirements import needed
@@ -156,9 +156,9 @@ def test_an_interrupt_waits_for_the_threads_that_write(tmp_path: Path, monkeypat
         def pieces(self) -> Iterator[Array]:
             raise AssertionError
 
-        def runs(self) -> Iterator[Run]:
+        def runs(self) -> Iterator[Stretch]:
             while True:
-                yield Run(4, make)
+                yield Stretch(4, make)
 
     with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "m") as file:
         writing.write_pieces(file, Endless())

@@ -15,7 +15,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.coreml import network, program, write_network, write_program
 from rnnconvert.formats.coreml.found import Network
 from rnnconvert.formats.coreml.message import Message
-from rnnconvert.formats.coreml.package import MANIFEST, Weights, model_in
+from rnnconvert.formats.coreml.package import MANIFEST, WeightFiles, model_in
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
@@ -120,7 +120,7 @@ def _model(place: Path, message: Message, result: Network, options: Options, dep
             network.read(place, inner, result)
     inner = message.submessage(_PROGRAM)
     if inner is not None:
-        program.read(place, inner, Weights(place), result, options)
+        program.read(place, inner, WeightFiles(place), result, options)
     rows = [message.submessage(_PIPELINE), *(message.within(number, 1) for number in _PIPELINES)]
     for row in rows:
         for submodel in row.every(1) if row is not None else ():

@@ -211,7 +211,7 @@ class _Reader:
         self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
         self.named: set[str] = set()
         self.inside: set[str] = set()
-        self.looked = tensorflow1_loops.Looked()
+        self.looked = tensorflow1_loops.RecognisedLayers()
         self.evidence: list[str] = []
 
     def _read(self) -> set[str]:

@@ -243,7 +243,7 @@ def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tup
 
 
 @dataclass(frozen=True)
-class Loop:
+class WeightedLoop:
     """A loop that reads matrices, as a recurrent layer does.
 
     name      what its matrices are called, as far as they are called alike
@@ -266,7 +266,7 @@ _NAMED = {"lstm": "an LSTM", "gru": "a GRU", "simple_rnn": "a SimpleRNN"}
 """Words in the names of Keras's cells."""
 
 
-def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
+def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[WeightedLoop]:
     """Return the loops of a graph that read matrices, which are `arrays` by the names of their nodes."""
     matrices_of: dict[str, dict[str, tuple[int, ...]]] = {}
     for node in graph.nodes.values():
@@ -279,7 +279,7 @@ def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
             array = arrays.get(origin)
             if array is not None and array.ndim == 2 and array.size and is_float(array):
                 matrices_of.setdefault(where, {})[origin] = tuple(array.shape)
-    return [Loop(_alike(list(matrices)), where, matrices) for where, matrices in matrices_of.items()]
+    return [WeightedLoop(_alike(list(matrices)), where, matrices) for where, matrices in matrices_of.items()]
 
 
 def _alike(names: Sequence[str]) -> str:

@@ -97,7 +97,7 @@ class Layers:
             )
         return new
 
-    def _plain(self, old: Old, new: New, rule: tables.Rule, softened: bool) -> None:
+    def _plain(self, old: Old, new: New, rule: tables.ClassRule, softened: bool) -> None:
         """Give a layer without time its weights."""
         if softened and not rule.scaled:
             new.softens = True
@@ -257,7 +257,7 @@ class Layers:
             new.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
 
 
-def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.Rule, arrays: Mapping[str, Array]) -> None:
+def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.ClassRule, arrays: Mapping[str, Array]) -> None:
     """Raise a RefusedError where the sizes of a new configuration are not those of its weights."""
     for word in rule.sizes.split():
         key, _, place = word.partition(":")

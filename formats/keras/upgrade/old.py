@@ -269,7 +269,7 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Pla
         used |= assign_by_path(child, below.lstrip("/"), arrays, places)
     paths = places(top)
     if paths is None:
-        inside = tables.LAYERS.get(top.kind, tables.Rule("")).takes == "states" and not top.kind.startswith("CuDNN")
+        inside = tables.LAYERS.get(top.kind, tables.ClassRule("")).takes == "states" and not top.kind.startswith("CuDNN")
         inner = "cell/vars" if inside else "vars"
         firsts = [alternatives[0] for alternatives, _ in top.words(False)]
         paths = {word: f"{inner}/{number}" for number, word in enumerate(firsts)}
