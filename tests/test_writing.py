@@ -193,9 +193,9 @@ def test_a_file_that_changes_while_it_fills_a_module_leaves_the_old_numbers(
 ) -> None:
     torch = needed("torch", "torch")
 
-    from rnnconvert.models import kept
+    from rnnconvert.models import backup
 
-    monkeypatch.setattr(kept, "_BLOCK", 1000)
+    monkeypatch.setattr(backup, "_BLOCK", 1000)
     if memory == "own":
         monkeypatch.delattr(os, "memfd_create", raising=False)
     torch.save(torch.nn.GRU(20, 30, bidirectional=True).state_dict(), tmp_path / "m.pt")

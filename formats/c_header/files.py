@@ -24,7 +24,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.c_header.layouts import FUNCTIONS
-from rnnconvert.formats.c_header.own import compared, edited, runnable
+from rnnconvert.formats.c_header.originals import compared, edited, runnable
 from rnnconvert.formats.c_header.write import TAG, Stored, WrittenLayer, text
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit

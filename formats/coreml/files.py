@@ -13,7 +13,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.coreml import network, program, write_network, write_program
-from rnnconvert.formats.coreml.found import Network
+from rnnconvert.formats.coreml.contents import Network
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.package import MANIFEST, WeightFiles, model_in
 from rnnconvert.language import registry
@@ -65,7 +65,7 @@ class CoreMl:
         if not package and not _begins(file.head):
             return self._by_ending(file)
         try:
-            number, _ = file.once(_kind)
+            number, _ = file.cached(_kind)
         except UnreadableError:
             return self._by_ending(file)
         system = "coreml" if number == _PROGRAM else "coreml_nn"

@@ -15,7 +15,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.weights import INPUT, Call, Recurrent
-from rnnconvert.formats.coreml.found import UnknownError
+from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.values import Operation, Values
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received

@@ -17,9 +17,9 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files.adapter import unique
-from rnnconvert.formats.coreml import found
+from rnnconvert.formats.coreml import contents
+from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError
 from rnnconvert.formats.coreml.flow_network import NetworkLayer, calls
-from rnnconvert.formats.coreml.found import Network, StatedSettings, UnknownError
 from rnnconvert.formats.coreml.message import Message
 
 NAME = "coreml_nn"
@@ -114,7 +114,7 @@ def read(path: object, message: Message, network: Network, depth: int = 0) -> No
             network.unread.append(LayerNote(name, str(error), UNREAD))
             continue
         odd = _states(inputs[1:], makers)
-        stack = found.assembled(path, name, NAME, arrays, stated)
+        stack = contents.assembled(path, name, NAME, arrays, stated)
         network.layers[name] = stack.replace(unconvertible=odd)
         recurrent[name] = rows[-1], stack, _gives_sequences(number, content)
         network.arrays |= {f"{name}/{local}": array for local, array in arrays.items()}
@@ -201,7 +201,7 @@ def _layer(path: object, name: str, number: int, content: Message, warnings: lis
         return StatedSettings("gru", (cell,), reverse), arrays, weights.stored
     settings = content.submessage(15) or Message(memoryview(b""), path)
     bound = settings.real(60) or _BOUND
-    more = found.cell_clips(path, name, bound, warnings)
+    more = contents.cell_clips(path, name, bound, warnings)
     both = number == 430
     cells = []
     for field in (10, 11)[: 1 + both]:

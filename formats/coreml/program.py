@@ -18,9 +18,9 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.options import Options
-from rnnconvert.formats.coreml import found
+from rnnconvert.formats.coreml import contents
+from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError
 from rnnconvert.formats.coreml.flow import RecurrentOperation, calls
-from rnnconvert.formats.coreml.found import Network, StatedSettings, UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.package import WeightFiles
 from rnnconvert.formats.coreml.values import TYPES, Operation, Values
@@ -137,7 +137,7 @@ class _Program(Values):
             return
         all_arrays = {**arrays, **states}
         stated = StatedSettings(operation.type, cells, reverse)
-        stack = found.assembled(self.path, name, NAME, all_arrays, stated)
+        stack = contents.assembled(self.path, name, NAME, all_arrays, stated)
         turned = self.turned.get(operation.outputs[0], []) if reverse else []
         order: Any = "time" if turned else stack.output_order
         self.network.layers[name] = stack.replace(unconvertible=odd, output_order=order)
@@ -206,7 +206,7 @@ class _Program(Values):
         if not arguments:
             return ()
         bound, _ = self.constant(arguments[0], "clip")
-        return found.cell_clips(self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.network.warnings)
+        return contents.cell_clips(self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.network.warnings)
 
     def _states(self, operation: Operation, name: str, ways: int, recurrent: Array) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
         """Return learned initial states, and those that have no canonical form; a warning names those of the caller."""

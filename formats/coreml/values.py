@@ -11,7 +11,7 @@ from rnnconvert.containers.files import shaped
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.formats.coreml.found import UnknownError
+from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.package import WeightFiles
 

@@ -11,7 +11,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras.export.calls import Call, calls
 from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 V = TypeVar("V")
 
@@ -20,21 +20,21 @@ class Walk(ABC, Generic[V]):
     """A walk through a model with a value for every tensor."""
 
     @abstractmethod
-    def start(self, old: Old) -> V:
+    def start(self, old: SourceLayer) -> V:
         """Return the value of an input of the outermost model."""
 
     @abstractmethod
     def layer(self, facts: LayerFacts, values: Sequence[V], call: Call) -> list[V]:
         """Return what a layer, a model or an operation gives."""
 
-    def model(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
+    def model(self, old: SourceLayer, inputs: Sequence[V] | None) -> list[V]:
         """Return the outputs of a model for some inputs; None for the outermost, whose inputs `start` makes.
 
         Raises RefusedError for a model without inputs, UnreadableError for a damaged configuration.
         """
         return self._line(old, inputs) if old.kind == "Sequential" else self._graph(old, inputs)
 
-    def _line(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
+    def _line(self, old: SourceLayer, inputs: Sequence[V] | None) -> list[V]:
         inside = list(old.inside)
         values = list(inputs) if inputs is not None else []
         if inside and inside[0].kind == "InputLayer":
@@ -46,7 +46,7 @@ class Walk(ABC, Generic[V]):
             values = self.layer(LayerFacts(layer, layer.entry.config), values, Call())
         return values
 
-    def _graph(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
+    def _graph(self, old: SourceLayer, inputs: Sequence[V] | None) -> list[V]:
         config = old.entry.config
         starts, ends = (references(old.name, config.get("input_layers")), references(old.name, config.get("output_layers")))
         layers = {layer.name: layer for layer in old.inside}

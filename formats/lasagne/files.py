@@ -60,7 +60,7 @@ def _arrays(file: Opened) -> tuple[list[Array | None], list[LayerNote]]:
     UnreadableError.
     """
     path = file.path
-    stored = file.once(archives.reader(path, file.head))
+    stored = file.cached(archives.reader(path, file.head))
     numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata_as(FileMetadata)["unreadable"]]}
     places = {int(match[1]): name for name, match in numbers.items() if match}
     if not numbers or len(places) < len(numbers) or sorted(places) != list(range(len(places))):

@@ -144,7 +144,7 @@ def _turned(program: Program, homes: Mapping[str, NodePlace], layers: Mapping[st
     for name, home in homes.items():
         directions = layers[name].layers[0].directions
         axis = int(home.scope.attributes(home.node).get("layout") == 1)
-        if len(directions) == 1 and turned.before(home.scope, shapes, home.node.inputs[0], axis):
+        if len(directions) == 1 and turned.sequence_before_reversal(home.scope, shapes, home.node.inputs[0], axis):
             text = f"nodes turn {home.node.inputs[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. "
             warnings.append(LayerNote(name, text + "It is read as its operator is, without that: turn its input around yourself"))
     return warnings

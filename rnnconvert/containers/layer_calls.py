@@ -36,7 +36,7 @@ class LayerOutput:
     index: int
 
     def listed(self) -> list[Any]:
-        """Return it as a model lists its inputs and outputs."""
+        """Return the list [layer, call, index], which models state as their inputs and outputs."""
         return [self.layer, self.call, self.index]
 
 

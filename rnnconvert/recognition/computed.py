@@ -177,14 +177,14 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, layer: Recognised
     order: Literal["time", "processing"] = "processing" if layer.processing and sequences else "time"
     inputs = [name for read in layer.reads for name in (read.steps or (read.value,))]
     unsliced = not direction.reverse and not any(read.steps or read.window for read in layer.reads)
-    sources = [turned.before(scope, shapes, read.value, read.axis) if unsliced else "" for read in layer.reads]
+    sources = [turned.sequence_before_reversal(scope, shapes, read.value, read.axis) if unsliced else "" for read in layer.reads]
     if all(sources):
         back = all(use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences)
         inputs, order = sources, "time" if back else "processing"
         direction = direction.replace(reverse=True)
     warnings = list(states.warnings)
     if layer.mask is not None:
-        masked = turned.before(scope, shapes, layer.mask.value, layer.mask.axis) if layer.mask.rank > 1 else ""
+        masked = turned.sequence_before_reversal(scope, shapes, layer.mask.value, layer.mask.axis) if layer.mask.rank > 1 else ""
         if all(sources) != bool(masked):
             raise UnmatchedError(f"its mask {layer.mask.value!r} is not turned around as its sequence is")
         words = decision(scope, layer.mask.value)
@@ -195,11 +195,11 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, layer: Recognised
     stack = Recurrent(
         name, (Layer((direction.with_arrays(states.learned[0]),)),), output_order=order, unconvertible=tuple(states.unconvertible)
     )
-    begun = [node for node in _begun(scope, layer, region) if all(node is not other for other in region.nodes)]
+    begun = [node for node in _zero_start_nodes(scope, layer, region) if all(node is not other for other in region.nodes)]
     return Computed(stack, layer, [*begun, *region.nodes], inputs, all(sources), errors, tuple(warnings))
 
 
-def _begun(scope: Scope, layer: RecognisedLayer, region: Region) -> list[Operation]:
+def _zero_start_nodes(scope: Scope, layer: RecognisedLayer, region: Region) -> list[Operation]:
     """Return the nodes that make the zeros with which a copy of the output begins: Keras takes a step for their shape."""
     selected: set[Operation] = set()
     waiting = list(layer.zeros)

@@ -107,7 +107,7 @@ def _product(inner: Scope, name: str) -> tuple[Truth, str] | None:
 
 
 def _truth(inner: Scope, name: str) -> Truth:
-    """Return what a truth comes from. What Where or Not reads is one; ones and zeros come from one by a Cast, which stands last."""
+    """Return the comparison behind a boolean value, through Not and a last Cast, and whether it is negated."""
     negated, producer = False, inner.producer(same(inner, name))
     if producer is not None and producer[0].kind == "Cast":
         name = producer[0].inputs[0]

@@ -110,7 +110,7 @@ def _has_rule(pair: FilledPair, plan: TransplantPlan, state: OptimizerState, mov
         )
         return False
     if _summed(pair):
-        return _alike(pair, state, moved)
+        return _equally_trained(pair, state, moved)
     return True
 
 
@@ -125,7 +125,7 @@ def _summed(pair: FilledPair) -> tuple[str, ...]:
     return tuple(gate for gate in gates if ("recurrent_bias", gate) in source_keys - has)
 
 
-def _alike(pair: FilledPair, state: OptimizerState, moved: MovedState) -> bool:
+def _equally_trained(pair: FilledPair, state: OptimizerState, moved: MovedState) -> bool:
     """Return whether two biases that are summed have the same state, as they do if both were always trained alike."""
     for slot, numbers in state.slots.items():
         if not set(pair.source.arrays) <= set(numbers):

@@ -19,7 +19,7 @@ from rnnconvert.formats.keras.export.files import read
 from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
 from rnnconvert.formats.keras.files import is_architecture, stored_in
-from rnnconvert.formats.keras.upgrade.old import Old, is_shape, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape, tree
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.scaffolding.description import Description, Scope, Shape, Value, prune
 from rnnconvert.scaffolding.names import Names
@@ -100,7 +100,7 @@ class Writer(Walk[Value]):
 
     # The walk
 
-    def start(self, old: Old) -> Value:
+    def start(self, old: SourceLayer) -> Value:
         """Return an input of the model."""
         config = old.entry.config
         shape = config.get("batch_shape", config.get("batch_input_shape"))
@@ -195,7 +195,9 @@ class Writer(Walk[Value]):
                 self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
         return outputs[: inner.count]
 
-    def _described(self, old: Old, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]) -> _Inner:
+    def _described(
+        self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]
+    ) -> _Inner:
         outer, before = self.scope, self.path
         self.scope, self.path = Scope(old.name, "/".join(path)), path
         inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
@@ -259,7 +261,7 @@ def _joined(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequen
     return output
 
 
-def _top(path: Path, config: Path | None) -> Old:
+def _top(path: Path, config: Path | None) -> SourceLayer:
     """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
     document, version = architecture.read(config or path) if path.is_file() else ({}, "")
     top = tree(document) if version.startswith("3") else read(path, config)

@@ -10,7 +10,7 @@ import onnx
 
 from rnnconvert.containers.layer_calls import Arguments, LayerOutput, calls_of, flat
 from rnnconvert.formats.keras.export.layers import ModelTensor, refuse
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Call:
         return [self.numbers[n] if n in self.numbers else next(left) for n in range(len(values) + len(self.numbers))]
 
 
-def calls(old: Old) -> list[Call]:
+def calls(old: SourceLayer) -> list[Call]:
     """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
     if not all(isinstance(node, Mapping) for node in old.raw.get("inbound_nodes") or []):  # as Keras 2 has them
         raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
     return [_call(old, arguments) for arguments in calls_of(old.entry, "the configuration")] or [Call()]
 
 
-def _call(old: Old, arguments: Arguments) -> Call:
+def _call(old: SourceLayer, arguments: Arguments) -> Call:
     call = Call()
     for number, value in enumerate(flat(arguments.places)):
         if isinstance(value, LayerOutput):

@@ -34,7 +34,7 @@ from rnnconvert.formats.keras.export.space import SPACE
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.upgrade import files as old_models
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
-from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, assign_by_path, is_shape, tree
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.models.verified import kept_if_equal
@@ -133,7 +133,7 @@ def _compared(source: Path, exported: Path) -> WholeModels:
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
-def read(path: Path, config_file: Path | None = None) -> Old:
+def read(path: Path, config_file: Path | None = None) -> SourceLayer:
     """Return the model with every array in its layer.
 
     config_file  the model of weights that are alone, as model.to_json wrote it
@@ -184,7 +184,7 @@ _NEW = {
 """The weights of layers that only Keras 3 has in this form, in its order, each with what it depends on."""
 
 
-def _places(old: Old) -> dict[str, str] | None:
+def _places(old: SourceLayer) -> dict[str, str] | None:
     """Return where the weights of such a layer are, None for any other."""
     config = old.entry.config
     if not old.entry.built_in:
@@ -204,7 +204,7 @@ def _places(old: Old) -> dict[str, str] | None:
 class _Exported(Walk[ModelTensor]):
     """A model on its way into a graph."""
 
-    def __init__(self, top: Old) -> None:
+    def __init__(self, top: SourceLayer) -> None:
         self.top, self.b = top, GraphBuilder()
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs = self.model(top, None)
@@ -226,7 +226,7 @@ class _Exported(Walk[ModelTensor]):
         size = sum(map(nbytes, self.b.arrays.values()))
         return proto, Exported(source, target, starts, ends, len(self.b.nodes), tuple(self.b.recurrent), size)
 
-    def start(self, old: Old) -> ModelTensor:
+    def start(self, old: SourceLayer) -> ModelTensor:
         """Return an input of the graph."""
         config = old.entry.config
         shape = config.get("batch_shape", config.get("batch_input_shape"))
@@ -272,7 +272,7 @@ class _Exported(Walk[ModelTensor]):
             self.b.dtypes |= {value.name: dtypes[0] for value in outputs}
         return outputs
 
-    def _each_step(self, old: Old, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def _each_step(self, old: SourceLayer, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
         x, inner = one_input(facts, values), old.inside[0]
         facts.get("layer")

@@ -16,7 +16,7 @@ import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 from rnnconvert.formats.onnx.proto.nodes import Nodes
 
 TARGET = "ONNX"
@@ -109,7 +109,7 @@ class LayerFacts:
     flags   what else the call states: use_causal_mask
     """
 
-    old: Old
+    old: SourceLayer
     config: Mapping[str, Any]
     used: set[str] = field(default_factory=set)
     named: Mapping[str, Sequence[ModelTensor | None]] = field(default_factory=dict)

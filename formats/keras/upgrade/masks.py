@@ -18,7 +18,7 @@ from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import Notes, refuse, spelled
 from rnnconvert.formats.keras.upgrade.graph import Call, Operation
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Masks:
         number = re.match(r"(\d+)\.(\d+)", era.text)
         self.repeats = "tf" not in era.text and number is not None and (int(number[1]), int(number[2])) < (2, 4)
 
-    def line(self, model: Old, mask: TensorMask | None = None) -> TensorMask | None:
+    def line(self, model: SourceLayer, mask: TensorMask | None = None) -> TensorMask | None:
         """Return the mask on the outputs of a Sequential. Raises RefusedError where Keras 3 would mask other steps."""
         for layer in model.inside:
             if layer.kind != "InputLayer":
@@ -74,7 +74,7 @@ class Masks:
         return mask
 
     def graph(
-        self, olds: Mapping[str, Old], calls: Mapping[str, Sequence[Call]], ends: Sequence[LayerOutput], reserved: set[str]
+        self, olds: Mapping[str, SourceLayer], calls: Mapping[str, Sequence[Call]], ends: Sequence[LayerOutput], reserved: set[str]
     ) -> Masked:
         """Return what masks change in a graph."""
         masks_of: dict[tuple[str, int], TensorMask | None] = {}
@@ -111,7 +111,7 @@ class Masks:
         masked.last = next((mask for mask in last if mask is not None), None)
         return masked
 
-    def after(self, old: Old, masks: Sequence[TensorMask | None], graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
+    def after(self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
         """Return the mask on what a layer gives.
 
         masks  on what it reads
@@ -142,7 +142,7 @@ class Masks:
             raise refuse(zeroed, "its outputs at masked steps", reason)
         return self._merged(old, masks, graph) if "merge" in words else None
 
-    def _model(self, old: Old, there: Sequence[TensorMask]) -> TensorMask | None:
+    def _model(self, old: SourceLayer, there: Sequence[TensorMask]) -> TensorMask | None:
         leaving = self.leaving.get(id(old))
         if there and (old.kind != "Sequential" or any(layer.is_model for layer in old.inside)):
             raise refuse(old.name, "a mask on the input of a model inside a model", "how it goes on inside is unknown")
@@ -150,7 +150,7 @@ class Masks:
             leaving = self.line(old, there[0])
         return TensorMask(None, f"it comes out of {old.name!r}, a model inside the model") if leaving is not None else None
 
-    def _inside(self, old: Old, masked: bool) -> None:
+    def _inside(self, old: SourceLayer, masked: bool) -> None:
         """Refuse masks of a TimeDistributed's own layer."""
         if old.kind != "TimeDistributed":
             return
@@ -158,7 +158,7 @@ class Masks:
         if any(_makes(layer) for layer in inner.walk()) or (masked and _reads(inner)):
             raise refuse(old.name, f"masks in a TimeDistributed of {inner.kind}", "Keras 3 passes them on differently")
 
-    def _new(self, old: Old, graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
+    def _new(self, old: SourceLayer, graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
         """Return the mask that a layer makes."""
         if not _makes(old):
             return None
@@ -169,7 +169,7 @@ class Masks:
         where = make("NotEqual", call.reads[:1], {"value": value})
         return TensorMask(where if old.kind == "Embedding" else make("Any", [where], {"axis": -1, "keepdims": False}))
 
-    def _steps(self, old: Old, mask: TensorMask | None) -> TensorMask | None:
+    def _steps(self, old: SourceLayer, mask: TensorMask | None) -> TensorMask | None:
         """Return the mask on the outputs of a recurrent layer."""
         layer = old.inside[0] if old.kind == "Bidirectional" else old
         if mask is None or not layer.entry.config.get("return_sequences"):
@@ -180,7 +180,7 @@ class Masks:
             self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
         return TensorMask(mask.where, "", zeroed, tensors)
 
-    def _merged(self, old: Old, masks: Sequence[TensorMask | None], graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
+    def _merged(self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
         if old.kind in ("Attention", "AdditiveAttention"):
             return masks[0]
         unknown = next((mask.unknown for mask in masks if mask is not None and mask.unknown), "")
@@ -197,12 +197,12 @@ class Masks:
         return TensorMask(joined)
 
 
-def _reads(old: Old) -> bool:
+def _reads(old: SourceLayer) -> bool:
     """Return whether Keras 3 hands a layer the mask of its input."""
     return old.is_model or (old.kind in tables.LAYERS and "reads" in tables.LAYERS[old.kind].mask.split())
 
 
-def _makes(old: Old) -> bool:
+def _makes(old: SourceLayer) -> bool:
     return old.kind == "Masking" or (old.kind == "Embedding" and bool(old.entry.config.get("mask_zero")))
 
 

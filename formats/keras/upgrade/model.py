@@ -18,7 +18,7 @@ from rnnconvert.formats.keras.upgrade.graph import Call, Operation, calls_of, or
 from rnnconvert.formats.keras.upgrade.graph import serialised as referred
 from rnnconvert.formats.keras.upgrade.layers import Layers, New, rewritten
 from rnnconvert.formats.keras.upgrade.masks import Masks
-from rnnconvert.formats.keras.upgrade.old import Old, batch_of, is_shape, shape_of
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, batch_of, is_shape, shape_of
 
 _MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
 
@@ -69,7 +69,7 @@ class Models:
         self.layers, self.notes = layers, notes
         self.masks = Masks(layers.translator.era, notes)
 
-    def model(self, old: Old, outermost: bool = True) -> NewModel:
+    def model(self, old: SourceLayer, outermost: bool = True) -> NewModel:
         """Return a model. Raises RefusedError for what Keras 3 cannot hold."""
         config = old.entry.config
         name = spelled(old.name or old.kind.lower())
@@ -87,7 +87,7 @@ class Models:
         model.config["trainable"] = bool(config.get("trainable", True))
         return model
 
-    def _sequential(self, old: Old, name: str, outermost: bool) -> NewModel:
+    def _sequential(self, old: SourceLayer, name: str, outermost: bool) -> NewModel:
         names: set[str] = set()
         model = NewModel(name, "Sequential", {"name": name})
         inside = list(old.inside)
@@ -116,7 +116,7 @@ class Models:
             model.config["build_input_shape"] = list(shape)
         return model
 
-    def _inner(self, old: Old, names: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
+    def _inner(self, old: SourceLayer, names: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
         """Return what becomes of a layer: usually one, under its own name."""
         name = spelled(old.name or old.kind.lower(), names)
         names.add(name)
@@ -136,7 +136,7 @@ class Models:
         names.add(first.name)
         return [first, last]
 
-    def _input(self, old: Old, names: set[str]) -> New:
+    def _input(self, old: SourceLayer, names: set[str]) -> New:
         """Return an InputLayer."""
         config = old.entry.config
         name = spelled(old.name or "input", names)
@@ -155,7 +155,7 @@ class Models:
         config_ = {"name": name, "batch_shape": list(shape), "dtype": self._input_type(old), "sparse": False}
         return New(name, "InputLayer", config_)
 
-    def _input_type(self, old: Old) -> str:
+    def _input_type(self, old: SourceLayer) -> str:
         config = old.entry.config
         value = config.get("input_dtype") or config.get("dtype")
         dtype = self.layers.translator.type_of(old.name, value)
@@ -165,7 +165,7 @@ class Models:
             return "bfloat16"
         return dtype
 
-    def _written_out(self, old: Old, call: Call, operations: list[Operation], names: set[str]) -> LayerOutput:
+    def _written_out(self, old: SourceLayer, call: Call, operations: list[Operation], names: set[str]) -> LayerOutput:
         """Return the result of a merge as operations, which read no masks."""
         self.notes.change(old.name, f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps")
         self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.entry.config)
@@ -177,7 +177,7 @@ class Models:
             result = LayerOutput(name, 0, 0)
         return result
 
-    def _graph(self, old: Old, name: str) -> NewModel:
+    def _graph(self, old: SourceLayer, name: str) -> NewModel:
         """Return a model whose layers read one another as its configuration says."""
         config = old.entry.config
         ends, starts = references(name, config.get("output_layers")), references(name, config.get("input_layers"))
@@ -274,7 +274,7 @@ def _ends(refs: Sequence[LayerOutput], from_one: set[str]) -> list[Any]:
     return listed[0] if len(listed) == 1 else listed
 
 
-def _takes_list(old: Old) -> bool:
+def _takes_list(old: SourceLayer) -> bool:
     """Return whether a layer takes its inputs as one list."""
     if old.is_model:
         return old.kind != "Sequential" and len(references(old.name, old.entry.config.get("input_layers"))) > 1

@@ -24,7 +24,7 @@ from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.load import load
-from rnnconvert.formats.onnx.fuse.graph import NameTree, as_nodes, names_in, reads, replaced
+from rnnconvert.formats.onnx.fuse.graph import NameTree, as_nodes, names_in, reads, splice
 from rnnconvert.formats.onnx.fuse.proof import Graph, ModelPair, prove
 from rnnconvert.formats.onnx.fuse.region import region, whole_inputs
 from rnnconvert.formats.onnx.hoisted import hoist
@@ -273,7 +273,7 @@ class _Fuser:
             nodes += new
             arrays.update(numbers)
             supplied += [use.value for use in layer.uses]
-        replaced(model.graph, nodes, supplied)
+        splice(model.graph, nodes, supplied)
         seen: set[str] = set()
         for node in model.graph.node:  # a name of a node is not to be given twice
             node.name = unique(node.name, seen)

@@ -178,7 +178,7 @@ def _give(nodes: _Nodes, layer: RecognisedLayer, outputs: Sequence[str]) -> None
                 nodes.axes("Squeeze", last, [0], f"last_{use.kind}_{len(nodes.nodes)}", use.value)
 
 
-def replaced(graph: onnx.GraphProto, new: Sequence[onnx.NodeProto], values: Iterable[str]) -> None:
+def splice(graph: onnx.GraphProto, new: Sequence[onnx.NodeProto], values: Iterable[str]) -> None:
     """Put nodes into a graph in place of those that gave the same values, and remove what nobody needs any more."""
     gone = set(values)
     remaining = [node for node in graph.node if not gone & set(node.output)]

@@ -63,7 +63,7 @@ class Received:
 
 
 def unfollowed(layers: Iterable[str], why: str) -> Received:
-    """Return that nothing is known of the calls of layers, and why."""
+    """Return calls of layers of which nothing is known, with the reason."""
     return Received({name: (Call(Unknown(why, stated=True)),) for name in layers})
 
 

@@ -59,7 +59,7 @@ class Expressions:
         return len(self.within)
 
     def call(self, function: ScriptFunction, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        """Return what a function gives."""
+        """Return the value that a function of the code returns."""
         raise NotImplementedError
 
     def spend(self) -> None:

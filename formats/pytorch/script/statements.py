@@ -54,7 +54,7 @@ class _Run(Expressions):
     # Functions ---------------------------------------------------------------------------------------
 
     def call(self, function: ScriptFunction, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        """Return what a function gives."""
+        """Return the value that a function of the code returns."""
         if self._depth >= MAX_CALLS:
             raise TooLongError(f"more than {MAX_CALLS} of its functions call one another")
         values = dict(zip((name for name, _ in function.parameters), arguments, strict=False))
