@@ -78,6 +78,10 @@ class Builder:
         self.scope.inputs += (tensor.value,)
         return tensor
 
+    def value(self, like: Tensor) -> Value:
+        """Return a new value of a tensor's axes and type."""
+        return self._value(like.name, like.dims, like.dtype)
+
     def _value(self, name: str, dims: Dims, dtype: str) -> Value:
         words = tuple(dim.symbol if isinstance(dim, Size) else "" for dim in dims)
         value = Value(name, tuple(dim if isinstance(dim, int) else None for dim in dims), dtype, words)

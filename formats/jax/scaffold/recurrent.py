@@ -15,6 +15,7 @@ FUNCTIONS = {
     "softplus": "nnx.softplus({})", "softsign": "nnx.soft_sign({})", "hard_sigmoid": "nnx.hard_sigmoid({})",
     "leaky_relu": "nnx.leaky_relu({}, {alpha})", "silu": "nnx.silu({})", "gelu": "nnx.gelu({}, approximate=False)",
     "relu6": "nnx.relu6({})", "abs": "jnp.abs({})", "sqrt": "jnp.sqrt({})", "log": "jnp.log({})", "square": "jnp.square({})", "neg": "-{}",
+    "gelu_tanh": "nnx.gelu({})", "hard_swish": "nnx.hard_swish({})", "mish": "jax.nn.mish({})", "celu": "nnx.celu({}, {alpha})",
 }  # fmt: skip
 """The functions by their names. nnx.hard_sigmoid is relu6(x + 3) / 6, Keras 3's."""
 

@@ -143,10 +143,26 @@ if __name__ == "__main__":
     main()
 '''
 
+_PARAMETER = '''@keras.saving.register_keras_serializable("rnnconvert")
+class Parameter(layers.Layer):
+    """An array that is learned; what it is called on only says which model it is in."""
+
+    def __init__(self, shape, **more):
+        super().__init__(**more)
+        self.shape = tuple(shape)
+        self.value = self.add_weight(name="value", shape=self.shape, initializer="zeros")
+
+    def call(self, x):
+        return ops.convert_to_tensor(self.value)
+
+    def get_config(self):
+        return {**super().get_config(), "shape": self.shape}
+'''
+
 STYLE = Style(
     KerasModule,
     RULES,
-    {},
+    {"Parameter": _PARAMETER},
     frozenset({"keras", "layers", "ops"}),
     _build,
     _imports,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described_files.model import Call, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
 from rnnconvert.scaffolding.building import Tensor
 from rnnconvert.scaffolding.sizes import Size
 
@@ -164,7 +164,11 @@ def _same(r: Reading, call: Call) -> Any:
 def _dropout(r: Reading, call: Call) -> Tensor:
     if call("train") is True and call("p", 0) != 0:
         raise r.build.refuse("dropout that is on", "it is random: save the model in evaluation, model.eval()")
-    return call.tensor()
+    x, kind = call.tensor(), r.module(call.operation)
+    if kind not in ("Dropout", "AlphaDropout"):
+        return x
+    layer = r.path(call.operation, "dropout")
+    return r.build.several("dropout", layer, [x], [(x.dims, x.dtype, x.name)], name=kind, rate=float(call("p", 0.5)))[0]
 
 
 def _cast(r: Reading, call: Call) -> Any:
@@ -215,7 +219,7 @@ FUNCTIONS: dict[str, tuple[str, Rule]] = {
     "clamp_max": ("x max", _clamp("", "max")),
     "where": ("x yes no", _where),
     "masked_fill": ("x mask value", _masked_fill),
-    **dict.fromkeys(("dropout", "feature_dropout"), ("x p train", _dropout)),
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), ("x p train", _dropout)),
     **dict.fromkeys(("to", "_to_copy", "type", "type_as"), ("x a b c d e dtype", _cast)),
 }  # fmt: skip
 """The functions of numbers at the same place, with their parameters in the order in which calls have them."""

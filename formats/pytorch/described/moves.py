@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described_files.model import Call, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
 from rnnconvert.scaffolding.building import Tensor
 from rnnconvert.scaffolding.sizes import Dim, Dims, Size, product
 
@@ -21,7 +21,16 @@ def _transpose(r: Reading, call: Call) -> Tensor:
 
 def _t(r: Reading, call: Call) -> Tensor:
     x = call.tensor()
-    return r.build.transpose(x, (1, 0)) if x.rank == 2 else x
+    return r.build.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2)) if x.rank > 1 else x
+
+
+def _movedim(r: Reading, call: Call) -> Tensor:
+    x, (source, place) = call.tensor(), (call("source"), call("destination"))
+    moved, places = ([n % x.rank for n in (axes if isinstance(axes, list) else [axes])] for axes in (source, place))
+    order = [n for n in range(x.rank) if n not in moved]
+    for axis, where in sorted(zip(moved, places, strict=True), key=lambda pair: pair[1]):
+        order.insert(where, axis)
+    return r.build.transpose(x, order)
 
 
 def _permute(r: Reading, call: Call) -> Tensor:
@@ -207,7 +216,9 @@ _SAME = (
 MOVES: dict[str, tuple[str, Rule]] = {
     **dict.fromkeys(_SAME, ("x memory_format", lambda r, call: call("x"))),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), ("x dim0 dim1", _transpose)),
-    **dict.fromkeys(("t", "numpy_T"), ("x", _t)),
+    **dict.fromkeys(("t", "mT"), ("x", _t)),
+    "numpy_T": ("x", lambda r, call: r.build.transpose(call.tensor(), range(call.tensor().rank)[::-1])),
+    **dict.fromkeys(("movedim", "moveaxis"), ("x source destination", _movedim)),
     "permute": ("x dims", _permute),
     **dict.fromkeys(("reshape", "view", "_unsafe_view", "view_copy"), ("x size", _reshape)),
     "flatten": ("x start_dim end_dim", _flatten),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from rnnconvert.formats.pytorch.described_files.model import Call, NeedError, Reading, Rule
-from rnnconvert.models.model import Unit
+import numpy as np
+
+from rnnconvert.formats.pytorch.described.reading import Call, NeedError, Reading, Rule
+from rnnconvert.formats.pytorch.described.recurrent import recurrent
+from rnnconvert.formats.pytorch.program.program import RECURRENT
 from rnnconvert.scaffolding.building import Tensor
 from rnnconvert.scaffolding.sizes import Dim
 
@@ -116,17 +119,24 @@ def _batch_norm(r: Reading, call: Call) -> Tensor:
     )
 
 
-def _layer_norm(r: Reading, call: Call) -> Tensor:
-    x, weight, bias, sizes = call.tensor(), call("weight"), call("bias"), tuple(call("shape"))
-    _float(x)
-    for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
-        r.need(dim, size)
-    layer = r.unit(weight, bias).name if weight is not None else ""
-    if not layer:
-        raise r.build.refuse("a layer norm without a scale", "no layer of the file is one")
-    return r.build.add(
-        "layer_norm", [x], x.dims, layer=layer, sizes=sizes, epsilon=float(call("eps", 1e-5)), scale=True, shift=bias is not None
-    )
+def _over_last(kind: str, epsilon: float) -> Rule:
+    """Return the rule of a norm over the last axes."""
+
+    def rule(r: Reading, call: Call) -> Tensor:
+        x, weight, bias, sizes = call.tensor(), call("weight"), call("bias"), tuple(call("shape"))
+        _float(x)
+        for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
+            r.need(dim, size)
+        layer = r.path(call.operation, kind) if weight is None and bias is None else r.unit(weight, bias).name
+        words: dict[str, Any] = {
+            "sizes": sizes,
+            "epsilon": float(call("eps", epsilon)),
+            "scale": weight is not None,
+            "shift": bias is not None,
+        }
+        return r.build.add(kind, [x], x.dims, layer=layer, **words)
+
+    return rule
 
 
 def _group_norm(r: Reading, call: Call) -> Tensor:
@@ -189,76 +199,6 @@ def _global(operation: str, rank: int) -> Rule:
     return rule
 
 
-_CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", "tanh"), "rnn_relu": ("rnn", "relu")}
-"""By their operators the kinds of cells, and their functions."""
-
-
-def _recurrent(r: Reading, call: Call) -> list[Tensor]:
-    """Return what a recurrent operator gives: its output, and the final states of all its layers."""
-    arguments, lstm = call.arguments, call.name == "lstm"
-    if len(arguments) != 9 or isinstance(arguments[1 if lstm else 2], bool):
-        raise r.build.refuse("a recurrent layer over packed sequences", "lengths that a run hands over are not followed here")
-    x, states, weights, biased, layers, _, training, both, first = arguments
-    if training and arguments[5] and layers > 1:
-        raise r.build.refuse("dropout between layers that is on", "save the model in evaluation, model.eval()")
-    if not isinstance(x, Tensor) or x.rank != 3:
-        raise ValueError("a sequence of other than three axes")
-    _float(x)
-    x = x if first else r.build.transpose(x, (1, 0, 2))
-    r.build.call(x.dims[0], "batch")
-    r.build.call(x.dims[1], "time")
-    states = list(states) if isinstance(states, (list, tuple)) else [states]
-    ways, per = 1 + bool(both), len(weights) // (layers * (1 + bool(both)))
-    finals: list[list[Tensor]] = [[] for _ in range(1 + lstm)]
-    for layer in range(layers):
-        arrays = weights[layer * ways * per : (layer + 1) * ways * per]
-        begun = [[r.build.select(state, 0, layer * ways + way) for state in states] for way in range(ways)]
-        x, ends = _layer(r, call, x, arrays, [state for way in begun for state in way], ways, bool(biased))
-        for word, listed in enumerate(finals):
-            listed += ends[word :: 1 + lstm]
-    return [x if first else r.build.transpose(x, (1, 0, 2)), *(r.build.stacked(listed) for listed in finals)]
-
-
-def _layer(
-    r: Reading, call: Call, x: Tensor, weights: Sequence[Any], states: Sequence[Tensor], ways: int, biased: bool
-) -> tuple[Tensor, list[Tensor]]:
-    """Add one layer on (batch, time, features); return its output, and the final states of each direction."""
-    unit: Unit = r.unit(*weights)
-    stack = unit.stack
-    if stack is None or stack.num_layers != 1 or stack.num_directions != ways or len(weights) != ways * (2 + 2 * biased):
-        raise r.build.refuse("a recurrent layer with a projection, or of other weights than its own", "no line is known for it")
-    order = [word for word in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * biased]] * ways
-    for number, (word, weight) in enumerate(zip(order, weights, strict=True)):
-        name = weight.stored.rpartition(".")[2]
-        if not name.startswith(word) or name.endswith("_reverse") != (number >= len(order) // ways):
-            raise r.build.refuse("a recurrent layer that reads its weights in another order", f"{name!r} stands for {word}")
-    r.need(x.dims[2], stack.input_size)
-    units, lstm, cell = stack.hidden_size, stack.cell.kind == "lstm", stack.cell
-    if (cell.kind, cell.activation.name) != _CELLS[call.name]:
-        raise r.build.refuse(f"weights of {cell.kind} read by {call.name}", "the file says otherwise")
-    if all(map(r.build.is_zero, states)):
-        states = []
-    states = [r.build.expand(state, (x.dims[0], units)) if state.dims[0] == 1 else state for state in states]
-    named: dict[str, Any] = {"mask": [], "states": list(states)}
-    ends = [((x.dims[0], units), "float32", f"{unit.name}_{word}") for word in ("h", "c")[: 1 + lstm]] * ways
-    out, *finals = r.build.several(
-        "recurrent",
-        unit.name,
-        [x],
-        [((x.dims[0], x.dims[1], ways * units), "float32", unit.name), *ends],
-        named,
-        cells=(cell,) * ways,
-        units=units,
-        biases=biased,
-        sequences=True,
-        zero=False,
-        backwards=False,
-        merge="concat",
-        stateful=False,
-    )
-    return out, finals
-
-
 def _over(function: Callable[[int], Rule], word: str, names: str) -> dict[str, tuple[str, Rule]]:
     return {word.format(rank): (names, function(rank)) for rank in (1, 2, 3)}
 
@@ -271,12 +211,14 @@ LAYERS: dict[str, tuple[str, Rule]] = {
     **_over(lambda rank: _transposed, "conv_transpose{}d", "x weight bias stride padding output_padding groups dilation"),
     **dict.fromkeys(("convolution", "_convolution"), (f"{_CONV} transposed output_padding groups a b c d", _conv)),
     "batch_norm": ("x weight bias mean variance training momentum eps cudnn", _batch_norm),
-    "layer_norm": ("x shape weight bias eps cudnn", _layer_norm),
+    "layer_norm": ("x shape weight bias eps cudnn", _over_last("layer_norm", 1e-5)),
+    "rms_norm": ("x shape weight eps", _over_last("rms_norm", float(np.finfo(np.float32).eps))),
     "group_norm": ("x groups weight bias eps cudnn", _group_norm),
     "prelu": ("x weight", _prelu),
     **_over(lambda rank: _pool("max", rank), "max_pool{}d", "x kernel stride padding dilation ceil_mode"),
     **_over(lambda rank: _pool("average", rank), "avg_pool{}d", "x kernel stride padding ceil_mode count_include_pad divisor"),
     **_over(lambda rank: _global("mean", rank), "adaptive_avg_pool{}d", "x size"),
-    **dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), ("a b c d e f g h i", _recurrent)),
+    **_over(lambda rank: _global("max", rank), "adaptive_max_pool{}d", "x size"),
+    **dict.fromkeys(RECURRENT, ("a b c d e f g h i", recurrent)),
 }
 """The operators that are known, with their parameters in the order in which calls have them."""
