@@ -10,8 +10,9 @@ import numpy as np
 from rnnconvert.formats.pytorch.described.reading import Call, NeedError, Reading, Rule
 from rnnconvert.formats.pytorch.described.recurrent import recurrent
 from rnnconvert.formats.pytorch.program.program import RECURRENT
-from rnnconvert.scaffolding.building import Tensor
-from rnnconvert.scaffolding.sizes import Dim
+from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.windows import conv, conv_transposed, pool, reached
 
 
 def _float(x: Tensor) -> None:
@@ -42,60 +43,46 @@ def spread(value: Any, rank: int) -> tuple[int, ...]:
     return tuple(int(n) for n in (listed * rank if len(listed) == 1 else listed))
 
 
-def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
-    """Return how many windows an axis has. Raises ValueError where it has none."""
-    free = length + pads[0] + pads[1] - window
-    if isinstance(free, int) and free < 0:
-        raise ValueError("a window longer than its axis")
-    return (free + (stride - 1 if ceil else 0)) // stride + 1
-
-
 def _lengths(weight: Tensor) -> list[int]:
     """Return the lengths of a weight's axes, all of which its file states."""
     return [n for n in weight.dims if isinstance(n, int)]
 
 
+def _settings(r: Reading, call: Call, rank: int) -> dict[str, Any]:
+    return {
+        "layer": r.unit(call.tensor("weight"), call("bias")).name,
+        "strides": spread(call("stride", 1), rank),
+        "dilation": spread(call("dilation", 1), rank),
+        "groups": int(call("groups", 1)),
+        "bias": call("bias") is not None,
+    }
+
+
 def _conv(r: Reading, call: Call) -> Tensor:
-    x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
     if call("transposed"):
         return _transposed(r, call)
-    filters, per_group, *kernel = _lengths(weight)
-    rank, groups = len(kernel), int(call("groups", 1))
+    x, weight, padding = call.tensor(), _lengths(call.tensor("weight")), call("padding", 0)
+    rank = len(weight) - 2
+    settings = _settings(r, call, rank)
     _float(x)
-    if x.rank != rank + 2:
-        raise ValueError(f"a convolution of {x.rank} axes")
-    r.need(x.dims[1], per_group * groups)
-    strides, dilation = spread(call("stride", 1), rank), spread(call("dilation", 1), rank)
-    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-    padding = call("padding", 0)
+    if x.rank == rank + 2:
+        r.need(x.dims[1], weight[1] * settings["groups"])
     if isinstance(padding, str):
+        reach = reached(weight[2:], settings["dilation"])
         pads = tuple(((n - 1) // 2, n - 1 - (n - 1) // 2) if padding == "same" else (0, 0) for n in reach)
     else:
         pads = tuple((n, n) for n in spread(padding, rank))
-    space = tuple(map(windows, x.dims[2:], reach, strides, pads))
-    return r.build.add("conv first", [x], (x.dims[0], filters, *space), layer=r.unit(weight, bias).name, rank=rank, kernel=tuple(kernel),
-                       strides=strides, dilation=dilation, groups=groups, bias=bias is not None, channels=per_group * groups,
-                       filters=filters, pads=pads)  # fmt: skip
+    return conv(r.build, x, weight, pads, **settings)
 
 
 def _transposed(r: Reading, call: Call) -> Tensor:
-    x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
-    channels, per_group, *kernel = _lengths(weight)
-    rank, groups = len(kernel), int(call("groups", 1))
+    x, weight = call.tensor(), _lengths(call.tensor("weight"))
+    rank = len(weight) - 2
     _float(x)
-    if x.rank != rank + 2:
-        raise ValueError(f"a convolution of {x.rank} axes")
-    r.need(x.dims[1], channels)
-    strides, dilation = spread(call("stride", 1), rank), spread(call("dilation", 1), rank)
+    if x.rank == rank + 2:
+        r.need(x.dims[1], weight[0])
     more, pads = spread(call("output_padding", 0), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
-    space = tuple(
-        (length - 1) * step + over + d * (k - 1) + 1 - 2 * low
-        for length, step, over, d, k, (low, _) in zip(x.dims[2:], strides, more, dilation, kernel, pads, strict=True)
-    )
-    filters = per_group * groups
-    return r.build.add("conv transposed first", [x], (x.dims[0], filters, *space), layer=r.unit(weight, bias).name, rank=rank,
-                       kernel=tuple(kernel), strides=strides, dilation=dilation, groups=groups, bias=bias is not None, channels=channels,
-                       filters=filters, pads=pads, output_padding=more)  # fmt: skip
+    return conv_transposed(r.build, x, weight, pads, more, **_settings(r, call, rank))
 
 
 def _batch_norm(r: Reading, call: Call) -> Tensor:
@@ -167,22 +154,13 @@ def _prelu(r: Reading, call: Call) -> Tensor:
 
 def _pool(operation: str, rank: int) -> Rule:
     def rule(r: Reading, call: Call) -> Tensor:
-        x = call.tensor()
-        if x.rank != rank + 2:
-            raise ValueError(f"a pool of {x.rank} axes")
-        kernel = spread(call("kernel"), rank)
-        strides = kernel if call("stride") in (None, []) else spread(call("stride"), rank)
-        dilation, padding = spread(call("dilation", 1), rank), spread(call("padding", 0), rank)
-        ceil, pads = bool(call("ceil_mode", False)), tuple((n, n) for n in padding)
         if call("divisor") is not None:
             raise ValueError("an average with a divisor of its own")
-        if ceil and (operation == "average" or any(n + s > k for n, s, k in zip(padding, strides, kernel, strict=True))):
-            raise r.build.refuse("ceil_mode where a last window may lie behind the input", "frameworks differ there")
-        reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-        space = tuple(windows(*window, ceil) for window in zip(x.dims[2:], reach, strides, pads, strict=True))
-        counted = operation == "average" and any(padding) and bool(call("count_include_pad", True))
-        return r.build.add("pool first", [x], (*x.dims[:2], *space), operation=operation, rank=rank, kernel=kernel, strides=strides,
-                           dilation=dilation, pads=pads, ceil=ceil, counted=counted, name="pooled")  # fmt: skip
+        kernel = spread(call("kernel"), rank)
+        strides = kernel if call("stride") in (None, []) else spread(call("stride"), rank)
+        dilation, pads = spread(call("dilation", 1), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
+        counted = operation == "average" and bool(call("count_include_pad", True))
+        return pool(r.build, call.tensor(), operation, kernel, strides, dilation, pads, bool(call("ceil_mode", False)), counted)
 
     return rule
 
@@ -192,9 +170,7 @@ def _global(operation: str, rank: int) -> Rule:
         x = call.tensor()
         if set(spread(call("size"), rank)) != {1}:
             raise ValueError("an adaptive pool to more than one place")
-        axes = tuple(range(x.rank - rank, x.rank))
-        dims = (*x.dims[:-rank], *(1,) * rank)
-        return r.build.add("reduce", [x], dims, operation=operation, axes=axes, keep=True, name="pooled")
+        return operations.reduced(r.build, x, operation, range(x.rank - rank, x.rank), True, "pooled")
 
     return rule
 

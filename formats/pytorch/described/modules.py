@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.program.program import Caller, Operation, Ref, refs
-from rnnconvert.scaffolding.building import Tensor
 from rnnconvert.scaffolding.description import Scope, Value
+from rnnconvert.scaffolding.tensors import Tensor
 
 if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.described.reading import Reading
@@ -31,6 +31,22 @@ class Modules:
                 self._readers.setdefault(ref, []).append(operation)
         for ref in refs([outputs]):
             self._readers.setdefault(ref, []).append(None)
+        self._wanted = self._read_outside(operations)
+
+    def _read_outside(self, operations: Sequence[Operation]) -> dict[str, set[tuple[int, int]]]:
+        """Return what is read of each module outside of it after any of its calls: by operator and output, by the module's path."""
+        calls: dict[Caller, list[Operation]] = {}
+        for operation in operations:
+            for caller in operation.callers:
+                calls.setdefault(caller, []).append(operation)
+        wanted: dict[str, set[tuple[int, int]]] = {}
+        for caller, inside in calls.items():
+            within = set(inside)
+            for place, operation in enumerate(inside):
+                for number, ref in operation.outputs.items():
+                    if any(reader not in within for reader in self._readers.get(ref, ())):
+                        wanted.setdefault(caller.path, set()).add((place, number))
+        return wanted
 
     def run(self, operations: Sequence[Operation], depth: int = 0) -> None:
         """Read operators in their order; those of one call of a user's module become one node.
@@ -50,28 +66,19 @@ class Modules:
 
     def _call(self, caller: Caller, operations: list[Operation], depth: int) -> bool:
         """Add a call of a module; return whether it can be a model of its own."""
-        gives = [ref for operation in operations for ref in operation.outputs.values() if self._is_read(ref, operations)]
+        wanted = sorted(self._wanted.get(caller.path, ()))
+        if any(place >= len(operations) or number not in operations[place].outputs for place, number in wanted):
+            raise self._unlike(caller)
+        gives = [operations[place].outputs[number] for place, number in wanted]
         results = self._described(caller, operations, depth, gives)
-        if results is None and caller.path in self._done:
-            raise RefusedError(
-                "a module that is called in two ways",
-                "a model written as code",
-                "it is written once, for one kind of input",
-                "",
-                caller.path,
-            )
         if results is None:
+            if caller.path in self._done:
+                raise self._unlike(caller)
             return False
         scope, inputs, outputs = results
         first = self._done.setdefault(caller.path, scope)
         if first is not scope and _form(first) != _form(scope):
-            raise RefusedError(
-                "a module that is called in two ways",
-                "a model written as code",
-                "it is written once, for one kind of input",
-                "",
-                caller.path,
-            )
+            raise self._unlike(caller)
         build = self.reading.build
         read = [build.read(x) for x in inputs]
         given = dict(zip(gives, outputs, strict=True))
@@ -83,9 +90,9 @@ class Modules:
             self.reading.give(ref, outside)
         return True
 
-    def _is_read(self, ref: Ref, inside: Sequence[Operation]) -> bool:
-        within = set(inside)
-        return any(reader not in within for reader in self._readers.get(ref, ()))
+    def _unlike(self, caller: Caller) -> RefusedError:
+        reason = "it is written once, for one kind of input"
+        return RefusedError("a module that is called in two ways", "a model written as code", reason, "", caller.path)
 
     def _described(
         self, caller: Caller, operations: list[Operation], depth: int, gives: list[Ref]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, activated, number
+from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, number
 from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.described.layers import LAYERS
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
-from rnnconvert.scaffolding.building import Tensor
-from rnnconvert.scaffolding.sizes import broadcast, product
+from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.sizes import product
+from rnnconvert.scaffolding.tensors import Tensor
 
 
 def _reduce(operation: str) -> Rule:
@@ -20,8 +21,7 @@ def _reduce(operation: str) -> Rule:
         if x.dtype not in FLOATS:
             raise TypeError(f"a {operation} of {x.dtype}")
         axes = range(x.rank) if stated in (None, []) else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
-        dims = tuple(1 if n in axes else dim for n, dim in enumerate(x.dims) if keep or n not in axes)
-        return r.build.add("reduce", [x], dims, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=operation)
+        return operations.reduced(r.build, x, operation, axes, keep)
 
     return rule
 
@@ -39,30 +39,20 @@ def _extreme(operation: str) -> Rule:
         if call("dim") is None:
             return values
         x, keep, axis = call.tensor(), bool(call("keepdim", False)), call.axis()
-        places = r.build.add("arg", [x], values.dims, "int64", operation=f"arg{operation}", axis=axis, keep=keep, name="places")
-        return [values, places]
+        return [values, operations.place(r.build, x, f"arg{operation}", axis, keep)]
 
     return rule
 
 
 def _arg(operation: str) -> Rule:
     def rule(r: Reading, call: Call) -> Tensor:
-        x, axis, keep = call.tensor(), call.axis(), bool(call("keepdim", False))
-        dims = tuple(1 if n == axis else dim for n, dim in enumerate(x.dims) if keep or n != axis)
-        return r.build.add("arg", [x], dims, "int64", operation=operation, axis=axis, keep=keep, name="places")
+        return operations.place(r.build, call.tensor(), operation, call.axis(), bool(call("keepdim", False)))
 
     return rule
 
 
 def _cumsum(r: Reading, call: Call) -> Tensor:
     return r.build.add("cumulative", [call.tensor()], call.tensor().dims, axis=call.axis(), name="sums")
-
-
-def matmul(r: Reading, left: Tensor, right: Tensor) -> Tensor:
-    """Add a product of matrices."""
-    lead = broadcast([left.dims[:-2], right.dims[:-2]])
-    rows = left.dims[-2:-1] if left.rank > 1 else ()
-    return r.build.add("matmul", [left, right], (*lead, *rows, *(right.dims[-1:] if right.rank > 1 else ())), name="product")
 
 
 def _attention(r: Reading, call: Call) -> Tensor:
@@ -73,11 +63,11 @@ def _attention(r: Reading, call: Call) -> Tensor:
     if not isinstance(width, int):
         raise ValueError("attention over an open width")
     order = [*range(key.rank - 2), key.rank - 1, key.rank - 2]
-    scores = matmul(r, query, r.build.transpose(key, order))
+    scores = operations.matmul(r.build, query, r.build.transpose(key, order))
     scale = call("scale")
     scores = r.build.elementwise("multiply", [scores, number(width**-0.5 if scale is None else scale)])
     scores = scores if mask is None else r.build.elementwise("add", [scores, mask])
-    return matmul(r, activated(r, scores, "softmax"), value)
+    return operations.matmul(r.build, operations.activation(r.build, scores, "softmax"), value)
 
 
 def _index_select(r: Reading, call: Call) -> Tensor:
@@ -86,26 +76,7 @@ def _index_select(r: Reading, call: Call) -> Tensor:
 
 
 def _top(r: Reading, call: Call) -> list[Tensor]:
-    x, axis, count = call.tensor(), call.axis("dim", -1), call("k")
-    dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
-    return r.build.several(
-        "top", "", [x], [(dims, x.dtype, "values"), (dims, "int64", "indices")], count=count, axis=axis, largest=bool(call("largest", True))
-    )
-
-
-def _einsum(r: Reading, call: Call) -> Tensor:
-    equation, tensors = str(call("equation")).replace(" ", ""), call("tensors")
-    letters, arrow, out = equation.partition("->")
-    words = letters.split(",")
-    if (
-        not arrow
-        or not all(word.isalpha() for word in words)
-        or not (out.isalpha() or not out)
-        or [len(word) for word in words] != [x.rank for x in tensors]
-    ):
-        raise ValueError(f"the equation {equation!r}")
-    sizes = {letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)}
-    return r.build.add("einsum", tensors, tuple(sizes[letter] for letter in out), equation=equation, name="product")
+    return operations.top(r.build, call.tensor(), call("k"), call.axis("dim", -1), bool(call("largest", True)))
 
 
 def _item(r: Reading, call: Call) -> Any:
@@ -131,11 +102,11 @@ RULES: dict[str, tuple[str, Rule]] = {
     **{word: ("x dim keepdim other", _extreme(word)) for word in ("max", "min")},
     **{word: ("x dim keepdim", _arg(word)) for word in ("argmax", "argmin")},
     "cumsum": ("x dim dtype", _cumsum),
-    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: matmul(r, call.tensor(), call.tensor("other")))),
+    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: operations.matmul(r.build, call.tensor(), call.tensor("other")))),
     "scaled_dot_product_attention": ("query key value attn_mask dropout_p is_causal scale enable_gqa", _attention),
     "index_select": ("x dim index", _index_select),
     "topk": ("x k dim largest sorted", _top),
-    "einsum": ("equation tensors path", _einsum),
+    "einsum": ("equation tensors path", lambda r, call: operations.einsum(r.build, str(call("equation")), call("tensors"))),
     **dict.fromkeys(("int", "Int", "NumToTensor", "ScalarImplicit", "IntImplicit", "item", "list"), ("x", lambda r, call: call("x"))),
     "dim": ("x", lambda r, call: call.tensor().rank),
     "len": ("x", _length),

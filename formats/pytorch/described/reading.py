@@ -15,9 +15,10 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.modules import Modules
 from rnnconvert.formats.pytorch.program.program import Operation, Program, Ref
 from rnnconvert.models.model import Unit
-from rnnconvert.scaffolding.building import Builder, Tensor
+from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, Scope, Value, prune
 from rnnconvert.scaffolding.sizes import Dim, Dims, Size
+from rnnconvert.scaffolding.tensors import Tensor
 
 _INLINE = 16
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rnnconvert.formats.pytorch.described.reading import Call, Reading
 from rnnconvert.models.model import Unit
-from rnnconvert.scaffolding.building import Tensor
+from rnnconvert.scaffolding.tensors import Tensor
 
 _CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", "tanh"), "rnn_relu": ("rnn", "relu")}
 """By their operators the kinds of cells, and their functions."""

@@ -44,6 +44,7 @@ _LANGUAGE = Language(
     _product,
     lambda x, count: f"{x if x.isidentifier() or (x.endswith(')') and '+' not in x) else f'({x})'}.chunk({count}, dim=-1)",
     lambda weight, count: f"{weight}.chunk({count})",
+    lambda x, low, high: f"torch.clamp({x}, {low!r}, {high!r})",
 )
 _PLAIN = '''class {name}(nn.Module):
     """{title}
