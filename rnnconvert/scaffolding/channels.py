@@ -207,7 +207,9 @@ def _conv(m: Ended, node: Node) -> None:
 def _conv_transposed(m: Ended, node: Node) -> None:
     rank, strides, dilation = node["rank"], node["strides"], node["dilation"]
     if node["groups"] > 1 or (max(dilation) > 1 and max(strides) > 1):
-        raise m.refused(node, "a transposed convolution in groups, or with dilation and strides", "no layer does both")
+        raise m.refused(
+            node, "a transposed convolution in groups, or with dilation and strides", "no layer with channels at the end has them"
+        )
     over = tuple(n - step for n, step in zip(_reach(node), strides, strict=True))
     cuts = [(low, high - more + max(-o, 0)) for (low, high), more, o in zip(node["pads"], node["output_padding"], over, strict=True)]
     if min(cut for _, cut in cuts) < 0:
@@ -247,11 +249,9 @@ def _group_norm(m: Ended, node: Node) -> None:
 
 def _prelu(m: Ended, node: Node) -> None:
     rank, size = len(node.x.shape), node["size"]
-    order = m.place(node.x)[1]
-    axes = inverse(order)  # the axes that it is moved from, so that nothing is turned
-    slopes = tuple(size if axis == node["axis"] else 1 for axis in axes[1:])
-    if axes[0] != 0:
-        axes, slopes = tuple(range(rank)), tuple(size if axis == node["axis"] else 1 for axis in range(1, rank))
+    channels = node["axis"] if size > 1 else rank - 1
+    axes = (*(axis for axis in range(rank) if axis != channels), channels)
+    slopes = (*(1,) * (rank - 2), size)
     m.scope.add("prelu", node.layer, [m.turned(node.x, axes)], [m.give(node.y, axes)], slopes=slopes)
 
 
@@ -271,5 +271,5 @@ def channels_last(top: Scope) -> None:
     Raises RefusedError for a window that no layer with channels at the end has.
     """
     for scope in (*top.inner(), top):
-        if any(node.kind in _FIRST for node in scope.nodes):
+        if any(node.kind in _FIRST or (node.kind == "batch_norm" and node["axis"] != len(node.x.shape) - 1) for node in scope.nodes):
             Ended(scope).run()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.scaffolding.description import Length, Node
+from rnnconvert.scaffolding.description import Length, Node, Value
 from rnnconvert.scaffolding.writer import Rule, last, number
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**"}
@@ -119,6 +119,9 @@ def rules(library: Library) -> dict[str, Rule]:
         return library.call("array", nested(numbers), f'dtype="{numbers.dtype.name}"')
 
     def full(m: Any, node: Node) -> str:
+        like = next((value for n, value in enumerate(node.inputs) if _is_shape(node["lengths"], n, value)), None)
+        if like is not None:
+            return library.call("full_like", m(like), number(node["number"]), f'dtype="{node.y.dtype}"')
         shape = _tuple(library.lengths(m, node, node["lengths"]))
         return library.call("full", shape, number(node["number"]), f'dtype="{node.y.dtype}"')
 
@@ -152,6 +155,8 @@ def rules(library: Library) -> dict[str, Rule]:
         return library.call("take_along_axis", m(node.x), m(node.inputs[1]), f"axis={node['axis']}")
 
     def pad(m: Any, node: Node) -> str:
+        if f"pad {node['mode']}" in library.lacks:
+            raise m.refused(node, f"padding of mode {node['mode']!r}", f"{m.TITLE} has it on some of its backends alone")
         mode = "" if node["mode"] == "constant" else f'mode="{node["mode"]}"'
         value = f"constant_values={number(node['number'])}" if node["number"] and not mode else ""
         return library.call("pad", m(node.x), str(tuple(tuple(pair) for pair in node["pairs"])), mode, value)
@@ -196,6 +201,13 @@ def _same(node: Node, axes: Sequence[int]) -> list[Length | int]:
         size = node.x.shape[axis]
         lengths.append(Length(((1, ((0, axis),)),)) if size is None else size)
     return lengths
+
+
+def _is_shape(lengths: Sequence[Length | int], number: int, value: Value) -> bool:
+    """Return whether lengths are those of the axes of a node's input."""
+    pairs = zip(lengths, value.shape, strict=False)
+    same = (axis_of(length) == (number, axis) or length == size for axis, (length, size) in enumerate(pairs))
+    return len(lengths) == len(value.shape) and all(same)
 
 
 def _tuple(words: Sequence[str]) -> str:

@@ -63,8 +63,8 @@ def _activation(m: Any, node: Node) -> str:
     elif name == "elu" and node["alpha"] != 1:
         layer = f"layers.ELU({number(node['alpha'])})"
     elif not _by_name(node):
-        if name != "softmax":
-            raise m.refused(node, f"{name} over axis {node['axis']}", "Keras has it over the last axis")
+        if name == "log_softmax":
+            return f"ops.log_softmax({m(node.x)}, axis={node['axis']})"
         layer = f"layers.Softmax(axis={node['axis']})"
     else:
         layer = f'layers.Activation("{name}")'

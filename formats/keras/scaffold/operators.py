@@ -42,5 +42,6 @@ def _expand(m: Any, node: Node) -> str:
     return f"ops.tile({text}, {tuple(by)})"
 
 
-OPERATORS = rules(Library("ops", _reshape, _expand, _lengths, lacks=frozenset({"remainder towards zero", "divide towards zero"})))
+_LACKS = frozenset({"remainder towards zero", "divide towards zero", "pad edge"})
+OPERATORS = rules(Library("ops", _reshape, _expand, _lengths, lacks=_LACKS))
 """The operators that are known."""
