@@ -11,6 +11,7 @@ from typing import Any
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding.description import Node, Scope, Value
+from rnnconvert.scaffolding.windows import reached, same
 
 Order = tuple[int, ...]
 Pads = Sequence[tuple[int, int]]
@@ -171,12 +172,7 @@ _THROUGH: dict[str, Through] = {
 
 
 def _same(pads: Pads, reach: Sequence[int]) -> bool:
-    """Return whether windows that move by one place are padded as "same" says: an odd place at the end."""
-    return all((low, high) == ((n - 1) // 2, n // 2) for (low, high), n in zip(pads, reach, strict=True))
-
-
-def _reach(node: Node) -> list[int]:
-    return [d * (k - 1) + 1 for k, d in zip(node["kernel"], node["dilation"], strict=True)]
+    return all(tuple(pair) == same(n) for pair, n in zip(pads, reach, strict=True))
 
 
 def _longer(x: Value, pads: Pads) -> tuple[int | None, ...]:
@@ -194,7 +190,7 @@ def _padded(m: Ended, x: Value, pads: Pads, number: float = 0.0) -> Value:
 
 
 def _conv(m: Ended, node: Node) -> None:
-    pads, reach, x = node["pads"], _reach(node), m.ended(node.x)
+    pads, reach, x = node["pads"], reached(node["kernel"], node["dilation"]), m.ended(node.x)
     word = "valid"
     if any(map(any, pads)) and max(node["strides"]) == 1:
         causal = node["rank"] == 1 and tuple(pads[0]) == (reach[0] - 1, 0)
@@ -210,7 +206,7 @@ def _conv_transposed(m: Ended, node: Node) -> None:
         raise m.refused(
             node, "a transposed convolution in groups, or with dilation and strides", "no layer with channels at the end has them"
         )
-    over = tuple(n - step for n, step in zip(_reach(node), strides, strict=True))
+    over = tuple(n - step for n, step in zip(reached(node["kernel"], node["dilation"]), strides, strict=True))
     cuts = [(low, high - more + max(-o, 0)) for (low, high), more, o in zip(node["pads"], node["output_padding"], over, strict=True)]
     if min(cut for _, cut in cuts) < 0:
         raise m.refused(node, "a transposed convolution that gives more than its windows reach", "output_padding adds places there")

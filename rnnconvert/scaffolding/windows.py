@@ -17,6 +17,11 @@ def reached(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     return tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
 
 
+def same(window: int) -> tuple[int, int]:
+    """Return the pads of windows that move by one place, so that there are as many as places: an odd one is at the end."""
+    return (window - 1) // 2, window // 2
+
+
 def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
     """Return how many windows an axis has. Raises ValueError where it has none."""
     free = length + pads[0] + pads[1] - window

@@ -12,7 +12,7 @@ from rnnconvert.formats.pytorch.described.recurrent import recurrent
 from rnnconvert.formats.pytorch.program.program import RECURRENT
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.tensors import Tensor
-from rnnconvert.scaffolding.windows import conv, conv_transposed, pool, reached
+from rnnconvert.scaffolding.windows import conv, conv_transposed, pool, reached, same
 
 
 def _float(x: Tensor) -> None:
@@ -69,7 +69,7 @@ def _conv(r: Reading, call: Call) -> Tensor:
         r.need(x.dims[1], weight[1] * settings["groups"])
     if isinstance(padding, str):
         reach = reached(weight[2:], settings["dilation"])
-        pads = tuple(((n - 1) // 2, n - 1 - (n - 1) // 2) if padding == "same" else (0, 0) for n in reach)
+        pads = tuple(same(n) if padding == "same" else (0, 0) for n in reach)
     else:
         pads = tuple((n, n) for n in spread(padding, rank))
     return conv(r.build, x, weight, pads, **settings)
