@@ -288,7 +288,7 @@ def mixed() -> Any:
     return filled(model)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", ["model.keras", "model.weights.h5", "model.h5", "old.h5"])
 def test_the_other_layers_of_a_whole_model_are_carried(tmp_path: Path, kind: str) -> None:
     model = mixed()

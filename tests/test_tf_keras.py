@@ -309,7 +309,7 @@ def test_odd_values_are_read_as_keras_2_takes_them(first: bool, folder: Path, ke
     stated = [{"batch_input_shape": [None, 5, 3]}, {"input_shape": [5, 3]}, {"input_dim": 3}] if first else [{}]
     cases = [(shape, *case) for shape in stated for case in odd(layers[0])]
     files = []
-    for number, (shape, key, value) in enumerate(drawn(cases, 12, f"first={first}")):
+    for number, (shape, key, value) in enumerate(drawn(cases, 6, f"first={first}")):
 
         def put(layer: dict[str, Any], shape: Any = shape, key: str = key, value: Any = value) -> None:
             layer["config"].update(shape)
