@@ -152,6 +152,7 @@ RUN = [
 """Real files, and the executor that runs them as they are."""
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(("path", "executor"), RUN, ids=lambda value: str(value))
 def test_a_real_file_is_verified_by_its_own_framework(path: str, executor: str) -> None:
     need("corpus", corpus.absent())

@@ -52,6 +52,7 @@ def test_shuffled_conventions_are_never_identified_wrongly() -> None:
     assert counts["identified"] or not LONG, counts
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["chainer.n_step_gru", "flax.gru"])
 def test_arrays_of_each_gate_in_any_order(name: str, tmp_path: Path) -> None:
     """Which arrays are the two biases of one gate is tried, not every order of the six of one length."""
@@ -109,6 +110,7 @@ def own(seed: int = 0, layers: int = 1, directions: int = 1) -> tuple[dict[str, 
     return arrays, {"input": x, "output": reference.run(truth, x, dtype=np.float32).y}, truth
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 1), (1, 2)])
 def test_a_new_layout_is_printed_as_a_file_that_reads_the_same(tmp_path: Path, layers: int, directions: int) -> None:
     arrays, io, truth = own(1, layers, directions)

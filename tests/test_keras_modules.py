@@ -96,6 +96,7 @@ print("equal")
 """
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_the_other_backends_give_the_same(backend: str) -> None:
     need(backend, missing([backend]))

@@ -161,6 +161,7 @@ def test_a_keras_checkpoint_is_still_keras() -> None:
 # The framework itself -------------------------------------------------------------------------------------
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["tensorflow1-cpu", "tensorflow1-block"])
 def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = tensorflow1(name)

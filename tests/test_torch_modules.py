@@ -22,7 +22,7 @@ from rnnconvert.core.weights import Layer, Recurrent, Unconvertible
 from rnnconvert.formats.pytorch.module import ForeignGRU, ForeignLSTM, module_of, module_of_text
 from rnnconvert.language import outline
 from rnnconvert.language.layout import Sizes
-from tests.drawn import looped
+from tests.drawn import LONG, looped
 from tests.foreign import BATCH, PEEPHOLES, TIME, WIDTH, Maker, has_cell, near, problem, solved_one_by_one, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -440,7 +440,8 @@ def test_a_scripted_module_keeps_its_names_and_moves() -> None:
     assert not torch.allclose(scripted(x)[0], copy.deepcopy(rc.to_torch(gru())).double()(x)[0])
 
 
-BACKENDS = ["eager", "aot_eager", *(["inductor"] if shutil.which("gcc") else [])]
+BACKENDS = ["eager", "aot_eager", *(["inductor"] if LONG and shutil.which("gcc") else [])]
+"""Inductor's C++ compiler takes half a minute for each case."""
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
