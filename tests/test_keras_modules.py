@@ -24,16 +24,12 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.running.child import missing
 from tests.drawn import looped
 from tests.foreign import PEEPHOLES, TIME, WIDTH, Maker, near, problem, swapped
+from tests.frameworks import KERAS_WARNS
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 
-# Keras and TensorFlow warn about their own future while they trace and save.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = KERAS_WARNS
 SEEDS = range(40)
 
 

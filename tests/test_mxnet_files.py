@@ -23,9 +23,9 @@ from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
-from tests import corpus, environments, ready
+from tests import corpus, ready
 from tests.drawn import LONG, drawn
-from tests.frameworks import mxnet
+from tests.frameworks import found_by, mxnet
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import BOTH
@@ -99,14 +99,7 @@ def test_mxnet_reads_these_headers_so(version: str, tmp_path: Path) -> None:
 
 def by_mxnet(folder: Path, script: str) -> dict[str, Array]:
     """What a script under MXNet's own Python leaves in `found`: arrays by name."""
-    need("mxnet", environments.missing("mxnet"))
-    text = f"import mxnet, numpy as np\n{script}\n"
-    text += "np.savez('found.npz', **{name: array.asnumpy() for name, array in found.items()})"
-    python = environments.place("mxnet").resolve() / "bin" / "python"
-    done = ready.run([python, "-c", text], cwd=folder, ready="mxnet")
-    assert done.returncode == 0, done.stderr[-2000:]
-    with np.load(folder / "found.npz") as found:
-        return dict(found)
+    return found_by("mxnet", f"import mxnet\n{script}\nfound = {{name: array.asnumpy() for name, array in found.items()}}", folder)
 
 
 def test_what_is_written_is_what_mxnet_reads(tmp_path: Path) -> None:
