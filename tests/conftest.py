@@ -35,7 +35,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="try every case, where a run tries a part of them by chance")
-    parser.addoption("--seed", type=int, help="draw the cases by this number, to repeat a run (default: another one each time)")
+    seed = os.environ.get("RNNCONVERT_SEED")
+    text = "draw the cases by this number, to repeat a run (default: that of the variable RNNCONVERT_SEED, otherwise another one each time)"
+    parser.addoption("--seed", type=int, default=int(seed) if seed else None, help=text)
 
 
 _SEED = "rnnconvert_seed"

@@ -81,7 +81,10 @@ def read(path: Path, options: Options) -> Checkpoint:
         calls_of: dict[str, Fused | Looped] = {}
         used: set[int] = set()
         for operator in graph.operators:
-            if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in recognised):
+            loop = operator.code in (s.WHILE, s.STABLEHLO_WHILE)
+            if loop and not number and _label(graph, operator, where) in recognised:
+                used |= set(operator.inputs)
+            elif loop:
                 reasons = looked.reasons
                 why = _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
                 unread.append(
@@ -127,7 +130,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 and place not in used
                 and tensor.stored is not None
                 and not tensor.odd
-                and not looked.reads(tensor)
+                and not looked.reads(tensor, not graph.consumers(place))
                 and is_float(tensor.stored)
             ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
