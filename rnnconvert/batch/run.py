@@ -210,9 +210,7 @@ def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[s
             yield outcomes
 
 
-def _handed_out(
-    waiting: list[Item], running: _Running, pool: Pool, workers: Workers, pace: _Pace | None, options: dict[str, Any]
-) -> bool:
+def _handed_out(waiting: list[Item], running: _Running, pool: Pool, workers: Workers, pace: _Pace | None, options: dict[str, Any]) -> bool:
     """Hand items out, taken from a list's end, until enough are under way; return whether the workers still take any.
 
     pace  how many make a task; None for one item at a time
