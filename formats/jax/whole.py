@@ -37,11 +37,12 @@ _WAYS = {"forward_rnn": 0, "backward_rnn": 1}
 
 
 def takes(value: Any) -> bool:
-    """Return whether a live object is a tree with arrays in it."""
+    """Return whether a live object is a tree with arrays in it, or an nnx.Module."""
     if not isinstance(value, Mapping) and "jax" not in sys.modules:
         return False
     try:
-        return bool(named_arrays(value))
+        nnx = sys.modules.get("flax.nnx")
+        return bool(named_arrays(value)) or (nnx is not None and isinstance(value, nnx.Module))
     except (UsageError, MissingPackageError):
         return False
 

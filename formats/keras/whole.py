@@ -65,7 +65,7 @@ def of_live(model: Any) -> Model:
 
     Raises UsageError for a model that is not built yet, or is quantized.
     """
-    if not model.built or not model.weights:
+    if not model.built or not (model.weights or getattr(model, "inputs", None)):
         raise UsageError(f"the Keras model {model.name!r} is not built yet. Call it once, or model.build(input_shape)")
     variables: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
