@@ -261,9 +261,13 @@ class _Pace:
 
 
 def work_several(items: Sequence[Item], options: dict[str, Any]) -> list[Entry]:
-    """Convert some files, one after another, and speak of flags as the command does that a worker works for."""
+    """Convert some files, one after another, each as if it were alone."""
+    return [contextvars.Context().run(_work_for_the_command_line, item, options) for item in items]
+
+
+def _work_for_the_command_line(item: Item, options: dict[str, Any]) -> Entry:
     with remedies.of_the_command_line():
-        return [contextvars.Context().run(work, item, options) for item in items]
+        return work(item, options)
 
 
 def work(item: Item, options: dict[str, Any]) -> Entry:

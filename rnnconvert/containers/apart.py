@@ -28,6 +28,7 @@ import numpy as np
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 
 SECONDS = 20
 """The processor time that any file may take; each MiB of a larger one adds a tenth of a second."""
@@ -233,7 +234,7 @@ def _received(answer: bytes, status: int, data: Array, memory: int, path: object
         else:
             problem = f"its library crashes while it reads it ({signal.Signals(by).name})"
         raise UnreadableError(path, problem, _REMEDY)
-    try:
+    with malformed(lambda what: UnreadableError(path, f"its library broke while it read it: {what}", _REMEDY)):
         if status:
             raise ValueError(f"the reading process ended with {os.waitstatus_to_exitcode(status)}")
         sent = json.loads(answer.decode("utf-8", "surrogatepass"))
@@ -245,10 +246,6 @@ def _received(answer: bytes, status: int, data: Array, memory: int, path: object
         for name, where, offset, shape, strides, kind in sent["arrays"]:
             arrays[name] = _placed(data if where == "file" else shared, offset, shape, strides, kind, name)
         return Stored(arrays, _value(sent["metadata"]))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        if isinstance(error, UnreadableError):
-            raise
-        raise UnreadableError(path, f"its library broke while it read it: {error}", _REMEDY) from None
 
 
 def _placed(data: Array, offset: int, shape: list[int], strides: list[int], kind: str, name: str) -> Array:
