@@ -20,7 +20,8 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.containers import safetensors
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import OutputError, UsageError
+from rnnconvert.verification.cache import Cache
 from tests.test_batch import arrays, call
 
 SIZE = 1 << 20
@@ -232,3 +233,11 @@ def test_a_disk_that_is_full_or_read_only_keeps_what_each_command_would_replace(
     assert {one.name: one.read_text() for one in disk.iterdir()} == dict.fromkeys(targets, old)
     assert CliRunner().invoke(main, call_of).exit_code == 0
     assert all((disk / target).read_bytes() != old.encode() for target in targets)
+
+
+def test_a_folder_of_proofs_that_cannot_be_made_is_a_target_that_cannot_be_written(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with pytest.raises(OutputError, match="Read-only"):
+        Cache(disk / "proofs")
+    with pytest.raises(UsageError, match="Choose another path"):
+        Cache(__file__)
