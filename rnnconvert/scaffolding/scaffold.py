@@ -300,9 +300,9 @@ def _written_and_proved(
         return True
 
     if output is None:
-        from rnnconvert.containers.temporary import new_folder
+        from rnnconvert.containers.temporary import new_folder, room_for
 
-        with new_folder() as folder:
+        with room_for(done.source), new_folder() as folder:
             write(Path(folder) / "model.py")
             prove(Path(folder) / "model.py")
     elif verify or weights is not None:
