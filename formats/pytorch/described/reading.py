@@ -123,7 +123,7 @@ class Reading:
         finally:
             self.build, self._values, self._held = before
 
-    def given(self, ref: Ref) -> Any:
+    def outcome(self, ref: Ref) -> Any:
         """Return what stands for a value of the program, or the error for one that could not be read."""
         try:
             return self.value(ref)
@@ -228,7 +228,7 @@ class Reading:
     def path(self, operation: Operation, default: str) -> str:
         """Return the path of a layer without weights: that of torch.nn's module that calls it, or a new one."""
         path, within = operation.callers[-1].path if self.module(operation) else "", self.build.scope.path.replace("/", ".")
-        if path and path.startswith(within):
+        if path and f"{path}.".startswith(f"{within}." if within else ""):
             return path.removeprefix(within).lstrip(".")
         return f"{default}_{len(self.build.scope.nodes)}"
 
