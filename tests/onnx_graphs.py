@@ -116,7 +116,7 @@ OPERATORS = {
         ("Relu", [], {}),
         arrays={"w": numbers(5, 4, 3), "s": np.array([1]), "e": np.array([3]), "a": np.array([1])},
     ),
-    "topk": ([helper.make_node("TopK", ["x", "k"], ["y", ""])], {"x": ["b", 6]}, ["y"], {"k": np.array([2])}, 17),
+    "topk": ([helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": ["b", 6]}, ["y"], {"k": np.array([2])}, 17),
     "gather": one("Gather", ["b", 6, 3], {"k": np.array([2, 0, 5])}, axis=1),
     "gather elements": one("GatherElements", [2, 6], {"k": np.array([[2, 0], [1, 5]])}, axis=1),
     "gather elements of a part": one("GatherElements", [3, 6], {"k": np.array([[2, 0]])}, axis=1),

@@ -43,7 +43,7 @@ def top(build: Builder, x: Tensor, count: int, axis: int, largest: bool) -> list
     return build.several("top", "", [x], outputs, count=count, axis=axis, largest=largest)
 
 
-def parts(build: Builder, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+def parts(build: Builder, x: Tensor, axis: int, sizes: Sequence[Dim]) -> list[Tensor]:
     """Add the parts of a tensor along an axis."""
     dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
     return build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))
