@@ -106,8 +106,8 @@ def _written(tree: Any, arrays: Mapping[str, Array]) -> list[Unit]:
         if cell is None:
             continue
         names = {name.rpartition("/")[2]: name for name in arrays if name.rpartition("/")[0] == path}
-        sizes = arrays[names["input_kernel"]].shape[0], int(module.hidden_features)
-        units += units_of_written(path, cell, sizes, _WRITTEN, names, arrays, type(module).__name__)
+        sizes = {"input_size": arrays[names["input_kernel"]].shape[0], "hidden_size": int(module.hidden_features)}
+        units += units_of_written(path, {**cell, **sizes}, _WRITTEN, names, arrays, type(module).__name__)
     return units
 
 

@@ -17,6 +17,7 @@ from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch.described.reading import NeedError, Reading
 from rnnconvert.formats.pytorch.files import _stored as stored_in
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.program.program import RECURRENT, Program, Ref
 from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.models.readers import model_of
@@ -54,7 +55,7 @@ def describe_live(module: Any, example: Sequence[Any]) -> Description:
 
 def _program(path: Path) -> Program:
     """Return the program of a file. Raises UsageError for a file without one, RefusedError for one that is not followed."""
-    follow = stored_in(path).metadata.get("follow")
+    follow = stored_in(path).metadata_as(TorchMetadata).get("follow")
     if follow is None:
         raise UsageError(
             f"{path} holds weights without a model. Models come from files that state their layers: of torch.jit.save or "
