@@ -109,6 +109,23 @@ def test_a_width_that_weights_ask_for_behind_a_chunk_and_the_proof_of_a_program(
 
 
 @pytest.mark.filterwarnings("ignore:::")
+def test_constants_of_a_program_and_buffers_that_no_state_holds(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Scaled(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+            self.register_buffer("scale", torch.arange(3.0) + 1, persistent=False)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x * self.scale + torch.tensor([2.0, 3.0, 4.0]))
+
+    done = rc.scaffold(Scaled(), "pytorch", tmp_path / "written.py", example=torch.zeros(2, 3), verify=True)
+    assert done.equal and "[2.0, 3.0, 4.0]" in done.text
+
+
+@pytest.mark.filterwarnings("ignore:::")
 def test_a_program_whose_module_is_called_twice_is_written_once(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     module = tagger(torch)

@@ -90,7 +90,7 @@ class Reading:
     def __init__(self, program: Program, units: Sequence[Unit], arrays: Mapping[str, Array], name: str) -> None:
         self.build = Builder(Scope(name), hold=self._hold)
         self.names: dict[str, tuple[str, ...]] = {}
-        self.arrays, self._program = arrays, program
+        self.arrays, self._program = {**program.constants, **arrays}, program
         self._values: dict[Ref, Any] = {}
         self._held: dict[str, Tensor] = {}
         self._modules = Modules(self, program.operations, program.outputs)
