@@ -79,7 +79,7 @@ FIRST = (
     "test_tf_keras", "test_jax_executors", "test_upgrade", "test_fuse", "test_tensorflow1_files", "test_keras_files",
     "test_identification", "test_ci", "test_gpu_script", "test_corpus", "test_diagnosis", "test_layouts",
     "test_onnx_computed", "test_keras_modules", "test_mutations", "test_fuzz", "test_identification_corpus",
-    "test_verify",
+    "test_verify", "test_witness", "test_scaffold_targets", "test_torch_modules", "test_between_rooms", "test_whole_onnx_keras_2",
 )  # fmt: skip
 """Three modules that take much memory for a moment, while little else is held; then those that take longest, so that no worker is
 left alone with one of them at the end."""
