@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rnnconvert.containers import apart
+from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.verification import lanes
 from tests import drawn, ready, requirements, workers
@@ -198,6 +199,13 @@ def peak() -> float:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process")
+
+
+@pytest.fixture(autouse=True)
+def _strict() -> Iterator[None]:
+    """No fault of ours passes for damage of a file."""
+    with strictly():
+        yield
 
 
 _IN_PYTHON = ("test_python", "test_transplant", "test_training", "test_docs")

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Container
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -36,6 +36,12 @@ NAME = "tflite"
 SUFFIXES = registry.endings(NAME)
 
 
+class TfliteMetadata(TypedDict, total=False):
+    """What a model says of itself."""
+
+    description: str
+
+
 def recognise(file: Opened) -> Seen | None:
     """Recognize the identifier behind the place of the first table."""
     if file.head[4:8] == s.IDENTIFIER:
@@ -50,7 +56,7 @@ def layouts(options: Options) -> list[Layout]:
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return what the file says of itself."""
-    return {"description": checkpoint.metadata.get("description", "")}
+    return {"description": checkpoint.metadata_as(TfliteMetadata).get("description", "")}
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -64,7 +70,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     others: dict[str, Array] = {}
     evidence: list[str] = []
     warnings: list[str] = []
-    unread: list[str] = []
+    unread: list[LayerNote] = []
     batch_first: dict[str, bool] = {}
     labels: set[str] = set()
     looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Loops()
@@ -189,7 +195,7 @@ _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 _CELL = re.compile(r"(lstm|gru|rnn)[^;]*/", re.IGNORECASE)
 
 
-def _integers(model: graphs.Model) -> list[str]:
+def _integers(model: graphs.Model) -> list[LayerNote]:
     """Name steps of a layer that compute in integers: products under the name of a layer that read one product's result again."""
     for graph in model.graphs[:1]:
         seen: dict[int, str] = {}

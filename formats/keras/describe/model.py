@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.errors import UnreadableError, UsageError
-from rnnconvert.core.malformed import malformed
+from rnnconvert.containers.layer_config import of_file
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
@@ -295,7 +295,7 @@ def describe(path: Path, config: Path | None = None) -> Description:
     config, notes = _config_of(path, config)
     writer = Writer()
     writer.notes += notes
-    with malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})")):
+    with of_file(path, "rnnconvert.formats.keras"):
         top = _top(path, config)
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))

@@ -24,6 +24,8 @@ def _function(m: Any, node: Node, key: str, function: Activation, default: Activ
 
 def _constructed(m: Any, node: Node, cell: Cell, more: list[str]) -> str:
     """Return the constructor of one direction."""
+    if cell.clips:
+        raise m.refused(node, f"a cell with {', '.join(map(str, cell.clips))}", "the layers of Keras have no such bounds")
     words = [str(node["units"]), _function(m, node, "activation", cell.activation, TANH)]
     if cell.kind != "rnn":
         words.append(_function(m, node, "recurrent_activation", cell.gate_activation, SIGMOID))
