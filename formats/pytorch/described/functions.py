@@ -52,6 +52,10 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
         if operation == "divide" and call("rounding_mode") is not None:
             raise ValueError("a division that rounds")
         left, right = _operand(left, like), _operand(right, like)
+        for first, second in zip(left.dims[::-1], right.dims[::-1], strict=False):
+            for dim, length in ((first, second), (second, first)):
+                if isinstance(dim, Size) and isinstance(length, int) and length > 1:
+                    r.need(dim, length)
         if left.dtype != right.dtype and operation not in ("and", "or"):
             raise TypeError(f"{left.dtype} beside {right.dtype}")
         if operation == "divide" and like.dtype not in FLOATS:

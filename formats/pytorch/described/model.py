@@ -48,9 +48,21 @@ def describe_live(module: Any, example: Sequence[Any]) -> Description:
     """
     model = model_of(module)
     with new_folder() as folder:
-        exported(module, example, path := Path(folder) / "module.pt2")
+        opened = exported(module, example, path := Path(folder) / "module.pt2")
         program = _program(path)
-        return _tried(program, lambda: Reading(program, model.units, model.arrays, type(module).__name__))
+
+        def reading() -> Reading:
+            return Reading(program, model.units, model.arrays, type(module).__name__)
+
+        fixed = [ref.dims for ref in program.inputs]
+        for ref, axes in zip(program.inputs, opened, strict=True):
+            ref.dims = [None if axis in axes else dim for axis, dim in enumerate(ref.dims or ())]
+        try:
+            return _tried(program, reading)
+        except RefusedError:  # a length of the example's stands among the operators
+            for ref, dims in zip(program.inputs, fixed, strict=True):
+                ref.dims = dims
+            return _tried(program, reading)
 
 
 def _program(path: Path) -> Program:
@@ -68,8 +80,10 @@ def _program(path: Path) -> Program:
     return program  # type: ignore[no-any-return]
 
 
-def exported(module: Any, example: Sequence[Any], path: Path) -> None:
-    """Write what a live module computes by torch.export; sizes that it does not depend on stay open.
+def exported(module: Any, example: Sequence[Any], path: Path) -> list[list[int]]:
+    """Write what a live module computes by torch.export; return for each input the axes that torch fixed while it followed them.
+
+    An LSTM has its time fixed so, although it runs over any: whether the operators ask for that length is seen when they are read.
 
     Raises RefusedError where torch.export cannot follow it, MissingPackageError without torch.
     """
@@ -83,7 +97,11 @@ def exported(module: Any, example: Sequence[Any], path: Path) -> None:
     training = [part for part in module.modules() if part.training]
     module.eval()
     try:
-        save(export(module, inputs, dynamic_shapes=sizes, strict=False), path)
+        program = export(module, inputs, dynamic_shapes=sizes, strict=False)
+        save(program, path)
+        shapes = {node.name: node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"}
+        names = [name for name in program.graph_signature.user_inputs if name in shapes]
+        return [[n for n, size in enumerate(shapes[name]) if not isinstance(size, int) and str(size).isdigit()] for name in names]
     except Exception as error:  # torch raises what it likes
         text = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise RefusedError("a module that torch.export cannot follow", type(module).__name__, text[:300]) from None

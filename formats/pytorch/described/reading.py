@@ -138,7 +138,8 @@ class Reading:
 
     def read(self, operation: Operation) -> None:
         """Read an operator; what cannot be read is an error where something reads it."""
-        self.build.place = f"{operation.label} ({operation.kind})"
+        caller = operation.callers[-1].path if operation.callers else ""
+        self.build.place = f"{caller or operation.label} ({operation.kind})"
         before = len(self.build.scope.nodes)
         try:
             results = self._results(operation)
