@@ -26,9 +26,9 @@ from rnnconvert.identification.sample import samples
 from rnnconvert.judging.cases import Case
 from rnnconvert.language import registry
 from rnnconvert.rewrites import each
+from tests.commands import call
 from tests.drawn import looped
 from tests.planted import MODELS
-from tests.test_cli import call
 
 FILES = (
     (".pt", None), (".safetensors", None), (".keras", None), (".weights.h5", None), (".onnx", None), (".npz", "tensorflow1"),

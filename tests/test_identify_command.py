@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import rnnconvert as rc
-from rnnconvert.cli.main import main
 from rnnconvert.core import reference, sample_names
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Cell
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running.registry import built_in
+from tests.commands import call
 from tests.drawn import each
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -53,10 +52,6 @@ def files(folder: Path, stack: Any, flat: bool, **names: str) -> tuple[Path, Pat
     else:
         np.savez(weights, *arrays)
     return weights, sample
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def gives(path: Path, stack: Any, **options: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.graphs import Computes, Graph, Measures
 from rnnconvert.graphs.graph import Dims
@@ -122,9 +123,11 @@ class Program:
 
     inputs   what it is called with
     outputs  what it gives: a value, or a list of them
+    constants  the numbers that it holds besides its module's weights, by name
     """
 
     def __init__(self) -> None:
+        self.constants: Mapping[str, Array] = {}
         self.operations: list[Operation] = []
         self.inputs: list[Ref] = []
         self.outputs: Argument = None
