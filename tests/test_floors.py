@@ -6,6 +6,7 @@ import ast
 import pathlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -157,3 +158,10 @@ def test_import_is_light() -> None:
 
 def test_a_heavy_import_is_caught() -> None:
     assert not foreign("import rnnconvert.language.registry; import pytest") <= LIGHT
+
+
+def test_the_name_of_a_class_means_one_thing() -> None:
+    """A class name is defined twice only where it is on the way out: the number of those goes down alone."""
+    places = Counter(node.name for path in FILES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef))
+    again = sorted(name for name, count in places.items() if count > 1)
+    assert len(again) <= 26, again

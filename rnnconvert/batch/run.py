@@ -159,7 +159,7 @@ def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) ->
     if workers.jobs == 1 and not workers.on:
         for item in items:
             # In a context of its own: what the files before it were charged with is not charged to it.
-            yield [(item, contextvars.Context().run(work, item, options))]
+            yield list(zip([item], work_several([item], options), strict=True))
         return
     waiting = list(reversed(items))
     deaths: Counter[Item] = Counter()
