@@ -158,8 +158,7 @@ def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) ->
     """Yield what became of items, in groups as they are finished."""
     if workers.jobs == 1 and not workers.on:
         for item in items:
-            # In a context of its own: what the files before it were charged with is not charged to it.
-            yield list(zip([item], work_several([item], options), strict=True))
+            yield [(item, entry) for entry in work_several([item], options)]
         return
     waiting = list(reversed(items))
     deaths: Counter[Item] = Counter()

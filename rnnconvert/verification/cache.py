@@ -38,7 +38,7 @@ class Cache:
     """A folder of proofs."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Raise OutputError if the folder cannot be made, UsageError for a path that is none."""
+        """Raise OutputError if the folder cannot be made, UsageError for the path of a file."""
         self.folder = Path(folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
