@@ -6,10 +6,12 @@ What a layer's settings mean is Keras's (keras 3.15 keras/src/layers); files of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.containers.layer_calls import calls_of
+from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
@@ -37,9 +39,11 @@ class Writer(Walk[Value]):
     values  every tensor by its name
     notes   what a reader of the result should know
     names   what a file may call each layer, by its path
+    unread  why the calls of some layers are not followed, by their names
     """
 
-    def __init__(self) -> None:
+    def __init__(self, partial: bool = False) -> None:
+        self.partial = partial
         self.scope = Scope("")
         self.path: tuple[str, ...] = ()
         self.masks: dict[str, Value] = {}
@@ -48,6 +52,7 @@ class Writer(Walk[Value]):
         self.notes: list[str] = []
         self.names: dict[str, tuple[str, ...]] = {}
         self._names = Names()
+        self.unread: dict[str, RefusedError] = {}
         self._models: dict[tuple[str, ...], _Inner] = {}
 
     def value(self, wanted: str, shape: Sequence[int | None], dtype: str = "float32") -> Value:
@@ -116,11 +121,48 @@ class Writer(Walk[Value]):
         return value
 
     def layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
-        """Return what a layer, a model or an operation gives."""
+        """Return what a layer, a model or an operation gives, or what stands for it where it may be left out."""
+        readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
+        try:
+            if (error := self.unread.get(facts.name)) is not None:
+                raise error
+            return self._layer(facts, values, call)
+        except RefusedError as error:
+            if not self.partial:
+                raise
+            self.scope, self.path = scope, path
+            del scope.nodes[count:]
+            return self._left_out(facts, values, error, readers())
+
+    def calls(self, old: Old) -> list[Call]:
+        """Return the calls of a layer: of one that may be left out all that it reads."""
+        try:
+            return super().calls(old)
+        except RefusedError as error:
+            if not self.partial:
+                raise
+            self.unread[old.name] = error
+            return [Call(call.sources()) for call in calls_of(old.entry, "the configuration")] or [Call()]
+
+    def _left_out(
+        self, facts: Facts, values: Sequence[Value], error: RefusedError, readers: Sequence[tuple[int, Old | None]]
+    ) -> list[Value]:
+        """Add a node that stands for a layer, and return what it gives: with the axes that the configuration states."""
+        outputs = []
+        for number in range(max((index for index, _ in readers), default=0) + 1):
+            shapes = [_input_shape(layer) for index, layer in readers if index == number and layer is not None]
+            shape = next((shape for shape in (*shapes, _stated_shape(facts.old)) if shape is not None), None)
+            outputs.append(replace(self.value(facts.name, shape or ()), sized=shape is not None))
+        self.scope.add("left out", facts.name, values, outputs, error=error)
+        return outputs
+
+    def _layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
         from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
         from rnnconvert.formats.keras.describe.operations import OPERATIONS
 
         old = facts.old
+        if any(not value.sized for value in values):
+            raise refuse(self.called(old.name), "an input of unknown shape", "it is what a layer gives that is left out")
         if not old.entry.built_in:
             raise refuse(self.called(old.name), f"a class of your own, {old.kind!r}", "only Keras's layers are known here")
         if old.is_model:
@@ -128,7 +170,7 @@ class Writer(Walk[Value]):
         if old.is_operation:
             operation = OPERATIONS.get(old.kind)
             if operation is None:
-                raise refuse(old.name, f"an operation of class {old.kind!r}", f"the known ones are {', '.join(sorted(OPERATIONS))}")
+                raise refuse(old.name, f"an operation of class {old.kind!r}", "no rule for it is known here")
             result = [operation(self, facts, call.arguments(values))]  # type: ignore[arg-type]
             facts.finish()
             return result
@@ -137,7 +179,8 @@ class Writer(Walk[Value]):
         else:
             tell = LAYERS.get(old.kind)
             if tell is None:
-                raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", f"the known ones are {', '.join(sorted(LAYERS))}")
+                why = "it is code, and no code of a file is run" if old.kind == "Lambda" else "no rule for it is known here"
+                raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", why)
             typed = [value for value in values if value.dtype != "float32"]
             if typed and old.kind not in MOVING:
                 raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
@@ -157,7 +200,7 @@ class Writer(Walk[Value]):
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
             if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
                 self.masks[x.name] = mask  # type: ignore[assignment]
-            return self.layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
+            return self._layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
         flat = self.value(f"{facts.name}_steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
@@ -165,7 +208,7 @@ class Writer(Walk[Value]):
             if len(mask.shape) > 2:
                 raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
             self.masks[x.name] = mask  # type: ignore[assignment]
-        outputs = self.layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
+        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
         if len(outputs) != 1:
             raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         out = self.value(facts.name, (*x.shape[:2], *outputs[0].shape[1:]), outputs[0].dtype)
@@ -234,6 +277,18 @@ class _Renamed(Facts):
         return str(self.__dict__["outer"])
 
 
+def _input_shape(old: Old) -> Shape | None:
+    """Return the shape that a layer was built on, None where its configuration does not state one."""
+    shape = (old.raw.get("build_config") or {}).get("input_shape")
+    return tuple(shape) if is_shape(shape) else None
+
+
+def _stated_shape(old: Old) -> Shape | None:
+    """Return the shape that a Lambda states of what it gives, None without one."""
+    shape = old.entry.config.get("output_shape")
+    return (None, *shape) if is_shape(shape) else None
+
+
 def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
     """Return the mask on a Concatenate: see formats/keras/export/masks.py."""
     from rnnconvert.formats.keras.export.masks import either
@@ -284,16 +339,17 @@ def _config_of(path: Path, config: Path | None) -> tuple[Path | None, tuple[str,
     return None, ()
 
 
-def describe(path: Path, config: Path | None = None) -> Description:
+def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
     """Return the model of a file.
 
-    config  the model of weights that are alone, as model.to_json wrote it; without it the only such file next to them that fits
+    config   the model of weights that are alone, as model.to_json wrote it; without it the only such file next to them that fits
+    partial  let nodes "left out" stand for what is not known
 
     Raises RefusedError for a layer or a setting that is not known, UsageError for a file without a model, UnreadableError for a
     damaged one.
     """
     config, notes = _config_of(path, config)
-    writer = Writer()
+    writer = Writer(partial)
     writer.notes += notes
     with malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})")):
         top = _top(path, config)
