@@ -19,7 +19,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.keras import keras_zip
+from rnnconvert.formats.keras import heads, keras_zip
 from rnnconvert.formats.keras.cells import CellArrays, Place, Read
 from rnnconvert.formats.keras.config import Era, activation, snake_case, tree
 from rnnconvert.formats.keras.flow import Graph, is_line
@@ -159,7 +159,7 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
     names = {name.rpartition("/")[2]: name for name in arrays}
     title = f"{type(layer).__name__}({layer.name!r})"
     settings = _settings(layer.get_config(), rank(layer.get_build_config()), Era(version()))
-    class_name = type(layer).__name__ if entry(described(layer)).built_in else _FOREIGN
+    class_name = heads.class_of(type(layer).__name__, layer.get_config()) if entry(described(layer)).built_in else _FOREIGN
     return plain_units("keras", Owner(path, class_name, names, settings, title), arrays)
 
 
@@ -320,6 +320,11 @@ def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]
 
 
 def _described(owner: str, model: Entry | None, paths: Mapping[str, Entry]) -> Entry | None:
+    around, _, word = owner.rpartition("/")
+    if around:
+        attention = _described(around, model, paths)
+        if attention is not None and (dense := heads.part(attention, word)) is not None:
+            return dense
     where = paths.get(owner)
     if where is None and model is not None:
         named = {layer.name: layer for layer in _every(model)}

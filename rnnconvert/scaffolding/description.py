@@ -16,6 +16,8 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     concatenate       axis
     reshape, flatten, transpose, repeat, pad, crop, upsample, flip, slice
     mask              what Keras calls a mask: operation ("not_equal", "and", "or", "all true"), value
+    attention         mode ("dot", "additive"), causal; with a layer, a scale: sizes, concat; asked and seen among `named`
+    multi_head        heads, size, value_size, output, widths, bias, causal, dropout, zeros; query, value, key and pairs among `named`
     model             scope: a model in the model
 
 Graphs of operators have these besides, on tensors that spread over one another as numpy's do:

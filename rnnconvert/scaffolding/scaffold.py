@@ -267,9 +267,23 @@ def _named(description: Description, model: Model, partial: bool) -> Description
     """Return a description whose layers have the names that `load_into` calls them by."""
     simplify(description.scope)
     prune(description.scope)
-    units = {unit.name for unit in model.units}
-    names = {layer: listed[:1] for layer, words in description.names.items() if (listed := tuple(word for word in words if word in units))}
+    units = {unit.name: unit.name for unit in model.units} | _arrays(model)
+    names = {
+        layer: tuple(units[word] for word in listed[:1])
+        for layer, words in description.names.items()
+        if (listed := [word for word in words if word in units])
+    }
     return replace(description, names=names, partial=partial)
+
+
+def _arrays(model: Model) -> dict[str, str]:
+    """Return the only arrays of layers that are not known otherwise, by the layers' names and what the framework calls the arrays."""
+    loose: dict[str, list[str]] = {}
+    for unit in model.units:
+        if unit.kinds == ("array",) and (owner := model.classes.get(unit.name)):
+            loose.setdefault(owner[0], []).append(unit.name)
+    words = ("scale", "concat_score_weight")
+    return {f"{layer}/{word}": arrays[0] for layer, arrays in loose.items() if len(arrays) == 1 for word in words}
 
 
 def _seen(description: Description) -> set[str]:

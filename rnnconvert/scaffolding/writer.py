@@ -73,7 +73,7 @@ class Module(ABC):
     VARIABLES   the names that a variable cannot have
     SEPARATOR   what stands between the names of a module and of a module in it
 
-    `within` says where in a layer's submodule its weights are, by layer.
+    `within` says where in a layer's submodule its weights are, by layer; `inside` which submodules of it are layers of the source.
     """
 
     TITLE: ClassVar[str]
@@ -94,6 +94,7 @@ class Module(ABC):
         self._pending: dict[int, str] = {}
         self._joined: dict[int, Node] = {}
         self.within: dict[str, str] = {}
+        self.inside: dict[str, dict[str, str]] = {}
         for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
             self._uses[id(value)] = self._uses.get(id(value), 0) + 1
         self.arguments = [self._let(value, self._wanted(value)) for value in scope.inputs]
@@ -333,7 +334,8 @@ def attention(m: Any, node: Node, words: Mapping[str, str]) -> str:
     """Write the lines of an attention, in a library's words.
 
     words  how scores are written: "dot" and "additive", from {q} and {k}; "hidden", less 1e9 but at {mask}, from {s}; "causal", the
-           steps up to each one's own; "softmax"; a {mask} that is "wide" along the key and "tall" along the query; "where" {x} stays
+           steps up to each one's own; "softmax"; a {mask} that is "wide" along the key and "tall" along the query; "where" {x} stays;
+           "weight", the constructor of a parameter of {sizes}, and "weighed", its numbers from {part}
     """
     query, value, key = (m(tensor) for tensor in node.inputs)
     asked, seen = (node.named.get(word) for word in ("asked", "seen"))
@@ -341,7 +343,10 @@ def attention(m: Any, node: Node, words: Mapping[str, str]) -> str:
     zero = words["tall"].format(mask=m(asked[0])) if asked else ""
     weights = node.outputs[1] if len(node.outputs) > 1 else Value(f"{node.y.name}_weights", (*node.x.shape[:2], node.inputs[2].shape[1]))
     name = m.new(weights, "scores")
-    m.line(f"{name} = {words[node['mode']].format(q=query, k=key)}", weights.shape)
+    scale = words["weighed"].format(part=m.part(node.layer, words["weight"].format(sizes=node["sizes"] or "()"))) if node.layer else ""
+    each = f"{scale} * " if scale and not node["concat"] and node["mode"] == "additive" else ""
+    scores = words[node["mode"]].format(q=query, k=key, each=each)
+    m.line(f"{name} = {f'{scale} * ({scores})' if scale and not each else scores}", weights.shape)
     visible += [words["causal"].format(s=name)] if node["causal"] else []
     if visible:
         m.line(f"{name} = {words['hidden'].format(s=name, mask=' & '.join(visible))}")
@@ -353,6 +358,32 @@ def attention(m: Any, node: Node, words: Mapping[str, str]) -> str:
     m.line(f"{m.new(node.y)} = {text}", node.y.shape)
     if not m.used(weights):
         m.free(weights)
+    return ""
+
+
+def multi_head(m: Any, node: Node, words: Mapping[str, str], constructor: str) -> str:
+    """Write the line of an attention of several heads, as a helper's class computes it.
+
+    words        a {mask} that is "wide" along the key and "tall" along the query
+    constructor  of the class, with {words} for its arguments
+    """
+    m.helper("MultiHeadAttention")
+    stated = [str(node["heads"]), *(f"{key}={node[key]}" for key in ("size", "value_size", "output"))]
+    part = m.part(
+        node.layer, constructor.format(words=", ".join([*map(str, node["widths"]), *stated, *([] if node["bias"] else ["bias=False"])]))
+    )
+    m.inside[node.layer] = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
+    query, value, key = (m(tensor) for tensor in node.inputs)
+    masks = [words["tall"].format(mask=m(mask)) for mask in node.named.get("query", ())]
+    masks += [words["wide"].format(mask=m(mask)) for word in ("value", "key") for mask in node.named.get(word, ())]
+    masks += [m(mask) for mask in node.named.get("pairs", ())]
+    more = [f"mask={' & '.join(dict.fromkeys(masks))}"] if masks else []
+    more += ["causal=True"] if node["causal"] else []
+    more += ["zeros=True"] if node["zeros"] and (masks or node["causal"]) else []
+    text = f"{part}({', '.join([query, key, value, *more])})"
+    m.release(node)
+    names = [m.new(node.y)] + [m.new(end) if m.used(end) else "_" for end in node.outputs[1:]]
+    m.line(f"{', '.join([*names, *['_'] * (2 - len(names))])} = {text}", node.y.shape)
     return ""
 
 
@@ -424,7 +455,12 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
     layers = {part: description.names[path][0] for part, path in paths.items() if path in description.names}
     rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
     table = ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])] if layers else []
-    parts = [*(style.texts[word] for word in file.helpers), *(style.loop(word, *cell) for word, cell in file.loops.items()), *file.extras, *bodies]
+    parts = [
+        *(style.texts[word] for word in file.helpers),
+        *(style.loop(word, *cell) for word, cell in file.loops.items()),
+        *file.extras,
+        *bodies,
+    ]
     options = description.options
     lax = ", strict=False" if file.missing else ""
     parts.append(
@@ -466,8 +502,12 @@ def submodules(module: Module, prefix: str = "") -> dict[str, str]:
         part = prefix + module.parts[node.layer][0]
         if node.kind == "model":
             modules |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
+            continue
+        layer = f"{module.scope.path}/{node.layer}".lstrip("/")
+        if node.layer in module.inside:
+            modules |= {f"{part}{module.SEPARATOR}{inner}": f"{layer}/{name}" for inner, name in module.inside[node.layer].items()}
         else:
-            modules[part + module.within.get(node.layer, "")] = f"{module.scope.path}/{node.layer}".lstrip("/")
+            modules[part + module.within.get(node.layer, "")] = layer
     return modules
 
 

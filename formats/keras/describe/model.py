@@ -279,14 +279,17 @@ class _Renamed(Facts):
 
 def _input_shape(old: Old) -> Shape | None:
     """Return the shape that a layer was built on, None where its configuration does not state one."""
-    shape = (old.raw.get("build_config") or {}).get("input_shape")
-    return tuple(shape) if is_shape(shape) else None
+    return _shape((old.raw.get("build_config") or {}).get("input_shape"))
+
+
+def _shape(stated: Any) -> Shape | None:
+    return tuple(stated) if is_shape(stated) else None
 
 
 def _stated_shape(old: Old) -> Shape | None:
     """Return the shape that a Lambda states of what it gives, None without one."""
-    shape = old.entry.config.get("output_shape")
-    return (None, *shape) if is_shape(shape) else None
+    shape = _shape(old.entry.config.get("output_shape"))
+    return None if shape is None else (None, *shape)
 
 
 def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
