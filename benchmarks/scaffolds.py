@@ -3,8 +3,8 @@
 python -m benchmarks.scaffolds FILES.json [--count 20] [--seed 0] [--to pytorch] [--keep FOLDER] [--record RESULTS.json]
 
 FILES.json is a list of {"repo", "path", "file"}: what a file is called in the table, and where it lies here. A count draws that many
-of them by the seed. `rnnconvert scaffold FILE --to pytorch --weights --verify` is run on each, and without --verify where that fails,
-to tell a refusal from a difference.
+of them by the seed. What `rnnconvert scaffold FILE --to pytorch --weights model.pt --verify` does is done to each, in one process, so that
+the seconds are those of the work without those of importing frameworks.
 """
 
 from __future__ import annotations
@@ -13,48 +13,31 @@ import argparse
 import json
 import random
 import re
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-TIMEOUT = 300
-"""Seconds for one file."""
+import rnnconvert as rc
+
 _WEIGHTS = {"pytorch": "model.pt", "keras": "model.weights.h5", "flax": "model.msgpack"}
 
 
 def measured(file: str, to: str, folder: Path) -> dict[str, Any]:
     """Return what became of a file: its lines, layers, largest difference and seconds, or why it was refused."""
-    written = folder / "model.py"
-    command = [sys.executable, "-m", "rnnconvert", "scaffold", file, "--to", to, "-o", str(written), "--force", "--json"]
     begun = time.monotonic()
     try:
-        ran = subprocess.run(
-            [*command, "--weights", str(folder / _WEIGHTS[to]), "--verify"], capture_output=True, text=True, timeout=TIMEOUT
-        )
-    except subprocess.TimeoutExpired:
-        return {"result": "failed", "why": f"no answer within {TIMEOUT} seconds", "seconds": TIMEOUT}
-    seconds = round(time.monotonic() - begun, 1)
-    if ran.returncode:
-        kind = "refused" if ran.returncode == 4 else f"exit {ran.returncode}"
-        try:
-            why = json.loads(ran.stdout)["error"]["message"]
-        except (ValueError, KeyError):
-            why = ran.stderr.strip()[-300:]
-        return {"result": kind, "why": " ".join(why.split()), "seconds": seconds}
-    report = json.loads(ran.stdout)
-    differences = [
-        float(number) for entry in report["proof"] for number in re.findall(r"differ(?:s|ence)?[^0-9]*([0-9.e+-]+)", entry["text"])
-    ]
+        done = rc.scaffold(file, to, folder / "model.py", weights=folder / _WEIGHTS[to], verify=True, force=True)
+    except rc.RnnConvertError as error:
+        kind = "refused" if error.exit_code == 4 else f"exit {error.exit_code}"
+        return {"result": kind, "why": " ".join(str(error).split()), "seconds": round(time.monotonic() - begun, 1)}
+    differences = [float(number) for entry in done.proof for number in re.findall(r"off by ([0-9.e+-]+)", str(entry))]
     return {
         "result": "equal",
-        "layers": report["layers"],
-        "lines": sum(1 for line in report["text"].splitlines() if line.strip()),
+        "layers": done.layers,
+        "lines": sum(1 for line in done.text.splitlines() if line.strip()),
         "largest": max(differences, default=None),
-        "proof": [entry["text"] for entry in report["proof"]],
-        "seconds": seconds,
+        "seconds": round(time.monotonic() - begun, 1),
     }
 
 

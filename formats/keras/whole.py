@@ -237,7 +237,7 @@ def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) ->
 
     def assign(arrays: Mapping[str, Array]) -> None:
         for name, array in arrays.items():
-            variables[name].assign(np.ascontiguousarray(array))
+            variables[name].assign(np.asarray(array, order="C"))
 
     with all_or_none(lambda: assign(before)):
         assign(new)
@@ -267,6 +267,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             classes |= dict.fromkeys(names, (where.name, where.class_name))
         if where is not None and not where.built_in:
             known_class = class_name = _FOREIGN
+        elif where is not None and not known_class and not (children(where) or where.inner("layer")):
+            known_class = class_name  # a class of Keras's own without such layouts: names are no evidence against it
         name = name or _said_name(checkpoint, owner)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}

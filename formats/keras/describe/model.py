@@ -16,6 +16,7 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
+from rnnconvert.formats.keras.describe.stand_ins import read_in_part
 from rnnconvert.formats.keras.export.calls import Call
 from rnnconvert.formats.keras.export.files import read
 from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
@@ -167,6 +168,9 @@ class Writer(Walk[Value]):
             raise refuse(self.called(old.name), f"a class of your own, {old.kind!r}", "only Keras's layers are known here")
         if old.is_model:
             return self._inner(facts, values)
+        for layer in old.walk():
+            if (kind := _computes_in(layer)) in ("float16", "bfloat16", "float64"):
+                raise refuse(self.called(old.name), f"a layer that computes in {kind}", "the written model computes in float32")
         if old.is_operation:
             operation = OPERATIONS.get(old.kind)
             if operation is None:
@@ -277,9 +281,27 @@ class _Renamed(Facts):
         return str(self.__dict__["outer"])
 
 
+def _computes_in(old: Old) -> str:
+    """Return the type of numbers in which a layer computes, as its policy states it."""
+    policy = old.entry.config.get("dtype")
+    while isinstance(policy, Mapping):
+        policy = policy["config"].get("name") if isinstance(policy.get("config"), Mapping) else str(policy.get("class_name"))
+    return str(policy or "float32").removeprefix("mixed_")
+
+
 def _input_shape(old: Old) -> Shape | None:
     """Return the shape that a layer was built on, None where its configuration does not state one."""
-    return _shape((old.raw.get("build_config") or {}).get("input_shape"))
+    stated = _shape((old.raw.get("build_config") or {}).get("input_shape"))
+    inner = old.inside[0] if old.kind == "Bidirectional" else old
+    kernel = inner.arrays.get("kernel")
+    if stated is None and kernel is not None and inner.kind in _BY_KERNEL:
+        rank = 3 if kernel.ndim == 2 else kernel.ndim
+        return (*[None] * (rank - 1), int(kernel.shape[-2]))
+    return stated
+
+
+_BY_KERNEL = ("LSTM", "GRU", "SimpleRNN", "Conv1D", "Conv2D", "Conv3D")
+"""The layers whose kernel shows how many axes they read, and how wide the last is."""
 
 
 def _shape(stated: Any) -> Shape | None:
@@ -317,10 +339,15 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
     return output
 
 
-def _top(path: Path, config: Path | None) -> Old:
+def _top(path: Path, config: Path | None, writer: Writer) -> Old:
     """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
     document, version = architecture.read(config or path) if path.is_file() else ({}, "")
-    top = tree(document) if version.startswith("3") else read(path, config)
+    if version.startswith("3"):
+        top = tree(document)
+    elif writer.partial:
+        top, writer.unread = read_in_part(path, config)
+    else:
+        top = read(path, config)
     if not top.is_model or not top.entry.built_in:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
     return top
@@ -355,7 +382,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     writer = Writer(partial)
     writer.notes += notes
     with malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})")):
-        top = _top(path, config)
+        top = _top(path, config, writer)
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))
     prune(writer.scope)

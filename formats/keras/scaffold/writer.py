@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from rnnconvert.formats.keras.scaffold.layers import RULES
@@ -141,7 +142,7 @@ def _input(value: Value, name: str) -> str:
 
 
 def _imports(file: File, body: str) -> list[str]:
-    words = [word for word in ("layers", "ops") if f"{word}." in body]
+    words = [word for word in ("layers", "ops") if re.search(rf"(?<![\w.]){word}\.", body)]
     return ["import keras", *([f"from keras import {', '.join(words)}"] if words else [])]
 
 
