@@ -12,7 +12,7 @@ import click
 from rnnconvert.cli.convert import Wish
 from rnnconvert.cli.terminal import FilePath, complain, emit, format_option, put, say, setting, styled, watching
 from rnnconvert.cli.values import in_one
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import OutputError, UsageError
 
 if TYPE_CHECKING:
     from rnnconvert.batch.run import Done
@@ -127,7 +127,11 @@ def batch(asked: BatchOptions) -> None:
         try:
             done = run(items, journal_file, workers, proofs, seen)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"{progress:,} of {len(items):,} files are done. The same command goes on with the others") from None
+            raise KeyboardInterrupt(_left(progress, len(items))) from None
+        except UsageError as error:  # a cluster that is gone, a journal that cannot be written
+            if not progress or type(error) not in (UsageError, OutputError):
+                raise
+            raise type(error)(f"{error}. {_left(progress, len(items))}") from None
     if asked.report is not None:
         with replacing(asked.report) as file:
             file.write(json.dumps(done.as_dict(), indent=1).encode())
@@ -136,6 +140,10 @@ def batch(asked: BatchOptions) -> None:
     elif not asked.quiet:
         _tell(done)
     click.get_current_context().exit(done.code)
+
+
+def _left(progress: int, total: int) -> str:
+    return f"{progress:,} of {total:,} files are done. The same command goes on with the others"
 
 
 def _tell(done: Done) -> None:

@@ -24,6 +24,7 @@ from rnnconvert.cli.verbosity import timed, with_switches
 from rnnconvert.containers.reading import reading, zeros_for_cut_files
 from rnnconvert.core import remedies
 from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.malformed import strictly
 
 if TYPE_CHECKING:
     from rnnconvert.core.room_command import RoomCommand
@@ -165,7 +166,7 @@ class _Group(click.Group):
         as_json, debug = ctx.meta[_JSON], bool(ctx.params.get("debug"))
         try:
             zeros_for_cut_files()
-            with timed(say), _ended_like_interrupted(), reading() as under_way:
+            with timed(say), _ended_like_interrupted(), strictly() if debug else contextlib.nullcontext(), reading() as under_way:
                 result = super().invoke(ctx)
                 under_way.check()
                 return result

@@ -5,10 +5,14 @@ And the search for cycles of garbage waits: hundreds of thousands of objects tha
 
 from __future__ import annotations
 
-import gc
-import signal
-import threading
-from types import FrameType
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+else:
+    try:  # `signal` builds enumerations first: most of the time in which nothing is prepared
+        import _signal as signal
+    except ImportError:
+        import signal
 
 _HELD = signal.getsignal(signal.SIGINT) is signal.default_int_handler
 try:
@@ -16,6 +20,10 @@ try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 except ValueError:  # in another thread than the main one
     _HELD = False
+
+import gc  # noqa: E402
+import threading  # noqa: E402
+from types import FrameType  # noqa: E402
 
 if _HELD:
     gc.set_threshold(100_000, 50, 100)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rnnconvert.cli.terminal import FilePath, emit, say
@@ -27,14 +29,14 @@ Keras 3 is refused by name; what only training needs is left out, and named.
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def upgrade(old: str, new: str, config: str | None, verify: bool, force: bool, dry_run: bool, as_json: bool, quiet: bool) -> None:
+def upgrade(old: str, new: str, as_json: bool, quiet: bool, **options: Any) -> None:
     """Rewrite OLD, a whole model of Keras 1, Keras 2 or tf.keras, as the Keras 3 file NEW."""
     from rnnconvert.formats.keras.upgrade.files import upgrade as upgrade_file
 
-    done = upgrade_file(old, new, config=config, force=force, dry_run=dry_run, verify=verify)
+    done = upgrade_file(old, new, **options)
     if as_json:
         emit(done.as_dict())
         return
-    say(f"{'would write' if dry_run else 'wrote'} {new}", quiet)
+    say(f"{'would write' if options['dry_run'] else 'wrote'} {new}", quiet)
     for line in done.lines():
         say(line, quiet)

@@ -208,18 +208,19 @@ def _place(error: BaseException) -> str:
     return place
 
 
+def _ring(*_: Any) -> None:
+    raise TooLongError
+
+
 @contextlib.contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
-    def ring(*_: Any) -> None:
-        raise TooLongError
-
-    before = signal.signal(signal.SIGPROF, ring)
+    if signal.getsignal(signal.SIGPROF) is not _ring:
+        signal.signal(signal.SIGPROF, _ring)
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
 
 
 def bound(memory: int) -> None:

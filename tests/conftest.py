@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rnnconvert.containers import apart
+from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.verification import lanes
 from tests import drawn, ready, requirements, workers
@@ -35,7 +36,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="try every case, where a run tries a part of them by chance")
-    parser.addoption("--seed", type=int, help="draw the cases by this number, to repeat a run (default: another one each time)")
+    seed = os.environ.get("RNNCONVERT_SEED")
+    text = "draw the cases by this number, to repeat a run (default: that of the variable RNNCONVERT_SEED, otherwise another one each time)"
+    parser.addoption("--seed", type=int, default=int(seed) if seed else None, help=text)
 
 
 _SEED = "rnnconvert_seed"
@@ -196,6 +199,13 @@ def peak() -> float:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process")
+
+
+@pytest.fixture(autouse=True)
+def _strict() -> Iterator[None]:
+    """No fault of ours passes for damage of a file."""
+    with strictly():
+        yield
 
 
 _IN_PYTHON = ("test_python", "test_transplant", "test_training", "test_docs")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
@@ -21,7 +24,7 @@ from rnnconvert.language.packing import pack
 from rnnconvert.running import registry
 from rnnconvert.running.child import missing
 from rnnconvert.running.registry import Executor
-from tests import environments, jax_cells
+from tests import environments, jax_cells, ready
 from tests.judging import Problem
 from tests.requirements import need
 
@@ -53,28 +56,52 @@ def outputs(answer: Mapping[str, Any]) -> Outputs:
     return Outputs(answer["y"], tuple(answer["hidden"]), tuple(answer["cell"]))
 
 
-def mxnet(name: str = "mxnet") -> Executor:
-    """MXNet under its own Python, which must be there; "mxnet-native" for its own kernels instead of oneDNN's."""
-    need("mxnet", environments.missing("mxnet"))
-    found = replace(registry.built_in()[name], python=str(environments.place("mxnet") / "bin" / "python"))
-    need("mxnet", found.absent)
+def _beside(framework: str, executor: str) -> Executor:
+    """An executor in an environment beside this one, which must be there."""
+    need(framework, environments.missing(framework))
+    found = replace(registry.built_in()[executor], python=str(environments.place(framework) / "bin" / "python"))
+    need(framework, found.absent)
     return found
+
+
+def mxnet(name: str = "mxnet") -> Executor:
+    """MXNet under its own Python; "mxnet-native" for its own kernels instead of oneDNN's."""
+    return _beside("mxnet", name)
 
 
 def tensorflow1(name: str = "tensorflow1-cpu") -> Executor:
-    """TensorFlow 1 under its own Python, which must be there; "tensorflow1-block" for tf.contrib's block cells."""
-    need("tensorflow1", environments.missing("tensorflow1"))
-    found = replace(registry.built_in()[name], python=str(environments.place("tensorflow1") / "bin" / "python"))
-    need("tensorflow1", found.absent)
-    return found
+    """TensorFlow 1 under its own Python; "tensorflow1-block" for tf.contrib's block cells."""
+    return _beside("tensorflow1", name)
 
 
 def tf_keras() -> Executor:
-    """Keras 2, as tf_keras, in an environment beside this one, which must be there."""
-    need("tf_keras", environments.missing("tf_keras"))
-    found = replace(registry.built_in()["tf_keras"], python=str(environments.place("tf_keras") / "bin" / "python"))
-    need("tf_keras", found.absent)
-    return found
+    """Keras 2, as tf_keras."""
+    return _beside("tf_keras", "tf_keras")
+
+
+def by_keras_2(script: str, *words: object) -> None:
+    """Run a script under the Python of Keras 2."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    ready.run([tf_keras().python, "-W", "ignore", "-c", script, *words], "tensorflow tf_keras", env=environment, check=True)
+
+
+def found_by(framework: str, script: str, folder: Path, modules: str = "", **environment: str) -> dict[str, Array]:
+    """What a script under a framework's own Python leaves in `found`: arrays by name.
+
+    modules      that the process has imported before; the framework's own if empty
+    environment  variables of the process; without any, those of this one
+    """
+    need(framework, environments.missing(framework))
+    python = environments.place(framework).resolve() / "bin" / "python"
+    text = f"import numpy as np\n{script}\nnp.savez('found.npz', **found)"
+    done = ready.run([python, "-W", "ignore", "-c", text], cwd=folder, env=environment or None, ready=modules or framework)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with np.load(folder / "found.npz") as found:
+        return dict(found)
+
+
+KERAS_WARNS = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "FutureWarning", "ResourceWarning")]
+"""Keras, TensorFlow and h5py warn of their own future while they trace and save."""
 
 
 JUDGES = {
@@ -101,12 +128,10 @@ JUDGES = {
 def judge(format: str) -> Executor:
     """The executor of a format, which must be there: in this Python, or in an environment of its own."""
     name, executor = JUDGES[format]
-    found = registry.built_in()[executor]
     if name in environments.MAKERS:
-        need(name, environments.missing(name))
-        found = replace(found, python=str(environments.place(name) / "bin" / "python"))
-    need(name, found.absent)
-    return found
+        return _beside(name, executor)
+    need(name, registry.built_in()[executor].absent)
+    return registry.built_in()[executor]
 
 
 def packed(layout: Layout, stack: Recurrent) -> dict[str, Array]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -137,3 +139,32 @@ def test_a_heap_that_the_library_never_leaves_is_damaged(which: int, length: int
 def test_heaps_that_are_whole_are_read(tmp_path: Path) -> None:
     heap_file(tmp_path / "a.h5")
     assert hdf5.read(tmp_path / "a.h5").metadata["attributes"][""]["long"] == ["x" * 6000, "y", "z"]
+
+
+INTERRUPTED_COPY = """
+import os
+import signal
+import subprocess
+import sys
+from rnnconvert.containers.apart import copy_process
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets background jobs ignore it
+os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.SIGINT))
+try:
+    child = copy_process()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+else:
+    if not child:
+        os._exit(0)
+    print("lost", flush=True)
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    print("no child is left")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not copied on this system")
+def test_an_interrupt_while_a_process_is_copied_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_COPY], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("interrupted\nno child is left\n", "")

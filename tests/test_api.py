@@ -346,7 +346,7 @@ MADE: dict[str, Any] = {
 }
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("kind", [*MADE, "zip.pt", "legacy.pt", "whole.pt", "scripted.pt"])
 def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "source"

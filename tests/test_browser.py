@@ -66,7 +66,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return path
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_page_fits_says_nothing_wrong_and_loads_nothing(browser: Any, page: Path, width: int, scheme: str) -> None:

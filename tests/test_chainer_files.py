@@ -12,7 +12,8 @@ import rnnconvert as rc
 from rnnconvert.containers import npz_file
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
-from tests import corpus, environments, ready
+from tests import corpus
+from tests.frameworks import found_by
 from tests.judging import batch_first
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform
@@ -21,17 +22,13 @@ from tests.stacks import BOTH, PLAIN
 
 def by_chainer(folder: Path, script: str) -> dict[str, Array]:
     """What a script under Chainer's own Python leaves in `found`: arrays by name."""
-    need("chainer", environments.missing("chainer"))
-    text = (
-        "import numpy as np, chainer, chainer.links as L\nfrom chainer import serializers\nnp.random.seed(1)\nfound = {}\n"
-        f"def filled(link):\n    for p in link.params(): p.array[...] = np.random.uniform(-0.7, 0.7, p.shape)\n    return link\n"
-        f"x = np.random.uniform(-1, 1, (2, 5, 3)).astype('float32')\nfound['x'] = x\n{script}\nnp.savez('found.npz', **found)"
+    return found_by(
+        "chainer",
+        "import chainer, chainer.links as L\nfrom chainer import serializers\nnp.random.seed(1)\nfound = {}\n"
+        "def filled(link):\n    for p in link.params(): p.array[...] = np.random.uniform(-0.7, 0.7, p.shape)\n    return link\n"
+        f"x = np.random.uniform(-1, 1, (2, 5, 3)).astype('float32')\nfound['x'] = x\n{script}",
+        folder,
     )
-    python = environments.place("chainer").resolve() / "bin" / "python"
-    done = ready.run([python, "-W", "ignore", "-c", text], cwd=folder, ready="chainer")
-    assert done.returncode == 0, done.stderr[-2000:]
-    with np.load(folder / "found.npz") as found:
-        return dict(found)
 
 
 N_STEP = "found['y'] = np.stack([y.array for y in m(*[None] * {}, [chainer.Variable(one) for one in x])[-1]])"

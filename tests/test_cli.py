@@ -615,6 +615,7 @@ READING = [
 ]  # fmt: skip
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize("words", READING, ids=" ".join)
 def test_nobody_waits_for_a_pipe(words: tuple[str, ...], source: Path, pipe: Path) -> None:
     result = run(*(word.format(source=source, pipe=pipe) for word in words))

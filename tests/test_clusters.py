@@ -148,6 +148,31 @@ def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(f"m{n}.onnx" for n in range(FILES))
 
 
+def test_a_scheduler_that_goes_away_is_named_and_the_rest_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was under way is neither done nor failed, and no half target is left."""
+    need("dask", missing(["distributed"]))
+    import dask.config
+    from distributed import LocalCluster
+
+    from rnnconvert.batch import workers
+
+    for number in range(FILES):
+        safetensors.write(tmp_path / f"m{number}.safetensors", arrays(number, 64))
+    items = manifest.items([str(tmp_path / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    monkeypatch.setattr(workers, "_PATIENCE", 1)
+    quiet = {"silence_logs": 50, "dashboard_address": None, "host": "127.0.0.1", "protocol": "tcp"}
+    soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
+    with soon, LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as cluster, Journal(tmp_path / "j") as journal:
+        gone = cluster.scheduler_address.replace("tcp://", "dask://")
+        with pytest.raises(UsageError, match="no scheduler answers|answers no more"):
+            run(items, journal, Workers(1, gone), {}, lambda entry, done, total: cluster.close() if done == 3 else None)
+    with Journal(tmp_path / "j") as journal:
+        assert 3 <= len(journal.entries) < FILES and not any(entry.code for entry in journal.entries.values())
+        done = run(items, journal, Workers(1), {})
+    assert done.code == 0 and done.resumed >= 3
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(f"m{n}.onnx" for n in range(FILES))
+
+
 @pytest.mark.parametrize("address", ["slurm://host:1", "dask://", "host:8786"])
 def test_an_address_that_is_none_is_named(address: str) -> None:
     with pytest.raises(UsageError, match="expected the address"), Workers(1, address).pool(1):

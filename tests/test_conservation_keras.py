@@ -179,7 +179,7 @@ def test_the_graph_of_a_saved_model_states_what_it_computes(tmp_path: Path) -> N
         shown = not said.get("unroll") and all(one in plain for key, one in said.items() if key.endswith("activation"))
         assert not (shown and open_), open_
 
-    drawn.each(drawn.drawn(EXPORTED, 5, "exported", always=lambda one: one[0] == "chain"), check)
+    drawn.each(drawn.drawn(EXPORTED, 3, "exported", always=lambda one: one[0] == "chain"), check)
 
 
 def test_a_graph_that_contradicts_the_caller_or_is_damaged(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
         assert not (off := far(y.swapaxes(0, 1) if first else y, wanted)), off
 
     every = torch_cases()
-    drawn.each(drawn.drawn(every, 24, "torch"), check, lambda one: f"{one[0]}: {one[2]}={one[3]!r}, {one[4]}")
+    drawn.each(drawn.drawn(every, 12, "torch"), check, lambda one: f"{one[0]}: {one[2]}={one[3]!r}, {one[4]}")
 
 
 # Keras: the keys of a configuration ------------------------------------------------------------------------
@@ -334,7 +334,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
                 found += [(name, number, key, other) for other in others if other != ""]  # type: ignore[misc]
             if node["op"] in ("tanh", "sigmoid", "relu"):
                 found += [(name, number, "op", other) for other in ("tanh", "sigmoid", "relu", "softsign", "erf") if other != node["op"]]
-    chosen = drawn.drawn(found, 20, "mxnet")
+    chosen = drawn.drawn(found, 10, "mxnet")
     stems = []
     for place, (name, number, key, value) in enumerate(chosen):
         graph = copy.deepcopy(graphs[name])

@@ -240,7 +240,7 @@ PROGRAMS = [
 NETWORKS = [of(LSTM.replace(coupled="f"))]
 
 
-@pytest.mark.drawn(20)
+@pytest.mark.drawn(10)
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     def check(case: tuple[str, Recurrent]) -> None:
         end, stack = case
@@ -255,7 +255,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         assert str(read.layers[next(iter(read.layers))].dtype) == "float32"
 
     cases = [(".mlpackage", one) for one in (*BOTH_KINDS, *PROGRAMS)] + [(".mlmodel", one) for one in (*BOTH_KINDS, *NETWORKS)]
-    each(drawn(cases, 20, "coreml"), check, lambda case: f"{case[0]} {case[1]}")
+    each(drawn(cases, 10, "coreml"), check, lambda case: f"{case[0]} {case[1]}")
 
 
 def loaded_program(path: Path) -> list[Any]:
@@ -288,7 +288,7 @@ def test_coremltools_loads_what_is_written_as_programs(tmp_path: Path) -> None:
         turned = [one for one in loaded_program(path) if one.op_type == "reverse"]
         assert len(turned) == (stack.num_layers if stack.output_order == "time" and stack.first.reverse else 0)
 
-    each(drawn([*BOTH_KINDS, *PROGRAMS], 6, "coreml programs"), check, str)
+    each(drawn([*BOTH_KINDS, *PROGRAMS], 3, "coreml programs"), check, str)
 
 
 def test_float16_is_written_for_ios_17(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_coremltools_reads_what_is_written_as_networks(tmp_path: Path) -> None:
                 np.testing.assert_array_equal(np.array(getattr(weights, name).floatValue, np.float32), np.asarray(array).reshape(-1))
         assert next(one.name for one in spec.description.input) == "x" and below == "y"
 
-    each(drawn([*BOTH_KINDS, *NETWORKS], 6, "coreml networks"), check, str)
+    each(drawn([*BOTH_KINDS, *NETWORKS], 3, "coreml networks"), check, str)
 
 
 @pytest.mark.parametrize(

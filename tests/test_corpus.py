@@ -65,7 +65,7 @@ def test_the_reference_agrees_with_the_files_own_framework(probe: Probe) -> None
     assert np.abs(found - expected).max() <= bound
 
 
-@pytest.mark.drawn(150)
+@pytest.mark.drawn(75)
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_converted_file_gives_what_the_source_gave(probe: Probe, target: str, tmp_path: Path) -> None:
     path = tmp_path / TARGETS[target]
@@ -152,6 +152,7 @@ RUN = [
 """Real files, and the executor that runs them as they are."""
 
 
+@pytest.mark.drawn(5)
 @pytest.mark.parametrize(("path", "executor"), RUN, ids=lambda value: str(value))
 def test_a_real_file_is_verified_by_its_own_framework(path: str, executor: str) -> None:
     need("corpus", corpus.absent())

@@ -69,7 +69,7 @@ def through_files(right: Recurrent, wrong: Recurrent, folder: Path) -> tuple[Che
     return (ours[pairs[0][0]], theirs[pairs[0][1]]) if pairs else None
 
 
-@pytest.mark.drawn(20)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("name", OF_WEIGHTS)
 def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
     right, change = MODELS[WHERE[name]], FAULTS[name].change
@@ -84,7 +84,7 @@ def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
     assert any(sentence.endswith(f"if {FAULTS[name].sentence}") for sentence in first)
 
 
-@pytest.mark.drawn(25)
+@pytest.mark.drawn(13)
 @pytest.mark.parametrize("name", FAULTS)
 def test_outputs_of_a_wrong_model(name: str) -> None:
     stack = MODELS[WHERE[name]]
@@ -130,7 +130,7 @@ TWO = [
 ]
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(("model", "one", "other"), TWO)
 def test_two_faults_at_once(model: str, one: str, other: str) -> None:
     stack = MODELS[model]

@@ -95,7 +95,7 @@ def check(found: Diagnosis, case: Planted) -> None:
     assert named, f"planted {case.fault.name!r} in {case.words} of {case.right.describe()}; said: {said}"
 
 
-@drawn.looped(25, name=NAMES, number=range(3))
+@drawn.looped(13, name=NAMES, number=range(3))
 def test_a_fault_in_one_place_of_a_file_is_named(name: str, number: int) -> None:
     case = planted(name, drawn.SEED + number)
     a, b = (Checkpoint("memory", "canonical", {"enc": stack}) for stack in (case.right, case.wrong))
@@ -104,7 +104,7 @@ def test_a_fault_in_one_place_of_a_file_is_named(name: str, number: int) -> None
     check(found.diagnosis, case)
 
 
-@drawn.looped(25, name=NAMES, number=range(3))
+@drawn.looped(13, name=NAMES, number=range(3))
 def test_a_fault_in_one_place_is_named_by_its_outputs(name: str, number: int) -> None:
     case = planted(name, drawn.SEED + 10 + number)
     given = cases(case.right, Draw(seed=number, batch=5, time=9))[0]

@@ -106,7 +106,7 @@ NAMED = [
 ]
 
 
-@looped(12, case=[(model, fault, *file) for model, fault in NAMED for file in FILES])
+@looped(6, case=[(model, fault, *file) for model, fault in NAMED for file in FILES])
 def test_a_planted_convention_is_named(case: Any, tmp_path: Path) -> None:
     model, fault, ending, to = case
     made = written(model, tmp_path, ending, to)
@@ -121,7 +121,7 @@ def test_a_planted_convention_is_named(case: Any, tmp_path: Path) -> None:
     assert one.fault == fault or right(found, truth), (case, one.fault)
 
 
-@looped(3, fault=PLANTED)
+@looped(2, fault=PLANTED)
 def test_no_convention_is_named_wrongly(fault: str) -> None:
     change = FAULTS[fault].change
     for stack in MODELS.values():

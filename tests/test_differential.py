@@ -159,7 +159,7 @@ def target(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@looped(80, seed=SEEDS)
+@looped(40, seed=SEEDS)
 def test_a_random_stack_is_refused_or_gives_the_same(target: str, seed: int, tmp_path: Path) -> None:
     assert not problem(*drawn(seed), target, tmp_path)
 

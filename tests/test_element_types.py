@@ -58,7 +58,7 @@ def test_the_widest_type_holds_both(one: str, other: str) -> None:
 TARGETS = sorted(name for name, one in adapters().items() if one.layouts(Options()) and one.SUFFIXES)
 
 
-@looped(target=TARGETS, types=[*MIXED, *((b, a) for a, b in MIXED)])
+@looped(40, target=TARGETS, types=[*MIXED, *((b, a) for a, b in MIXED)])
 def test_no_target_narrows_a_layer_of_two_types(target: str, types: tuple[str, str], tmp_path: Path) -> None:
     matrices, biases = types
     stack = mixed(random_stack(Sizes("lstm", 3, 4), 1), matrices, biases).replace(name="layer")

@@ -187,7 +187,7 @@ def _wide(array: Array) -> Any:
     return np.float64 if array.dtype == np.float64 else np.float32
 
 
-@pytest.mark.drawn(25)
+@pytest.mark.drawn(13)
 @pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
 @pytest.mark.parametrize(("name", "one"), SWEEP)
 def test_a_file_of_ours_gives_what_the_reference_gives(
@@ -212,7 +212,7 @@ def runs_by_name(name: str, one: Mapping[str, Any]) -> bool:
 NAMED = [pytest.param(name, one, id=f"{name}-{label(one)}") for name in FAMILIES for one in cases_of(name) if runs_by_name(name, one)]
 
 
-@pytest.mark.drawn(25)
+@pytest.mark.drawn(13)
 @pytest.mark.parametrize(("name", "one"), NAMED)
 def test_layers_by_name_give_what_the_reference_gives(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
@@ -222,7 +222,7 @@ def test_layers_by_name_give_what_the_reference_gives(name: str, one: dict[str, 
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
 
-@pytest.mark.drawn(25)
+@pytest.mark.drawn(13)
 @pytest.mark.parametrize(("name", "one"), SWEEP)
 def test_sequences_of_many_lengths(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
@@ -309,7 +309,7 @@ DIFFERENTIABLE = [
 ]
 
 
-@pytest.mark.drawn(20)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize(("name", "one", "lengths"), DIFFERENTIABLE)
 def test_gradients_are_the_references(name: str, one: dict[str, Any], lengths: Any, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)

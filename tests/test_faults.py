@@ -44,7 +44,7 @@ def scored(model: str, seen: bool = True) -> Score:
     return score(stack, given) if seen else score(zeros(stack), [blind(case) for case in given])
 
 
-@pytest.mark.drawn(50)
+@pytest.mark.drawn(25)
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_usual_cases_catch_a_fault_that_blind_ones_miss(name: str) -> None:
     fault, model = FAULTS[name], WHERE[name]

@@ -111,7 +111,7 @@ def test_mxnet_catches_biases_before_matrices(mxnet: Solve) -> None:
     assert excess(problem, mxnet(wrong, problem, "lstm")) > WRONG
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("directions", [1, 2])
 def test_jax_meets_the_reference_with_three_layers(size: tuple[int, int], directions: int) -> None:

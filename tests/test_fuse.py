@@ -62,7 +62,7 @@ EXPORTED = {
 }  # fmt: skip
 
 
-@pytest.mark.drawn(14)
+@pytest.mark.drawn(7)
 @pytest.mark.parametrize("name", EXPORTED)
 def test_what_an_exporter_wrote_out_becomes_one_node(name: str, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
@@ -286,7 +286,7 @@ CASES = [
 ]
 
 
-@pytest.mark.drawn(13)
+@pytest.mark.drawn(7)
 @pytest.mark.parametrize(("cell", "form", "change"), CASES)
 def test_every_form_of_a_cell_keeps_weights_states_and_outputs(cell: str, form: str, change: str, tmp_path: Path) -> None:
     path, w = model(tmp_path / "model.onnx", cell, form, change)

@@ -105,7 +105,7 @@ def test_bytes_decide_and_end_without_an_error(made: list[Seed]) -> None:
 
 FAULTS = {
     "KeyError": lambda *_: {}["x"], "time": lambda *_: [None for _ in iter(int, 1)],
-    "memory": lambda *_: [bytearray(600 << 20).count(1)][1:],
+    "memory": lambda *_: [bytearray(100 << 20).count(1)][1:],
     "process": lambda *_: os.kill(os.getpid(), signal.SIGSEGV),
 }  # fmt: skip
 
@@ -115,7 +115,7 @@ def test_a_fault_is_found_and_kept(fault: str, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(msgpack_file, "_leaves", FAULTS[fault])
     monkeypatch.setattr(execution, "CONTAINERS", 1.0)
     limit = "0.5" if fault == "time" else "2"
-    words = ["--executions", "6", "--kinds", "msgpack", "--no-corpus", "--seed", "1", "--limit", limit]
+    words = ["--executions", "6", "--kinds", "msgpack", "--no-corpus", "--seed", "1", "--limit", limit, "--memory", "64"]
     words += ["--keep", str(tmp_path / "kept")]
     assert fuzzer.main([*words, "--figures", str(tmp_path / "figures.json")]) == 1
     assert f"FOUND msgpack: {fault}" in capsys.readouterr().out

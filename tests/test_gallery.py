@@ -33,7 +33,7 @@ def entry(request: pytest.FixtureRequest) -> Entry:
     return found
 
 
-@pytest.mark.drawn(20)
+@pytest.mark.drawn(10)
 def test_a_rebuilt_model_gives_what_the_original_gave(entry: Entry) -> None:
     model, report = entry.filled()
     assert not report.kept, "some weights of the rebuilt model were not filled"
@@ -43,7 +43,7 @@ def test_a_rebuilt_model_gives_what_the_original_gave(entry: Entry) -> None:
     assert all(one.telling for one in comparisons)
 
 
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(5)
 def test_two_gates_in_each_others_place_are_caught(entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
     """The numbering of another framework: LSTM i f o g for i f g o, GRU z r n for r z n."""
     pack = filling.pack

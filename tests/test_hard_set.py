@@ -289,7 +289,7 @@ def test_the_reference_agrees_with_the_source(name: str, made: Callable[[str], M
     assert np.abs(y).max() > 0.05
 
 
-@pytest.mark.drawn(60)
+@pytest.mark.drawn(30)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_it_goes_to_every_target_or_is_refused_for_what_it_is(name: str, target: str, made: Callable[[str], Made], tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def forgotten() -> Iterator[None]:
 
 def test_shuffled_conventions_are_never_identified_wrongly() -> None:
     counts: Counter[str] = Counter()
-    for seed in drawn(range(3000), 5, "hidden weights"):
+    for seed in drawn(range(3000), 3, "hidden weights"):
         case = hidden(seed)
         found = outcome(case, rc.identify(case.arrays, io=case.io, seconds=2))
         assert found != "wrong", f"seed {seed}: {case.what}"
@@ -52,6 +52,7 @@ def test_shuffled_conventions_are_never_identified_wrongly() -> None:
     assert counts["identified"] or not LONG, counts
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["chainer.n_step_gru", "flax.gru"])
 def test_arrays_of_each_gate_in_any_order(name: str, tmp_path: Path) -> None:
     """Which arrays are the two biases of one gate is tried, not every order of the six of one length."""
@@ -83,7 +84,7 @@ def test_biases_are_dealt_out_in_pairs(name: str, count: int) -> None:
     assert all(len(set(one.values())) == len(blocks) for one in map(dict, dealt))
 
 
-@looped(6, layout=LAYOUTS)
+@looped(4, layout=LAYOUTS)
 def test_every_layout_is_known_by_its_name(layout: Any) -> None:
     case = hidden(7, layout, mixed=False)
     if "final states alone" in case.what:
@@ -109,6 +110,7 @@ def own(seed: int = 0, layers: int = 1, directions: int = 1) -> tuple[dict[str, 
     return arrays, {"input": x, "output": reference.run(truth, x, dtype=np.float32).y}, truth
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 1), (1, 2)])
 def test_a_new_layout_is_printed_as_a_file_that_reads_the_same(tmp_path: Path, layers: int, directions: int) -> None:
     arrays, io, truth = own(1, layers, directions)
@@ -126,7 +128,7 @@ def test_a_new_layout_is_printed_as_a_file_that_reads_the_same(tmp_path: Path, l
 
 def test_layout_files_of_shuffled_conventions_read_the_same(tmp_path: Path) -> None:
     tried = 0
-    for seed in drawn(range(400), 12, "layout files"):
+    for seed in drawn(range(400), 8, "layout files"):
         case = hidden(seed)
         found = rc.identify(case.arrays, io=case.io, seconds=2)
         if found.verdict != "identified" or len(found.functions[0].binding) < len(case.arrays):

@@ -58,7 +58,7 @@ def arrays_of(layout: Layout, stack: Recurrent) -> list[Array]:
         return [array for part in parts for array in arrays_of(layout, part)]
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("target", JUDGES)
 def test_what_a_framework_gives_is_never_identified_wrongly(target: str, tmp_path: Path) -> None:
     counts: Counter[str] = Counter()

@@ -99,7 +99,7 @@ def how_of(name: str, one: Mapping[str, Any]) -> dict[str, str]:
     return {"nonlinearity": "relu"} if name in ("flax", "nnx") and one["cell"] == RECTIFIED else {}
 
 
-@pytest.mark.drawn(14)
+@pytest.mark.drawn(7)
 @over_cells
 def test_a_file_of_ours_gives_what_the_reference_gives(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
@@ -112,7 +112,7 @@ def test_a_file_of_ours_gives_what_the_reference_gives(name: str, one: dict[str,
             assert excess(problem, outputs(answer)) <= 1
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(4)
 @over_cells
 def test_lengths_and_gradients_are_the_references(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
@@ -284,7 +284,7 @@ FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @over_libraries
 def test_a_file_of_the_librarys_own_runs_by_layer(name: str, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
@@ -307,7 +307,7 @@ def called(*words: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @over_libraries
 def test_a_conversion_is_proved(name: str, workers: Workers, tmp_path: Path) -> None:
     workers(name)
@@ -321,7 +321,7 @@ def test_a_conversion_is_proved(name: str, workers: Workers, tmp_path: Path) -> 
     assert "gradient of input weights" in {one["output"] for one in report.document["layers"][0]["runs"][-1]["comparisons"]}
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @over_libraries
 def test_a_planted_mistake_is_found(name: str, workers: Workers, tmp_path: Path) -> None:
     """Two gates taken for each other in the file, and Haiku's one left out."""

@@ -14,13 +14,10 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
+from tests.frameworks import KERAS_WARNS
 from tests.requirements import needed
 
-pytestmark = [  # Keras and TensorFlow warn about their own future while they save
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = KERAS_WARNS
 
 
 @pytest.fixture(scope="module")

@@ -25,17 +25,13 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras import object_checkpoint
 from rnnconvert.language.layout import Sizes
+from tests.frameworks import KERAS_WARNS
 from tests.judging import FACTOR, ULPS
 from tests.stacks import BOTH, random_stack
 
 layers = keras.layers
 
-# Keras and TensorFlow warn about their own future while they trace and save.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = KERAS_WARNS
 
 TIME, BATCH, WIDTH = 6, 2, 3
 
@@ -288,7 +284,7 @@ def mixed() -> Any:
     return filled(model)
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("kind", ["model.keras", "model.weights.h5", "model.h5", "old.h5"])
 def test_the_other_layers_of_a_whole_model_are_carried(tmp_path: Path, kind: str) -> None:
     model = mixed()

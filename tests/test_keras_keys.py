@@ -142,7 +142,7 @@ def test_no_key_is_read_silently(kind: str, suffix: str, base: Callable[[str, st
         values = [(key, value) for key in KEYS if key not in SHAPES for value in WRONG[KEYS[key].kind.rstrip("?")][:count]]
         # What another class has is unknown here, whatever its type.
         values += [(key, {"a": 1}) for key in KEYS if key not in own] + [("novelty", {"a": 1})]
-        for key, value in drawn(values, 6, f"{kind} {suffix} {number}"):
+        for key, value in drawn(values, 3, f"{kind} {suffix} {number}"):
 
             def put(one: dict[str, Any], number: int = number, key: str = key, value: Any = value) -> None:
                 list(inside(one))[number]["config"][key] = value
@@ -218,7 +218,7 @@ def test_odd_values_are_read_as_keras_takes_them(kind: str, suffix: str, base: C
             given = None
         check_agreed(path, key, value, given[0] if isinstance(given, list | tuple) else given)
 
-    each(drawn(odd(layers[0]), 5, f"{kind} {suffix}", always=lambda case: case == ("recurrent_activation", None)), check)
+    each(drawn(odd(layers[0]), 3, f"{kind} {suffix}", always=lambda case: case == ("recurrent_activation", None)), check)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])

@@ -24,16 +24,12 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.running.child import missing
 from tests.drawn import looped
 from tests.foreign import PEEPHOLES, TIME, WIDTH, Maker, near, problem, swapped
+from tests.frameworks import KERAS_WARNS
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 
-# Keras and TensorFlow warn about their own future while they trace and save.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = KERAS_WARNS
 SEEDS = range(40)
 
 
@@ -59,13 +55,13 @@ def solve(layer: Any, given: Problem) -> Outputs:
     return Outputs(y, tuple(hidden), tuple(cell) if stack.cell.kind == "lstm" else ())
 
 
-@looped(16, seed=SEEDS, states=[True, False])
+@looped(8, seed=SEEDS, states=[True, False])
 def test_any_layer_gives_what_the_reference_gives(seed: int, states: bool) -> None:
     given = problem(Maker(seed).stack(), seed, states)
     assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1
 
 
-@looped(10, seed=SEEDS)
+@looped(5, seed=SEEDS)
 def test_masked_steps_are_left_out(seed: int) -> None:
     given = problem(Maker(seed).stack(), seed, True, lengths=True)
     assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1
@@ -96,6 +92,7 @@ print("equal")
 """
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_the_other_backends_give_the_same(backend: str) -> None:
     need(backend, missing([backend]))

@@ -16,18 +16,11 @@ from rnnconvert import from_keras
 from rnnconvert.core.errors import UsageError
 from rnnconvert.files.load import load
 from rnnconvert.formats.keras.upgrade.files import upgrade
+from tests.frameworks import KERAS_WARNS
 
 layers = keras.layers
 
-# Keras and TensorFlow warn about their own future while they trace and save.
-pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::FutureWarning")]
-
-# Keras, TensorFlow and h5py warn of numpy's and of their own future.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = KERAS_WARNS
 
 SUFFIXES = [".keras", ".h5"]
 

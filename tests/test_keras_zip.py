@@ -19,6 +19,7 @@ from rnnconvert.containers import hdf5
 from rnnconvert.core.arrays import BFLOAT16, Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip
+from tests.drawn import LONG
 
 # Keras's own call of numpy, on TensorFlow variables
 pytestmark = [pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"), pytest.mark.reads_apart]
@@ -222,7 +223,7 @@ def test_what_cannot_be_written_leaves_nothing(path: Path, write: Callable[[Path
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(derandomize=True, deadline=None, max_examples=300 if LONG else 100)
 @given(data=st.data())
 def test_damaged_zips_raise_our_errors_only(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Everything but the inner HDF5 file is damaged: that one has its own test, in a process of its own."""

@@ -232,7 +232,7 @@ def test_an_optimisers_numbers_are_no_cells() -> None:
 MADE = ["flax", "nnx", "nnx.optimized_lstm", "haiku", "equinox"]
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("framework", MADE)
 def test_cells_come_and_go(framework: str, dtype: str) -> None:

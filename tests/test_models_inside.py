@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import lzma
-import os
 import pickle
 import shutil
 import sys
@@ -26,15 +25,10 @@ import rnnconvert as rc
 from rnnconvert.containers import wire
 from rnnconvert.containers.numpy_values import JOBLIB_ARRAY
 from rnnconvert.core.errors import UnreadableError
-from tests import frameworks, ready
-from tests.frameworks import judge
+from tests.frameworks import KERAS_WARNS, by_keras_2, judge
 from tests.requirements import needed
 
-pytestmark = [  # Keras and TensorFlow warn about their own future while they save
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = KERAS_WARNS
 
 PATHS = {"a pickle": "model.pkl", "a pickle in a dictionary": "both.pkl", "torch.save": "saved.pt"}
 
@@ -105,9 +99,7 @@ def test_the_model_in_a_pickle_is_run_as_proof(keras_3: tuple[Path, Any], tmp_pa
 def keras_2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that Keras 2 pickled, its SavedModel, and its arrays."""
     folder = tmp_path_factory.mktemp("keras_2")
-    command = [frameworks.tf_keras().python, "-W", "ignore", "-c", KERAS_2, folder]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    by_keras_2(KERAS_2, folder)
     return folder
 
 

@@ -25,7 +25,7 @@ import rnnconvert as rc
 from rnnconvert import convert
 from rnnconvert.core.errors import RnnConvertError
 from tests import corpus, ready
-from tests.drawn import drawn
+from tests.drawn import LONG, drawn
 from tests.requirements import need
 from tests.sources import keras_lstm_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 
@@ -117,7 +117,7 @@ def test_changed_bytes_raise_our_errors_only(name: str, folder: Path, tmp_path: 
         (tmp_path / other.name).write_bytes(other.read_bytes())
     outcomes = set()
 
-    @settings(max_examples=80, **CHECK)
+    @settings(max_examples=80 if LONG else 40, **CHECK)
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
         (tmp_path / name).write_bytes(mutated(content, data))
@@ -298,7 +298,7 @@ def test_a_keras_configuration_may_say_anything(tmp_path: Path) -> None:
     assert len(rc.load(packed(_config(), metadata)).layers) == 2
     configs = drawn(every_change(_config()), 40, "configuration")
     outcomes = [loads(packed(config, metadata)) for config in configs]
-    outcomes += [loads(packed(_config(), changed)) for changed in drawn(every_change(metadata), 10, "metadata")]
+    outcomes += [loads(packed(_config(), changed)) for changed in drawn(every_change(metadata), 5, "metadata")]
     assert True in outcomes and False in outcomes
 
 

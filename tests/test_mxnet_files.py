@@ -23,9 +23,9 @@ from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
-from tests import corpus, environments, ready
-from tests.drawn import drawn
-from tests.frameworks import mxnet
+from tests import corpus, ready
+from tests.drawn import LONG, drawn
+from tests.frameworks import found_by, mxnet
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import BOTH
@@ -99,14 +99,7 @@ def test_mxnet_reads_these_headers_so(version: str, tmp_path: Path) -> None:
 
 def by_mxnet(folder: Path, script: str) -> dict[str, Array]:
     """What a script under MXNet's own Python leaves in `found`: arrays by name."""
-    need("mxnet", environments.missing("mxnet"))
-    text = f"import mxnet, numpy as np\n{script}\n"
-    text += "np.savez('found.npz', **{name: array.asnumpy() for name, array in found.items()})"
-    python = environments.place("mxnet").resolve() / "bin" / "python"
-    done = ready.run([python, "-c", text], cwd=folder, ready="mxnet")
-    assert done.returncode == 0, done.stderr[-2000:]
-    with np.load(folder / "found.npz") as found:
-        return dict(found)
+    return found_by("mxnet", f"import mxnet\n{script}\nfound = {{name: array.asnumpy() for name, array in found.items()}}", folder)
 
 
 def test_what_is_written_is_what_mxnet_reads(tmp_path: Path) -> None:
@@ -190,7 +183,7 @@ def test_every_truncation_is_unreadable(source: str, tmp_path: Path) -> None:
 def test_a_changed_byte_is_unreadable_or_another_number(source: str, tmp_path: Path) -> None:
     whole = FILES["types"].read_bytes() if source == "types" else file_of(SMALL, source)
     changes = [(at, value) for at in range(len(whole)) for value in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1} - {whole[at]}]
-    tried = drawn(changes, 1500, source)
+    tried = drawn(changes, 500, source)
     refused = 0
     for at, value in tried:
         refused += unreadable_or_read(tmp_path / "a.params", whole[:at] + bytes([value]) + whole[at + 1 :])
@@ -200,7 +193,7 @@ def test_a_changed_byte_is_unreadable_or_another_number(source: str, tmp_path: P
 def test_random_damage_is_unreadable_or_read(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     wholes = [file_of(SMALL, version) for version in VERSIONS] + [FILES["types"].read_bytes()]
-    for _ in range(2000):
+    for _ in range(2000 if LONG else 500):
         content = np.frombuffer(wholes[rng.integers(len(wholes))], np.uint8).copy()
         places = rng.integers(8, content.size, rng.integers(1, 9))
         content[places] = rng.integers(0, 256, places.size)
@@ -319,7 +312,7 @@ y = graph.eval(x=x, **begun, **vector)[0]""",
 """How each spelling goes into what the note of a written file names."""
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("module", LOADED)
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_the_note_says_what_loads_a_file(kind: str, module: str, tmp_path: Path) -> None:

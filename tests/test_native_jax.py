@@ -89,7 +89,7 @@ def test_a_cell_meets_the_reference(layout: Layout) -> None:
         assert solved(layout, problem) <= 1, (cell, sorted(parts), width, hidden)
 
 
-@pytest.mark.drawn(7)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("layout", READ.values(), ids=lambda layout: layout.name)
 def test_what_the_framework_holds_is_read(layout: Layout) -> None:
     """Arrays as the framework would have trained them, not packed by us."""
@@ -118,7 +118,7 @@ def mistaken(layout: Layout) -> Iterator[Layout]:
         yield dataclasses.replace(layout, gates=" ".join(wrong), letters=letters)
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(3)
 @over_layouts
 def test_a_wrong_gate_or_sign_is_caught(layout: Layout) -> None:
     problem = problem_of(Sizes(layout.kind, 3, 5, parts=parts_of(layout)[0]), cells_of(layout)[0])

@@ -67,7 +67,7 @@ def test_ncnn_runs_what_is_written(tmp_path: Path) -> None:
         assert np.abs(reference.run(stack.replace(layers=layers), X).y - reference.run(stack, X).y).max() < 1e-6
         assert excess(Problem(stack, X), outputs(ran(path, layers=tuple(read.layers)))) <= 1
 
-    each(drawn(CASES, 9, "ncnn"), check, str)
+    each(drawn(CASES, 5, "ncnn"), check, str)
 
 
 def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:

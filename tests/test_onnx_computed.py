@@ -44,7 +44,7 @@ def stack_of(path: Path) -> Recurrent:
     return stack
 
 
-@pytest.mark.drawn(14)
+@pytest.mark.drawn(7)
 @pytest.mark.parametrize("name", EXPORTED)
 def test_what_an_exporter_wrote_out_is_read(name: str) -> None:
     """The layer, run by the reference, gives what the framework gave; a dense layer stands behind it in most models."""
@@ -74,7 +74,7 @@ def test_what_an_exporter_wrote_out_is_read(name: str) -> None:
     np.testing.assert_allclose(y, truth, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.drawn(13)
+@pytest.mark.drawn(7)
 @pytest.mark.parametrize(("cell", "form", "change"), CASES)
 def test_every_form_of_a_cell_is_read(cell: str, form: str, change: str, tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", cell, form, change)
@@ -244,7 +244,7 @@ def changed(path: Path, random: np.random.Generator) -> None:
     onnx.save(made, path)
 
 
-@pytest.mark.drawn(20)
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("seed", range(600))
 def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> None:
     """Whatever a step computes: what is read of it gives the model's own numbers."""

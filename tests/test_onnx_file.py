@@ -24,6 +24,7 @@ from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write
 from rnnconvert.formats.onnx.proto.program import program
 from rnnconvert.graphs.program.scopes import Scope, walk
+from tests.drawn import LONG
 
 
 def numbers(*shape: int, dtype: object = np.float32) -> np.ndarray:
@@ -427,7 +428,7 @@ def small_models() -> Iterator[bytes]:
 MODELS = list(small_models())
 
 
-@settings(derandomize=True, deadline=None, max_examples=600)
+@settings(derandomize=True, deadline=None, max_examples=600 if LONG else 200)
 @given(data=st.data())
 def test_damaged_files_raise_our_errors_only(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     content = bytearray(data.draw(st.sampled_from(MODELS)))

@@ -56,7 +56,7 @@ def outputs(path: Path, x: Array) -> Array:
 
 
 @pytest.mark.filterwarnings("ignore")  # the tracer's
-@looped(12, configuration=CONFIGURATIONS, opset=OPSETS)
+@looped(6, configuration=CONFIGURATIONS, opset=OPSETS)
 def test_an_export_is_read_after_every_optimisation(configuration: tuple[str, dict[str, Any]], opset: int, tmp_path: Path) -> None:
     torch, onnxruntime = needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
     kind, options = configuration

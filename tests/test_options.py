@@ -75,7 +75,7 @@ def bits(made: Recurrent) -> dict[Any, bytes]:
     }
 
 
-@looped(source=ENDINGS, target=ENDINGS, dtype=FLOATS)
+@looped(30, source=ENDINGS, target=ENDINGS, dtype=FLOATS)
 def test_an_element_type_goes_through_every_pair_unchanged(source: str, target: str, dtype: str, tmp_path: Path) -> None:
     """A GRU with its reset gate after the product is every format's own: not a bit may differ."""
     made = stack("gru", dtype=FLOATS[dtype], name="gru")
@@ -87,7 +87,7 @@ def test_an_element_type_goes_through_every_pair_unchanged(source: str, target: 
     assert bits(found) == bits(made)
 
 
-@looped(target=ENDINGS, dtype=FLOATS, to=FLOATS)
+@looped(30, target=ENDINGS, dtype=FLOATS, to=FLOATS)
 def test_an_element_type_changes_where_it_is_asked_for(dtype: str, to: str, target: str, tmp_path: Path) -> None:
     made = stack("gru", dtype=FLOATS[dtype], name="gru")
     path = tmp_path / ENDINGS[target]

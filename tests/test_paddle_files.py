@@ -13,22 +13,15 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.formats.paddle import paddle_params
-from tests import environments, ready
+from tests.frameworks import found_by
 from tests.judging import batch_first
-from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import BOTH, PLAIN
 
 
 def by_paddle(folder: Path, script: str) -> dict[str, Array]:
     """What a script under Paddle's own Python leaves in `found`: arrays by name."""
-    need("paddle", environments.missing("paddle"))
-    text = f"import numpy as np, paddle\nfrom paddle import nn\nfound = {{}}\npaddle.seed(1)\n{script}\nnp.savez('found.npz', **found)"
-    python = environments.place("paddle").resolve() / "bin" / "python"
-    done = ready.run([python, "-W", "ignore", "-c", text], cwd=folder, ready="paddle")
-    assert done.returncode == 0, done.stderr[-2000:]
-    with np.load(folder / "found.npz") as found:
-        return dict(found)
+    return found_by("paddle", f"import paddle\nfrom paddle import nn\nfound = {{}}\npaddle.seed(1)\n{script}", folder)
 
 
 # Each way of saving: the layer, what is saved and how, and what the layer is called in the file.

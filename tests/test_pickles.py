@@ -21,6 +21,7 @@ from rnnconvert.containers import pickles
 from rnnconvert.containers.numpy_values import numpy_value
 from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from tests.drawn import LONG
 
 
 def load(data: bytes) -> Any:
@@ -226,7 +227,7 @@ MIXED = [PLAIN, OrderedDict(a=Point(3)), np.arange(5), Colour.RED]
 SEEDS = [pickle.dumps(MIXED, protocol) for protocol in range(6)]
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=400 if LONG else 200, deadline=None, derandomize=True, database=None)
 @given(
     seed=st.sampled_from(SEEDS),
     edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6),
@@ -240,7 +241,7 @@ def test_changed_bytes_raise_our_errors_only(seed: bytes, edits: list[tuple[int,
         load(bytes(data[: cut % (2 * len(data))] or data))
 
 
-@settings(max_examples=400, deadline=None, derandomize=True, database=None)
+@settings(max_examples=400 if LONG else 200, deadline=None, derandomize=True, database=None)
 @given(st.lists(st.sampled_from([opcode.code.encode("latin1") for opcode in pickletools.opcodes])))
 def test_any_instructions_raise_our_errors_only(codes: list[bytes]) -> None:
     with contextlib.suppress(RnnConvertError):

@@ -205,7 +205,10 @@ def flags() -> Iterator[str]:
         name = path.relative_to(ROOT).as_posix()
         if name.startswith(("cli/", *SPELLS_FLAGS)) or path.name == "commands.py":  # commands of rooms
             continue
-        tree = ast.parse(path.read_text())
+        source = path.read_text()
+        if not re.search(r"--[a-z]", source):
+            continue
+        tree = ast.parse(source)
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             text = node.value if isinstance(node, ast.Constant) and id(node) not in docstrings else None

@@ -36,7 +36,7 @@ def test_every_option_of_a_source_is_tried() -> None:
     assert sorted(READING) == sorted(name for name, option in OPTIONS.items() if option.side != "write")
 
 
-@looped(suffix=[".pt", ".safetensors", ".onnx", ".keras", ".params"], option=READING)
+@looped(40, suffix=[".pt", ".safetensors", ".onnx", ".keras", ".params"], option=READING)
 def test_an_option_that_nothing_asks_for_is_an_error(suffix: str, option: str, tmp_path: Path) -> None:
     path = lstm(tmp_path / f"m{suffix}") if suffix in (".pt", ".safetensors", ".params") else tmp_path / f"m{suffix}"
     if not path.exists():

@@ -84,7 +84,7 @@ def applies(rewrite: Rewrite[Any, ..., Any], stack: Recurrent, arguments: tuple[
     return all(rewrite.applies(d, *arguments) is None for *_, d in stack.directions())
 
 
-@looped(seed=SEEDS)
+@looped(80, seed=SEEDS)
 def test_a_rewrite_applies_exactly_where_it_keeps_the_function(seed: int) -> None:
     stack = random_case(seed)
     # Small inputs show what large ones hide behind a bound, and the other way round.

@@ -21,6 +21,7 @@ from rnnconvert.containers import safetensors as container
 from rnnconvert.core.arrays import Deferred
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from tests import corpus
+from tests.drawn import LONG
 from tests.requirements import need
 
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {
@@ -243,7 +244,7 @@ def seed() -> bytes:
 SEED = seed()
 
 
-@settings(max_examples=500, deadline=None, derandomize=True, database=None)
+@settings(max_examples=500 if LONG else 200, deadline=None, derandomize=True, database=None)
 @given(
     edits=st.lists(st.tuples(st.integers(0, len(SEED) - 1), st.integers(0, 255)), min_size=1, max_size=5), cut=st.integers(0, 3 * len(SEED))
 )

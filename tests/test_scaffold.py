@@ -261,12 +261,12 @@ def test_weights_in_a_file_of_torch_need_no_rnnconvert(tmp_path: Path) -> None:
 
 def test_a_wrong_module_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed("torch", "torch")
-    from rnnconvert.formats.pytorch.scaffold import layers
+    from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
 
     keras = needed("keras", "keras")
     start = keras.Input((6, 3))
     model = keras.Model(start, keras.layers.Dense(2, activation="tanh")(keras.layers.LSTM(4)(start)))
-    monkeypatch.setitem(layers._FUNCTIONS, "tanh", "torch.sigmoid({x})")
+    monkeypatch.setitem(FUNCTIONS, "tanh", "torch.sigmoid({x})")
     with pytest.raises(rc.NotEqualError, match="output"):
         written(tmp_path, model, verify=True)
     assert not (tmp_path / "model.py").exists()

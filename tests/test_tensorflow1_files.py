@@ -23,9 +23,9 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.tensorflow1.names import modern, wrappers
 from rnnconvert.running import registry
 from rnnconvert.verification.verify import verify
-from tests import corpus, environments, ready
+from tests import corpus
 from tests.drawn import drawn
-from tests.frameworks import tensorflow1
+from tests.frameworks import found_by, tensorflow1
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import PLAIN
@@ -61,15 +61,9 @@ def trained(folder: Path) -> Path:
 
 def by_tensorflow(folder: Path, script: str) -> dict[str, Array]:
     """What a script under TensorFlow 1's own Python leaves in `found`: arrays by name."""
-    need("tensorflow1", environments.missing("tensorflow1"))
-    text = f"import numpy as np, tensorflow as tf\n{script}\nnp.savez('found.npz', **found)"
-    python = environments.place("tensorflow1").resolve() / "bin" / "python"
     # TensorFlow 2 sets this where it is imported, and its loops have other graphs.
     own = {name: value for name, value in os.environ.items() if name != "TF2_BEHAVIOR"}
-    done = ready.run([python, "-c", text], cwd=folder, env=own, ready="tensorflow")
-    assert done.returncode == 0, done.stderr[-2000:]
-    with np.load(folder / "found.npz") as found:
-        return dict(found)
+    return found_by("tensorflow1", f"import tensorflow as tf\n{script}", folder, "tensorflow", **own)
 
 
 # What TensorFlow wrote ------------------------------------------------------------------------------------
@@ -161,6 +155,7 @@ def test_a_keras_checkpoint_is_still_keras() -> None:
 # The framework itself -------------------------------------------------------------------------------------
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["tensorflow1-cpu", "tensorflow1-block"])
 def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = tensorflow1(name)

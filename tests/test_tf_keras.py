@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,9 @@ from rnnconvert.core.errors import ExecutorError
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.running.child import missing
 from rnnconvert.running.registry import Executor
-from tests import frameworks, ready
+from tests import frameworks
 from tests.drawn import drawn, each
-from tests.frameworks import judge
+from tests.frameworks import by_keras_2, judge
 from tests.requirements import need
 from tests.test_keras_keys import X, changed, check_agreed, odd
 from tests.workers import running
@@ -116,9 +115,7 @@ def keras_2() -> Executor:
 def folder(keras_2: Executor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that Keras 2 wrote, in both of its kinds of file."""
     made = tmp_path_factory.mktemp("keras2")
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [keras_2.python, "-W", "ignore", "-c", MAKE, made, "model.h5", "model.keras"]
-    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    by_keras_2(MAKE, made, "model.h5", "model.keras")
     return made
 
 
@@ -132,9 +129,7 @@ def test_a_whole_model_of_keras_2_proves_what_was_filled_from_it(
 
     monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
     file, kept = tmp_path / "compiled.h5", tmp_path / "kept.npy"
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [keras_2.python, "-W", "ignore", "-c", COMPILED, file, kept]
-    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    by_keras_2(COMPILED, file, kept)
 
     class Mine(torch.nn.Module):
         forgotten = False
@@ -166,9 +161,7 @@ def test_a_whole_model_of_keras_2_proves_what_was_filled_from_it(
 
 def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: Path) -> None:
     """Files of models that were compiled and trained keep moments under the names of the weights that they belong to."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [keras_2.python, "-W", "ignore", "-c", TRAINED, tmp_path]
-    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    by_keras_2(TRAINED, tmp_path)
     for path in sorted(one for one in tmp_path.iterdir() if one.suffix != ".npz"):
         checkpoint = rc.load(path)
         assert not checkpoint.unread and len(checkpoint.layers) == 2, path.name
@@ -181,9 +174,7 @@ def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: 
 
 def test_an_export_states_its_functions_under_the_names_of_its_variables(keras_2: Executor, tmp_path: Path) -> None:
     """Keras 3 puts a number behind the names of scopes, Keras 2 does not: `lstm` was given what its neighbour `lstm_1` computes."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [keras_2.python, "-W", "ignore", "-c", EXPORT, tmp_path]
-    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    by_keras_2(EXPORT, tmp_path)
     for kept in sorted(tmp_path.glob("*.npz")):
         found = rc.load(kept.with_suffix(""))
         assert found.layers and not found.questions, (kept.stem, found.questions)
@@ -297,19 +288,17 @@ def test_odd_values_are_read_as_keras_2_takes_them(first: bool, folder: Path, ke
 
     first  whether the model begins with the layer, without an InputLayer, as Keras wrote it before 2.4
     """
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     make = (
         "import sys, tf_keras as k; k.Sequential([k.layers.Input((5, 3)), k.layers.LSTM(4, name='it', "
         "recurrent_activation='hard_sigmoid', bias_initializer='random_uniform')]).save(sys.argv[1])"
     )
-    command = [keras_2.python, "-W", "ignore", "-c", make, tmp_path / "base.h5"]
-    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    by_keras_2(make, tmp_path / "base.h5")
     layers: list[dict[str, Any]] = []
     changed(tmp_path / "base.h5", tmp_path / "plain.h5", layers.append)
     stated = [{"batch_input_shape": [None, 5, 3]}, {"input_shape": [5, 3]}, {"input_dim": 3}] if first else [{}]
     cases = [(shape, *case) for shape in stated for case in odd(layers[0])]
     files = []
-    for number, (shape, key, value) in enumerate(drawn(cases, 12, f"first={first}")):
+    for number, (shape, key, value) in enumerate(drawn(cases, 6, f"first={first}")):
 
         def put(layer: dict[str, Any], shape: Any = shape, key: str = key, value: Any = value) -> None:
             layer["config"].update(shape)
@@ -317,8 +306,7 @@ def test_odd_values_are_read_as_keras_2_takes_them(first: bool, folder: Path, ke
 
         files.append((changed(tmp_path / "base.h5", tmp_path / f"{number}.h5", put, first), key, value))
     np.save(tmp_path / "x.npy", X)
-    command = [keras_2.python, "-W", "ignore", "-c", ODD_FILES, tmp_path / "x.npy", *(path for path, *_ in files)]
-    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    by_keras_2(ODD_FILES, tmp_path / "x.npy", *(path for path, *_ in files))
 
     def check(case: tuple[Path, str, Any]) -> None:
         given = case[0].with_name(f"{case[0].name}.npy")

@@ -22,7 +22,7 @@ from rnnconvert.core.weights import Layer, Recurrent, Unconvertible
 from rnnconvert.formats.pytorch.module import ForeignGRU, ForeignLSTM, module_of, module_of_text
 from rnnconvert.language import outline
 from rnnconvert.language.layout import Sizes
-from tests.drawn import looped
+from tests.drawn import LONG, looped
 from tests.foreign import BATCH, PEEPHOLES, TIME, WIDTH, Maker, has_cell, near, problem, solved_one_by_one, swapped
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -71,7 +71,7 @@ def all_near(found: Outputs, exact: Outputs) -> bool:
 # What they compute ----------------------------------------------------------------------------------
 
 
-@looped(24, seed=SEEDS, states=[True, False])
+@looped(12, seed=SEEDS, states=[True, False])
 def test_any_layer_gives_what_the_reference_gives(seed: int, states: bool) -> None:
     given = problem(Maker(seed).stack(), seed, states)
     module = module_of(given.stack)
@@ -129,7 +129,7 @@ def test_the_other_reset_gate_is_caught() -> None:
     assert excess(given, solve(other, given)) > WRONG
 
 
-@looped(24, seed=SEEDS, states=[True, False])
+@looped(12, seed=SEEDS, states=[True, False])
 def test_packed_sequences_of_many_lengths(seed: int, states: bool) -> None:
     given = problem(Maker(seed, dtype="float64").stack(), seed, states, lengths=True)
     module = module_of(given.stack)
@@ -147,7 +147,7 @@ def test_packed_sequences_of_many_lengths(seed: int, states: bool) -> None:
             assert all(near(a[row : row + 1], b) for a, b in zip(ours, truth, strict=True))
 
 
-@looped(15, seed=SEEDS)
+@looped(8, seed=SEEDS)
 def test_gradients_are_the_references(seed: int) -> None:
     states = bool(seed % 2)
     stack = Maker(seed, dtype="float64").stack()
@@ -331,7 +331,7 @@ def test_weights_of_another_layer_are_refused_both_ways() -> None:
         torch.nn.Sequential(other).load_state_dict(torch.nn.Sequential(module).state_dict())
 
 
-@looped(15, seed=SEEDS)
+@looped(8, seed=SEEDS)
 def test_trained_weights_come_back(seed: int) -> None:
     module = module_of(Maker(seed).stack())
     x = torch.randn(TIME, BATCH, WIDTH, generator=torch.Generator().manual_seed(seed))
@@ -410,7 +410,7 @@ SCRIPTED = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TorchScri
 
 
 @SCRIPTED
-@looped(15, seed=SEEDS)
+@looped(8, seed=SEEDS)
 def test_torchscript_computes_the_same(seed: int, tmp_path: Path) -> None:
     given = problem(Maker(seed, dtype="float64").stack(), seed, bool(seed % 2))
     module = module_of(given.stack)
@@ -440,11 +440,12 @@ def test_a_scripted_module_keeps_its_names_and_moves() -> None:
     assert not torch.allclose(scripted(x)[0], copy.deepcopy(rc.to_torch(gru())).double()(x)[0])
 
 
-BACKENDS = ["eager", "aot_eager", *(["inductor"] if shutil.which("gcc") else [])]
+BACKENDS = ["eager", "aot_eager", *(["inductor"] if LONG and shutil.which("gcc") else [])]
+"""Inductor's C++ compiler takes half a minute for each case."""
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("made", [gru, lambda dtype: lstm(dtype, layers=1)], ids=["gru", "lstm"])
 def test_torch_compile_makes_one_graph_with_the_same_gradients(made: Any, backend: str) -> None:

@@ -165,7 +165,7 @@ def test_a_module_inside_a_model_is_exported_with_it(dynamo: bool, tmp_path: Pat
     np.testing.assert_allclose(y, found, rtol=0, atol=1e-6)
 
 
-@pytest.mark.drawn(4)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("dynamo", EXPORTERS)
 @pytest.mark.parametrize(
     ("stack", "said"),

@@ -38,7 +38,7 @@ def saved(module: Any, how: str, path: Path) -> Path:
     return path
 
 
-@looped(6, name=("LSTM", "GRU"), layers=(1, 2), ways=(1, 2), how=("state_dict", "module", "script"))
+@looped(3, name=("LSTM", "GRU"), layers=(1, 2), ways=(1, 2), how=("state_dict", "module", "script"))
 def test_packed_weights_are_read(name: str, layers: int, ways: int, how: str, tmp_path: Path) -> None:
     """As near to torch's own outputs as its rounding of what is multiplied leaves them; a wrong gate is 50 times farther off."""
     module = quantized(name, layers, ways)

@@ -29,6 +29,7 @@ from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.formats.pytorch.archives import legacy as torch_legacy
 from rnnconvert.formats.pytorch.archives import walk, zip_reader, zip_writer
 from tests import corpus
+from tests.drawn import LONG
 from tests.requirements import need
 
 
@@ -517,7 +518,7 @@ def seeds() -> list[tuple[bool, bytes]]:
 SEEDS = seeds()
 
 
-@settings(max_examples=600, deadline=None, derandomize=True, database=None)
+@settings(max_examples=600 if LONG else 200, deadline=None, derandomize=True, database=None)
 @given(
     which=st.sampled_from(range(len(SEEDS))),
     edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6),

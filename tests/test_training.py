@@ -106,7 +106,7 @@ WAYS = [
 ]  # fmt: skip
 
 
-@pytest.mark.drawn(16)
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize(("there", "here", "cell"), WAYS, ids=lambda word: word)
 def test_the_next_step_is_the_same(there: str, here: str, cell: str, name: str) -> None:

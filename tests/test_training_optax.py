@@ -59,7 +59,7 @@ def far(found: Any, expected: Any) -> float:
     return max(float(np.max(np.abs(np.asarray(found[name]) - np.asarray(expected[name])))) for name in expected)
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_from_torch_to_optax(name: str) -> None:
     source, theirs = trained_torch(name)
@@ -74,7 +74,7 @@ def test_from_torch_to_optax(name: str) -> None:
     assert far(flat(weights, "."), model_of(source).arrays) <= EXACT
 
 
-@pytest.mark.drawn(3)
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_from_optax_to_torch(name: str) -> None:
     like = torch_model("GRU", 1)
@@ -96,7 +96,7 @@ def test_from_optax_to_torch(name: str) -> None:
     assert far(model_of(target).arrays, flat(weights, ".")) <= EXACT
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("name", ["adam", "momentum", "centered", "adamw"])
 def test_a_bias_made_of_two_takes_twice_the_learning_rate(name: str) -> None:
     """What Keras has no place for, optax has: a rate of its own for one leaf."""

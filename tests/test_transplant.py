@@ -85,7 +85,7 @@ def test_torch_weights_run_in_keras(pair: Pair) -> None:
     assert report.kept == report.left == ()
 
 
-@pytest.mark.drawn(30)
+@pytest.mark.drawn(15)
 @pytest.mark.parametrize("ending", [".keras", ".h5", ".weights.h5"])
 def test_a_keras_file_fills_a_module(pair: Pair, ending: str, tmp_path: Path) -> None:
     model, module = pair.models()

@@ -13,7 +13,7 @@ import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.models.flattening import orders
 from tests.judging import close
-from tests.whole_models import in_keras, need_both, randomise
+from tests.whole_models import both, in_keras, need_both, randomise
 
 # TensorFlow and Keras warn about their own future while they run.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -132,11 +132,7 @@ def fill_and_compare(module: Any, model: Any, *inputs: Array, **options: Any) ->
 
 
 def test_a_flattened_convolution_whose_axes_were_turned() -> None:
-    need_both()
-    import keras
-    import torch
-
-    k, nn = keras.layers, torch.nn
+    k, nn = both()
     model = line(IMAGE, k.Conv2D(6, 3), k.Permute((3, 1, 2)), k.Flatten(), k.Dense(3))
     fill_and_compare(nn.Sequential(nn.Conv2d(4, 6, 3), nn.Flatten(), nn.Linear(72, 3)), model, numbers(2, *IMAGE))
     model = line(IMAGE, k.Conv2D(6, 3), k.Permute((2, 1, 3)), k.Flatten(), k.Dense(3))
@@ -145,11 +141,7 @@ def test_a_flattened_convolution_whose_axes_were_turned() -> None:
 
 
 def test_what_turns_the_axes_in_a_sequential_is_not_overlooked() -> None:
-    need_both()
-    import keras
-    import torch
-
-    k, nn = keras.layers, torch.nn
+    k, nn = both()
     turned = called(nn, lambda self, x: x.permute(0, 2, 3, 1))
     module = nn.Sequential(nn.Conv2d(4, 6, 3), turned, nn.Flatten(), nn.Linear(72, 3))
     model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.Dense(3))
@@ -159,11 +151,9 @@ def test_what_turns_the_axes_in_a_sequential_is_not_overlooked() -> None:
 
 
 def test_a_flatten_between_two_sequentials_is_seen() -> None:
-    need_both()
+    k, nn = both()
     import keras
-    import torch
 
-    k, nn = keras.layers, torch.nn
     module = nn.Sequential(
         nn.Sequential(nn.Conv2d(4, 6, 3), nn.ReLU()), nn.Flatten(), nn.Sequential(nn.Linear(72, 5), nn.ReLU(), nn.Linear(5, 3))
     )
@@ -173,11 +163,7 @@ def test_a_flatten_between_two_sequentials_is_seen() -> None:
 
 
 def test_a_normalisation_of_flattened_values_goes_with_them() -> None:
-    need_both()
-    import keras
-    import torch
-
-    k, nn = keras.layers, torch.nn
+    k, nn = both()
     model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.BatchNormalization(), k.Dense(3))
     module = nn.Sequential(nn.Conv2d(4, 6, 3), nn.Flatten(), nn.BatchNorm1d(72, eps=1e-3), nn.Linear(72, 3))
     fill_and_compare(module, model, numbers(2, *IMAGE))
@@ -187,11 +173,7 @@ def test_a_normalisation_of_flattened_values_goes_with_them() -> None:
 
 
 def test_a_row_that_becomes_an_image() -> None:
-    need_both()
-    import keras
-    import torch
-
-    k, nn = keras.layers, torch.nn
+    k, nn = both()
     model = line((8,), k.Dense(72), k.BatchNormalization(), k.Reshape((3, 4, 6)), k.Conv2DTranspose(2, 3))
     line_ = nn.Sequential(nn.Linear(8, 72), nn.BatchNorm1d(72, eps=1e-3), nn.Unflatten(1, (6, 3, 4)), nn.ConvTranspose2d(6, 2, 3))
     x = numbers(2, 8)
@@ -206,11 +188,10 @@ def test_a_row_that_becomes_an_image() -> None:
 
 
 def test_flattened_values_beside_others() -> None:
-    need_both()
+    k, nn = both()
     import keras
     import torch
 
-    k, nn = keras.layers, torch.nn
     image, more = k.Input(IMAGE), k.Input((8,))
     flat = k.Flatten()(k.Conv2D(6, 3)(image))
     model = keras.Model([image, more], k.Dense(3)(k.Concatenate()([flat, k.Dense(5)(more)])))
@@ -225,11 +206,10 @@ def test_flattened_values_beside_others() -> None:
 
 
 def test_each_branch_is_flattened_from_its_own_convolution() -> None:
-    need_both()
+    k, nn = both()
     import keras
     import torch
 
-    k, nn = keras.layers, torch.nn
     image = k.Input(IMAGE)
     one, two = k.Conv2D(6, 3, name="conv_one")(image), k.Conv2D(4, 3, name="conv_two")(image)
     ends = [k.Dense(3, name="one")(k.Flatten()(one)), k.Dense(2, name="two")(k.Flatten()(two))]
@@ -242,14 +222,13 @@ def test_each_branch_is_flattened_from_its_own_convolution() -> None:
 
 
 def test_channels_of_several_convolutions_are_flattened_together() -> None:
-    need_both()
+    k, nn = both()
     import keras
     import torch
 
-    k, nn = keras.layers, torch.nn
     image = k.Input(IMAGE)
-    both = k.Concatenate()([k.Conv2D(6, 3, name="one")(image), k.Conv2D(3, 3, name="two")(image)])
-    model = keras.Model(image, k.Dense(2)(k.Flatten()(k.MaxPooling2D(2)(both))))
+    joined = k.Concatenate()([k.Conv2D(6, 3, name="one")(image), k.Conv2D(3, 3, name="two")(image)])
+    model = keras.Model(image, k.Dense(2)(k.Flatten()(k.MaxPooling2D(2)(joined))))
     module = called(
         nn, lambda m, x: m.out(torch.max_pool2d(torch.cat([m.one(x), m.two(x)], 1), 2).flatten(1)),
         one=nn.Conv2d(4, 6, 3), two=nn.Conv2d(4, 3, 3), out=nn.Linear(18, 2),
@@ -604,11 +583,7 @@ def test_a_function_that_changed_its_meaning_between_versions(tmp_path: Any) -> 
 
 
 def test_nothing_flattened_does_not_go_against_what_a_model_shows() -> None:
-    need_both()
-    import keras
-    import torch
-
-    k, nn = keras.layers, torch.nn
+    k, nn = both()
     model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.Dense(3))
     module = called(nn, lambda m, x: m.out(m.conv(x).flatten(1)), conv=nn.Conv2d(4, 6, 3), out=nn.Linear(72, 3))
     with pytest.raises(rc.TransplantError, match="flatten='none' says that nothing is flattened"):
@@ -637,11 +612,7 @@ def test_an_answer_counts_for_the_side_that_it_names() -> None:
 
 @pytest.mark.parametrize("shown", ["target", "source"])
 def test_an_answer_for_a_side_that_shows_another_order_is_refused(shown: str) -> None:
-    need_both()
-    import keras
-    import torch
-
-    k, nn = keras.layers, torch.nn
+    k, nn = both()
     model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.Dense(3))
     module = called(nn, lambda m, x: m.out(m.conv(x).flatten(1)), conv=nn.Conv2d(4, 6, 3), out=nn.Linear(72, 3))
     pair = (model, module) if shown == "target" else (module, model)

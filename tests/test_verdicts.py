@@ -276,7 +276,7 @@ def test_the_users_own_inputs_are_left_as_they_are_and_the_verdict_says_so(tmp_p
         assert not Equivalence().assert_equivalent(files[0], files[0], on=["torch-cpu"], inputs=str(tmp_path / "x.npz"))
 
 
-@looped(kind=("rnn", "gru", "lstm"), layers=(1, 2), directions=(1, 2), units=(1, 7), dtype=TYPES)
+@looped(24, kind=("rnn", "gru", "lstm"), layers=(1, 2), directions=(1, 2), units=(1, 7), dtype=TYPES)
 def test_ordinary_layers_are_exercised_by_the_usual_inputs(kind: str, layers: int, directions: int, units: int, dtype: str) -> None:
     for cell in [Cell("gru", True), Cell("gru", False)] if kind == "gru" else [Cell(kind)]:  # type: ignore[arg-type]
         form = Sizes(kind, 3, units, num_layers=layers, num_directions=directions, parts=BOTH)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rnnconvert.formats.keras.export.files import export_model
-from tests import frameworks, ready
+from tests.frameworks import by_keras_2
 from tests.test_whole_onnx import run
 
 MAKE = """
@@ -83,10 +82,8 @@ keep("masked", k.Model([ids, t, f], outputs), *gaps, rows)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models that Keras 2 wrote, in both of its kinds of file, with what it computes."""
-    python, made = frameworks.tf_keras().python, tmp_path_factory.mktemp("keras2")
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [python, "-W", "ignore", "-c", MAKE, made]
-    ready.run(command, "tensorflow tf_keras", env=environment, check=True)
+    made = tmp_path_factory.mktemp("keras2")
+    by_keras_2(MAKE, made)
     return made
 
 

@@ -253,7 +253,7 @@ def chain(k: Any, random: np.random.Generator) -> Any:
     return k.Model(x, [y, a.GRU(3)(y)])
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_models_drawn_from_all_layers(seed: int, tmp_path: Path) -> None:
     keras = needed("keras", "keras")

@@ -210,7 +210,7 @@ def drawn(k: Any, random: np.random.Generator) -> Any:
     return k.Model([ids, other], [a.GRU(3)(pool[-1]), a.GlobalAveragePooling1D()(pool[-2]), *pool[-3:], a.LSTM(2)(pick())])
 
 
-@pytest.mark.drawn(5)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_models_drawn_from_masked_layers(seed: int, tmp_path: Path) -> None:
     keras = needed("keras", "keras")
@@ -239,7 +239,7 @@ def layered(k: Any, random: np.random.Generator) -> Any:
 MIRRORED = "unroll = True on a masked sequence read from the end"
 
 
-@pytest.mark.drawn(8)
+@pytest.mark.drawn(4)
 @pytest.mark.parametrize("seed", range(200))
 def test_layers_drawn_with_every_setting(seed: int, tmp_path: Path) -> None:
     k = needed("keras", "keras")

@@ -313,7 +313,7 @@ for name, build in made.items():
 def test_models_of_keras_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = frameworks.tf_keras()
     monkeypatch.setattr(registry, "executor", lambda name: executor)
-    ready.run([executor.python, "-W", "ignore", "-c", KERAS_2, tmp_path], "tensorflow tf_keras", check=True)
+    frameworks.by_keras_2(KERAS_2, tmp_path)
     expected = {
         "straight": "equal", "dense": "'b' does not read what 'a' gives", "random": RANDOM, "twice": "calls 'a' twice",
         "handed": "states that the model computes",

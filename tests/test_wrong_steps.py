@@ -52,7 +52,7 @@ def refused(path: Path, reason: str) -> None:
     assert reason in " ".join(map(str, checkpoint.warnings))
 
 
-@pytest.mark.drawn(6)
+@pytest.mark.drawn(3)
 @pytest.mark.parametrize("going", [False, True])
 @pytest.mark.parametrize("count", COUNTS)
 def test_a_loop_that_ends_before_its_sequence_is_no_layer(count: str, going: bool, tmp_path: Path) -> None:

@@ -19,6 +19,15 @@ def need_both() -> None:
     need("keras", missing(["keras", "tensorflow"]))
 
 
+def both() -> tuple[Any, Any]:
+    """Keras's layers and torch.nn, which must be there."""
+    need_both()
+    import keras
+    import torch
+
+    return keras.layers, torch.nn
+
+
 @dataclass(frozen=True)
 class Pair:
     """One architecture in both frameworks.

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
@@ -30,6 +31,13 @@ _NO_LSTM = (
     "brain.js's LSTM forgets what it gave, and not its cell: c = f * h + i * g, h = o * tanh(c) (src/recurrent/lstm.js, "
     "getEquation). No LSTM computes this, whatever its weights are"
 )
+
+
+class BrainMetadata(TypedDict):
+    """What a file says: the class of its network, and how many layers it has."""
+
+    network: str
+    layers: int
 
 
 class BrainJs(ArrayFiles):
@@ -55,26 +63,26 @@ class BrainJs(ArrayFiles):
         if len(hidden) > _MOST_LAYERS:
             raise UnreadableError(file.path, f"it has {len(hidden)} layers, and at most {_MOST_LAYERS} are read")
         arrays = {name: _matrix(value, file.path, name) for name, value in _matrices(document)}
-        return Stored(arrays, {"class": str(document.get("type")), "layers": len(hidden)})
+        return Stored(arrays, BrainMetadata(network=str(document.get("type")), layers=len(hidden)))
 
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the layers of an RNN or a GRU; those of an LSTM are named, with its equation."""
-        if str(stored.metadata["class"]).startswith("LSTM"):
-            count: Any = stored.metadata["layers"]
+        if str(stored.metadata_as(BrainMetadata)["network"]).startswith("LSTM"):
+            count = stored.metadata_as(BrainMetadata)["layers"]
             return [], [LayerNote(f"{_HIDDEN}/{number}", _NO_LSTM, UNREAD) for number in range(count)]
         return super().find(path, stored, options)
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer: each reads the one before."""
         checkpoint = super().read(path, options)
-        count: Any = checkpoint.metadata["layers"]
+        count = checkpoint.metadata_as(BrainMetadata)["layers"]
         received = in_a_row([(f"{_HIDDEN}/{number}", "a hidden layer") for number in range(count)], checkpoint.layers)
         layers = {name: stack.replace(calls=received.get(name, ())) for name, stack in checkpoint.layers.items()}
         return checkpoint.replace(layers=layers)
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return the network's class."""
-        return {"class": checkpoint.metadata["class"]}
+        return {"class": checkpoint.metadata_as(BrainMetadata)["network"]}
 
 
 def _matrices(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -89,13 +97,11 @@ def _matrices(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _matrix(value: Any, path: Path, name: str) -> Array:
     """Return a matrix: its rows, its columns, and its numbers as a list or by their places. Raises UnreadableError."""
-    try:
+    with malformed(lambda _: UnreadableError(path, f"{name!r} is not a matrix with rows, columns and weights")):
         rows, columns, weights = value["rows"], value["columns"], value["weights"]
         sizes = type(rows) is int and type(columns) is int and rows > 0 and columns > 0
         fits = sizes and len(weights) == rows * columns
         numbers = weights if isinstance(weights, list) or not fits else [weights[str(at)] for at in range(len(weights))]
-    except (KeyError, TypeError):
-        raise UnreadableError(path, f"{name!r} is not a matrix with rows, columns and weights") from None
     if not fits:
         raise UnreadableError(path, f"{name!r} has {len(weights)} weights, but is {rows} by {columns}")
     return json_file.array(numbers, path, name).reshape(rows, columns)

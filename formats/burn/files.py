@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
@@ -20,6 +19,7 @@ from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.burn import records
+from rnnconvert.formats.burn.records import BurnMetadata
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
@@ -65,7 +65,7 @@ class Burn(ArrayFiles):
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return what a record states: Burn's version and its types."""
-        metadata: Any = checkpoint.metadata.get("burn", {})
+        metadata = checkpoint.metadata_as(BurnMetadata).get("burn", {})
         return {str(key): value for key, value in metadata.items() if key in ("version", "float", "format", "producer")}
 
     def documented(self) -> list[Layout]:
@@ -97,7 +97,7 @@ class Burn(ArrayFiles):
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a module's canonical form; one that did not carry its state is refused when it is converted."""
         stack = super().layer(group, stored, options)
-        metadata: Any = stored.metadata.get("burn", {})
+        metadata = stored.metadata_as(BurnMetadata).get("burn", {})
         numbers = re.match(r"(\d+)\.(\d+)\.", str(metadata.get("version", "")))
         if stack.cell.kind == "gru" and numbers and tuple(map(int, numbers.groups())) < _FIRST_RECURRENT:
             reason = "up to 0.16, Burn's Gru read the state of each step from the initial one: its weights were trained without recurrence"

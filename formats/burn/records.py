@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -32,6 +32,12 @@ _TYPES: dict[str, Any] = {
     "F64": "<f8", "F32": "<f4", "Flex32": "<f4", "F16": "<f2", "BF16": BFLOAT16, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "Bool": "?",
 }  # fmt: skip
+
+
+class BurnMetadata(TypedDict, total=False):
+    """What a record says of how it was written."""
+
+    burn: dict[str, Any]
 
 
 def begins_record(head: bytes) -> bool:
@@ -71,7 +77,7 @@ def _record(path: Path, tree: Any, raw: Callable[[Any], Array | None]) -> Stored
     if not isinstance(tree, dict) or not is_record(tree):
         raise UnreadableError(path, "it is not a record: it has no metadata with a version, or no item")
     arrays = dict(_tensors(path, tree["item"], raw, "", 0))
-    return Stored(arrays, {"burn": tree["metadata"]})
+    return Stored(arrays, BurnMetadata(burn=tree["metadata"]))
 
 
 def _tensors(path: Path, tree: Any, raw: Callable[[Any], Array | None], above: str, depth: int) -> Iterator[tuple[str, Array]]:
@@ -158,7 +164,7 @@ def read_burnpack(path: Path) -> Stored:
             raise UnreadableError(path, f"the tensor {name!r} has no shape")
         arrays[name] = _array(path, name, data[(begin or 0) + first : (begin or 0) + stop], (entry.get("dtype"), shape))
     metadata = header.get("metadata")
-    return Stored(arrays, {"burn": metadata if isinstance(metadata, dict) else {}})
+    return Stored(arrays, BurnMetadata(burn=metadata if isinstance(metadata, dict) else {}))
 
 
 class _Cbor:

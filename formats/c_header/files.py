@@ -79,7 +79,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     layers: dict[str, Recurrent] = {}
     arrays: dict[str, Array] = {}
     warnings: list[str] = []
-    unread: list[str] = []
+    unread: list[LayerNote] = []
     used: set[str] = set()
     written: list[Written] = []
     for name, layout, layer_arrays, cell, notes, stored in (

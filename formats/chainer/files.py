@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.containers.files import lowered
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
@@ -31,6 +31,12 @@ from rnnconvert.language.layout import Layout
 
 _PAIR = re.compile(r"(?P<above>.+)_x/W", re.S)
 _PEEPHOLE = re.compile(r"(?:(?P<above>.*)/)?peep_[ifo]/W", re.S)
+
+
+class ChainerMetadata(FileMetadata, total=False):
+    """What a file says: the matrices that hold those of all gates in full."""
+
+    whole: set[str]
 
 
 class ChainerFiles(ArrayFiles):
@@ -127,7 +133,7 @@ class ChainerFiles(ArrayFiles):
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
-        full_matrices = sorted(stored.metadata.get("whole", set()) & set(group.names.values()))
+        full_matrices = sorted(stored.metadata_as(ChainerMetadata).get("whole", set()) & set(group.names.values()))
         if full_matrices:
             raise RefusedError(
                 "a peephole that is a whole matrix",

@@ -39,7 +39,7 @@ class Network:
     labels: set[str] = field(default_factory=set)
     evidence: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
+    unread: list[LayerNote] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

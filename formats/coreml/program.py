@@ -70,10 +70,8 @@ class _Program(Values):
             if operation.type in _KINDS:
                 self._recurrent(operation, where, depth > 0)
             if operation.type == "while_loop":
-                self.network.unread.append(
-                    f"{where}{operation.name}: a while_loop, as coremltools makes it of layers that its operations cannot compute, "
-                    "such as PyTorch's GRU; it is not read"
-                )
+                made_of = "as coremltools makes it of layers that its operations cannot compute, such as PyTorch's GRU"
+                self.network.unread.append(LayerNote(f"{where}{operation.name}", f"a while_loop, {made_of}; it is not read", UNREAD))
             for inner in operation.message.every(4):
                 self.block(inner, where, depth + 1)
 

@@ -22,10 +22,12 @@ from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
 from rnnconvert.containers.reading import read_small
+from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.malformed import malformed
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
@@ -266,10 +268,9 @@ def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array,
     stated = {**description, **_asked(name, description, options)} if described else description
     facts = options.facts(name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format", *_CHECKSUMS))
     try:
-        return stack_of(name, facts, buffer, single_rec)
-    except RefusedError:
-        raise
-    except (UsageError, TypeError, ValueError) as error:
+        with malformed(lambda what: UnreadableError(path, what), stack_of.__module__):
+            return stack_of(name, facts, buffer, single_rec)
+    except UsageError as error:
         raise UnreadableError(path, str(error)) from None
 
 
@@ -303,7 +304,7 @@ def _from_options(path: Path, options: Options) -> dict[str, Any]:
 
 
 def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
-    try:
+    with malformed(lambda _: UnreadableError(path, 'the description is not a JSON object with a list "layers" of buffers')):
         document = json_text.loads(text, path)
         entries = document["layers"]
         unknown = sorted(set(document) - {"layers", "format"})
@@ -312,16 +313,12 @@ def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
             raise UnreadableError(path, f"the description has the unknown entry {odd}", "Remove it if you added it.")
         if not entries or not all(isinstance(entry, dict) for entry in entries):
             raise TypeError
-    except UnreadableError:
-        raise
-    except (ValueError, TypeError, KeyError):
-        raise UnreadableError(path, 'the description is not a JSON object with a list "layers" of buffers') from None
     return list(entries)
 
 
 def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     stored = safetensors.read(path)
-    text = stored.metadata.get("__metadata__", {}).get(KEY)
+    text = stored.metadata_as(FileMetadata).get("__metadata__", {}).get(KEY)
     if text is None:
         raise UnreadableError(path, f"its metadata has no {KEY!r}, which describes cuDNN's buffers")
     layers = {}

@@ -20,8 +20,6 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Call
 from rnnconvert.formats.dl4j.flow import Vertex, calls
 
-MAX_LAYERS = 100_000
-
 _FUNCTIONS: dict[str, Activation] = {
     "tanh": TANH,
     "sigmoid": SIGMOID,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -18,6 +18,12 @@ from rnnconvert.files.opened import STATED, Opened, Seen
 _BEGIN = b"lmgg\x0a\0\0\0silero-16k"
 _MOST_DIMENSIONS, _MOST_LAYERS, _LONGEST = 4, 64, 256
 _NUMBERS: dict[int, np.dtype[Any]] = {0: np.dtype("<f4"), 1: np.dtype("<f2")}
+
+
+class GgmlMetadata(TypedDict):
+    """What a file says: the sizes of its network."""
+
+    version: tuple[int, ...]
 
 
 class Ggml(ArrayFiles):
@@ -57,7 +63,7 @@ class Ggml(ArrayFiles):
             name = view(data, at, (length,), np.dtype("u1"), file.path, "a name").tobytes().decode("utf-8", "replace")
             arrays[name] = view(data, at + length, shape, _NUMBERS[number], file.path, name)
             at += length + arrays[name].nbytes
-        return Stored(arrays, {"version": struct.unpack_from("<3i", file.head, len(_BEGIN))})
+        return Stored(arrays, GgmlMetadata(version=struct.unpack_from("<3i", file.head, len(_BEGIN))))
 
 
 ADAPTERS = (Ggml("ggml", (), "."),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
@@ -20,6 +20,14 @@ from rnnconvert.language import registry
 
 _STATE, _ABOUT = "state_dict", "model_data"
 _UNITS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
+
+
+class GuitarMetadata(TypedDict):
+    """What a file says: all of its JSON, whether its weights stand in an envelope, and what is left of it."""
+
+    document: dict[str, Any]
+    enveloped: bool
+    left: Any
 
 
 class GuitarMl(ArrayFiles):
@@ -46,18 +54,18 @@ class GuitarMl(ArrayFiles):
             raise UnreadableError(file.path, f"its {_STATE} is not an object")
         arrays = {name: json_file.array(value, file.path, name) for name, value in state.items() if isinstance(value, list)}
         left = {name: value for name, value in state.items() if name not in arrays}
-        return Stored(arrays, {"document": document, "enveloped": state is not document, "left": left})
+        return Stored(arrays, GuitarMetadata(document=document, enveloped=state is not document, left=left))
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer; what `model_data` says of other layers than there are is an error."""
         checkpoint = super().read(path, options)
-        document: Any = checkpoint.metadata["document"]
+        document = checkpoint.metadata_as(GuitarMetadata)["document"]
         about = document.get(_ABOUT, {})
         if not isinstance(about, dict):
             raise UnreadableError(path, f"its {_ABOUT} is not an object")
-        left: Any = checkpoint.metadata["left"]
+        left = checkpoint.metadata_as(GuitarMetadata)["left"]
         warnings = [f"the file states {name!r}, which is not an array" for name in left if name != _ABOUT]
-        if checkpoint.metadata["enveloped"]:
+        if checkpoint.metadata_as(GuitarMetadata)["enveloped"]:
             warnings += [f"the file states {name!r}, whose effect is unknown" for name in document if name not in (_ABOUT, _STATE)]
         for name, stack in checkpoint.layers.items():
             facts = options.facts(name, _ABOUT, about, neutral={"model": ("SimpleRNN",)})
@@ -80,7 +88,7 @@ class GuitarMl(ArrayFiles):
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return what `model_data` states."""
-        document: Any = checkpoint.metadata["document"]
+        document = checkpoint.metadata_as(GuitarMetadata)["document"]
         return dict(document.get(_ABOUT, {}))
 
     def write(self, path: Path, job: Job) -> WriteResult:
@@ -89,8 +97,8 @@ class GuitarMl(ArrayFiles):
         notes = [*written.notes]
         source = job.source
         document: Mapping[str, Any] = arrays
-        if source.format == self.NAME and set(arrays) == set(source.arrays) and source.metadata["enveloped"]:
-            read: Any = source.metadata["document"]
+        if source.format == self.NAME and set(arrays) == set(source.arrays) and source.metadata_as(GuitarMetadata)["enveloped"]:
+            read = source.metadata_as(GuitarMetadata)["document"]
             document = {**read, _STATE: {name: arrays.get(name, value) for name, value in read[_STATE].items()}}
         else:
             notes.append(

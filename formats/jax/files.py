@@ -9,7 +9,7 @@ from typing import Any
 
 from rnnconvert.containers import archives, msgpack_file, npz_file
 from rnnconvert.containers.files import lowered
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
@@ -59,7 +59,7 @@ def _weights(stored: Stored) -> Mapping[str, Array]:
     """Return the arrays that may be a model's: those in the states of an optimizer of optax have the same paths, but are
     moments.
     """
-    makers_by_path: Mapping[str, list[str]] = stored.metadata.get("made", {})
+    makers_by_path = stored.metadata_as(FileMetadata).get("made", {})
     states = {path for path, makers in makers_by_path.items() if any(maker.startswith("optax.") for maker in makers)}
 
     def inside(name: str) -> bool:
@@ -72,7 +72,7 @@ def _weights(stored: Stored) -> Mapping[str, Array]:
 def read(name: str, path: Path, options: Options) -> Checkpoint:
     """Return every cell of a library in a file, found by the paths and shapes of its arrays."""
     stored = _stored(Opened(path))
-    doubts: list[str] = []
+    doubts: list[LayerNote] = []
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
     evidence = []
@@ -89,7 +89,7 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
             f"cells of Haiku are known by names that begin as its own do (lstm, vanilla_rnn); linear layers, or cells "
             f"of other names: {quoted}"
         )
-    warnings += [LayerNote(array, str(reason)) for array, reason in stored.metadata["unreadable"].items()]
+    warnings += [LayerNote(array, str(reason)) for array, reason in stored.metadata_as(FileMetadata)["unreadable"].items()]
     others = {key: array for key, array in stored.arrays.items() if key not in used}
     return Checkpoint(
         str(path),

@@ -12,8 +12,10 @@ from pathlib import Path
 from rnnconvert.containers import npy, npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.reading import open_regular
+from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, loading
 from rnnconvert.files.checkpoint import Checkpoint
@@ -130,9 +132,9 @@ def _is_row(path: Path) -> bool:
 def _row(path: Path) -> tuple[list[Array | None], list[str]]:
     """Return the arrays of a row, None for one that cannot be read, and the reasons for these."""
     stored = npy.read_row(path)
-    unreadable = stored.metadata["unreadable"]
+    unreadable = stored.metadata_as(FileMetadata)["unreadable"]
     arrays = [stored.arrays.get(str(place)) for place in range(len(stored.arrays) + len(unreadable))]
-    return arrays, [f"array {place}: {why}" for place, why in unreadable.items()]
+    return arrays, [LayerNote(f"array {place}", str(why)) for place, why in unreadable.items()]
 
 
 ADAPTERS = (EquinoxFiles("equinox", registry.endings("equinox")),)

@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnconvert.containers import json_text
 from rnnconvert.containers.reading import read_small
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
 from rnnconvert.core.malformed import malformed
@@ -71,7 +71,7 @@ def read(path: Path) -> Stored:
                 unreadable[name] = f"a value of the type {value.get('value_type')!r}, not an array"
             continue
         arrays[name] = _array(folder, ".".join(keys), "zarr3" if zarr3 else "zarr", name, stored)
-    return Stored(arrays, {"unreadable": unreadable})
+    return Stored(arrays, FileMetadata(unreadable=unreadable))
 
 
 def _parsed(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.finder import speak_for
 from rnnconvert.files.found import FoundLayer
@@ -38,7 +39,7 @@ def find(
     arrays: Mapping[str, Array],
     frameworks: Sequence[str] = FRAMEWORKS,
     cells: Mapping[str, str | None] | None = None,
-    doubts: list[str] | None = None,
+    doubts: list[LayerNote] | None = None,
 ) -> list[FoundLayer]:
     """Return every recurrent cell among arrays that are named by their paths, in the order of the paths.
 
@@ -69,7 +70,7 @@ def find(
         except UnsureError as error:
             if doubts is None:
                 raise UsageError(f"{error}. {error.remedy}") from None
-            doubts.append(str(error))
+            doubts.append(LayerNote("", str(error), UNREAD))
     return cells_found
 
 

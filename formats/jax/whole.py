@@ -37,11 +37,12 @@ _WAYS = {"forward_rnn": 0, "backward_rnn": 1}
 
 
 def takes(value: Any) -> bool:
-    """Return whether a live object is a tree with arrays in it."""
+    """Return whether a live object is a tree with arrays in it, or an nnx.Module."""
     if not isinstance(value, Mapping) and "jax" not in sys.modules:
         return False
     try:
-        return bool(named_arrays(value))
+        nnx = sys.modules.get("flax.nnx")
+        return bool(named_arrays(value)) or (nnx is not None and isinstance(value, nnx.Module))
     except (UsageError, MissingPackageError):
         return False
 
@@ -105,8 +106,8 @@ def _written(tree: Any, arrays: Mapping[str, Array]) -> list[Unit]:
         if cell is None:
             continue
         names = {name.rpartition("/")[2]: name for name in arrays if name.rpartition("/")[0] == path}
-        sizes = arrays[names["input_kernel"]].shape[0], int(module.hidden_features)
-        units += units_of_written(path, cell, sizes, _WRITTEN, names, arrays, type(module).__name__)
+        sizes = {"input_size": arrays[names["input_kernel"]].shape[0], "hidden_size": int(module.hidden_features)}
+        units += units_of_written(path, {**cell, **sizes}, _WRITTEN, names, arrays, type(module).__name__)
     return units
 
 

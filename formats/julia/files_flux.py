@@ -19,7 +19,8 @@ from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
-from rnnconvert.formats.julia.trees import Fields, JuliaFiles, Leaves, Types
+from rnnconvert.formats.julia.metadata import JuliaMetadata
+from rnnconvert.formats.julia.trees import Fields, JuliaFiles, Leaves
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import pack
 
@@ -102,8 +103,8 @@ class FluxFiles(JuliaFiles):
     def stored(self, file: Opened) -> Stored:
         """Return everything in a file; initial states are those that Flux.reset! goes back to."""
         stored = super().stored(file)
-        types: Types = stored.metadata["types"]
-        notes = dict(stored.metadata["unreadable"])
+        types = stored.metadata_as(JuliaMetadata)["types"]
+        notes = dict(stored.metadata_as(JuliaMetadata)["unreadable"])
         unread: dict[str, str] = {}
         for place, (words, count) in types.items():
             if words[-1] in _CELLS and ("Flux", words[-1], count) not in FIELDS:
@@ -121,8 +122,8 @@ class FluxFiles(JuliaFiles):
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers, and every cell of a whole model that could not be read as one."""
         groups, doubts = super().find(path, stored, options)
-        doubts += [LayerNote(place, str(why), UNREAD) for place, why in stored.metadata["unread"].items()]
-        types: Types = stored.metadata["types"]
+        doubts += [LayerNote(place, str(why), UNREAD) for place, why in stored.metadata_as(JuliaMetadata)["unread"].items()]
+        types = stored.metadata_as(JuliaMetadata)["types"]
         vague = [doubt.endswith("no sizes fit") and doubt.partition(": its arrays are named")[0] in types for doubt in doubts]
         doubts = [doubt for doubt, unclear in zip(doubts, vague, strict=True) if not unclear]
         explained = {group.name for group in groups} | {doubt.partition(":")[0] for doubt in doubts}
@@ -137,7 +138,7 @@ class FluxFiles(JuliaFiles):
         Raises RefusedError for a bias that is another number.
         """
         for name in ("b", "bias"):
-            value = stored.metadata.get("values", {}).get(below(group.name, name))
+            value = stored.metadata_as(JuliaMetadata).get("values", {}).get(below(group.name, name))
             if value:
                 raise RefusedError(
                     "a bias that is one number", "Flux", f"{name} is {value!r}, but only false stands for no bias", "", group.name
@@ -146,8 +147,8 @@ class FluxFiles(JuliaFiles):
 
     def cell(self, group: FoundLayer, stored: Stored, options: Options) -> Cell:
         """Return what a cell computes: a whole model states an RNN's function, a tree of Flux.state does not."""
-        function_name = stored.metadata.get("values", {}).get(below(group.name, "σ"))
-        if group.name in stored.metadata.get("types", {}):  # a whole model has a function there, if one without a name
+        function_name = stored.metadata_as(JuliaMetadata).get("values", {}).get(below(group.name, "σ"))
+        if group.name in stored.metadata_as(JuliaMetadata).get("types", {}):  # a whole model has a function there, if one without a name
             function_name = function_name or "unnamed"
         if group.layout.kind != "rnn" or not isinstance(function_name, str):
             return super().cell(group, stored, options)
@@ -200,7 +201,7 @@ def called(function: Activation) -> str:
 def _lists(stored: Stored) -> set[str]:
     """Return the places of lists of arrays, if a file has nothing else."""
     ends = [name.rpartition("/") for name in stored.arrays]
-    nothing_else = all(last.isdecimal() for _, _, last in ends) and not stored.metadata["types"]
+    nothing_else = all(last.isdecimal() for _, _, last in ends) and not stored.metadata_as(JuliaMetadata)["types"]
     return {above for above, _, _ in ends} if nothing_else else set()
 
 

@@ -12,6 +12,7 @@ from rnnconvert.files.flat import Description
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below
+from rnnconvert.formats.julia.metadata import JuliaMetadata
 from rnnconvert.formats.julia.trees import Fields, JuliaFiles, Leaves
 from rnnconvert.language.layout import Layout
 
@@ -71,7 +72,7 @@ class KnetFiles(JuliaFiles):
         """Return everything in a file; `w` is one line of numbers, as in memory."""
         stored = super().stored(file)
         arrays = {}
-        notes = dict(stored.metadata["unreadable"])
+        notes = dict(stored.metadata_as(JuliaMetadata)["unreadable"])
         for full, array in stored.arrays.items():
             words = full.split("/")
             while len(words) > 1 and words[-1] in _WRAPPED and "w" in words[:-1]:
@@ -87,7 +88,7 @@ class KnetFiles(JuliaFiles):
 
     def description(self, stored: Stored, above: str) -> Description:
         """Return the fields of the RNN that the vector belongs to."""
-        values = stored.metadata["values"]
+        values = stored.metadata_as(JuliaMetadata)["values"]
 
         def number(name: str) -> int:
             value = values.get(below(above, name))

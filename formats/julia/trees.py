@@ -22,6 +22,7 @@ from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia import jld2, julia_bson
 from rnnconvert.formats.julia.julia_tree import below
+from rnnconvert.formats.julia.metadata import JuliaMetadata
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 
@@ -64,7 +65,7 @@ class JuliaFiles(ArrayFiles):
         return file.archive if "npz" in file.kinds else ""
 
     def stored(self, file: Opened) -> Stored:
-        """Return everything in a file, by paths with slashes; single numbers are in metadata "values", and in "values by struct"
+        """Return everything in a file, by paths with slashes; single numbers are in metadata "values", and in "values_by_struct"
         by the path of the struct that they stand in and their own name.
         """
         return _by_struct(self._tree(file))
@@ -81,7 +82,7 @@ class JuliaFiles(ArrayFiles):
         """Return a layer; single values in its struct, and in the one around it, must be known."""
         outer, cell, _ = group.name.rpartition("/cell")
         for place in {group.name, *([outer] if cell else [])} - {""}:
-            inside = stored.metadata["values by struct"].get(place, {})
+            inside = stored.metadata_as(JuliaMetadata)["values_by_struct"].get(place, {})
             options.facts(group.name, f"the values in {place}", inside, harmless=self.constants_known)
         return super().layer(group, stored, options)
 
@@ -140,10 +141,10 @@ class JuliaFiles(ArrayFiles):
 
 def _by_struct(stored: Stored) -> Stored:
     structs: dict[str, dict[str, Any]] = {}
-    for full, value in stored.metadata["values"].items():
+    for full, value in stored.metadata_as(JuliaMetadata)["values"].items():
         place, _, name = full.rpartition("/")
         structs.setdefault(place, {})[name] = value
-    return Stored(stored.arrays, {**stored.metadata, "values by struct": structs})
+    return Stored(stored.arrays, {**stored.metadata, "values_by_struct": structs})
 
 
 def _by_paths(stored: Stored) -> Stored:
@@ -163,7 +164,7 @@ def _fields_of(kind: tuple[tuple[str, ...], int] | None, fields: Fields) -> tupl
 
 def named(stored: Stored, fields: Fields) -> Stored:
     """Return a tree whose structs have the names of their fields; unknown fields keep their number."""
-    types: Types = stored.metadata["types"]
+    types = stored.metadata_as(JuliaMetadata)["types"]
 
     def path(full: str, array: Array | None) -> str:
         words: list[str] = []

@@ -11,6 +11,7 @@ from rnnconvert.containers import enclosed, json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.layer_config import entry, every
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.malformed import Fields
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
 
@@ -58,7 +59,7 @@ def _text(path: Path) -> bytes:
 
 def _json(path: Path) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(pairs)
+        values = Fields(pairs)
         if len(values) < len(pairs):
             raise UnreadableError(path, "it has two values for one key of an object")
         return values

@@ -19,6 +19,7 @@ from rnnconvert.files.adapter import Job
 from rnnconvert.formats.keras.cells import Place, Read
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.graph import CLASSES, pack_direction
+from rnnconvert.formats.keras.metadata import KerasMetadata
 
 _RENAMED = {
     "CuDNNLSTM": "LSTM",
@@ -113,7 +114,7 @@ def _is_state_of_training(name: str) -> bool:
 def _carried(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> Tree | None:
     """Return a Keras 3 file's tree, with the recurrent arrays replaced in place."""
     tree = Tree({}, {})
-    attributes: Any = job.source.metadata.get("attributes", {})
+    attributes = job.source.metadata_as(KerasMetadata).get("attributes", {})
     for path, values in attributes.items():
         if path.endswith("vars") and not _is_state_of_training(path):
             tree.attributes[path] = dict(values)
@@ -137,13 +138,13 @@ def _carried(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Pla
 
 
 def _weights_group(job: Job) -> str:
-    attributes: Any = job.source.metadata.get("attributes", {})
+    attributes = job.source.metadata_as(KerasMetadata).get("attributes", {})
     return "model_weights/" if "layer_names" in attributes.get("model_weights", {}) else ""
 
 
 def _order(job: Job) -> list[str]:
     """Return the layers' names in a legacy file, in the model's order."""
-    attributes: Any = job.source.metadata.get("attributes", {})
+    attributes = job.source.metadata_as(KerasMetadata).get("attributes", {})
     names: list[str] = attributes.get(_weights_group(job).rstrip("/"), {}).get("layer_names", [])
     return names if isinstance(names, list) else []
 
@@ -198,8 +199,8 @@ class _Legacy:
         return self.written
 
     def _layers(self) -> list[Entry]:
-        config: Any = self.job.source.metadata.get("config")
-        attributes: Any = self.job.source.metadata.get("attributes", {})
+        config = self.job.source.metadata_as(KerasMetadata).get("config")
+        attributes = self.job.source.metadata_as(KerasMetadata).get("attributes", {})
         config = config or attributes.get("", {}).get("model_config")
         if isinstance(config, str):
             config = json_text.loads(config, self.job.source.path)
@@ -209,7 +210,7 @@ class _Legacy:
 
     def _weights(self, layer: str) -> list[str]:
         """Return the full names of a layer's arrays, in order."""
-        attributes: Any = self.job.source.metadata.get("attributes", {})
+        attributes = self.job.source.metadata_as(KerasMetadata).get("attributes", {})
         names: Any = attributes.get(f"{self.root}{layer}", {}).get("weight_names", [])
         return [f"{self.root}{layer}/{name}" for name in names] if isinstance(names, list) else []
 

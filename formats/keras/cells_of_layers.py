@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 
 from rnnconvert.containers.layer_config import Entry, listed
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.formats.keras.cells import CellArrays, of_optimizer
 from rnnconvert.formats.keras.config import snake_case
 
@@ -24,7 +25,9 @@ _CELL = re.compile(r"(?:.*/)?(?:(?:lstm|gru|simple_rnn)_cell(?:_\d+)?|cell/vars)
 """Where Keras keeps the arrays of a cell: under the cell's own name, and in Keras 3 under the attribute of its layer."""
 
 
-def incomplete(arrays: Mapping[str, Array], accounted: Collection[str], called: Callable[[str], str] = lambda place: place) -> list[str]:
+def incomplete(
+    arrays: Mapping[str, Array], accounted: Collection[str], called: Callable[[str], str] = lambda place: place
+) -> list[LayerNote]:
     """Return the places of cells with incomplete arrays: why each is not a cell, by the name that its layer is called by."""
     places: dict[str, list[str]] = {}
     for name, array in arrays.items():
@@ -34,10 +37,10 @@ def incomplete(arrays: Mapping[str, Array], accounted: Collection[str], called: 
         if above not in accounted and (last.partition(":")[0] == "recurrent_kernel" or _CELL.fullmatch(above)):
             places.setdefault(above, []).append(f"{last} {array.shape}")
     convolving = {above for above in places if any(arrays[name].ndim > 2 for name in arrays if name.rpartition("/")[0] == above)}
+    misfit = "its arrays are those of a recurrent cell but do not fit together"
+    convolution = "the cell of a ConvLSTM, whose products are convolutions: no recurrent layer here holds them"
     return [
-        f"{called(above)}: the cell of a ConvLSTM, whose products are convolutions: no recurrent layer here holds them"
-        if above in convolving
-        else f"{called(above)}: its arrays are those of a recurrent cell but do not fit together: {', '.join(shapes)}"
+        LayerNote(called(above), convolution if above in convolving else f"{misfit}: {', '.join(shapes)}", UNREAD)
         for above, shapes in places.items()
     ]
 

@@ -6,7 +6,6 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from rnnconvert.containers import archives
 from rnnconvert.containers.files import lowered
@@ -17,6 +16,7 @@ from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
@@ -102,8 +102,8 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return the versions and the time that a file states."""
     from rnnconvert.formats.keras.cells import Read
 
-    metadata: Any = checkpoint.metadata.get("metadata") or {}
-    attributes: Any = checkpoint.metadata.get("attributes", {})
+    metadata = checkpoint.metadata_as(KerasMetadata).get("metadata") or {}
+    attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
     places = [metadata, attributes.get("model_weights", {}), attributes.get("", {})]
     era = checkpoint.read_as(Read).era
     facts: dict[str, object] = {"framework": f"Keras {era.text}"} if era.stated and era.text else {}

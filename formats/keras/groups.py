@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from rnnconvert.containers.stored import Stored
+from rnnconvert.formats.keras.metadata import KerasMetadata
 
 _DOUBLED = "_layer_checkpoint_dependencies"
 _WINDOWS = ("layers\\", f"{_DOUBLED}\\")
@@ -26,7 +27,7 @@ def modern(stored: Stored) -> Stored:
     windows = any(name.startswith(_WINDOWS) for name in names)
     if not windows and not any(name.startswith(f"{_DOUBLED}/") for name in names):
         return stored
-    attributes: Mapping[str, object] = stored.metadata.get("attributes", {})
+    attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     spelled = {name: name.replace("\\", "/") if windows else name for name in (*names, *attributes)}
     counted = _Counted(spelled[name] for name in names)
     metadata = {**stored.metadata, "attributes": {counted.once(spelled[name]): values for name, values in attributes.items()}}

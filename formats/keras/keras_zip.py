@@ -27,6 +27,7 @@ from rnnconvert.containers.temporary import room_for
 from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError, unwritable
+from rnnconvert.formats.keras.metadata import KerasMetadata
 
 METADATA = "metadata.json"
 CONFIG = "config.json"
@@ -57,7 +58,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     except Exception as error:  # zipfile, zlib and json raise errors of every type on a damaged file
         problem = str(error).rstrip(".") or type(error).__name__
         raise UnreadableError(path, f"not a valid .keras file: {problem}") from None
-    return Stored(stored.arrays, stored.metadata | {"config": texts[CONFIG], "metadata": texts[METADATA]})
+    return Stored(stored.arrays, {**stored.metadata, **KerasMetadata(config=texts[CONFIG], metadata=texts[METADATA])})
 
 
 def _members(path: object, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:

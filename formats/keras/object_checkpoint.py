@@ -23,6 +23,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.malformed import malformed
 from rnnconvert.core.names import natural
+from rnnconvert.formats.keras.metadata import KerasMetadata
 
 _MODEL = "saved_model.pb"
 _OF_KERAS = b"_tf_keras_"
@@ -90,7 +91,7 @@ def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
     """Return the variables by name, and whether TensorFlow 2's Keras named them."""
     stored = tensor_bundle.read(index)
     keys = dict.fromkeys(sorted(stored.arrays, key=natural))
-    graph = stored.metadata["texts"].get(_GRAPH)
+    graph = stored.metadata_as(KerasMetadata)["texts"].get(_GRAPH)
     if graph is None:
         return {key: stored.arrays[key] for key in keys if not _is_slot(key)}, False
     nodes = list(_nodes(memoryview(graph), path))

@@ -20,6 +20,7 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras.cells import Read
 from rnnconvert.formats.keras.live import numbers
+from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.whole import variables_of
 from rnnconvert.models.model import Model, all_or_none
 from rnnconvert.training.state import INSIDE, LACKING, SLOTS, UNCORRECTED, CallerFacts, OptimizerState, listed, slots_needed
@@ -174,7 +175,10 @@ def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimiz
 
     Raises UsageError if it is unknown, or its variables do not fit the model's.
     """
-    with malformed(lambda what: UsageError(f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {what}")):
+    with malformed(
+        lambda what: UsageError(f"{checkpoint.path}: its optimizer does not have the form that Keras gives it: {what}"),
+        "rnnconvert.training",
+    ):
         return _in_file(checkpoint, model, facts)
 
 
@@ -221,7 +225,7 @@ def _in_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimi
                     "the order of model.trainable_variables with parameters=[names]"
                 )
     state = _state(title, kind, _Slots(slots, count), {name: common for name in names}, config)
-    attributes: Any = checkpoint.metadata.get("attributes", {})
+    attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
     backend = str(attributes.get("", {}).get("backend", ""))
     return state.replace(
         notes=(
@@ -234,11 +238,11 @@ def _in_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimi
 
 def _described(checkpoint: Checkpoint) -> Mapping[str, Any] | None:
     """Return the optimizer's configuration."""
-    config: Any = checkpoint.metadata.get("config") or {}
+    config = checkpoint.metadata_as(KerasMetadata).get("config") or {}
     compiled: Any = config.get("compile_config")
     if isinstance(compiled, Mapping) and isinstance(compiled.get("optimizer"), Mapping):
         return dict(compiled["optimizer"])
-    attributes: Any = checkpoint.metadata.get("attributes", {})
+    attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
     text = attributes.get("", {}).get("training_config")
     try:
         parsed = json_text.loads(text, checkpoint.path) if isinstance(text, str) else {}

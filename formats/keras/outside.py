@@ -26,6 +26,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, cells, config
 from rnnconvert.formats.keras.configured import Outside
 from rnnconvert.formats.keras.files import YAML
+from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.read import Reader, graph_file, inner_config
 from rnnconvert.graphs.layered_calls import WRAPPERS
 
@@ -188,9 +189,14 @@ def _fits(layer: Entry, arrays: list[Array]) -> bool:
 
 def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, checkpoint: Checkpoint) -> str:
     """Return what else of both files says that they are not of one model; "" where nothing does."""
-    attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+    attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     root = attributes.get("", {})
-    wrote = str(root.get(_VERSION) or stored.metadata.get(_VERSION) or stored.metadata.get("groups_of") or "")
+    wrote = str(
+        root.get(_VERSION)
+        or stored.metadata_as(KerasMetadata).get("keras_version")
+        or stored.metadata_as(KerasMetadata).get("groups_of")
+        or ""
+    )
     if version and wrote and (version != wrote if "." in version and root.get(_VERSION) else version[:1] != wrote[:1]):
         return f"was written by Keras {version}, these weights by Keras {wrote}"
     backends = [

@@ -18,6 +18,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.opened import Opened
+from rnnconvert.formats.keras.metadata import KerasMetadata
 
 _WEIGHTS, _CONFIG = "model_weights", "model_config"
 _MARK = "_{}_pickled"
@@ -39,7 +40,7 @@ def read(path: Path) -> Stored:
     attributes = {"": _texts(state), _WEIGHTS: _texts(state[_WEIGHTS])}
     attributes |= {f"{_WEIGHTS}/{name}": _texts(group) for name, group in layers.items()}
     arrays = {f"{_WEIGHTS}/{layer}/{name}": array for layer, group in layers.items() for name, array in _arrays(path, group)}
-    return Stored(arrays, {"attributes": attributes})
+    return Stored(arrays, KerasMetadata(attributes=attributes))
 
 
 def _state(path: Path) -> tuple[str, Mapping[str, Any]]:

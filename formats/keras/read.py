@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from rnnconvert.containers import json_text
-from rnnconvert.containers.layer_config import Entry, entry, every
+from rnnconvert.containers.layer_config import Entry, entry, every, of_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.malformed import malformed
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Call, Direction, Layer, Merge, Recurrent
 from rnnconvert.files.catalogue import OPTIONS
@@ -37,6 +36,7 @@ from rnnconvert.formats.keras.cells_of_layers import (
 from rnnconvert.formats.keras.config import KINDS, Era, activation, functions, unstated
 from rnnconvert.formats.keras.configured import Configured, Outside
 from rnnconvert.formats.keras.files import NAME
+from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.graphs.layered_calls import WRAPPERS
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -57,8 +57,8 @@ ALONE = Outside()
 
 def inner_config(stored: Stored) -> Any:
     """Return the configuration of the model that the file of its weights itself has, if any."""
-    attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
-    return stored.metadata.get("config") or attributes.get("", {}).get("model_config")
+    attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
+    return stored.metadata_as(KerasMetadata).get("config") or attributes.get("", {}).get("model_config")
 
 
 def graph_file(path: Path) -> Path:
@@ -87,17 +87,17 @@ class Reader:
         """Take the arrays of a file, and the configuration that another file states."""
         self.path, self.stored, self.options, self.outside = path, stored, options, outside
         self._asking = options  # as the direction that is read asks it
-        self.attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+        self.attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
         self.era = self._era()
         self.model = self._model()
         self.configured = None if self.model is None else Configured(self.model, path)
-        root = stored.metadata.get("root_config")
+        root = stored.metadata_as(KerasMetadata).get("root_config")
         self.called = Configured(entry(root), path) if root and self.configured is None else self.configured
         self.graph = self._graph()
         self.evidence: list[str] = []
         self.warnings: list[str] = [outside.warning] if outside.warning else []
         self._where = "its configuration" + (f" in {outside.path.name}" if outside.config is not None else "")
-        self.unread: list[str] = []
+        self.unread: list[LayerNote] = []
 
     def read(self) -> Checkpoint:
         """Return the checkpoint."""
@@ -143,7 +143,7 @@ class Reader:
                 self.evidence.append(f"{ours.name}: configured as a layer of rnnconvert's own")
         except UsageError as error:
             raise UnreadableError(self.path, str(error)) from None
-        for name, reason in self.stored.metadata.get("unreadable", {}).items():
+        for name, reason in self.stored.metadata_as(KerasMetadata).get("unreadable", {}).items():
             self.warnings.append(LayerNote(name, str(reason)))
         accounted = {array.rpartition("/")[0] for cell in found_cells for array in cell.names} | {
             array_name.rpartition("/")[0] for array_name in used
@@ -182,12 +182,12 @@ class Reader:
 
     def _era(self) -> Era:
         meaning = self.options.peek("hard_sigmoid")
-        metadata = self.stored.metadata.get("metadata", {})
+        metadata = self.stored.metadata_as(KerasMetadata).get("metadata", {})
         places = [metadata, self.attributes.get("model_weights", {}), self.attributes.get("", {})]
         version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
-        version = version or self.outside.version or str(self.stored.metadata.get("keras_version", ""))
+        version = version or self.outside.version or str(self.stored.metadata_as(KerasMetadata).get("keras_version", ""))
         stated = "." in version  # "2-tf" is read off a graph of objects
-        version = version or str(self.stored.metadata.get("groups_of", ""))
+        version = version or str(self.stored.metadata_as(KerasMetadata).get("groups_of", ""))
         if not version and any("/W_" in name or "_W_" in name for name in self.stored.arrays):
             version = "1"
         meanings = {None: None, "keras2": HARD_SIGMOID_KERAS_2, "keras3": HARD_SIGMOID_KERAS_3}
@@ -213,7 +213,7 @@ class Reader:
                 raise UnreadableError(self.path, "its attribute model_config is not JSON") from None
         if not isinstance(config, Mapping) or not isinstance(config.get("config"), (Mapping, list)):
             return None
-        with malformed(lambda what: UnreadableError(self.path, f"its model configuration has an unknown form ({what})")):
+        with of_file(self.path):
             model = entry(config)
             for layer in every(model):
                 if layer.built_in and layer.class_name in WRAPPERS and layer.inner("layer") is None:
@@ -234,7 +234,7 @@ class Reader:
         where = None if self.called is None else self.called.entry(path)
         if where is not None:
             return where
-        configs: Mapping[str, Any] = self.stored.metadata.get("layer_configs", {})
+        configs = self.stored.metadata_as(KerasMetadata).get("layer_configs", {})
         return next((entry(configs[part]) for part in reversed(path.split("/")) if part in configs), None)
 
     def _called(self, place: str) -> str:

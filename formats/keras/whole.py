@@ -24,6 +24,7 @@ from rnnconvert.formats.keras.cells import CellArrays, Place, Read
 from rnnconvert.formats.keras.config import Era, activation, snake_case, tree
 from rnnconvert.formats.keras.flow import Graph, is_line
 from rnnconvert.formats.keras.live import described, numbers, read_layer, version
+from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import fit
 from rnnconvert.models.differences import AS_FAR_AS_THE_KERNEL
@@ -64,7 +65,7 @@ def of_live(model: Any) -> Model:
 
     Raises UsageError for a model that is not built yet, or is quantized.
     """
-    if not model.built or not model.weights:
+    if not model.built or not (model.weights or getattr(model, "inputs", None)):
         raise UsageError(f"the Keras model {model.name!r} is not built yet. Call it once, or model.build(input_shape)")
     variables: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
@@ -292,11 +293,11 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         kind = ".keras" if zipped else ".h5"
         raise UsageError(f"{path}: the target {checkpoint.path} is a {kind} file and can only be written as one")
     written = {name: arrays.get(name, array) for name, array in checkpoint.arrays.items() if not _OPTIMIZER.match(name)}
-    attributes: Any = checkpoint.metadata.get("attributes", {})
+    attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
     attributes = {name: values for name, values in attributes.items() if not _OPTIMIZER.match(name)}
     if zipped:
-        config: Any = checkpoint.metadata["config"]
-        metadata: Any = checkpoint.metadata["metadata"]
+        config = checkpoint.metadata_as(KerasMetadata)["config"]
+        metadata = checkpoint.metadata_as(KerasMetadata)["metadata"]
         keras_zip.write(path, config, metadata, written, attributes)
     else:
         hdf5.write(path, written, attributes)
@@ -306,7 +307,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
 
 def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]]:
     """Return arrays by the layer that they belong to: its path in Keras 3, its name before."""
-    attributes: Any = checkpoint.metadata.get("attributes", {})
+    attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
     owners: dict[str, list[str]] = {}
     for name in names:
         path = name.removeprefix("model_weights/")
@@ -352,7 +353,7 @@ def _class_in(owner: str) -> str:
 
 
 def _said_name(checkpoint: Checkpoint, owner: str) -> str:
-    attributes: Any = checkpoint.metadata.get("attributes", {})
+    attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
     label = attributes.get(f"{owner}/vars", {}).get("name")
     if isinstance(label, str) and label:
         return label

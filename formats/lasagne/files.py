@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.containers import archives, npz_file
+from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import Array, Pieced, Source
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import RefusedError, UnreadableError
@@ -60,13 +61,13 @@ def _arrays(file: Opened) -> tuple[list[Array | None], list[LayerNote]]:
     """
     path = file.path
     stored = file.once(archives.reader(path, file.head))
-    numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata["unreadable"]]}
+    numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata_as(FileMetadata)["unreadable"]]}
     places = {int(match[1]): name for name, match in numbers.items() if match}
     if not numbers or len(places) < len(numbers) or sorted(places) != list(range(len(places))):
         raise UnreadableError(
             path, "its arrays are not called arr_0, arr_1 and so on, as np.savez calls the values of get_all_param_values"
         )
-    unreadable = [LayerNote(name, str(why), UNREAD) for name, why in stored.metadata["unreadable"].items()]
+    unreadable = [LayerNote(name, str(why), UNREAD) for name, why in stored.metadata_as(FileMetadata)["unreadable"].items()]
     return [stored.arrays.get(places[place]) for place in range(len(places))], unreadable
 
 

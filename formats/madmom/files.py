@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rnnconvert.containers import pickles
 from rnnconvert.containers.files import map_file
@@ -29,6 +29,13 @@ _STATES = ("init", "hid_init", "cell_init")
 _SCRATCH = ("cell", "_tmp")
 """Arrays in which compiled gates kept what they computed last."""
 _DEEPEST = 32
+
+
+class MadmomMetadata(TypedDict):
+    """What a file says: the class of each object, and the functions of layers, by their names."""
+
+    classes: dict[str, str]
+    functions: dict[str, Any]
 
 
 def _walk(path: Path, value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
@@ -74,18 +81,18 @@ class Madmom(ArrayFiles):
                 arrays[f"{above}.init"] = arrays.pop(name)
             elif local == "bias" and not arrays[name].ndim and f"{above}.recurrent_weights" in arrays:  # one number for all units
                 arrays[name] = arrays[name].repeat(arrays[f"{above}.recurrent_weights"].shape[-1])
-        return Stored(arrays, {"classes": classes, "functions": functions})
+        return Stored(arrays, MadmomMetadata(classes=classes, functions=functions))
 
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers, and what is unsettled about them; dense layers have arrays of the same names."""
         groups, doubts = super().find(path, stored, options)
-        layer_names = {name for name, value in stored.metadata["classes"].items() if value in _LAYERS}
+        layer_names = {name for name, value in stored.metadata_as(MadmomMetadata)["classes"].items() if value in _LAYERS}
         return [group for group in groups if group.name in layer_names], [note for note in doubts if note.layer in layer_names]
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer, and what each receives of the row that it stands in."""
         checkpoint = super().read(path, options)
-        classes: Any = checkpoint.metadata["classes"]
+        classes = checkpoint.metadata_as(MadmomMetadata)["classes"]
         rows: dict[str, list[tuple[str, str]]] = {}
         for name, kind in classes.items():
             above, _, number = name.rpartition(".")
@@ -102,7 +109,7 @@ class Madmom(ArrayFiles):
         kind, layout = group.layout.kind, group.layout
         spelt = dict(zip(layout.letters.split(), (gate for gate, _ in layout.order), strict=False))
         functions: dict[str, set[str]] = {}
-        for full, function in stored.metadata["functions"].items():
+        for full, function in stored.metadata_as(MadmomMetadata)["functions"].items():
             inside = full.removeprefix(f"{group.name}.").split(".")
             if full.startswith(f"{group.name}.") and inside[-1] == "activation_fn":
                 gate = spelt.get(inside[-2] if len(inside) > 1 else "", "")

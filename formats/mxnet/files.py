@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rnnconvert.containers import npz_file
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
@@ -44,6 +45,12 @@ _UNFUSED = re.compile(
     re.S,
 )
 """The names that save_parameters gives the arrays of a layer, and those of the two cells of a BidirectionalCell."""
+
+
+class MxnetMetadata(FileMetadata, total=False):
+    """What a file says: where the arrays of its layers are."""
+
+    homes: Any
 
 
 class _Group(NamedTuple):
@@ -90,7 +97,8 @@ def read(path: Path, options: Options) -> Checkpoint:
     layers: dict[str, Recurrent] = {}
     homes: dict[str, dict[str, str]] = {}
     prefixes: dict[str, str] = {}
-    evidence, unread, warnings = [], [], [f"{name}: {why}" for name, why in stored.metadata["unreadable"].items()]
+    evidence, unread = [], []
+    warnings: list[str] = [LayerNote(name, why) for name, why in stored.metadata_as(MxnetMetadata)["unreadable"].items()]
     groups = _groups(stored.arrays)
     warnings += _run_together([group.prefix for group in groups if group.style.startswith("cell")])
     for group in groups:
@@ -317,7 +325,7 @@ def write(path: Path, job: Job) -> WriteResult:
     """
     arrays: dict[str, Array | Pieced] = {}
     notes = []
-    homes: Any = job.source.metadata.get("homes", {}) if job.source.format == NAME else {}
+    homes: dict[str, dict[str, str]] = job.source.metadata_as(MxnetMetadata).get("homes", {}) if job.source.format == NAME else {}
     mark = "arg:" if any(full.startswith("arg:") for names in homes.values() for full in names.values()) else ""
     stacks = job.stacks()
     bare = len(stacks) == 1 and job.source.format != NAME

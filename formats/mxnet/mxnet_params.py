@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.containers.reading import charging
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.names import first_twice
@@ -135,7 +135,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     if twice is not None:
         raise UnreadableError(path, f"two arrays are named {twice!r}")
     arrays = {name: array for name, array in zip(names, result, strict=True) if array is not None}
-    return Stored(arrays, {"unreadable": {names[place]: why for place, why in unreadable.items()}})
+    return Stored(arrays, FileMetadata(unreadable={names[place]: why for place, why in unreadable.items()}))
 
 
 class _LeftOutError(Exception):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -38,6 +38,12 @@ _MOST, _MOST_LAYERS = 1 << 20, 256
 _KEYS = ("version", "metadata", "architecture", "config", "weights", "sample_rate")
 
 
+class NamMetadata(TypedDict, total=False):
+    """What a file says: all of its JSON but for the weights."""
+
+    document: dict[str, Any]
+
+
 def recognise(file: Opened) -> Seen | None:
     """Recognize an architecture, its configuration and its weights."""
     document = file.json
@@ -56,7 +62,7 @@ def layouts(options: Options) -> list[Layout]:
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return the version, the sample rate and what the maker of a model says of it."""
-    document: Any = checkpoint.metadata["document"]
+    document = checkpoint.metadata_as(NamMetadata)["document"]
     metadata = document.get("metadata")
     return {
         **{key: document.get(key, "") for key in ("version", "architecture", "sample_rate")},
@@ -136,7 +142,7 @@ def write(path: Path, job: Job) -> WriteResult:
     sizes = dict(zip(_SIZES, (stack.input_size, stack.hidden_size, stack.num_layers), strict=True))
     head = [job.carried.get(name) for name in ("head.weight", "head.bias")]
     head_parts = [np.asarray(array).reshape(-1) for array in head if array is not None]
-    read: Any = job.source.metadata.get("document") if len(head_parts) == 2 else None
+    read = job.source.metadata_as(NamMetadata).get("document") if len(head_parts) == 2 else None
     notes, headless = [], read is None
     if read is None:
         head_parts = [np.zeros(stack.hidden_size + 1, packed.dtype)]

@@ -65,7 +65,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     layers: dict[str, Recurrent] = {}
     arrays: dict[str, Array] = {}
     warnings: list[str] = []
-    unread: list[str] = []
+    unread: list[LayerNote] = []
     lost = ""
     rows: dict[str, tuple[param.Layer, Recurrent]] = {}
     for described_layer in described:

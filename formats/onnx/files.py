@@ -75,7 +75,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     evidence: list[str] = []
     used: set[tuple[Body, str]] = set()
     inside: set[Body] = set()
-    unread: list[str] = []
+    unread: list[LayerNote] = []
     recurrent: list[Operation] = []
     hoist(file.model.graph)
     program = as_program(file)

@@ -81,7 +81,7 @@ class Node:
         self.attributes = scope.attributes(node)
         self.used: set[tuple[Body, str]] = set()
         self.warnings: list[LayerNote] = []
-        self.unread: list[str] = []
+        self.unread: list[LayerNote] = []
 
     def read(self) -> Recurrent | None:
         """Return the layer, or None (with a note in `unread`) if its weights are not constant."""
@@ -166,7 +166,7 @@ class Node:
                 )
             )
 
-    def _why_not(self, name: str, value: str) -> str:
+    def _why_not(self, name: str, value: str) -> LayerNote:
         """Return why an input that should be a weight could not be read."""
         resolved = self.scope.resolve(value)[1]
         where, first, node = self.scope.unknown(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.graphs.program.operations import Operation, bodies
 from rnnconvert.graphs.program.scopes import Scope
@@ -20,7 +21,7 @@ def _from_source() -> str:
     )
 
 
-def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -> list[str]:
+def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -> list[LayerNote]:
     """Return a sentence for each recurrent computation of a model apart from the layers that were read.
 
     read    the nodes of ONNX's own operators RNN, GRU and LSTM, which have a reader
@@ -51,7 +52,7 @@ def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -
                         f"{': ' + why if why else ''}. {_from_source()}"
                     )
         messages += _written_out(scope, looked)
-    return messages
+    return [LayerNote("", message, UNREAD) for message in messages]
 
 
 def _written_out(scope: Scope, looked: Looked) -> list[str]:

@@ -51,7 +51,7 @@ def layouts(options: Options) -> list[Any]:
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return the model's name, and what wrote it."""
-    return {key: checkpoint.metadata.get(key, "") for key in ("name", "version", "runtime")}
+    return {**dict.fromkeys(("name", "version", "runtime"), ""), **checkpoint.metadata}
 
 
 def read(path: Path, options: Options) -> Checkpoint:

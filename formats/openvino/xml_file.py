@@ -10,7 +10,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
 from rnnconvert.containers.reading import charging, read_small
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError
 
 _DEEPEST = 64
 _LARGEST = 256 << 20
@@ -77,10 +77,8 @@ def read(path: Path) -> Element:
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(content, True)
-    except expat.ExpatError as error:
-        raise UnreadableError(path, f"it is not XML: {error}") from None
-    except (LookupError, ValueError) as error:  # an encoding that expat does not know
-        if isinstance(error, UnreadableError):
-            raise
+    except RnnConvertError:
+        raise
+    except (expat.ExpatError, LookupError, ValueError) as error:  # an encoding that expat does not know, too
         raise UnreadableError(path, f"it is not XML: {error}") from None
     return top.children[0]

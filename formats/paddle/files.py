@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from rnnconvert.files.found import FoundLayer
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import inference, paddle_params
+from rnnconvert.formats.paddle.paddle_params import PaddleMetadata
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import each
@@ -48,7 +48,7 @@ class PaddleFiles(ArrayFiles):
         """Return every array without duplicates. Raises UnreadableError."""
         stored = file.once(paddle_params.read)
         listed = {match["above"] for match in map(_ALIAS.fullmatch, stored.arrays) if match}
-        notes = {**stored.metadata.get("unreadable", {}), **_contradicting(stored.arrays)}
+        notes = {**stored.metadata_as(PaddleMetadata).get("unreadable", {}), **_contradicting(stored.arrays)}
         return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed, "unreadable": notes})
 
     def recognise(self, file: Opened) -> Seen | None:
@@ -58,7 +58,7 @@ class PaddleFiles(ArrayFiles):
             return seen
         # Others name arrays so, too: Paddle's own files have its names of the parameters in them, or those of cells.
         stored = file.once(paddle_params.read)
-        has_names = stored.metadata["names"] or any(map(_CELL.fullmatch, stored.arrays))
+        has_names = stored.metadata_as(PaddleMetadata)["names"] or any(map(_CELL.fullmatch, stored.arrays))
         named = lowered(file.path).suffix == registry.endings(self.NAME)[0]
         return Seen(STATED if has_names or named else KIND, seen.evidence)
 
@@ -67,7 +67,7 @@ class PaddleFiles(ArrayFiles):
         if inference.recognise(Opened(path)):
             return inference.read(path, options)
         checkpoint = super().read(path, options)
-        listed: Any = checkpoint.metadata["listed"]
+        listed = checkpoint.metadata_as(PaddleMetadata)["listed"]
         lists = [
             LayerNote(
                 name,

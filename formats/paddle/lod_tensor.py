@@ -21,6 +21,7 @@ from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError, unreadable
+from rnnconvert.formats.paddle.paddle_params import PaddleMetadata
 
 MAX_FILES = 20_000
 """The most files of one folder that are read."""
@@ -66,7 +67,7 @@ def read_folder(path: str | os.PathLike[str]) -> Stored:
         companion(files[0], file.name)
     arrays = {file.name: read(file) for file in files if looks_like(file)}
     others = {file.name: "it is not the file of a parameter" for file in files if file.name not in arrays}
-    return Stored(arrays, {"unreadable": others})
+    return Stored(arrays, PaddleMetadata(unreadable=others))
 
 
 def read(path: Path) -> Array:

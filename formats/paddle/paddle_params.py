@@ -19,7 +19,7 @@ from rnnconvert.containers import pickles
 from rnnconvert.containers.files import map_file, replacing, write_pieces
 from rnnconvert.containers.numpy_values import numpy_value
 from rnnconvert.containers.pickle_values import Foreign
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 
@@ -30,6 +30,13 @@ _DEPTH = 16
 _MOST_ENTRIES = 1_000_000
 """The most entries of all dictionaries and lists: one list may occur in many places."""
 _BITS = {BFLOAT16: np.dtype("<u2")}
+
+
+class PaddleMetadata(FileMetadata, total=False):
+    """What a file says: the names that its program gives the arrays, and the keys of those that stand in a list."""
+
+    names: dict[str, Any]
+    listed: Any
 
 
 def looks_like(head: bytes) -> bool:
@@ -64,7 +71,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
             raise UnreadableError(path, f"two arrays are called {name!r}")
         else:
             arrays[name] = array.view(BFLOAT16) if array.dtype == np.uint16 else array
-    return Stored(arrays, {"unreadable": unreadable, "names": root.get(NAMES, {})})
+    return Stored(arrays, PaddleMetadata(unreadable=unreadable, names=root.get(NAMES, {})))
 
 
 def _leaves(value: Any, name: str, depth: int, counter: Iterator[int], path: object) -> Iterator[tuple[str, Any]]:

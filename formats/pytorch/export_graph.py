@@ -14,7 +14,7 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.operators import operator
-from rnnconvert.formats.pytorch.program.program import Program, Ref, Several
+from rnnconvert.formats.pytorch.program.program import Caller, Program, Ref, Several
 
 DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.uint8),
@@ -83,17 +83,27 @@ def _length(size: Mapping[str, Any]) -> int | str | None:
 
 def _node(program: Program, node: Mapping[str, Any], values: dict[str, Any], dims: Mapping[str, Any]) -> None:
     target = str(node["target"])
-    names = list(_outputs(node["outputs"]))
+    names, before = list(_outputs(node["outputs"])), len(program.operations)
     if target == "torch.ops.higher_order.wrap_with_set_grad_enabled":
         results = _within(program, [entry["arg"] for entry in node["inputs"][1:]], values)
     else:
         results = _applied(program, target, node["inputs"], values, len(names))
+    callers = _callers(node)
+    for operation in program.operations[before:]:
+        operation.callers = operation.callers or callers
     for output, value in zip(names, results, strict=False):
         if isinstance(value, Ref):
             value.name = output or value.name
             value.dims = dims.get(output) if value.dims is None else value.dims
         if output:
             values[output] = value
+
+
+def _callers(node: Mapping[str, Any]) -> tuple[Caller, ...]:
+    """Return the modules in whose calls a node runs. Source: serialize_metadata in torch/_export/serde/serialize.py."""
+    stack = (node.get("metadata") or {}).get("nn_module_stack")
+    entries = [entry.split(",") for entry in stack.split(";")] if isinstance(stack, str) else []
+    return tuple(Caller(*entry) for entry in entries if len(entry) == 3)
 
 
 def _within(program: Program, arguments: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:

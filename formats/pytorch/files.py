@@ -22,6 +22,7 @@ from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
 from rnnconvert.formats.pytorch.archives import zip_reader
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, plain_names
 from rnnconvert.formats.pytorch.recognise import in_folder, is_exported, is_first_torchscript, named_as_torch, of_tensors, pickled
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
@@ -32,7 +33,7 @@ from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
 
 if TYPE_CHECKING:
-    from rnnconvert.formats.pytorch.torchscript_code import Call
+    pass
 
 # What few files need (torch_export, legacy, torch_patch, the writer) is imported where such a file is met.
 
@@ -44,7 +45,7 @@ def _aliased(stored: Stored) -> Stored:
 
     Source: safetensors/torch.py (0.5), save_model: {name that is left out: name that is kept}.
     """
-    texts: Mapping[str, str] = stored.metadata.get("__metadata__", {})
+    texts = stored.metadata_as(TorchMetadata).get("__metadata__", {})
     aliases = {name: stored.arrays[text] for name, text in texts.items() if text in stored.arrays}
     return Stored({**aliases, **stored.arrays}, stored.metadata) if aliases else stored
 
@@ -88,14 +89,14 @@ def _stored(path: Path) -> Stored:
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return what kind of object a file holds, and the plain values next to its tensors: epoch, step, versions."""
-    root = str(checkpoint.metadata.get("root", ""))
-    values: Any = checkpoint.metadata.get("values", {})
+    root = str(checkpoint.metadata_as(TorchMetadata).get("root", ""))
+    values = checkpoint.metadata_as(TorchMetadata).get("values", {})
     kind = {"": "", "state_dict": "a state dictionary", "envelope": "a dictionary with tensors in it"}.get(root, root)
-    if checkpoint.metadata.get("torchscript") and root != "an exported program":
+    if checkpoint.metadata_as(TorchMetadata).get("torchscript") and root != "an exported program":
         kind = f"TorchScript of {root.removeprefix('__torch__.')}"
     # Below the top, values are settings of modules and of optimizers.
     plain = {key: value for key, value in values.items() if "." not in str(key)} if root == "envelope" else {}
-    version = checkpoint.metadata.get("torch_version")
+    version = checkpoint.metadata_as(TorchMetadata).get("torch_version")
     return {"holds": kind, **({"framework": f"torch {version}"} if version else {}), **plain}
 
 
@@ -107,18 +108,18 @@ def read(path: Path, options: Options) -> Checkpoint:
 def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     """Read tensors that are in memory already."""
     arrays, warnings, disputed = computed(path, stored.arrays)
-    unreadable: Mapping[str, str] = stored.metadata.get("unreadable", {})
+    unreadable = stored.metadata_as(TorchMetadata).get("unreadable", {})
     tensors = {name: array.shape for name, array in arrays.items()} | dict(unreadable)
     layers: dict[str, Recurrent] = {}
-    unread: list[str] = []
+    unread: list[LayerNote] = []
     evidence: list[str] = []
     used: set[str] = set()
     homes: dict[str, tuple[Layout | None, dict[str, str]]] = {}
-    values: Mapping[str, Any] = stored.metadata.get("values", {})
-    classes: Mapping[str, str] = stored.metadata.get("classes", {})
+    values = stored.metadata_as(TorchMetadata).get("values", {})
+    classes = stored.metadata_as(TorchMetadata).get("classes", {})
     facts: dict[str, Mapping[str, Any]] = {}
-    calls: list[Call] = stored.metadata.get("calls", [])
-    nests: list[object] = stored.metadata.get("nests", [])
+    calls = stored.metadata_as(TorchMetadata).get("calls", [])
+    nests = stored.metadata_as(TorchMetadata).get("nests", [])
 
     def add(name: str, prefix: str, layout: Layout, sizes: Sizes, names: dict[str, str]) -> None:
         code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, sizes)
@@ -173,11 +174,11 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         _explain_absence(path, stored)
     metadata = {key: value for key, value in stored.metadata.items() if key != "follow"}
     if "follow" in stored.metadata:
-        layers, more = _received(stored.metadata["follow"], layers, homes, arrays)
+        layers, more = _received(stored.metadata_as(TorchMetadata)["follow"], layers, homes, arrays)
         warnings += more
     others = {name: array for name, array in arrays.items() if name not in used}
     warnings += [LayerNote(name, str(reason)) for name, reason in unreadable.items()]
-    dequantized = frozenset(stored.metadata.get("dequantized", ()))
+    dequantized = frozenset(stored.metadata_as(TorchMetadata).get("dequantized", ()))
     warnings += [
         LayerNote(name, _LOST, INTEGERS, unnamed="the module itself")
         for name, (_, names) in homes.items()
@@ -285,7 +286,7 @@ def _instead(why: str) -> str:
 
 
 def _explain_absence(path: Path, stored: Stored) -> None:
-    unreadable: Mapping[str, str] = stored.metadata.get("unreadable", {})
+    unreadable = stored.metadata_as(TorchMetadata).get("unreadable", {})
     packed = [name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]]
     if packed:
         raise RefusedError(

@@ -18,6 +18,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.malformed import malformed
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.pytorch.live import numbers
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.models.model import Model, all_or_none
 from rnnconvert.training.optimizer_readers import plain
 from rnnconvert.training.state import OUTSIDE, SLOTS, CallerFacts, OptimizerState, listed, slots_needed
@@ -116,7 +117,7 @@ def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimiz
 
     Raises UsageError if it holds several, or one that is unknown or does not fit.
     """
-    values: Mapping[str, Any] = checkpoint.metadata.get("values", {})  # type: ignore[assignment]
+    values = checkpoint.metadata_as(TorchMetadata).get("values", {})
     ends = ".param_groups.0.lr"
     prefixes = [name.removesuffix(ends[1:]) for name in values if f".{name}".endswith(ends)]
     if not prefixes:
@@ -139,7 +140,7 @@ def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimiz
         if not isinstance(group.get("params"), list):
             raise UsageError(f"{checkpoint.path}: a group of its optimizer does not list its parameters")
     title = f"the optimizer's state in {checkpoint.path}"
-    with malformed(lambda what: UsageError(f"{title} does not have the form that torch.optim gives it: {what}")):
+    with malformed(lambda what: UsageError(f"{title} does not have the form that torch.optim gives it: {what}"), "rnnconvert.training"):
         return _state(title, "", {"state": state, "param_groups": listed_groups}, None, model, facts)
 
 

@@ -15,6 +15,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.formats.pytorch.archives import zip_reader
 from rnnconvert.formats.pytorch.layouts import SYSTEM
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.language import registry
 
 
@@ -47,7 +48,7 @@ def _in_safetensors(file: Opened) -> Seen:
         stored = file.once(safetensors.read)
     except UnreadableError:
         return Seen(KIND, "a safetensors header")
-    stated = stored.metadata.get("__metadata__", {}).get("format") == "pt"
+    stated = stored.metadata_as(TorchMetadata).get("__metadata__", {}).get("format") == "pt"
     named = any(_NAMED.fullmatch(name) for name in stored.arrays)
     return Seen((KIND, SHAPED, STATED)[stated + named], "a safetensors header")
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import RefusedError, UnreadableError
+from rnnconvert.core.notes import LayerNote
 
 if TYPE_CHECKING:
     pass
@@ -70,7 +71,7 @@ def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array],
             plain[derived[name].full] = numbers
         elif name not in pieces:
             plain.setdefault(name, array)
-    return plain, [f"{derivation.full}: {derivation.note}" for derivation in derived.values() if derivation.note], disputed
+    return plain, [LayerNote(derivation.full, derivation.note) for derivation in derived.values() if derivation.note], disputed
 
 
 def _derived(path: Path, name: str, arrays: Mapping[str, Array]) -> _Derived | None:

@@ -14,11 +14,11 @@ NAME = "pytorch"
 
 
 def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
-    """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described_files.
+    """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described.
 
     Raises UsageError for a file of weights, which states no model.
     """
-    from rnnconvert.formats.pytorch.described_files.model import describe as describe_file
+    from rnnconvert.formats.pytorch.described.model import describe as describe_file
 
     return describe_file(path, config)
 
@@ -34,10 +34,9 @@ def describe_live(module: Any, example: Sequence[Any]) -> Description:
 
     example  its inputs; sizes that the module does not depend on stay open
     """
-    from rnnconvert.formats.pytorch.described.graph import traced
-    from rnnconvert.formats.pytorch.described.scopes import describe as describe_model
+    from rnnconvert.formats.pytorch.described.model import describe_live as describe_module
 
-    return describe_model(traced(module, example))
+    return describe_module(module, example)
 
 
 def open_file(path: Path, config: Path | None = None) -> Loaded:

@@ -10,6 +10,7 @@ from rnnconvert.containers.pickle_values import Global
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
 from rnnconvert.formats.pytorch import torchscript_code
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 
 if TYPE_CHECKING:
     from rnnconvert.formats.pytorch.program.program import Program
@@ -93,7 +94,7 @@ class Constants:
                 raise KeyError(full)
             if full in stored.arrays:
                 return program.stored(full)
-            value = stored.metadata["values"][full]
+            value = stored.metadata_as(TorchMetadata)["values"][full]
             return values.Items([*value]) if isinstance(value, list) else value
 
         try:

@@ -25,6 +25,7 @@ from rnnconvert.formats.pytorch.archives import patch, zip_writer
 from rnnconvert.formats.pytorch.files import SUFFIXES, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
 from rnnconvert.formats.pytorch.live import from_torch, numbers
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.names import Read, plain_names
 from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
@@ -222,8 +223,8 @@ def _of_scaffold(name: str, module: Any, arrays: Mapping[str, Array], cell: Mapp
     """Yield the layer of a class that `rnnconvert scaffold` wrote: see formats/pytorch/scaffold/loops.py."""
     prefix = f"{name}." if name else ""
     names = {local: f"{prefix}{local}" for local, _ in module.named_parameters(recurse=False)}
-    sizes = module.input_weight.shape[1], module.hidden_size
-    yield from units_of_written(name, cell, sizes, _WRITTEN, names, arrays, type(module).__name__)
+    sizes = {"input_size": module.input_weight.shape[1], "hidden_size": module.hidden_size}
+    yield from units_of_written(name, {**cell, **sizes}, _WRITTEN, names, arrays, type(module).__name__)
 
 
 def _own_code(module: Any) -> dict[str, str]:
@@ -354,8 +355,8 @@ def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> lis
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """Return a state dictionary that was read from a file; only names and shapes show the classes."""
     read = checkpoint.read_as(Read)
-    classes: Any = checkpoint.metadata.get("classes", {})
-    values: Any = checkpoint.metadata.get("values", {})
+    classes = checkpoint.metadata_as(TorchMetadata).get("classes", {})
+    values = checkpoint.metadata_as(TorchMetadata).get("values", {})
     arrays = checkpoint.arrays
     units: list[Unit] = []
     aside = dict(_optimizer(checkpoint.tensors))
@@ -451,7 +452,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
         )
     optimizer = {name for name, _ in _optimizer(checkpoint.arrays)}
     arrays = _with_ties(arrays, _shared(checkpoint.arrays))
-    root = checkpoint.metadata.get("root", "state_dict")
+    root = checkpoint.metadata_as(TorchMetadata).get("root", "state_dict")
     if root == "an exported program":
         raise UsageError(f"{checkpoint.path} is an exported program. Fill the module, and export it again")
     if lowered(path).suffix != ".safetensors" and "root" in checkpoint.metadata:
@@ -461,7 +462,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     plain = plain_names(remaining)
     arrays_to_write = {plain[name]: arrays.get(name, array) for name, array in remaining.items()}
     if lowered(path).suffix == ".safetensors":
-        texts: Any = checkpoint.metadata.get("__metadata__", {})
+        texts = checkpoint.metadata_as(TorchMetadata).get("__metadata__", {})
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
         once = {name: array for name, array in arrays_to_write.items() if texts.get(name) not in arrays_to_write}
         safetensors.write(path, once, {**texts, "format": "pt"})

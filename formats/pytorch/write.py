@@ -17,6 +17,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, put, variables
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.names import NAME, Read, plain_names
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
@@ -53,7 +54,7 @@ def write(path: Path, job: Job) -> WriteResult:
     if job.dry_run:
         return result
     if lowered(path).suffix == ".safetensors":
-        texts: Any = job.source.metadata.get("__metadata__", {}) if job.source.format == NAME else {}
+        texts = job.source.metadata_as(TorchMetadata).get("__metadata__", {}) if job.source.format == NAME else {}
         # The second names of tied tensors stay in the metadata: safetensors.torch.load_model wants them there.
         once = {name: array for name, array in arrays.items() if texts.get(name) not in arrays}
         safetensors.write(path, once, {**texts, "format": "pt"})
@@ -88,18 +89,18 @@ def _whole_file(job: Job) -> bool:
 
 
 def _nested(source: Checkpoint) -> bool:
-    return source.metadata.get("root", "state_dict") != "state_dict"
+    return source.metadata_as(TorchMetadata).get("root", "state_dict") != "state_dict"
 
 
 def _values(source: Checkpoint) -> list[str]:
     """Return what a file holds besides tensors, by the first of its names."""
-    values: Any = source.metadata.get("values", {})
+    values = source.metadata_as(TorchMetadata).get("values", {})
     return list(dict.fromkeys(name.split(".")[0] for name in values))
 
 
 def left_behind(source: Checkpoint) -> str:
     """Describe what a file holds besides tensors."""
-    root = str(source.metadata.get("root"))
+    root = str(source.metadata_as(TorchMetadata).get("root"))
     if root != "envelope":
         return f"the code or class of {root} is left out"
     names = _values(source)
@@ -113,10 +114,10 @@ def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
 
     Raises RefusedError where more than the nesting would be lost.
     """
-    if job.source.metadata.get("root") != "envelope" or not _whole_file(job):
+    if job.source.metadata_as(TorchMetadata).get("root") != "envelope" or not _whole_file(job):
         return None
     homes = job.source.read_as(Read).homes
-    loses = bool(_values(job.source) or job.source.metadata.get("unreadable"))
+    loses = bool(_values(job.source) or job.source.metadata_as(TorchMetadata).get("unreadable"))
     arrays: dict[str, Array | Pieced] = {}
     for part in job.parts:
         layout, names = homes.get(part.stack.name, (None, {}))

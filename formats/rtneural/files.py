@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
@@ -43,6 +43,13 @@ _CHANGES = {
     "out_gain": "its output is scaled by so many decibels",
 }
 """What AIDA-X's keys do where they are not 0."""
+
+
+class RtneuralMetadata(TypedDict):
+    """What a file says: all of its JSON, and the names of its arrays."""
+
+    document: dict[str, Any]
+    names: list[str]
 
 
 class RtNeural(ArrayFiles):
@@ -79,19 +86,19 @@ class RtNeural(ArrayFiles):
             for place, value in enumerate(weights):
                 full = f"{name}/weights/{place}"
                 arrays[full] = json_file.array(value, path, full)
-        return Stored(arrays, {"document": document, "names": list(names)})
+        return Stored(arrays, RtneuralMetadata(document=document, names=list(names)))
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer of a row; warnings name what AIDA-X does around it."""
         checkpoint = super().read(path, options)
-        document: Any = checkpoint.metadata["document"]
+        document = checkpoint.metadata_as(RtneuralMetadata)["document"]
         warnings = [
             f"{key} is {document[key]}: {what}, and a layer alone does not do that"
             for key, what in _CHANGES.items()
             if document.get(key) not in (None, 0)
         ]
         warnings += [f"the file states {key!r}, whose effect is unknown" for key in document if key not in _STATED_KEYS]
-        names: Any = checkpoint.metadata["names"]
+        names = checkpoint.metadata_as(RtneuralMetadata)["names"]
         row = [(name, str(layer["type"])) for name, layer in zip(names, document["layers"], strict=True)]
         received = in_a_row(row, checkpoint.layers)
         samples, unused = recorded.recorded(path, document, names, checkpoint.tensors, checkpoint.layers)
@@ -101,7 +108,7 @@ class RtNeural(ArrayFiles):
 
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the recurrent layers of the row by their types, and those that are not read."""
-        document, names = stored.metadata["document"], stored.metadata["names"]
+        document, names = stored.metadata_as(RtneuralMetadata)["document"], stored.metadata_as(RtneuralMetadata)["names"]
         layouts = {layout.class_name: layout for layout in registry.layouts_of(self.NAME)}
         result: list[FoundLayer] = []
         doubts: list[LayerNote] = []
@@ -175,7 +182,7 @@ class RtNeural(ArrayFiles):
 
     def about(self, checkpoint: Checkpoint) -> dict[str, object]:
         """Return what AIDA-X states: the sample rate, the name and whatever else stands in its metadata, and its sample."""
-        document: Any = checkpoint.metadata["document"]
+        document = checkpoint.metadata_as(RtneuralMetadata)["document"]
         stated = document.get("metadata")
         facts = {key: document[key] for key in _STATED if key in document}
         if checkpoint.recorded:

@@ -18,7 +18,7 @@ from rnnconvert.containers import archives, graph_def, hdf5, npz_file, sorted_ta
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.graph_def import Graph
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
@@ -80,7 +80,7 @@ def _in_archive(file: Opened) -> bool:
         stored = file.once(archives.reader(file.path, file.head))
     except UnreadableError:
         return False
-    attributes = stored.metadata.get("attributes", {}).values()
+    attributes = stored.metadata_as(FileMetadata).get("attributes", {}).values()
     if any(held.keys() & {"layer_names", "weight_names", "keras_version", "model_config"} for held in attributes):
         return False
     wrapped_cells = wrappers(name.removesuffix(_FIRST) for name in stored.arrays)
@@ -145,7 +145,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         | reader.inside
     )
     others = {name: array for name, array in stored.arrays.items() if name not in used}
-    warnings = [LayerNote(name, str(why)) for name, why in stored.metadata.get("unreadable", {}).items()] + reader.warnings
+    warnings = [LayerNote(name, str(why)) for name, why in stored.metadata_as(FileMetadata).get("unreadable", {}).items()] + reader.warnings
     evidence = [*reader.evidence, *(["the graph states what its cells compute"] if graph and reader.layers else [])]
     layers = reader.layers
     if graph is not None:
@@ -207,7 +207,7 @@ class _Reader:
         self.flat: set[str] = set()
         self.states: set[str] = set()
         self.warnings: list[str] = []
-        self.unread: list[str] = []
+        self.unread: list[LayerNote] = []
         self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
         self.named: set[str] = set()
         self.inside: set[str] = set()
@@ -288,7 +288,7 @@ class _Reader:
         last = member.scope.rpartition("/")[2]
         (self._leave if member.known_class or known_other(last) else self.warnings.append)(LayerNote(wrapped.name, str(why), UNREAD))
 
-    def _leave(self, why: str) -> None:
+    def _leave(self, why: LayerNote) -> None:
         """Note that a recurrent layer is not read."""
         self.warnings.append(why)
         self.unread.append(why)
@@ -468,7 +468,7 @@ class _Reader:
         if self.options.peek("cell", name) == "rnn_relu":
             return Activation(self.options.stated("activation", name, "relu", "the option cell", ("nonlinearity",)))
         why, also = self._silent("function"), ("nonlinearity",)
-        return Activation(self.options.ask("activation", name, assumed="tanh", why=why, choices=choices, also=also))
+        return Activation(self.options.ask(("activation", *also), name, assumed="tanh", why=why, choices=choices))
 
     def _forget_bias(self, name: str, member: Member, facts: GraphFacts) -> float:
         if facts.forget_bias is not None:

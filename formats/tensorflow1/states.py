@@ -16,6 +16,7 @@ import numpy as np
 
 from rnnconvert.containers.graph_def import Graph, Node, output
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.formats.tensorflow1.graph import readers, step_products
 
 _STATES = {"BlockLSTM": (2, 3), "LSTMBlockCell": (1, 2), "GRUBlockCell": (None, 1)}
@@ -211,7 +212,9 @@ class _Values:
                 self._cache[source] = self._of(source, depth)
             except _Unread as error:
                 self._cache[source] = error
-            except (ValueError, TypeError, IndexError, OverflowError) as error:
+            except MALFORMED as error:
+                if passes(error):
+                    raise
                 self._cache[source] = _Unread(f"the graph computes {source!r} from numbers that do not fit: {error}")
         value = self._cache[source]
         if isinstance(value, _Unread):

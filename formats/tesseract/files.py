@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -32,13 +32,20 @@ _GATES = ("CI", "GI", "GF1", "GO", "GFS")
 _OWN_RATES, _INT8, _DOUBLES = 64, 1, 128
 
 
+class TesseractMetadata(TypedDict):
+    """What a file says: notes of layers that are not read, and whether its weights are integers."""
+
+    unread: list[LayerNote]
+    integers: bool
+
+
 class _Walk:
     """A network on its way to arrays by names."""
 
     def __init__(self, data: Array, path: Path) -> None:
         self.data, self.path, self.at = data, path, 0
         self.arrays: dict[str, Array] = {}
-        self.unread: list[str] = []
+        self.unread: list[LayerNote] = []
         self.integers = False
 
     def take(self, size: int) -> bytes:
@@ -142,14 +149,14 @@ class Tesseract(ArrayFiles):
             data = data[begin:end]
         walk = _Walk(data, file.path)
         walk.layer("", 0)
-        return Stored(walk.arrays, {"unread": walk.unread, "integers": walk.integers})
+        return Stored(walk.arrays, TesseractMetadata(unread=walk.unread, integers=walk.integers))
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every LSTM; warnings name what its integers lose."""
         checkpoint = super().read(path, options)
-        unread: Any = checkpoint.metadata["unread"]
+        unread = checkpoint.metadata_as(TesseractMetadata)["unread"]
         warning = ("its weights are stored as int8, and are read as the float32 numbers that these stand for",)
-        warnings = (*checkpoint.warnings, *unread, *(warning if checkpoint.metadata["integers"] else ()))
+        warnings = (*checkpoint.warnings, *unread, *(warning if checkpoint.metadata_as(TesseractMetadata)["integers"] else ()))
         return checkpoint.replace(warnings=warnings, unread=(*checkpoint.unread, *unread))
 
 

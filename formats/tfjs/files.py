@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 import numpy as np
 
@@ -47,6 +47,12 @@ _HARMLESS = frozenset((
 ))  # fmt: skip
 
 
+class TfjsMetadata(TypedDict, total=False):
+    """What a model's JSON says."""
+
+    document: dict[str, Any]
+
+
 def recognise(file: Opened) -> Seen | None:
     """Recognize a topology beside a manifest of weights."""
     document = file.json
@@ -62,7 +68,7 @@ def layouts(options: Options) -> list[Layout]:
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return what the model states about itself."""
-    document: Any = checkpoint.metadata["document"]
+    document = checkpoint.metadata_as(TfjsMetadata)["document"]
     return {key: document.get(key, "") for key in ("format", "generatedBy", "convertedBy")}
 
 
@@ -75,7 +81,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     arrays, narrow, files = groups.read(path, document.get("weightsManifest"))
     topology = document.get("modelTopology")
     layers: dict[str, Recurrent] = {}
-    unread: list[str] = []
+    unread: list[LayerNote] = []
     warnings: list[str] = []
     used: set[str] = set()
     if not isinstance(topology, dict) or "node" in topology:

@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Container
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -36,6 +36,12 @@ NAME = "tflite"
 SUFFIXES = registry.endings(NAME)
 
 
+class TfliteMetadata(TypedDict, total=False):
+    """What a model says of itself."""
+
+    description: str
+
+
 def recognise(file: Opened) -> Seen | None:
     """Recognize the identifier behind the place of the first table."""
     if file.head[4:8] == s.IDENTIFIER:
@@ -50,7 +56,7 @@ def layouts(options: Options) -> list[Layout]:
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return what the file says of itself."""
-    return {"description": checkpoint.metadata.get("description", "")}
+    return {"description": checkpoint.metadata_as(TfliteMetadata).get("description", "")}
 
 
 def read(path: Path, options: Options) -> Checkpoint:
@@ -64,7 +70,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     others: dict[str, Array] = {}
     evidence: list[str] = []
     warnings: list[str] = []
-    unread: list[str] = []
+    unread: list[LayerNote] = []
     batch_first: dict[str, bool] = {}
     labels: set[str] = set()
     looked = tflite_loops.read(path, model) if model.graphs else tflite_loops.Loops()
@@ -81,7 +87,10 @@ def read(path: Path, options: Options) -> Checkpoint:
         calls_of: dict[str, Fused | Looped] = {}
         used: set[int] = set()
         for operator in graph.operators:
-            if operator.code in (s.WHILE, s.STABLEHLO_WHILE) and (number or _label(graph, operator, where) not in recognised):
+            loop = operator.code in (s.WHILE, s.STABLEHLO_WHILE)
+            if loop and not number and _label(graph, operator, where) in recognised:
+                used |= set(operator.inputs)
+            elif loop:
                 reasons = looked.reasons
                 why = _rounded(model, operator) or reasons.get(_label(graph, operator, where), "") or reasons.get("", "")
                 unread.append(
@@ -127,7 +136,7 @@ def read(path: Path, options: Options) -> Checkpoint:
                 and place not in used
                 and tensor.stored is not None
                 and not tensor.odd
-                and not looked.reads(tensor)
+                and not looked.reads(tensor, not graph.consumers(place))
                 and is_float(tensor.stored)
             ):
                 others[unique(tensor.name or f"tensor {place}", others)] = tensor.stored
@@ -186,7 +195,7 @@ _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 _CELL = re.compile(r"(lstm|gru|rnn)[^;]*/", re.IGNORECASE)
 
 
-def _integers(model: graphs.Model) -> list[str]:
+def _integers(model: graphs.Model) -> list[LayerNote]:
     """Name steps of a layer that compute in integers: products under the name of a layer that read one product's result again."""
     for graph in model.graphs[:1]:
         seen: dict[int, str] = {}

@@ -14,6 +14,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.formats.tflite.flow import Looped, LoopOutput, Read
@@ -40,14 +43,20 @@ _CHANGED = "it reads variables ({names}) that the model changes while it runs, a
 class Loops(Looked):
     """What there is to say about the layers that the main graph computes.
 
-    stored  where the numbers lie that their operators read
+    stored  the numbers that their operators read, by where they lie
     """
 
-    stored: set[int] = field(default_factory=set)
+    stored: dict[int, Array] = field(default_factory=dict)
 
-    def reads(self, tensor: Tensor) -> bool:
-        """Return whether the operators of a layer read a tensor, under this name or another."""
-        return tensor.stored is not None and tensor.stored.ctypes.data in self.stored
+    def reads(self, tensor: Tensor, idle: bool) -> bool:
+        """Return whether the operators of a layer read a tensor, under this name or another.
+
+        idle  whether no operator reads it; converters leave copies of what a loop holds in the graph around it
+        """
+        stored = tensor.stored
+        if stored is None or stored.ctypes.data in self.stored:
+            return stored is not None
+        return idle and any(stored.shape == array.shape and np.array_equal(stored, array) for array in self.stored.values())
 
 
 def read(path: Path, model: Model) -> Loops:
@@ -62,7 +71,7 @@ def read(path: Path, model: Model) -> Loops:
             warning = quantised(name, types, "its input and its states")
             result.layers[name] = replace(layer, warnings=(*layer.warnings, warning))
         sources = lowering.stored.sources
-        result.stored |= {sources[value].ctypes.data for value in values if value in sources}
+        result.stored |= {sources[value].ctypes.data: sources[value] for value in values if value in sources}
     return result
 
 

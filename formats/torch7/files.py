@@ -9,6 +9,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import NotALayerError, UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult
@@ -62,7 +63,9 @@ def read(path: Path, options: Options) -> Checkpoint:
     root = torch7_file.read(path)
     everything = list(torch7_file.walk(root, _NOT_WEIGHTS, path))
     layers: dict[str, Recurrent] = {}
-    unread, warnings, evidence = [], [], []
+    unread: list[LayerNote] = []
+    warnings: list[str] = []
+    evidence = []
     used: set[int] = set()
     objects = [(place, entry) for place, entry in everything if isinstance(entry, Object)]
     for place, module in sorted(objects, key=lambda pair: pair[1].name not in TWO_WAYS):
@@ -70,19 +73,20 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         for _ in torch7_file.walk(module, _NOT_WEIGHTS, path, used):
             pass  # what is inside is none of its own
-        label = f"{place or 'the file itself'}: {module.name}"
         try:
             if module.name in OTHERS:
                 raise NotALayerError("a class whose equations are unknown")
             layers[place] = _two(place, module, options) if module.name in TWO_WAYS else _single(place, module, options)
-            evidence.append(label)
+            evidence.append(f"{place or 'the file itself'}: {module.name}")
             options.facts(place, f"the {module.name}", _unknown(module, path))
             if any(module.fields.get(name) in values for name, values in KEPT_STATES.items()):
-                warnings.append(f"{label} keeps its state from call to call. Pass it yourself, or start each from zeros")
+                note = f"{module.name} keeps its state from call to call. Pass it yourself, or start each from zeros"
+                warnings.append(LayerNote(place, note, unnamed="the file itself"))
         except NotALayerError as error:
-            unread.append(f"{label}, not read: {error}")
+            unread.append(LayerNote(place, f"{module.name}, not read: {error}", UNREAD, "the file itself"))
         if module.fields.get("maskzero") is True:
-            warnings.append(f"{label} sets its state to zero at steps of zeros (maskzero), which is not kept")
+            note = f"{module.name} sets its state to zero at steps of zeros (maskzero), which is not kept"
+            warnings.append(LayerNote(place, note, unnamed="the file itself"))
     turned = next((f"{place} ({entry.name})" for place, entry in objects if "Reverse" in entry.name and id(entry) not in used), "")
     if turned and layers:
         warnings.append(f"{turned} reverses the order of a sequence: a layer between two such modules reads from the end")

@@ -6,6 +6,7 @@ Source: torch/nn, Sequential.lua, Dropout.lua and Identity.lua; Element-Research
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,40 +24,44 @@ def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]
 
     objects  all objects of the file with their places, those around others first
     """
-    graph = Graph(_DIALECT)
-    places = {id(entry): place for place, entry in objects}
-    followed_ones: set[int] = set()
+    follower = _Follower(Graph(_DIALECT), {id(entry): place for place, entry in objects}, layers, set())
     for _, root in objects:
-        if root.name == "nn.Sequential" and id(root) not in followed_ones:
-            _follow(graph, root, ("input", id(root)), places, layers, followed_ones, 0)
-    received_calls = followed(graph)
+        if root.name == "nn.Sequential" and id(root) not in follower.done:
+            follower.follow(root, ("input", id(root)))
+    received_calls = followed(follower.graph)
     unseen = Call(Unknown("no nn.Sequential shows what it reads"))
     return {name: received_calls.get(name, (unseen,)) for name in layers}
 
 
-def _follow(
-    graph: Graph, module: Object, value: Hashable, places: Mapping[int, str], layers: Mapping[str, Recurrent], done: set[int], depth: int
-) -> Hashable:
-    """Note what a module does with a value; return what it gives."""
-    place = places.get(id(module), "")
-    output = ("given by", id(module), len(graph.layers), value)
-    if place in layers:
-        stack = layers[place]
-        graph.call(place, (value, "tbi"), {output: "tbu"}, hidden=stack.layers[-1].output_size, width=stack.input_size)
+class _Follower(NamedTuple):
+    """Modules on their way into a graph: the graph, the places of modules by their identity, the layers by place, what is done."""
+
+    graph: Graph
+    places: Mapping[int, str]
+    layers: Mapping[str, Recurrent]
+    done: set[int]
+
+    def follow(self, module: Object, value: Hashable, depth: int = 0) -> Hashable:
+        """Note what a module does with a value; return what it gives."""
+        place = self.places.get(id(module), "")
+        output = ("given by", id(module), len(self.graph.layers), value)
+        if place in self.layers:
+            stack = self.layers[place]
+            self.graph.call(place, (value, "tbi"), {output: "tbu"}, hidden=stack.layers[-1].output_size, width=stack.input_size)
+            return output
+        self.done.add(id(module))
+        modules, inside = module.fields.get("modules"), list[object]()
+        if module.name == "nn.Sequential" and isinstance(modules, Table):
+            inside = modules.listed()
+        elif module.name == "nn.Sequencer":
+            inside = [module.fields.get("module")]
+        if inside and depth < _DEEPEST:
+            for child in inside:
+                if isinstance(child, Object):
+                    value = self.follow(child, value, depth + 1)
+            return value
+        self.graph.add(module.name, [value], [output], module.fields)
         return output
-    done.add(id(module))
-    modules, inside = module.fields.get("modules"), list[object]()
-    if module.name == "nn.Sequential" and isinstance(modules, Table):
-        inside = modules.listed()
-    elif module.name == "nn.Sequencer":
-        inside = [module.fields.get("module")]
-    if inside and depth < _DEEPEST:
-        for child in inside:
-            if isinstance(child, Object):
-                value = _follow(graph, child, value, places, layers, done, depth + 1)
-        return value
-    graph.add(module.name, [value], [output], module.fields)
-    return output
 
 
 def _dropout(applied: Applied) -> Array:

@@ -16,11 +16,12 @@ from typing import Any
 from rnnconvert.batch import listing, stores
 from rnnconvert.batch.journal import Entry, Journal, key_of
 from rnnconvert.batch.manifest import Item
-from rnnconvert.batch.workers import Workers
+from rnnconvert.batch.workers import Pool, Workers
 from rnnconvert.containers.asking import is_url
 from rnnconvert.containers.temporary import new_folder, sweep
 from rnnconvert.core import remedies
-from rnnconvert.core.errors import RnnConvertError, UnreadableError, WithoutLayersError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError, WithoutLayersError
+from rnnconvert.core.remedies import Flag
 from rnnconvert.verification.convert import convert
 
 WORST_FIRST = (70, 1, 74, 3, 2, 4, 7, 5, 0)
@@ -149,6 +150,8 @@ def _state(names: Sequence[str], states: Mapping[str, str] | None = None) -> str
 
 Outcome = tuple[Item, Entry | None]
 """What became of an item; None where a worker died while it was under way, so that nobody knows."""
+_Running = dict["concurrent.futures.Future[list[Entry]]", list[Item]]
+"""The items of each task that is under way."""
 
 
 def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) -> Iterator[list[tuple[Item, Entry]]]:
@@ -182,28 +185,19 @@ def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[s
     single  one at a time
     """
     with workers.pool(1 if single else workers.jobs) as pool:
-        running: dict[concurrent.futures.Future[list[Entry]], list[Item]] = {}
+        running: _Running = {}
         pace = _Pace()
         broken = False
         while running or (waiting and not broken):
-            most = 1 if single else pool.width() * _AHEAD
-            while waiting and not broken and len(running) < most:
-                size = 1 if single else pace.group(len(waiting), most)
-                group = waiting[: -size - 1 : -1]
-                try:
-                    future = pool.executor.submit(work_several, [item.absolute for item in group], options)
-                except BrokenProcessPool:
-                    broken = True
-                    break
-                running[future] = group
-                del waiting[-size:]
+            if waiting and not broken:
+                broken = not _handed_out(waiting, running, pool, workers, None if single else pace, options)
             finished, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
             outcomes: list[Outcome] = []
             for future in finished:
                 group = running.pop(future)
                 try:
                     entries = future.result()
-                except BrokenProcessPool:
+                except (BrokenProcessPool, concurrent.futures.CancelledError):  # a cluster whose scheduler is gone cancels all
                     broken = True
                     outcomes += [(item, None) for item in group]
                 except Exception as error:
@@ -214,6 +208,31 @@ def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[s
                     pace.took(entries)
                     outcomes += zip(group, entries, strict=True)
             yield outcomes
+
+
+def _handed_out(waiting: list[Item], running: _Running, pool: Pool, workers: Workers, pace: _Pace | None, options: dict[str, Any]) -> bool:
+    """Hand items out, taken from a list's end, until enough are under way; return whether the workers still take any.
+
+    pace  how many make a task; None for one item at a time
+
+    Raises UsageError for a cluster that is gone.
+    """
+    try:
+        most = 1 if pace is None else pool.width() * _AHEAD
+        while waiting and len(running) < most:
+            size = 1 if pace is None else pace.group(len(waiting), most)
+            group = waiting[: -size - 1 : -1]
+            running[pool.executor.submit(work_several, [item.absolute for item in group], options)] = group
+            del waiting[-size:]
+    except BrokenProcessPool:
+        return False
+    except Exception as error:
+        if not workers.on:
+            raise
+        if not running:
+            raise UsageError(f"{Flag('on', workers.on)}: the cluster answers no more: {type(error).__name__}: {error}"[:300]) from None
+        return False
+    return True
 
 
 def _given_up(group: Sequence[Item], single: bool, error: Exception) -> Iterator[Outcome]:
@@ -242,9 +261,13 @@ class _Pace:
 
 
 def work_several(items: Sequence[Item], options: dict[str, Any]) -> list[Entry]:
-    """Convert some files, one after another, and speak of flags as the command does that a worker works for."""
+    """Convert some files, one after another, each as if it were alone."""
+    return [contextvars.Context().run(_work_for_the_command_line, item, options) for item in items]
+
+
+def _work_for_the_command_line(item: Item, options: dict[str, Any]) -> Entry:
     with remedies.of_the_command_line():
-        return [contextvars.Context().run(work, item, options) for item in items]
+        return work(item, options)
 
 
 def work(item: Item, options: dict[str, Any]) -> Entry:

@@ -27,6 +27,7 @@ import numpy as np
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 
 SECONDS = 20
 """The processor time that any file may take; each MiB of a larger one adds a tenth of a second."""
@@ -45,14 +46,34 @@ def is_possible() -> bool:
     return sys.platform == "linux" and hasattr(os, "memfd_create")
 
 
+_ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+"""The signals that end a process, and that a copy leaves to its parent's cleaning up."""
+
+
 def copy_process() -> int:
     """Return the number of a child that is a copy of this process; 0 in the child, which must use no other library's threads.
 
-    Libraries that have threads warn of every copy, JAX among them.
+    Libraries that have threads warn of every copy, JAX among them. A signal that comes meanwhile waits until the copy is made:
+    Python drops what is raised within what libraries do after each copy. The child ends by such signals, and cleans nothing up.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return os.fork()  # noqa: TID251
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    child = -1
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            child = os.fork()  # noqa: TID251
+        if not child:
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_DFL)
+    finally:
+        try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # raises what waited
+        except BaseException:
+            if child > 0:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+            raise
+    return child
 
 
 def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
@@ -115,8 +136,7 @@ def _seconds(data: Array) -> int:
 def _live(read: Callable[[], Stored], data: Array, memory: int, sending: int) -> None:
     """Read, send what came of it, and end: the whole life of the child."""
     try:
-        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF):
-            signal.signal(signal_number, signal.SIG_DFL)
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
         gc.disable()  # nothing is copied that the parent has, but what is used
         faulthandler.disable()
         _bound(data)
@@ -199,7 +219,7 @@ def _received(answer: bytes, status: int, data: Array, memory: int, path: object
         else:
             problem = f"its library crashes while it reads it ({signal.Signals(by).name})"
         raise UnreadableError(path, problem, _REMEDY)
-    try:
+    with malformed(lambda what: UnreadableError(path, f"its library broke while it read it: {what}", _REMEDY)):
         if status:
             raise ValueError(f"the reading process ended with {os.waitstatus_to_exitcode(status)}")
         sent = json.loads(answer.decode("utf-8", "surrogatepass"))
@@ -211,10 +231,6 @@ def _received(answer: bytes, status: int, data: Array, memory: int, path: object
         for name, where, offset, shape, strides, kind in sent["arrays"]:
             arrays[name] = _placed(data if where == "file" else shared, offset, shape, strides, kind, name)
         return Stored(arrays, _value(sent["metadata"]))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        if isinstance(error, UnreadableError):
-            raise
-        raise UnreadableError(path, f"its library broke while it read it: {error}", _REMEDY) from None
 
 
 def _placed(data: Array, offset: int, shape: list[int], strides: list[int], kind: str, name: str) -> Array:

@@ -21,7 +21,7 @@ from rnnconvert.containers.apart import read_apart
 from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.hdf5_write import write
 from rnnconvert.containers.reading import charging, open_regular
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.containers.window import GuardedWindow
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
@@ -104,7 +104,7 @@ class Reader:
 
     def read(self, file: h5py.File) -> Stored:
         arrays = self._group(file["/"], "", 0)
-        return Stored(arrays, {"attributes": self._attributes, "unreadable": self.unreadable})
+        return Stored(arrays, FileMetadata(attributes=self._attributes, unreadable=self.unreadable))
 
     def _group(self, group: h5py.Group, prefix: str, depth: int) -> dict[str, Array]:
         """Return the arrays below a group, in order, by their full names."""

@@ -19,6 +19,7 @@ import numpy as np
 from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.malformed import Fields
 
 MAX_BYTES = 1 << 27
 """The largest file: its numbers take up to eight times as much memory."""
@@ -50,7 +51,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise UnreadableError(path, f"it is JSON with {count} {what}, and at most {most} are read")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
+        result = Fields(pairs)
         if len(result) < len(pairs):
             (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
             raise UnreadableError(path, f"it is JSON with two values for the key {twice!r} of one object")

@@ -6,13 +6,14 @@ import json
 from typing import Any
 
 from rnnconvert.containers.reading import charging
+from rnnconvert.core.malformed import Fields
 
 _LIST, _OBJECT, _VALUE, _TEXT = 88, 232, 40, 64
 """Bytes of Python's values, measured on 3.11: a list or object with its first entry, an entry with its number, a text."""
 
 
 def loads(text: str | bytes, path: object, **hooks: Any) -> Any:
-    """Return the values of a JSON text, as json.loads does with these hooks.
+    """Return the values of a JSON text, as json.loads does with these hooks; without any, objects as Fields.
 
     Raises ValueError for what is not JSON or nested too deep, BudgetError for more values than a file of this size can need.
     """
@@ -21,7 +22,7 @@ def loads(text: str | bytes, path: object, **hooks: Any) -> Any:
     size = width * len(text) + _TEXT * (1 + _count(text, '"') // 2) + _VALUE * (_count(text, ",") + _count(text, ":"))
     charging(len(text)).memory(size + _LIST * _count(text, "[") + _OBJECT * _count(text, "{"), path)
     try:
-        return json.loads(text, **hooks)
+        return json.loads(text, **(hooks or {"object_hook": Fields}))
     except RecursionError:
         raise ValueError("lists or objects too deep inside one another") from None
 

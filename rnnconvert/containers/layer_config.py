@@ -7,8 +7,12 @@ Sources: keras 1.2.2 and 2.3.1 engine/topology.py; tf_keras/src/saving; keras/sr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
+
+from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import malformed
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
 _MOST_DEEP = 50
@@ -55,6 +59,15 @@ class Entry:
         if not isinstance(value, Mapping) or not isinstance(value.get("config"), Mapping):
             return None
         return entry(value)
+
+
+def of_file(path: object, *parsers: str) -> AbstractContextManager[None]:
+    """Let what Python raises in the block over a configuration be damage of the file (rnnconvert.core.malformed).
+
+    parsers  modules and packages that walk through it, besides those of this package and the module that has the block
+    """
+    ours = (__name__, "rnnconvert.containers.layer_calls")
+    return malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})"), *ours, *parsers)
 
 
 def entry(value: Mapping[str, Any]) -> Entry:

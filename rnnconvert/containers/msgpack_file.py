@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.containers.reading import charging
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
         if name in arrays:
             raise UnreadableError(path, f"two of its arrays have the path {name!r}")
         arrays[name] = value
-    return Stored(arrays, {"unreadable": reader.unreadable})
+    return Stored(arrays, FileMetadata(unreadable=reader.unreadable))
 
 
 def plain(path: str | os.PathLike[str]) -> tuple[Array, Any]:

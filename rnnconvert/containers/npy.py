@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 
 from rnnconvert.containers.files import map_file, replacing, view, write_pieces
 from rnnconvert.containers.pickles import RECOVERABLE
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError
 
@@ -85,7 +85,7 @@ def read_row(path: str | os.PathLike[str]) -> Stored:
         else:
             arrays[name] = value
         place += 1
-    return Stored(arrays, {"unreadable": unreadable})
+    return Stored(arrays, FileMetadata(unreadable=unreadable))
 
 
 def write_row(path: str | os.PathLike[str], arrays: Iterable[Array | Pieced]) -> None:

@@ -12,7 +12,7 @@ from rnnconvert.containers import npy
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.containers.pickles import RECOVERABLE
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array, Pieced, nbytes
@@ -61,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
             unreadable[name] = value
         else:
             arrays[name] = value
-    return Stored(arrays, {"unreadable": unreadable})
+    return Stored(arrays, FileMetadata(unreadable=unreadable))
 
 
 def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced]) -> None:

@@ -11,7 +11,7 @@ from rnnconvert.containers.files import map_file
 from rnnconvert.containers.numpy_values import content, numpy_value
 from rnnconvert.containers.pickle_values import Foreign, Global, Key
 from rnnconvert.containers.reading import Reading, charging
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 
@@ -73,7 +73,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
                 raise UnreadableError(path, f"two of its arrays are called {name!r}")
         else:
             arrays[name] = element
-    return Stored(arrays, {"unreadable": unreadable, "made": makers})
+    return Stored(arrays, FileMetadata(unreadable=unreadable, made=makers))
 
 
 def _same(first: Array, other: Array) -> bool:

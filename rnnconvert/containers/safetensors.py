@@ -19,7 +19,7 @@ from rnnconvert.containers import json_text
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered, map_file, replacing, view, write_pieces
 from rnnconvert.containers.shards import check
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 
@@ -192,10 +192,10 @@ def _read_sharded(index: Path) -> Stored:
             if not file.is_file():
                 raise UnreadableError(index, f"the shard {shard!r} is missing", "Put all the shards into the same folder.")
             shards[shard] = _read_file(file)
-            notes.update(shards[shard].metadata["__metadata__"])
+            notes.update(shards[shard].metadata_as(FileMetadata)["__metadata__"])
         stored = shards[shard]
-        if name in stored.metadata["unreadable"]:
-            unreadable[name] = stored.metadata["unreadable"][name]
+        if name in stored.metadata_as(FileMetadata)["unreadable"]:
+            unreadable[name] = stored.metadata_as(FileMetadata)["unreadable"][name]
         elif name not in stored.arrays:
             raise UnreadableError(index, f"{name!r} is not in the shard {shard!r}")
         else:

@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, TypeVar, cast
 
 from rnnconvert.core.arrays import Array
+
+StatedKind = TypeVar("StatedKind")
+
+
+class FileMetadata(TypedDict, total=False):
+    """What containers that several rooms share say of a file; a room that says more has a kind of its own.
+
+    unreadable    why an array is left out, by its name
+    attributes    what HDF5 says of each group and array, by their paths
+    __metadata__  what a .safetensors holds for anybody
+    index         the index of a model in several files
+    texts         single texts among the variables of a checkpoint
+    made          the classes that make the values of a pickle, by their paths
+    """
+
+    unreadable: dict[str, str]
+    attributes: dict[str, Any]
+    __metadata__: dict[str, str]
+    index: Any
+    texts: dict[str, Any]
+    made: dict[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -18,4 +40,8 @@ class Stored:
     """
 
     arrays: dict[str, Array]
-    metadata: dict[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def metadata_as(self, kind: type[StatedKind]) -> StatedKind:
+        """Return the metadata with the names and types that its reader gives it."""
+        return cast(StatedKind, self.metadata)

@@ -24,7 +24,7 @@ from rnnconvert.containers.checksums import Crc32c
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 
@@ -113,7 +113,7 @@ def read(index: Path) -> Stored:
             arrays[name] = _joined(entry, key, entries, shards, name)
         else:
             arrays[name] = shards.array(entry, name)
-    return Stored(arrays, {"unreadable": unreadable, "texts": texts})
+    return Stored(arrays, FileMetadata(unreadable=unreadable, texts=texts))
 
 
 class _Shards:

@@ -1,44 +1,99 @@
 """The one place that turns what code raises over a malformed file into an error about that file.
 
-Code that walks through what a file states, such as a configuration in JSON, does not check the type of every value before it
-uses it: where a value is not of the type that it should be, Python raises. So does Python for a fault of rnnconvert's, which
-must never be reported as damage of the user's file; it passes, and ends as an internal error.
+A parser walks through what a file states, such as a configuration in JSON, and does not check the type of every value before it
+uses it: where a value is not what it should be, Python raises, in the parser or in the library that it calls. The same errors, raised
+in any other code of rnnconvert's, are faults: they must never be reported as damage of the user's file. They end as internal errors.
+
+Code that goes on without what it could not compute asks `passes`. The tests and `--debug` run `strictly`, so that no fault hides there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
+import traceback
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, SupportsIndex, overload
 
 from rnnconvert.core.errors import RnnConvertError
 
 MALFORMED = (KeyError, IndexError, TypeError, AttributeError, ValueError, ArithmeticError, StopIteration, RecursionError, MemoryError)
 """What Python raises where a value of a file is missing, of another type, or too deep."""
 
+_STUMBLES = (KeyError, IndexError, TypeError, AttributeError)
+"""What Python raises where code takes for granted what a value is."""
+
 _WRONG_CALL = re.compile(r"\w\(\) (missing|takes|got an unexpected|got multiple|got some positional)|\w\(\) argument after \*")
 """How Python says that a function was called with other arguments than it has: whoever wrote the call is wrong."""
 
 
+class AbsentError(KeyError, IndexError):
+    """A value that a file does not state, asked for by its name or place: damage, wherever it is raised."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Fields(dict[str, Any]):
+    """Values that a file states by name. A name that it does not state raises AbsentError."""
+
+    def __missing__(self, name: str) -> Any:
+        raise AbsentError(f"it states no {name!r}")
+
+
+class Entries(tuple[Any, ...]):
+    """Values that a file states in order. A place behind the last one raises AbsentError."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[Any, ...]: ...
+    def __getitem__(self, place: Any) -> Any:
+        try:
+            return super().__getitem__(place)
+        except IndexError:
+            raise AbsentError(f"it states {len(self)} values, and none at {place}") from None
+
+
+_strict: ContextVar[bool] = ContextVar("strict", default=False)
+
+
 @contextlib.contextmanager
-def malformed(error_of: Callable[[str], Exception]) -> Iterator[None]:
+def strictly() -> Iterator[None]:
+    """Let every error pass that code of ours raised by itself, so that a fault cannot hide behind a part that is left out."""
+    token = _strict.set(True)
+    try:
+        yield
+    finally:
+        _strict.reset(token)
+
+
+@contextlib.contextmanager
+def malformed(error_of: Callable[[str], Exception], *parsers: str) -> Iterator[None]:
     """Raise the error of a malformed file in place of what Python raises over its values.
 
     error_of  makes it from what Python said, in words
+    parsers   modules and packages of the parser, besides the module that has this block
 
-    Errors of ours and faults of ours (`is_fault`) pass as they are.
+    Errors of ours pass as they are, and so do faults: what only wrong code raises (`is_fault`), and what code of ours raises
+    outside the parser.
     """
     try:
         yield
     except MALFORMED as error:
-        if passes(error):
+        places = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+        within = any(f"{places[-1]}.".startswith(f"{parser}.") for parser in (*parsers, *places[1:2]))
+        if isinstance(error, RnnConvertError) or is_fault(error) or (is_stumble(error) and not within):
             raise
         raise error_of(in_words(error)) from error
 
 
 def passes(error: BaseException) -> bool:
-    """Return whether an error says itself what is wrong, or is a fault of ours: neither is turned into another."""
-    return isinstance(error, RnnConvertError) or is_fault(error)
+    """Return whether what goes on without a part must not: an error says itself what is wrong, or is a fault of ours."""
+    return isinstance(error, RnnConvertError) or is_fault(error) or (_strict.get() and is_stumble(error))
 
 
 def is_fault(error: BaseException) -> bool:
@@ -49,8 +104,16 @@ def is_fault(error: BaseException) -> bool:
     if isinstance(error, AttributeError):
         holder = error.obj
         place = getattr(holder, "__name__" if isinstance(holder, type(re)) else "__module__", None) or ""
-        return str(place).partition(".")[0] == "rnnconvert"
+        return str(place).partition(".")[0] == "rnnconvert" and not isinstance(holder, Fields | Entries)
     return isinstance(error, TypeError) and bool(_WRONG_CALL.search(str(error)))
+
+
+def is_stumble(error: BaseException) -> bool:
+    """Return whether a line of our own raised this, and no library that it called: a fault, or a value that it did not check."""
+    if type(error) not in _STUMBLES:
+        return False
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "rnnconvert"
 
 
 def in_words(error: BaseException) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar, cast
+
+Note = TypeVar("Note", bound=str)
 
 UNREAD = "unread"
 """The kind of a note of a layer that is in the file and is not read."""
@@ -41,11 +44,12 @@ class LayerNote(str):
         return LayerNote(layer, self.text, self.kind, self.unnamed)
 
 
-def each_text(change: Callable[[str], str], notes: tuple[str, ...]) -> tuple[str, ...]:
+def each_text(change: Callable[[str], str], notes: tuple[Note, ...]) -> tuple[Note, ...]:
     """Return notes with their texts changed; those of layers stay so."""
-    return tuple(
+    changed = (
         LayerNote(note.layer, change(note.text), note.kind, note.unnamed) if isinstance(note, LayerNote) else change(note) for note in notes
     )
+    return cast("tuple[Note, ...]", tuple(changed))
 
 
 def layer_of(note: str) -> str | None:

@@ -10,29 +10,30 @@ import contextlib
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
+from contextvars import ContextVar
 
-_calls_by_flags = [False]
-_accepts: list[Collection[str]] = [()]
+_calls_by_flags: ContextVar[bool] = ContextVar("calls_by_flags", default=False)
+_accepts: ContextVar[Collection[str]] = ContextVar("accepts", default=())
 
 
 @contextlib.contextmanager
 def of_the_command_line() -> Iterator[None]:
     """Spell remedies as flags and commands, for as long as the command line runs."""
-    before, _calls_by_flags[0] = _calls_by_flags[0], True
+    token = _calls_by_flags.set(True)
     try:
         yield
     finally:
-        _calls_by_flags[0] = before
+        _calls_by_flags.reset(token)
 
 
 @contextlib.contextmanager
 def accepting(options: Collection[str]) -> Iterator[None]:
     """Spell the settings of these options as what a transplant accepts: `--accept batch_first`."""
-    before, _accepts[0] = _accepts[0], options
+    token = _accepts.set(options)
     try:
         yield
     finally:
-        _accepts[0] = before
+        _accepts.reset(token)
 
 
 class Remedy:
@@ -49,7 +50,7 @@ class Remedy:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        return self.flags if _calls_by_flags[0] else self.keywords
+        return self.flags if _calls_by_flags.get() else self.keywords
 
 
 class Setting(Remedy):
@@ -66,14 +67,14 @@ class Setting(Remedy):
     @property
     def flags(self) -> str:
         """Return `--set [LAYER:]OPTION=VALUE`."""
-        if self.option in _accepts[0]:
+        if self.option in _accepts.get():
             return f"--accept {self.option}"
         return f"--set{'-' + self.side if self.side else ''} {self._entry(_listed(self.values))}"
 
     @property
     def keywords(self) -> str:
         """Return `option=value`; of one layer or of one of two files, an entry of `settings`."""
-        if self.option in _accepts[0]:
+        if self.option in _accepts.get():
             return f"accept=[{self.option!r}]"
         if self.layer or self.side:
             name = f"settings_{self.side}" if self.side else "settings"

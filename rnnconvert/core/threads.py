@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Team:
 
         Raises what it raised in any of them.
         """
-        others = [threading.Thread(target=self._help, args=(work,), daemon=True) for _ in range(processors() - 1)]
+        others = [threading.Thread(target=copy_context().run, args=(self._help, work), daemon=True) for _ in range(processors() - 1)]
         try:
             for thread in others:
                 thread.start()

@@ -33,6 +33,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnconvert.containers.files import lowered
+from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import RefusedError, UsageError
@@ -239,7 +240,7 @@ def about(checkpoint: Checkpoint) -> dict[str, str]:
     # A layer in memory has no format, and nothing is stated about it.
     room = getattr(adapter(checkpoint.format), "about", None) if checkpoint.format in names() else None
     stated: dict[str, object] = {} if room is None else room(checkpoint)
-    texts: Any = checkpoint.metadata.get("__metadata__", {})  # where a .safetensors holds what anybody likes
+    texts = checkpoint.metadata_as(FileMetadata).get("__metadata__", {})  # where a .safetensors holds what anybody likes
     return {key: str(value) for key, value in {**stated, **texts}.items() if isinstance(value, (str, int, float)) and value != ""}
 
 

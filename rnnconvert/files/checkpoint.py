@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from rnnconvert.containers.reading import Reading
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import for_user
 from rnnconvert.core.named import Named
+from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.options import Question, assumptions
@@ -73,7 +74,7 @@ class Checkpoint:
     metadata: Mapping[str, object] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
     read: object = None
-    unread: tuple[str, ...] = ()
+    unread: tuple[LayerNote, ...] = ()
     unpacked: str = ""
     batch_first: Mapping[str, bool] = field(default_factory=dict)
     sources: Reading | None = None
@@ -96,6 +97,10 @@ class Checkpoint:
         """Return what its adapter knows besides, in the class that this adapter has for it."""
         assert isinstance(self.read, kind), f"{self.path} was not read as {kind.__module__} reads it"
         return self.read
+
+    def metadata_as(self, kind: type[ReadKind]) -> ReadKind:
+        """Return the metadata with the names and types that its adapter gives it."""
+        return cast(ReadKind, self.metadata)
 
     def replace(self, **changes: object) -> Checkpoint:
         """Return this checkpoint with some fields changed."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rnnconvert.containers import archives, npy
-from rnnconvert.containers.stored import Stored
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
@@ -102,9 +102,9 @@ class ArrayFiles:
         """Return every recurrent layer of a file; what is unsettled counts as unread, and warnings name it, too."""
         stored = self.stored(Opened(path))
         groups, unread = self.find(path, stored, options)
-        warnings = [LayerNote(name, str(why)) for name, why in stored.metadata.get("unreadable", {}).items()]
+        warnings = [LayerNote(name, str(why)) for name, why in stored.metadata_as(FileMetadata).get("unreadable", {}).items()]
         layers: dict[str, Recurrent] = {}
-        attributes = stored.metadata.get("attributes", {})
+        attributes = stored.metadata_as(FileMetadata).get("attributes", {})
         for group in groups:
             layers[group.name] = self.layer(group, stored, options)
             stated = attributes_of(attributes, list(group.names.values()), whole_file=not group.name)

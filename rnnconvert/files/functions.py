@@ -42,7 +42,7 @@ def function_of(group: FoundLayer, options: Options, allowed: Sequence[str | Act
     why = f"the arrays of {class_in_words(group.layout)} do not show its {_FUNCTIONS[option].words}"
     keys = {"nonlinearity": ("activation",), "activation": ("nonlinearity",)}
     asked = "nonlinearity" if plain else option
-    answer = options.ask(asked, group.name, assumed=str(default), why=why, choices=tuple(functions), also=keys.get(asked, ()))
+    answer = options.ask((asked, *keys.get(asked, ())), group.name, assumed=str(default), why=why, choices=tuple(functions))
     return functions.get(answer, default)
 
 

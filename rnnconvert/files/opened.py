@@ -140,7 +140,7 @@ class Opened:
         zipped = {name.rpartition("/")[2] for name in self.entries or ()}
         return (
             any(kind in self.kinds or kind.removeprefix("zip:") in zipped for kind in card.kinds)
-            or lowered(self.path).name.endswith(card.named or ("\0",))
+            or self.path.name.lower().endswith(card.named or ("\0",))
             or any(self.head[at:].startswith(magic) for at, magic in card.begins)
         )
 

@@ -178,35 +178,28 @@ class Options:
             self._unfit.setdefault(setting, []).append(f"{layer or 'the file itself'} {why}")
 
     def ask(
-        self,
-        key: str,
-        layer: str = "",
-        *,
-        assumed: str,
-        why: str,
-        choices: Sequence[str] = (),
-        also: Sequence[str] = (),
-        common: bool = False,
+        self, keys: str | Sequence[str], layer: str = "", *, assumed: str, why: str, choices: Sequence[str] = (), common: bool = False
     ) -> str:
         """Return what the caller decided of a fact that the file leaves open, or what is assumed, with a Question.
 
+        keys     the options that decide it: one, or several of which the question names the first
         assumed  the value taken if nobody decides
         why      what the file lacks, in words
         choices  the values that this layer can have; those of the option if there are none
-        also     other keys that decide the same fact
         common   whether models of other values are common
 
         Raises UsageError for a value that is not among the choices.
         """
-        for option in (key, *also):
+        first, *others = [keys] if isinstance(keys, str) else keys
+        for option in (first, *others):
             value = self.get(option, layer)
-            if value is not None:
-                if choices and value not in choices:
-                    raise UsageError(
-                        f"{layer or 'the file itself'}: option {option} cannot be {value!r} here. Choose one of: {', '.join(choices)}"
-                    )
-                return value
-        question = Question(key, assumed, tuple(choices) or OPTIONS[key].choices, why, layer, common)
+            if value is None:
+                continue
+            if choices and value not in choices:
+                where = layer or "the file itself"
+                raise UsageError(f"{where}: option {option} cannot be {value!r} here. Choose one of: {', '.join(choices)}")
+            return value
+        question = Question(first, assumed, tuple(choices) or OPTIONS[first].choices, why, layer, common)
         self._questions.setdefault(question)
         return assumed
 

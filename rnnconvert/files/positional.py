@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
@@ -75,16 +76,14 @@ def shapes_of(arrays: Sequence[Array | None]) -> list[Shape | None]:
     return [tuple(array.shape) if array is not None and is_float(array) else None for array in arrays]
 
 
-def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[str]]:
+def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[LayerNote]]:
     """Return the layers among arrays of these shapes (None for one that belongs to no layer), and what is unsettled.
 
     Raises nothing: a doubt is a sentence that ends in the remedy.
     """
     if len(array_shapes) > MOST:
-        return [], [
-            f"its {len(array_shapes)} arrays are more than can be searched ({MOST}). Give the places of layers with "
-            f"{Setting('arrays', 'LAYOUT@PLACE')}"
-        ]
+        way = f"Give the places of layers with {Setting('arrays', 'LAYOUT@PLACE')}"
+        return [], [LayerNote("", f"its {len(array_shapes)} arrays are more than can be searched ({MOST}). {way}", UNREAD)]
     every = [run for start in range(len(array_shapes)) for layout in layouts for run in _runs(array_shapes, start, layout)]
     longest = [0] * len(array_shapes)
     for run in every:
@@ -99,7 +98,7 @@ def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> t
         more = [f"others of {len(cluster)} layers"] if len(cluster) > _MOST_SHOWN else []
         choice = f"{cluster[0].layout.name.partition('.')[2]}@{cluster[0].start}"
         listed = " or ".join([*others, *more])
-        doubts.append(f"arrays may be {first} or {listed}. Choose with {Setting('arrays', choice)}")
+        doubts.append(LayerNote("", f"arrays may be {first} or {listed}. Choose with {Setting('arrays', choice)}", UNREAD))
     return clear, doubts
 
 

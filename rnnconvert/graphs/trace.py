@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs import elements
 from rnnconvert.graphs.elements import BITS, Elements, Source
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
@@ -149,7 +150,9 @@ class Trace:
                 results = self._compute(node, operator, inputs)
         except ChangesError as change:
             self.changes[node], results = str(change), None
-        except (UnfitError, ValueError, IndexError, TypeError, OverflowError, MemoryError) as problem:
+        except (UnfitError, *MALFORMED) as problem:
+            if passes(problem):
+                raise
             self.unfit[node], results = str(problem), None
             self.integers |= set(getattr(problem, "numbers", ()))
         computes = isinstance(operator, Computes) and not (results and isinstance(results[0], np.ndarray))

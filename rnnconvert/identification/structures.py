@@ -126,11 +126,11 @@ def _layouts() -> tuple[tuple[Layout, ...], tuple[Layout, ...]]:
 
 def _registered(registered: Mapping[str, Layout]) -> tuple[Layout, ...]:
     distinct: dict[object, Layout] = {}
+    absences = [frozenset[str]().union(*absent) for absent in itertools.product(*(subsets(group) for group in _OPTIONAL))]
     for layout in registered.values():
-        for absent in itertools.product(*(subsets(group) for group in _OPTIONAL)):
-            out = frozenset[str]().union(*absent)
-            fewer = tuple(tensor for tensor in layout.tensors if not tensor.part_names <= out)
-            template = template_of(replace(layout, tensors=fewer))
+        parts = [tensor.part_names for tensor in layout.tensors]
+        for present in dict.fromkeys(tuple(not names <= absent for names in parts) for absent in absences):
+            template = template_of(replace(layout, tensors=tuple(itertools.compress(layout.tensors, present))))
             distinct.setdefault((template.kind, template.coupled, template.letters, template.tensors), template)
     return tuple(distinct.values())
 

@@ -179,13 +179,18 @@ def _function(activation: Activation) -> list[Any]:
     return [activation.name, *(None if x is None else float(x) for x in (activation.alpha, activation.beta))]
 
 
+def _activation(stated: Any) -> Activation:
+    name, alpha, beta = stated
+    return Activation(name, alpha, beta)
+
+
 def _direction(plain: Mapping[str, Any]) -> Direction:
     cell = Cell(
         plain["kind"],
         plain["reset_after"],
-        Activation(*plain["activation"]),
-        Activation(*plain["gate_activation"]),
-        Activation(*plain["output_activation"]),
+        _activation(plain["activation"]),
+        _activation(plain["gate_activation"]),
+        _activation(plain["output_activation"]),
         coupled=_one_of(plain["coupled"], " f i"),
         constants={gate: float(value) for gate, value in plain["constants"].items()},
         clips=tuple(Clip(kind, float(low), float(high)) for kind, low, high in plain["clips"]),

@@ -187,7 +187,7 @@ def shapes(layout: Layout, sizes: Sizes) -> dict[str, Shape]:
 
 
 _FEW = 4
-"""The most layers of which shapes are kept: what a file is taken for is found by trying the same sizes again and again."""
+"""The most layers of which shapes and slots are kept: what a file is taken for is found by trying the same sizes again and again."""
 
 
 def _shapes(layout: Layout, sizes: Sizes) -> dict[str, Shape]:
@@ -202,8 +202,17 @@ def slots(layout: Layout, sizes: Sizes) -> Iterator[Slot]:
 
     Raises ValueError if the layout cannot hold so many layers or directions, or parts so unlike.
     """
+    yield from _kept_slots(layout, sizes) if sizes.num_layers <= _FEW else _slots(layout, sizes)
+
+
+def _slots(layout: Layout, sizes: Sizes) -> Iterator[Slot]:
     for block in _blocks(layout, sizes):
         yield from block.slots()
+
+
+@functools.lru_cache(512)
+def _kept_slots(layout: Layout, sizes: Sizes) -> tuple[Slot, ...]:
+    return tuple(_slots(layout, sizes))
 
 
 class Offset(NamedTuple):

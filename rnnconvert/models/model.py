@@ -280,17 +280,11 @@ def units_of_ours(
 
 
 def units_of_written(
-    name: str,
-    cell: Mapping[str, Any],
-    sizes: tuple[int, int],
-    places: outline.Tensors,
-    names: Mapping[str, str],
-    arrays: Mapping[str, Array],
-    title: str,
+    name: str, cell: Mapping[str, Any], places: outline.Tensors, names: Mapping[str, str], arrays: Mapping[str, Array], title: str
 ) -> list[Unit]:
-    """Return the layer of a class that `scaffold` wrote, with what its cell computes.
+    """Return the layer of a class that `scaffold` wrote.
 
-    sizes   the input's and the hidden state's
+    cell    what its cell computes, and its input_size and hidden_size
     places  its arrays, the first of which reads the input; those of a second direction end in _reverse
     names   the names of its arrays in the class, and the model's
     """
@@ -300,8 +294,6 @@ def units_of_written(
         "constants": {},
         "clips": [],
         **cell,
-        "input_size": sizes[0],
-        "hidden_size": sizes[1],
         "projection_size": None,
         "parts": sorted({tensor.parts for tensor in places if tensor.name in names}),
     }

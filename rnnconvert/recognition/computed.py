@@ -18,7 +18,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import proved
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
-from rnnconvert.core.notes import LayerNote
+from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedError, budget_of
@@ -97,13 +97,13 @@ class Looked:
         """The nodes of all layers."""
         return {node for layer in self.layers.values() for node in layer.nodes}
 
-    def refusals(self) -> list[str]:
+    def refusals(self) -> list[LayerNote]:
         """Return for each part of the graph that is a layer, and is not read, a sentence with the reason.
 
         Where nothing is read, any chain of products with one matrix may be one.
         """
         return [
-            f"{label + ': ' if label else ''}what may be the steps of a recurrent layer is not read: {why}"
+            LayerNote(label, f"what may be the steps of a recurrent layer is not read: {why}", UNREAD)
             for label, why in self.reasons.items()
             if not self.layers or label in self.cells
         ]

@@ -5,41 +5,11 @@ from __future__ import annotations
 import re
 
 from rnnconvert.core.claims import exactness
+from rnnconvert.reports import words
 from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, strip_table, table
 from rnnconvert.reports.markup import Markup, asset, el, folded, join, page, section
-from rnnconvert.reports.words import (
-    DIFFERENT,
-    EQUAL,
-    SYMBOLS,
-    Document,
-    Failure,
-    amount,
-    blocks,
-    called,
-    clean,
-    columns,
-    digits_of,
-    every_run,
-    failures,
-    figures,
-    finding,
-    good,
-    machines,
-    mutation_score,
-    place,
-    rank,
-    remedy,
-    rewrites,
-    share,
-    state,
-    subject,
-    tally,
-    title,
-    value,
-    worst,
-)
 
-_TONES: dict[str, str] = {EQUAL: "good", DIFFERENT: "bad"}
+_TONES: dict[str, str] = {words.EQUAL: "good", words.DIFFERENT: "bad"}
 """What is neither is neutral: the colour of success is that of "equal" alone."""
 _ROWS, _PLOTS = 2_500, 60
 """The most comparisons and plots with which a page shows those of passing runs, too."""
@@ -64,12 +34,12 @@ _GLOSSARY = (
 )
 
 
-def to_html(document: Document) -> str:
+def to_html(document: words.Document) -> str:
     """Return the document as one page."""
-    total = sum(len(run["comparisons"]) for _, run in every_run(document))
-    plots = sum(any(comparison["steps"] for comparison in run["comparisons"]) for _, run in every_run(document))
+    total = sum(len(run["comparisons"]) for _, run in words.every_run(document))
+    plots = sum(any(comparison["steps"] for comparison in run["comparisons"]) for _, run in words.every_run(document))
     layers = document["layers"]
-    unfold = len(layers) <= _FEW and all(map(good, layers))
+    unfold = len(layers) <= _FEW and all(map(words.good, layers))
     sections = [
         _why(document),
         _matrix(document),
@@ -88,25 +58,25 @@ def to_html(document: Document) -> str:
         _again(document),
         _glossary(),
     ]
-    heading = f"{document['verdict'].capitalize()}: {clean(subject(document), 200)}"
+    heading = f"{document['verdict'].capitalize()}: {words.clean(words.subject(document), 200)}"
     return page(heading, _header(document), el("main", sections), _footer(document), script=asset("script.js"))
 
 
-def _header(document: Document) -> Markup:
-    counts, verdict = tally(document), document["verdict"]
-    shares = [rank(comparison["ratio"]) for _, run in every_run(document) for comparison in run["comparisons"]]
-    caught, tried = mutation_score(*document["layers"])
+def _header(document: words.Document) -> Markup:
+    counts, verdict = words.tally(document), document["verdict"]
+    shares = [words.rank(comparison["ratio"]) for _, run in words.every_run(document) for comparison in run["comparisons"]]
+    caught, tried = words.mutation_score(*document["layers"])
     figures = [
         ("comparisons passed", f"{counts.passed:,} of {counts.passed + counts.failed:,}"),
         ("runs completed", f"{counts.ran:,} of {counts.runs:,}"),
-        ("the tolerance, at worst", share(max(shares)) if shares else "nothing compared"),
+        ("the tolerance, at worst", words.share(max(shares)) if shares else "nothing compared"),
         ("known mistakes these inputs would catch", f"{caught:,} of {tried:,}" if tried else "not tried"),
     ]
     return el(
         "header",
         el("p", "rnnconvert report", el("span", _moment(document["created"])), class_="eyebrow"),
-        el("h1", el("span", SYMBOLS[verdict], class_="sign", aria_hidden="true"), verdict.capitalize()),
-        el("p", finding(document), class_="lead"),
+        el("h1", el("span", words.SYMBOLS[verdict], class_="sign", aria_hidden="true"), verdict.capitalize()),
+        el("p", words.finding(document), class_="lead"),
         _remedy(document),
         el("p", document["summary"], class_="note"),
         el("dl", [el("div", el("dt", name), el("dd", text)) for name, text in figures], class_="figures"),
@@ -114,12 +84,12 @@ def _header(document: Document) -> Markup:
     )
 
 
-def _remedy(document: Document) -> Markup | None:
+def _remedy(document: words.Document) -> Markup | None:
     """Show what to do, its command in a line to copy."""
-    words, command = remedy(document)
+    advice, command = words.remedy(document)
     if not command:
-        return el("p", words, class_="lead") if words else None
-    return el("div", el("p", f"{words}:"), _command(command), class_="remedy")
+        return el("p", advice, class_="lead") if advice else None
+    return el("div", el("p", f"{advice}:"), _command(command), class_="remedy")
 
 
 def _command(text: str) -> Markup:
@@ -135,37 +105,37 @@ def _moment(created: str) -> str:
     return f"{parts[1]}, {parts[2]} {'UTC' if parts[3] else parts[4]}".strip() if parts else created
 
 
-def _why(document: Document) -> Markup | None:
+def _why(document: words.Document) -> Markup | None:
     """Show first what stands against the verdict: one card for all runs of a layer that fail alike."""
     numbers = {id(layer): number for number, layer in enumerate(document["layers"])}
-    cards = [_card(failure, numbers[id(failure.layer)]) for failure in failures(document)]
+    cards = [_card(failure, numbers[id(failure.layer)]) for failure in words.failures(document)]
     if not cards:
         return None
     left = len(cards) - _WHY
     more = el("p", f"and {left:,} more, below", class_="note") if left > 0 else None
-    name = "Why it is not equal" if document["verdict"] == DIFFERENT else "What is missing"
+    name = "Why it is not equal" if document["verdict"] == words.DIFFERENT else "What is missing"
     return section("why", name, el("div", cards[:_WHY], class_="cards"), more)
 
 
-def _card(failure: Failure, number: int) -> Markup:
+def _card(failure: words.Failure, number: int) -> Markup:
     layer, run, texts = failure.layer, failure.run, failure.sentences
-    comparison = worst(run)
+    comparison = words.worst(run)
     facts = []
     if run["status"] != "ran":
         facts.append(el("p", f"{'It was asked for, but did' if run['required'] else 'It did'} not run ({run['status']}): {run['reason']}"))
     elif comparison:
-        facts.append(el("p", f"{comparison['case']}, {comparison['output']}: off by ", el("strong", figures(comparison)), "."))
-        facts.append(el("p", place(comparison), class_="note"))
+        facts.append(el("p", f"{comparison['case']}, {comparison['output']}: off by ", el("strong", words.figures(comparison)), "."))
+        facts.append(el("p", words.place(comparison), class_="note"))
     if texts:
         facts.append(el("p", "Symptoms", class_="label"))
         facts.append(el("ul", [el("li", text) for text in texts]))
     shown_where = strip_table(layer)
     facts += [shown_where] if shown_where else []
-    link = el("a", called(layer), href=f"#layer-{number}")
+    link = el("a", words.called(layer), href=f"#layer-{number}")
     return el("article", el("h3", link, el("small", ", ".join(failure.names))), facts, class_="card bad")
 
 
-def _models(document: Document) -> Markup:
+def _models(document: words.Document) -> Markup:
     cards: list[Markup] = []
     for model in document["models"]:
         hashes = [(name or "(the module itself)", el("code", digest)) for name, digest in model["weights"].items()]
@@ -177,7 +147,7 @@ def _models(document: Document) -> Markup:
                 el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts"),
                 el(
                     "details",
-                    el("summary", f"Weights of {amount(len(hashes), 'layer')}, as hashes"),
+                    el("summary", f"Weights of {words.amount(len(hashes), 'layer')}, as hashes"),
                     el("p", "Equal for equal weights, whatever the format.", class_="note"),
                     el("dl", [join(el("dt", name), el("dd", text)) for name, text in hashes], class_="facts"),
                 )
@@ -189,39 +159,45 @@ def _models(document: Document) -> Markup:
     return folded("models", "Models" if len(cards) != 1 else "Model", el("div", cards, class_="cards"))
 
 
-def _matrix(document: Document) -> Markup:
-    pairs = columns(document)
+def _matrix(document: words.Document) -> Markup:
+    pairs = words.columns(document)
     labels = [label for label, _ in pairs]
     top = [el("th", f"{label}: {_path(document, label)}", scope="colgroup", colspan=labels.count(label)) for label in dict.fromkeys(labels)]
     names = [el("th", executor, scope="col") for _, executor in pairs]
     rows = []
     for number, layer in enumerate(document["layers"]):
         runs = {(run["model"], run["executor"]): run for run in layer["runs"]}
-        link = el("a", called(layer), href=f"#layer-{number}")
+        link = el("a", words.called(layer), href=f"#layer-{number}")
         cells = [_cell(runs.get(pair)) for pair in pairs]
         rows.append(el("tr", el("th", link, el("small", layer["description"]), scope="row"), cells))
     head = el("thead", el("tr", el("th", "layer", scope="col", rowspan=2), top), el("tr", names))
-    states = {state(run) for _, run in every_run(document)}
-    legend = el("p", [el("span", state_mark(word, word == DIFFERENT), class_="key") for word in SYMBOLS if word in states], class_="legend")
+    states = {words.state(run) for _, run in words.every_run(document)}
+    legend = el(
+        "p",
+        [el("span", state_mark(word, word == words.DIFFERENT), class_="key") for word in words.SYMBOLS if word in states],
+        class_="legend",
+    )
     box = scrolling(el("table", head, el("tbody", rows), class_="matrix"), "Layers and executors")
     note = el("p", "The share is that of the allowed error which the worst element of the worst output uses.", class_="note")
-    part = section if all(map(good, document["layers"])) else folded  # the cause and the layers say it first
+    part = section if all(map(words.good, document["layers"])) else folded  # the cause and the layers say it first
     return part("matrix", "Executor by executor", legend, box, note)
 
 
-def _path(document: Document, label: str) -> str:
+def _path(document: words.Document, label: str) -> str:
     return next((re.split(r"[/\\]", model["path"])[-1] for model in document["models"] if model["label"] == label), "")
 
 
-def _cell(run: Document | None) -> Markup:
+def _cell(run: words.Document | None) -> Markup:
     if run is None:
         return el("td", el("span", "not run", class_="note"), class_="state")
-    comparison = worst(run)
+    comparison = words.worst(run)
     asked = "asked for" if run["required"] and run["status"] != "ran" else None
-    small = share(comparison["ratio"]) if comparison else asked
-    tone = "bad" if blocks(run) else _TONES.get(state(run), "neutral")
-    reason = clean(run["reason"], 300) or None
-    return el("td", state_mark(state(run), blocks(run)), el("small", small) if small else None, class_=f"state {tone}", title=reason)
+    small = words.share(comparison["ratio"]) if comparison else asked
+    tone = "bad" if words.blocks(run) else _TONES.get(words.state(run), "neutral")
+    reason = words.clean(run["reason"], 300) or None
+    return el(
+        "td", state_mark(words.state(run), words.blocks(run)), el("small", small) if small else None, class_=f"state {tone}", title=reason
+    )
 
 
 def _curtailed(total: int, plots: int) -> Markup | None:
@@ -234,10 +210,10 @@ def _curtailed(total: int, plots: int) -> Markup | None:
     return el("p", " ".join([*notes, "The JSON report has everything."]), class_="note") if notes else None
 
 
-def _rewrites(document: Document) -> Markup:
+def _rewrites(document: words.Document) -> Markup:
     rows = [
         (layer, rewrite, detail, exactness([exact]), ", ".join(runs))
-        for (layer, rewrite, detail, exact), runs in rewrites(document).items()
+        for (layer, rewrite, detail, exact), runs in words.rewrites(document).items()
     ]
     if not rows:
         text = "No rewrite was needed: every run had the source's own numbers."
@@ -246,13 +222,15 @@ def _rewrites(document: Document) -> Markup:
     return folded("rewrites", "Rewrites", table("Rewrites", names, rows))
 
 
-def _machines(document: Document) -> Markup:
-    rows = [(", ".join(names), device, dtype, python, versions) for (device, dtype, python, versions), names in machines(document).items()]
+def _machines(document: words.Document) -> Markup:
+    rows = [
+        (", ".join(names), device, dtype, python, versions) for (device, dtype, python, versions), names in words.machines(document).items()
+    ]
     names = ("runs", "device", "computed in", "Python", "versions")
     absent: dict[tuple[str, str, str], list[str]] = {}
-    for layer, run in every_run(document):
+    for layer, run in words.every_run(document):
         if run["status"] != "ran":
-            absent.setdefault((title(run), run["status"], run["reason"]), []).append(called(layer))
+            absent.setdefault((words.title(run), run["status"], run["reason"]), []).append(words.called(layer))
     others = [
         (name, word, reason, ", ".join(layers) if len(layers) <= 4 else f"{len(layers):,} layers")
         for (name, word, reason), layers in absent.items()
@@ -263,7 +241,7 @@ def _machines(document: Document) -> Markup:
     return folded("machines", "Versions and devices", content)
 
 
-def _again(document: Document) -> Markup:
+def _again(document: words.Document) -> Markup:
     settings = document["settings"]
     facts: list[tuple[str, str]] = [("rnnconvert", document["rnnconvert"])]
     for key, setting in settings.items():
@@ -271,9 +249,9 @@ def _again(document: Document) -> Markup:
             values = setting if isinstance(setting, list) else ["yes" if setting is True else setting]
             facts.append((key, ", ".join(map(str, values))))
     for output, limits in settings.get("tolerances", {}).items():
-        text = ", ".join(f"{name} {digits_of(limit)}" for name, limit in limits.items() if limit is not None)
+        text = ", ".join(f"{name} {words.digits_of(limit)}" for name, limit in limits.items() if limit is not None)
         facts.append((f"tolerance of {output}", text))
-    spent = ", ".join(f"{name} {digits_of(second, 3)}" for name, second in document["seconds"].items() if value(second) >= 0)
+    spent = ", ".join(f"{name} {words.digits_of(second, 3)}" for name, second in document["seconds"].items() if words.value(second) >= 0)
     facts.append(("seconds", spent))
     command = _command(document["command"]) if document["command"] else None
     listed = el("dl", [join(el("dt", name), el("dd", text)) for name, text in facts], class_="facts")
@@ -282,11 +260,11 @@ def _again(document: Document) -> Markup:
 
 
 def _glossary() -> Markup:
-    words = el("dl", [join(el("dt", word), el("dd", text)) for word, text in _GLOSSARY], class_="facts words")
-    return folded("words", "What the words mean", words)
+    glossary = el("dl", [join(el("dt", word), el("dd", text)) for word, text in _GLOSSARY], class_="facts words")
+    return folded("words", "What the words mean", glossary)
 
 
-def _footer(document: Document) -> Markup:
-    failing = sum(any(state(run) == DIFFERENT for run in layer["runs"]) for layer in document["layers"])
-    text = f"rnnconvert {document['rnnconvert']}. {amount(len(document['layers']), 'layer')}, {failing:,} not equal."
+def _footer(document: words.Document) -> Markup:
+    failing = sum(any(words.state(run) == words.DIFFERENT for run in layer["runs"]) for layer in document["layers"])
+    text = f"rnnconvert {document['rnnconvert']}. {words.amount(len(document['layers']), 'layer')}, {failing:,} not equal."
     return el("footer", el("p", text))

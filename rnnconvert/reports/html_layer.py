@@ -4,31 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from rnnconvert.reports import words
 from rnnconvert.reports.markup import Markup, el, join
 from rnnconvert.reports.plots import gate_bars, steps_plot
-from rnnconvert.reports.words import (
-    DIFFERENT,
-    EQUAL,
-    SYMBOLS,
-    UNCOMPARED,
-    Document,
-    amount,
-    blocks,
-    called,
-    difference,
-    digits_of,
-    good,
-    mutation_score,
-    place,
-    rank,
-    sentences,
-    share,
-    state,
-    strip,
-    title,
-    used,
-    worst,
-)
 
 _NUMBERS = ("error", "allowed", "share", "relative", "ULPs", "noise floor", "too large")
 _PICTURES = 6
@@ -36,22 +14,22 @@ _PICTURES = 6
 _MESSAGES = 6
 
 
-def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, all_plots: bool) -> Markup:
+def layer_section(layer: words.Document, number: int, unfold: bool, all_rows: bool, all_plots: bool) -> Markup:
     """Show a layer, folded unless `unfold`: what is wrong with it stands above all layers.
 
     all_rows   list every comparison of runs that passed, too, and not only the worst
     all_plots  draw the runs that passed, too
     """
-    passed = good(layer)
+    passed = words.good(layer)
     word = _word(layer)
     names = ", ".join(name or "the module itself" for name in layer["counterpart"])
     counterpart = f"in the other file: {names}" if names else None
-    summary = el("summary", el("h3", called(layer)), state_mark(word, not passed), el("span", layer["description"], class_="what"))
+    summary = el("summary", el("h3", words.called(layer)), state_mark(word, not passed), el("span", layer["description"], class_="what"))
     body = el(
         "div",
         el("p", counterpart, class_="note") if counterpart else None,
         _pictures(layer, all_plots),
-        [_run(layer, run, all_rows) for run in sorted(layer["runs"], key=lambda run: not blocks(run))],
+        [_run(layer, run, all_rows) for run in sorted(layer["runs"], key=lambda run: not words.blocks(run))],
         _mutations(layer, unfold),
         _differences(layer),
         _cases(layer),
@@ -61,25 +39,25 @@ def layer_section(layer: Document, number: int, unfold: bool, all_rows: bool, al
     return el("details", summary, body, class_=f"layer {'bad' if not passed else 'good'}", open=unfold)
 
 
-def _word(layer: Document) -> str:
-    if any(state(run) == DIFFERENT for run in layer["runs"]):
-        return DIFFERENT
-    if not good(layer):
-        return UNCOMPARED
-    if any(state(run) == EQUAL for run in layer["runs"]):
-        return EQUAL
-    return UNCOMPARED
+def _word(layer: words.Document) -> str:
+    if any(words.state(run) == words.DIFFERENT for run in layer["runs"]):
+        return words.DIFFERENT
+    if not words.good(layer):
+        return words.UNCOMPARED
+    if any(words.state(run) == words.EQUAL for run in layer["runs"]):
+        return words.EQUAL
+    return words.UNCOMPARED
 
 
 def state_mark(word: str, bad: bool) -> Markup:
     """Show a state as sign and word."""
     if bad:
         tone = "bad"
-    elif word == EQUAL:
+    elif word == words.EQUAL:
         tone = "good"
     else:
         tone = "neutral"
-    return el("span", el("span", SYMBOLS[word], class_="sign", aria_hidden="true"), word, class_=f"mark {tone}")
+    return el("span", el("span", words.SYMBOLS[word], class_="sign", aria_hidden="true"), word, class_=f"mark {tone}")
 
 
 def scrolling(content: Markup, name: str) -> Markup:
@@ -95,13 +73,13 @@ def table(name: str, heads: Sequence[str], rows: Iterable[Sequence[str]], number
     return scrolling(el("table", el("thead", head), el("tbody", body)), name)
 
 
-def _pictures(layer: Document, everything: bool) -> Markup | None:
+def _pictures(layer: words.Document, everything: bool) -> Markup | None:
     """Draw error against time step and error by gate, for the case in which each run did worst."""
-    runs = [run for run in sorted(layer["runs"], key=lambda run: not blocks(run)) if everything or blocks(run)]
+    runs = [run for run in sorted(layer["runs"], key=lambda run: not words.blocks(run)) if everything or words.blocks(run)]
     plots = [figure for run in runs if (figure := _figure(run, "steps")) is not None]
     bars = [figure for run in runs if (figure := _figure(run, "gates")) is not None]
     left = len(plots[_PICTURES:]) + len(bars[_PICTURES:])
-    more = el("p", f"{amount(left, 'more picture')} left out: the JSON report has the numbers.", class_="note")
+    more = el("p", f"{words.amount(left, 'more picture')} left out: the JSON report has the numbers.", class_="note")
     return join(
         el("div", plots[:_PICTURES], class_="pictures") if plots else None,
         el("div", bars[:_PICTURES], class_="pictures small") if bars else None,
@@ -109,59 +87,59 @@ def _pictures(layer: Document, everything: bool) -> Markup | None:
     )
 
 
-def _figure(run: Document, kind: str) -> Markup | None:
+def _figure(run: words.Document, kind: str) -> Markup | None:
     """Draw the worst comparison of a run that has steps, or gates."""
     comparisons = [comparison for comparison in run["comparisons"] if comparison[kind]]
     if not comparisons:
         return None
-    chosen = max(comparisons, key=lambda candidate: (not candidate["passed"], _long(candidate), rank(candidate["ratio"])))
+    chosen = max(comparisons, key=lambda candidate: (not candidate["passed"], _long(candidate), words.rank(candidate["ratio"])))
     caption = el(
         "figcaption",
-        el("strong", title(run)),
+        el("strong", words.title(run)),
         " ",
-        state_mark(EQUAL if chosen["passed"] else DIFFERENT, not chosen["passed"]),
+        state_mark(words.EQUAL if chosen["passed"] else words.DIFFERENT, not chosen["passed"]),
         el("small", f"{chosen['output']}, case {chosen['case']}"),
     )
-    return el("figure", caption, steps_plot(chosen, f"{title(run)}: {chosen['output']}") if kind == "steps" else gate_bars(chosen))
+    return el("figure", caption, steps_plot(chosen, f"{words.title(run)}: {chosen['output']}") if kind == "steps" else gate_bars(chosen))
 
 
-def _long(comparison: Document) -> bool:
+def _long(comparison: words.Document) -> bool:
     """Return whether there is more than one step to draw."""
     return not comparison["steps"] or len(comparison["steps"]["error"]) > 1
 
 
-def _run(layer: Document, run: Document, all_rows: bool) -> Markup:
+def _run(layer: words.Document, run: words.Document, all_rows: bool) -> Markup:
     """Show one model on one executor, folded unless it is not equal."""
-    comparison, bad = worst(run), blocks(run)
-    facts = el("span", used(comparison) if comparison else run["reason"], class_="what")
-    line = (el("h4", title(run)), state_mark(state(run), bad), facts)
+    comparison, bad = words.worst(run), words.blocks(run)
+    facts = el("span", words.used(comparison) if comparison else run["reason"], class_="what")
+    line = (el("h4", words.title(run)), state_mark(words.state(run), bad), facts)
     if run["status"] != "ran":
         return el("div", *line, class_="run idle")
     about = ["the file itself" if run["own_file"] else "a file made from it for this executor", run["device"], run["dtype"]]
     about += [f"{name}: {_noted(note)}" for name, note in run["notes"].items()]
     about += [f"not compared: {name}: {why}" for name, why in run["left_out"].items()]
-    about += [f"{digits_of(seconds)} s {name}" for name, seconds in run["seconds"].items()]
+    about += [f"{words.digits_of(seconds)} s {name}" for name, seconds in run["seconds"].items()]
     if all_rows or bad:
         rows = run["comparisons"]
     elif comparison:
         rows = [comparison]
     else:
         rows = []
-    texts = sentences(layer, run)
+    texts = words.sentences(layer, run)
     body = el(
         "div",
         el("p", "; ".join(text for text in about if text), class_="note"),
         el("p", texts[0], class_="label") if texts else None,
-        _comparisons(rows, layer, title(run)) if rows else None,
+        _comparisons(rows, layer, words.title(run)) if rows else None,
         [*_messages(run)],
         class_="body",
     )
     return el("details", el("summary", *line), body, class_="run", open=bad)
 
 
-def strip_table(layer: Document) -> Markup | None:
+def strip_table(layer: words.Document) -> Markup | None:
     """Show the directions and gates of a layer, with a mark where the weights differ."""
-    rows = strip(layer)
+    rows = words.strip(layer)
     if not rows:
         return None
     heads = list(rows[0][1])
@@ -171,7 +149,7 @@ def strip_table(layer: Document) -> Markup | None:
             "tr",
             el("th", name, scope="row"),
             [
-                el("td", SYMBOLS[DIFFERENT], class_="off", aria_label="differs")
+                el("td", words.SYMBOLS[words.DIFFERENT], class_="off", aria_label="differs")
                 if cells.get(gate)
                 else el("td", "\N{MIDDLE DOT}", class_="on", aria_label="equal")
                 for gate in heads
@@ -189,7 +167,7 @@ def _noted(note: object) -> str:
     return ", ".join(map(str, note)) if isinstance(note, list) else str(note)
 
 
-def _comparisons(rows: list[Document], layer: Document, name: str) -> Markup:
+def _comparisons(rows: list[words.Document], layer: words.Document, name: str) -> Markup:
     """List the comparisons of a run, case by case."""
     head = el(
         "tr",
@@ -207,41 +185,41 @@ def _comparisons(rows: list[Document], layer: Document, name: str) -> Markup:
     return scrolling(el("table", el("thead", head), bodies, class_="comparisons"), f"Comparisons of {name}")
 
 
-def _row(entry: Document) -> Markup:
+def _row(entry: words.Document) -> Markup:
     numbers = (
-        digits_of(entry["error"]),
-        digits_of(entry["allowed"]),
-        share(entry["ratio"]),
-        digits_of(entry["relative"]),
-        digits_of(entry["ulps"]),
-        digits_of(entry["floor"]),
+        words.digits_of(entry["error"]),
+        words.digits_of(entry["allowed"]),
+        words.share(entry["ratio"]),
+        words.digits_of(entry["relative"]),
+        words.digits_of(entry["ulps"]),
+        words.digits_of(entry["floor"]),
         f"{entry['mismatched']:,} of {entry['elements']:,}",
     )
-    mark = state_mark(EQUAL if entry["passed"] else DIFFERENT, not entry["passed"])
+    mark = state_mark(words.EQUAL if entry["passed"] else words.DIFFERENT, not entry["passed"])
     cells = [el("td", number, class_="n") for number in numbers]
-    where, _, numbers_there = place(entry).partition(": ")
+    where, _, numbers_there = words.place(entry).partition(": ")
     there = el("td", where, el("br"), numbers_there, class_="where")
     return el("tr", el("th", entry["output"], scope="row"), el("td", mark), cells, there)
 
 
-def _messages(run: Document) -> Iterator[Markup]:
+def _messages(run: words.Document) -> Iterator[Markup]:
     """Yield the message of each comparison that failed."""
     failed = [comparison for comparison in run["comparisons"] if not comparison["passed"] and comparison["message"]]
     for failure in failed[:_MESSAGES]:
         yield el("p", f"{failure['case']}, {failure['output']}", class_="label")
         yield el("pre", failure["message"], tabindex=0)
     if len(failed) > _MESSAGES:
-        yield el("p", f"and {amount(len(failed) - _MESSAGES, 'more message')} in the JSON report", class_="note")
+        yield el("p", f"and {words.amount(len(failed) - _MESSAGES, 'more message')} in the JSON report", class_="note")
 
 
-def _mutations(layer: Document, unfold: bool) -> Markup | None:
+def _mutations(layer: words.Document, unfold: bool) -> Markup | None:
     """Show which wrong conventions these inputs would reveal, and which not."""
-    caught, tried = mutation_score(layer)
+    caught, tried = words.mutation_score(layer)
     if not tried:
         return None
     missed = [(mutation["name"], mutation["why"]) for mutation in layer["mutations"]["missed"]]
     rows = [
-        (mutation["name"], mutation["case"], digits_of(mutation["error"]), f"{digits_of(mutation['times_allowed'])} times")
+        (mutation["name"], mutation["case"], words.digits_of(mutation["error"]), f"{words.digits_of(mutation['times_allowed'])} times")
         for mutation in layer["mutations"]["caught"]
     ]
     share_ = el("span", el("span", class_="bar", style=f"width:{100 * caught / tried:.1f}%"), class_="barbox score")
@@ -259,20 +237,20 @@ def _mutations(layer: Document, unfold: bool) -> Markup | None:
     )
 
 
-def _differences(layer: Document) -> Markup | None:
+def _differences(layer: words.Document) -> Markup | None:
     """Show where the two files' weights differ."""
     if not layer["differences"]:
         return None
-    rows = [difference(entry) for entry in layer["differences"]]
-    summary = el("summary", el("h4", "Differences of the weights"), el("strong", amount(len(rows), "place")))
+    rows = [words.difference(entry) for entry in layer["differences"]]
+    summary = el("summary", el("h4", "Differences of the weights"), el("strong", words.amount(len(rows), "place")))
     body = el("div", table("Differences of the weights", ("where", "how"), rows), class_="body")
     return el("details", summary, body, class_="run")
 
 
-def _cases(layer: Document) -> Markup | None:
+def _cases(layer: words.Document) -> Markup | None:
     """List the inputs it was run on."""
     if not layer["cases"]:
         return None
     rows = [(case["name"], case["what"], f"left out: {case['skipped']}" if case["skipped"] else "run") for case in layer["cases"]]
-    summary = el("summary", el("h4", "Inputs"), el("strong", amount(len(rows), "case")))
+    summary = el("summary", el("h4", "Inputs"), el("strong", words.amount(len(rows), "case")))
     return el("details", summary, el("div", table("Inputs", ("case", "what it is", ""), rows), class_="body"), class_="run")

@@ -12,28 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from xml.etree import ElementTree
 
 from rnnconvert.core.verdict import Verdict
-from rnnconvert.reports.words import (
-    DIFFERENT,
-    Document,
-    blocks,
-    called,
-    clean,
-    digits_of,
-    figures,
-    headline,
-    pair,
-    place,
-    sentences,
-    state,
-    title,
-    value,
-)
-from rnnconvert.reports.words import lines as clean_lines
+from rnnconvert.reports import words
 
 _OUTSIDE_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def to_junit(document: Document) -> str:
+def to_junit(document: words.Document) -> str:
     """Return the document as JUnit XML."""
     root = ElementTree.Element("testsuites")
     for number, layer in enumerate(document["layers"]):
@@ -43,8 +27,8 @@ def to_junit(document: Document) -> str:
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _suite(document: Document, layer: Document, number: int) -> ElementTree.Element:
-    group = clean(f"{pair(document)}: {called(layer)}")
+def _suite(document: words.Document, layer: words.Document, number: int) -> ElementTree.Element:
+    group = words.clean(f"{words.pair(document)}: {words.called(layer)}")
     seen: set[tuple[str, ...]] = set()
     cases = [case for run in layer["runs"] for case in _cases(group, layer, run, seen)]
     cases += [_skipped(group, f"{case['name']}: not run", case["skipped"], "case left out") for case in layer["cases"] if case["skipped"]]
@@ -52,20 +36,25 @@ def _suite(document: Document, layer: Document, number: int) -> ElementTree.Elem
     return _suite_of(document, group, number, cases, _properties(document, layer), output)
 
 
-def _verdict(document: Document, number: int) -> ElementTree.Element:
+def _verdict(document: words.Document, number: int) -> ElementTree.Element:
     """Return a suite of one test case, which passes only where everything is equal."""
-    group, verdict = clean(pair(document)), Verdict.read(document)
+    group, verdict = words.clean(words.pair(document)), Verdict.read(document)
     case = _element("testcase", name="verdict", classname=group, time="0.000")
     if not verdict:
-        text = headline(document)
-        kind = "failure" if verdict.word == DIFFERENT else "error"
-        case.append(_element(kind, text, message=clean(text), type=verdict.word))
+        text = words.headline(document)
+        kind = "failure" if verdict.word == words.DIFFERENT else "error"
+        case.append(_element(kind, text, message=words.clean(text), type=verdict.word))
     limits = [(f"left out: {limit.kind}", str(limit)) for limit in verdict.limits]
     return _suite_of(document, group, number, [case], limits, str(verdict))
 
 
 def _suite_of(
-    document: Document, group: str, number: int, cases: Sequence[ElementTree.Element], properties: Iterable[tuple[str, str]], output: str
+    document: words.Document,
+    group: str,
+    number: int,
+    cases: Sequence[ElementTree.Element],
+    properties: Iterable[tuple[str, str]],
+    output: str,
 ) -> ElementTree.Element:
     """Return a suite of test cases, counted."""
     moment = re.match(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)", document["created"])
@@ -84,7 +73,7 @@ def _suite_of(
     )
     listed = _element("properties")
     for name, text in properties:
-        listed.append(_element("property", name=clean(name) or "(no name)", value=clean(text)))
+        listed.append(_element("property", name=words.clean(name) or "(no name)", value=words.clean(text)))
     suite.append(listed)
     suite.extend(cases)
     suite.append(_element("system-out", output))
@@ -92,41 +81,41 @@ def _suite_of(
     return suite
 
 
-def _cases(of: str, layer: Document, run: Document, seen: set[tuple[str, ...]]) -> Iterator[ElementTree.Element]:
+def _cases(of: str, layer: words.Document, run: words.Document, seen: set[tuple[str, ...]]) -> Iterator[ElementTree.Element]:
     """Yield a run's test cases.
 
     of    the pair and the layer
     seen  the explanations that an earlier case has: each stands once in a suite
     """
-    group = clean(f"{of}: {title(run)}")
+    group = words.clean(f"{of}: {words.title(run)}")
     if run["status"] != "ran":
         reason = f"{run['status']}: {run['reason']}"
-        if blocks(run):
+        if words.blocks(run):
             case = _element("testcase", name="it runs", classname=group, time="0.000")
-            case.append(_element("error", run["reason"], message=clean(reason), type=run["status"]))
+            case.append(_element("error", run["reason"], message=words.clean(reason), type=run["status"]))
             yield case
         else:
             yield _skipped(group, "it runs", reason, run["status"])
-    elif not run["comparisons"] and state(run) == DIFFERENT:
+    elif not run["comparisons"] and words.state(run) == words.DIFFERENT:
         case = _element("testcase", name="it is equal", classname=group, time="0.000")
         case.append(_element("failure", _explanation(layer, run, seen), message="not equal", type="not equal"))
         yield case
     elif not run["comparisons"]:
         yield _skipped(group, "it runs", "it ran, but there was nothing to compare it with", "not compared")
-    each = value(run["seconds"].get("run", 0)) / max(len(run["comparisons"]), 1)
+    each = words.value(run["seconds"].get("run", 0)) / max(len(run["comparisons"]), 1)
     for comparison in run["comparisons"]:
-        name = clean(f"{comparison['case']}: {comparison['output']}")
+        name = words.clean(f"{comparison['case']}: {comparison['output']}")
         case = _element("testcase", name=name, classname=group, time=_seconds(each))
         if not comparison["passed"]:
-            text = f"{comparison['message'] or place(comparison)}\n{_explanation(layer, run, seen)}"
-            message = f"off by {figures(comparison)}; {place(comparison)}"
-            case.append(_element("failure", text, message=clean(message), type="not equal"))
+            text = f"{comparison['message'] or words.place(comparison)}\n{_explanation(layer, run, seen)}"
+            message = f"off by {words.figures(comparison)}; {words.place(comparison)}"
+            case.append(_element("failure", text, message=words.clean(message), type="not equal"))
         yield case
 
 
-def _explanation(layer: Document, run: Document, seen: set[tuple[str, ...]]) -> str:
+def _explanation(layer: words.Document, run: words.Document, seen: set[tuple[str, ...]]) -> str:
     """Return the diagnosis of a run, in lines, unless an earlier case has it."""
-    texts = tuple(sentences(layer, run))
+    texts = tuple(words.sentences(layer, run))
     if not texts or texts in seen:
         return ""
     seen.add(texts)
@@ -134,23 +123,23 @@ def _explanation(layer: Document, run: Document, seen: set[tuple[str, ...]]) -> 
 
 
 def _skipped(group: str, name: str, reason: str, kind: str) -> ElementTree.Element:
-    case = _element("testcase", name=clean(name), classname=group, time="0.000")
-    case.append(_element("skipped", message=clean(reason), type=kind))
+    case = _element("testcase", name=words.clean(name), classname=group, time="0.000")
+    case.append(_element("skipped", message=words.clean(reason), type=kind))
     return case
 
 
-def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]]:
+def _properties(document: words.Document, layer: words.Document) -> Iterator[tuple[str, str]]:
     """Yield what the results depend on, by name."""
     yield "rnnconvert", document["rnnconvert"]
     yield "verdict of the report", document["verdict"]
-    yield "finding of the report", headline(document)
+    yield "finding of the report", words.headline(document)
     yield "summary of the report", document["summary"]
     yield "command", document["command"]
     for key, setting in document["settings"].items():
         if key != "tolerances":
             yield key, ", ".join(map(str, setting)) if isinstance(setting, list) else str(setting)
     for output, limits in document["settings"].get("tolerances", {}).items():
-        texts = (f"{name} {digits_of(limit)}" for name, limit in limits.items() if limit is not None)
+        texts = (f"{name} {words.digits_of(limit)}" for name, limit in limits.items() if limit is not None)
         yield f"tolerance of {output}", ", ".join(texts)
     for model in document["models"]:
         yield f"model {model['label']}", f"{model['path']} ({model['format']}, {model['bytes']} bytes)"
@@ -160,15 +149,15 @@ def _properties(document: Document, layer: Document) -> Iterator[tuple[str, str]
                 yield f"model {model['label']} weights of {name or 'the module'} sha256", model["weights"][name]
     for run in layer["runs"]:
         if run["status"] == "ran":
-            yield f"{title(run)}: device", f"{run['device']}, {run['dtype']}, Python {run['python']}"
+            yield f"{words.title(run)}: device", f"{run['device']}, {run['dtype']}, Python {run['python']}"
             for package, version in run["versions"].items():
-                yield f"{title(run)}: {package}", version
+                yield f"{words.title(run)}: {package}", version
 
 
 def _element(kind: str, content: str = "", /, **attributes: str) -> ElementTree.Element:
     """Return an element without characters that XML cannot hold."""
     element = ElementTree.Element(kind, {key: _OUTSIDE_XML.sub("", text) for key, text in attributes.items()})
-    element.text = _OUTSIDE_XML.sub("", "\n".join(clean_lines(content))) or None
+    element.text = _OUTSIDE_XML.sub("", "\n".join(words.lines(content))) or None
     return element
 
 

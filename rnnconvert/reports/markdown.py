@@ -7,39 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rnnconvert.core.claims import exactness
-from rnnconvert.reports.words import (
-    BUT_FOR,
-    BY_LAYER,
-    DIFFERENT,
-    EQUAL,
-    UNCOMPARED,
-    Document,
-    amount,
-    badness,
-    blocks,
-    called,
-    clean,
-    columns,
-    difference,
-    digits_of,
-    every_run,
-    failures,
-    figures,
-    finding,
-    good,
-    lines,
-    machines,
-    mutation_score,
-    place,
-    rank,
-    remedy,
-    rewrites,
-    share,
-    state,
-    strip,
-    title,
-    worst,
-)
+from rnnconvert.reports import words
 
 LIMIT = 60_000
 """The most characters; GitHub takes 65,536 in a comment, and whoever posts the report may add words of their own."""
@@ -47,11 +15,11 @@ LIMIT = 60_000
 _MESSAGE = 2_000
 _LISTED = 8
 _SIGNS: dict[str, str] = {
-    EQUAL: "\N{WHITE HEAVY CHECK MARK}",
-    BUT_FOR: "\N{WARNING SIGN}",
-    BY_LAYER: "\N{WARNING SIGN}",
-    DIFFERENT: "\N{CROSS MARK}",
-    UNCOMPARED: "\N{WHITE CIRCLE}",
+    words.EQUAL: "\N{WHITE HEAVY CHECK MARK}",
+    words.BUT_FOR: "\N{WARNING SIGN}",
+    words.BY_LAYER: "\N{WARNING SIGN}",
+    words.DIFFERENT: "\N{CROSS MARK}",
+    words.UNCOMPARED: "\N{WHITE CIRCLE}",
 }
 _SPECIAL = {char: f"&#{ord(char)};" for char in "&<>|`*~[]\\$"} | {char: f"{char}<!-- -->" for char in "@#"}
 
@@ -85,7 +53,7 @@ class _Section:
         return text + (cut if left else "") + self.foot
 
 
-def to_markdown(document: Document) -> str:
+def to_markdown(document: words.Document) -> str:
     """Return the document as Markdown, at most LIMIT characters."""
     room = LIMIT
     texts = []
@@ -98,12 +66,12 @@ def to_markdown(document: Document) -> str:
 
 def safe(text: object, limit: int = 200) -> str:
     """Return untrusted text as plain text: no markup, no end of a table, no mention of anybody."""
-    plain = "".join(_SPECIAL.get(char, char) for char in clean(text, limit))
+    plain = "".join(_SPECIAL.get(char, char) for char in words.clean(text, limit))
     plain = re.sub(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", "&#95;", plain)
     return re.sub(r"(?i)(https?|www)([:.])", r"\1<!-- -->\2", plain)
 
 
-def _sections(document: Document) -> Iterator[_Section]:
+def _sections(document: words.Document) -> Iterator[_Section]:
     yield _Section(blocks=[_verdict(document)])
     yield _Section(
         head=_row("", "model, executor", "largest error", "of what is allowed", "where") + _row("---", "---", "---:", "---:", "---"),
@@ -124,63 +92,69 @@ def _sections(document: Document) -> Iterator[_Section]:
         yield _Section(head=opened, foot="\n</details>\n", blocks=[*rows], more=more)
 
 
-def _verdict(document: Document) -> str:
+def _verdict(document: words.Document) -> str:
     verdict = document["verdict"]
-    names = safe(" and ".join(clean(model["path"], 120) for model in document["models"]), 300)
+    names = safe(" and ".join(words.clean(model["path"], 120) for model in document["models"]), 300)
     text = f"## {_SIGNS[verdict]} {verdict.capitalize()}: {names}\n\n"
-    if verdict != EQUAL or document.get("limits"):
-        fix, command = remedy(document)
-        text += f"**{safe(finding(document), 1000)}** {safe(fix)}"
-        text += f":\n\n{_fenced(clean(command))}\n" if command else "\n\n"
+    if verdict != words.EQUAL or document.get("limits"):
+        fix, command = words.remedy(document)
+        text += f"**{safe(words.finding(document), 1000)}** {safe(fix)}"
+        text += f":\n\n{_fenced(words.clean(command))}\n" if command else "\n\n"
     return f"{text}{safe(document['summary'], 600)}\n"
 
 
-def _executors(document: Document) -> Iterator[str]:
+def _executors(document: words.Document) -> Iterator[str]:
     """Yield a row for each model on each executor, the worst of its layers."""
-    for label, executor in columns(document):
+    for label, executor in words.columns(document):
         runs = [
             (layer, run) for layer in document["layers"] for run in layer["runs"] if (run["model"], run["executor"]) == (label, executor)
         ]
-        layer, run = max(runs, key=lambda pair: badness(pair[1]))
-        comparison = worst(run)
-        where = f"{called(layer)}, {comparison['case']}, {comparison['output']}" if comparison else f"{called(layer)}: {run['reason']}"
-        numbers = (digits_of(comparison["error"]), share(comparison["ratio"])) if comparison else ("", "")
-        yield _row(_word(run), safe(title(run)), *numbers, safe(where, 300))
+        layer, run = max(runs, key=lambda pair: words.badness(pair[1]))
+        comparison = words.worst(run)
+        where = (
+            f"{words.called(layer)}, {comparison['case']}, {comparison['output']}"
+            if comparison
+            else f"{words.called(layer)}: {run['reason']}"
+        )
+        numbers = (words.digits_of(comparison["error"]), words.share(comparison["ratio"])) if comparison else ("", "")
+        yield _row(_word(run), safe(words.title(run)), *numbers, safe(where, 300))
 
 
-def _word(run: Document) -> str:
+def _word(run: words.Document) -> str:
     """Describe the state of a run, with a sign that shows whether it matters."""
-    sign = _SIGNS[DIFFERENT] if blocks(run) else _SIGNS.get(state(run), _SIGNS[UNCOMPARED])
+    sign = _SIGNS[words.DIFFERENT] if words.blocks(run) else _SIGNS.get(words.state(run), _SIGNS[words.UNCOMPARED])
     asked = ", though asked for" if run["required"] and run["status"] != "ran" else ""
-    return f"{sign} {state(run)}{asked}"
+    return f"{sign} {words.state(run)}{asked}"
 
 
-def _failures(document: Document) -> Iterator[str]:
+def _failures(document: words.Document) -> Iterator[str]:
     """Yield what is not equal: what it looks like, the worst comparison in full, others in a line."""
-    for failure in failures(document):
+    for failure in words.failures(document):
         run = failure.run
-        failed = sorted((wrong for wrong in run["comparisons"] if not wrong["passed"]), key=lambda wrong: -rank(wrong["ratio"]))
+        failed = sorted((wrong for wrong in run["comparisons"] if not wrong["passed"]), key=lambda wrong: -words.rank(wrong["ratio"]))
         if not failed and not failure.sentences:
             continue
-        text = f"**{safe(called(failure.layer))}, {safe(', '.join(failure.names))}**\n\n"
+        text = f"**{safe(words.called(failure.layer))}, {safe(', '.join(failure.names))}**\n\n"
         text += "".join(f"- {safe(sentence, 600)}\n" for sentence in failure.sentences[:_LISTED]) + ("\n" if failure.sentences else "")
         for number, comparison in enumerate(failed[:_LISTED]):
-            text += f"{safe(comparison['case'])}, {safe(comparison['output'])}: off by {figures(comparison)}"
-            message = "\n".join(lines(comparison["message"]) or [clean(place(comparison))])
+            text += f"{safe(comparison['case'])}, {safe(comparison['output'])}: off by {words.figures(comparison)}"
+            message = "\n".join(words.lines(comparison["message"]) or [words.clean(words.place(comparison))])
             text += f"\n\n{_fenced(message)}\n" if number == 0 else "  \n"
         left = len(failed) - _LISTED
-        text += f"and {amount(left, 'more comparison')}\n\n" if left > 0 else "\n"
+        text += f"and {words.amount(left, 'more comparison')}\n\n" if left > 0 else "\n"
         yield text + _strip(failure.layer)
 
 
-def _strip(layer: Document) -> str:
+def _strip(layer: words.Document) -> str:
     """Return a table of directions and gates, with a mark where the weights differ."""
-    rows = strip(layer)
+    rows = words.strip(layer)
     if not rows:
         return ""
     heads = list(rows[0][1])
     text = _row("weights", *heads) + _row("---", *[":-:"] * len(heads))
-    return text + "".join(_row(name, *(_SIGNS[DIFFERENT] if cells.get(head) else "" for head in heads)) for name, cells in rows) + "\n"
+    return (
+        text + "".join(_row(name, *(_SIGNS[words.DIFFERENT] if cells.get(head) else "" for head in heads)) for name, cells in rows) + "\n"
+    )
 
 
 def _fenced(text: str) -> str:
@@ -192,70 +166,70 @@ def _fenced(text: str) -> str:
     return f"{fence}text\n{text}\n{fence}\n"
 
 
-def _layers_head(document: Document) -> str:
-    names = [safe(f"{label} on {executor}") for label, executor in columns(document)]
+def _layers_head(document: words.Document) -> str:
+    names = [safe(f"{label} on {executor}") for label, executor in words.columns(document)]
     return _row("layer", *names) + _row("---", *["---"] * len(names))
 
 
-def _layers(document: Document) -> Iterator[str]:
+def _layers(document: words.Document) -> Iterator[str]:
     """Yield a row for each layer, the ones that are not equal first."""
     layers = document["layers"]
-    for layer in sorted(layers, key=good) if len(layers) > 1 else ():  # one layer is in the table above
+    for layer in sorted(layers, key=words.good) if len(layers) > 1 else ():  # one layer is in the table above
         cells = {(run["model"], run["executor"]): run for run in layer["runs"]}
         texts = []
-        for pair in columns(document):
+        for pair in words.columns(document):
             run = cells.get(pair)
-            comparison = worst(run) if run else None
-            texts.append("" if run is None else _word(run) + (f", {share(comparison['ratio'])}" if comparison else ""))
-        yield _row(safe(called(layer)), *texts)
+            comparison = words.worst(run) if run else None
+            texts.append("" if run is None else _word(run) + (f", {words.share(comparison['ratio'])}" if comparison else ""))
+        yield _row(safe(words.called(layer)), *texts)
 
 
-def _score(document: Document) -> str:
-    caught, tried = mutation_score(*document["layers"])
+def _score(document: words.Document) -> str:
+    caught, tried = words.mutation_score(*document["layers"])
     return f"Test sensitivity: these inputs would catch {caught:,} of {tried:,} known mistakes"
 
 
-def _mutations(document: Document) -> Iterator[str]:
+def _mutations(document: words.Document) -> Iterator[str]:
     for layer in document["layers"]:
         caught, missed = layer["mutations"]["caught"], layer["mutations"]["missed"]
         if caught or missed:
-            names = ", ".join(f"{safe(mutation['name'])} ({digits_of(mutation['error'])})" for mutation in caught)
-            text = f"- {safe(called(layer))}: {len(caught)} of {len(caught) + len(missed)}. Shown: {names or 'none'}.\n"
+            names = ", ".join(f"{safe(mutation['name'])} ({words.digits_of(mutation['error'])})" for mutation in caught)
+            text = f"- {safe(words.called(layer))}: {len(caught)} of {len(caught) + len(missed)}. Shown: {names or 'none'}.\n"
             yield text + "".join(f"  - not shown: {safe(mutation['name'])}: {safe(mutation['why'])}\n" for mutation in missed)
 
 
-def _rewrites(document: Document) -> Iterator[str]:
-    for (name, rewrite, detail, exact), runs in rewrites(document).items():
+def _rewrites(document: words.Document) -> Iterator[str]:
+    for (name, rewrite, detail, exact), runs in words.rewrites(document).items():
         yield f"- {safe(name)}: {safe(rewrite)}: {safe(detail, 400)} ({exactness([exact])}; for {safe(', '.join(runs))})\n"
 
 
-def _differences(document: Document) -> Iterator[str]:
+def _differences(document: words.Document) -> Iterator[str]:
     for layer in document["layers"]:
         for entry in layer["differences"]:
-            where, how = difference(entry)
-            yield f"- {safe(called(layer))}: {safe(where)}: {safe(how, 400)}\n"
+            where, how = words.difference(entry)
+            yield f"- {safe(words.called(layer))}: {safe(where)}: {safe(how, 400)}\n"
 
 
-def _skipped(document: Document) -> Iterator[str]:
+def _skipped(document: words.Document) -> Iterator[str]:
     for layer in document["layers"]:
         for case in layer["cases"]:
             if case["skipped"]:
-                yield f"- {safe(called(layer))}, {safe(case['name'])}: {safe(case['skipped'], 400)}\n"
-    for layer, run in every_run(document):
+                yield f"- {safe(words.called(layer))}, {safe(case['name'])}: {safe(case['skipped'], 400)}\n"
+    for layer, run in words.every_run(document):
         for case, why in run["left_out"].items():
-            yield f"- {safe(called(layer))}, {safe(title(run))}, {safe(case)}: {safe(why, 400)}\n"
+            yield f"- {safe(words.called(layer))}, {safe(words.title(run))}, {safe(case)}: {safe(why, 400)}\n"
 
 
-def _machines(document: Document) -> Iterator[str]:
+def _machines(document: words.Document) -> Iterator[str]:
     for model in document["models"]:
         yield (
             f"- {safe(model['label'])}: {safe(model['path'])}, {safe(model['format'])}, "
             f"{model['bytes']:,} bytes, sha256 {safe(model['sha256'])}\n"
         )
-    for (device, dtype, python, versions), names in machines(document).items():
+    for (device, dtype, python, versions), names in words.machines(document).items():
         yield (f"- {safe(', '.join(names))}: {safe(device)}, {safe(dtype)}, Python {safe(python)}; {safe(versions, 400)}\n")
     yield f"- rnnconvert {safe(document['rnnconvert'])}, {safe(document['created'])}\n"
-    yield f"\n{_fenced(clean(document['command'], 1000))}"
+    yield f"\n{_fenced(words.clean(document['command'], 1000))}"
 
 
 def _row(*cells: Iterable[str]) -> str:

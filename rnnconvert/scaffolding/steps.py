@@ -20,6 +20,7 @@ class Language:
     product  a tensor times a weight, plus a bias where that is not ""
     split    a tensor cut into so many parts along its last axis
     cut      a weight cut into those of its gates
+    clip     a tensor within two bounds
     bare     whether a product takes a tensor as an argument, without parentheses around a sum or a product
     """
 
@@ -27,6 +28,7 @@ class Language:
     product: Callable[[str, str, str], str]
     split: Callable[[str, int], str]
     cut: Callable[[str, int], str]
+    clip: Callable[[str, float, float], str]
     bare: bool = True
 
 
@@ -36,8 +38,13 @@ def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str
     recurrent, bias  the names of the recurrent weight and bias
     theirs           the library's own GRU, which a GRU that resets before the product is not
     """
-    call, product, split = language.call, language.product, language.split
+    product, split = language.product, language.split
     act, gate, out = cell.activation, cell.gate_activation, cell.output_activation
+
+    def call(function: Activation, x: str) -> str:
+        for clip in cell.clips:
+            x = language.clip(x, clip.low, clip.high)
+        return language.call(function, x)
 
     def added(x: str, h: str, weight: str) -> str:
         return f"{x} + {product(h, weight, '')}"
@@ -48,7 +55,7 @@ def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str
         return f"An LSTM with {gate.name} for its gates and {act.name} for its candidate and its output.", [
             f"i, f, g, o = {split(added('x_t', 'h', recurrent), 4)}",
             f"c = {call(gate, 'f')} * c + {call(gate, 'i')} * {call(act, 'g')}",
-            f"h = {call(gate, 'o')} * {call(out, 'c')}",
+            f"h = {call(gate, 'o')} * {language.call(out, 'c')}",
         ]
     lines = [f"x_r, x_z, x_n = {split('x_t', 3)}"]
     if cell.reset_after:
@@ -81,6 +88,8 @@ def settings(cell: Cell, indent: int) -> str:
     for key in ("activation", "gate_activation", "output_activation"):
         function: Activation = getattr(cell, key)
         rows.append(f'"{key}": ("{function.name}", {function.alpha!r}, {function.beta!r}),')
+    if cell.clips:
+        rows.append(f'"clips": {[[clip.kind, clip.low, clip.high] for clip in cell.clips]},'.replace("'", '"'))
     return "{\n" + "".join(f"{' ' * (indent + 4)}{row}\n" for row in rows) + " " * indent + "}"
 
 
@@ -93,6 +102,7 @@ def class_of(file: File, cell: Cell, plain: str = "", *wishes: str) -> str:
     others = [f.name for f in functions if f != TANH and (cell.kind == "rnn" or f != SIGMOID)]
     words = "_".join(dict.fromkeys(others))
     name = "".join(part.capitalize() for part in words.split("_")) or plain
+    name = f"{'Clipped' if cell.clips else ''}{name}"
     name += {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}[cell.kind]
     standard = cell.gate_activation == SIGMOID and cell.activation == TANH
     before = cell.kind == "gru" and not cell.reset_after

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.scaffolding.channels import channels_last
 from rnnconvert.scaffolding.description import Description, Node, Scope, Shape, Value
 from rnnconvert.scaffolding.names import RESERVED, Names, class_name, comment, identifier
 
@@ -424,6 +425,7 @@ class Style:
     main       the text of main, with {model}, {zeros} and {words}
     zeros      returns zeros of some sizes and a type
     needs      what the file needs with weights of the framework's own, as a sentence
+    ended      whether its layers over space have their channels at the end
     """
 
     module: type[Module]
@@ -437,10 +439,13 @@ class Style:
     main: str
     zeros: Callable[[str, str], str]
     needs: str
+    ended: bool = True
 
 
 def text(description: Description, source: str, style: Style) -> tuple[str, tuple[str, ...]]:
     """Return the file, and what is left out of it. Raises RefusedError for a layer without an equivalent."""
+    if style.ended:
+        channels_last(description.scope)
     file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
     file.words, file.partial = description.words, description.partial
     word = class_name(top.name)

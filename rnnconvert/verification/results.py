@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rnnconvert.containers import json_text, safetensors
+from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import FLOATS, Array, pieces
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
@@ -151,10 +152,10 @@ def read(path: str | Path) -> Results | None:
     if Path(path).suffix != ".safetensors" or not Path(path).is_file():
         return None
     stored = safetensors.read(Path(path))
-    text = stored.metadata.get("__metadata__", {}).get(KEY)
+    text = stored.metadata_as(FileMetadata).get("__metadata__", {}).get(KEY)
     if text is None:
         return None
-    with malformed(lambda what: UnreadableError(path, f"its results are damaged: {what}")):
+    with malformed(lambda what: UnreadableError(path, f"its results are damaged: {what}"), "rnnconvert.verification"):
         document = json_text.loads(text, path)
         if document["version"] != VERSION:
             raise UnreadableError(path, f"its results are of version {document['version']}, but this rnnconvert reads version {VERSION}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rnnconvert.formats.jax.scaffold.operators import OPERATORS
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import Rule, attention, last, letters, multi_head, number, place, span
@@ -226,6 +227,7 @@ _MASKS = {
     "and": "{0} & {1}",
     "not": "~{0}",
     "all true": "jnp.ones_like({0}[..., 0], dtype=bool)",
+    "lengths": "jnp.arange({1}.shape[1]) < {0}[:, None]",
 }
 
 
@@ -287,7 +289,7 @@ def _model(m: Any, node: Node) -> str:
 
 
 RULES: dict[str, Rule] = {
-    "dense": _dense, "embedding": _embedding, "activation": _activation, "conv": _conv, "conv transposed": _conv_transposed,
+    **OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation, "conv": _conv, "conv transposed": _conv_transposed,
     "pool": _pool, "reduce": _reduce, "batch_norm": _batch_norm, "layer_norm": _norm("LayerNorm"), "rms_norm": _norm("RMSNorm"),
     "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
     "reshape all": _reshape, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",

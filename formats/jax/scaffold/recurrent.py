@@ -15,6 +15,7 @@ FUNCTIONS = {
     "softplus": "nnx.softplus({})", "softsign": "nnx.soft_sign({})", "hard_sigmoid": "nnx.hard_sigmoid({})",
     "leaky_relu": "nnx.leaky_relu({}, {alpha})", "silu": "nnx.silu({})", "gelu": "nnx.gelu({}, approximate=False)",
     "relu6": "nnx.relu6({})", "abs": "jnp.abs({})", "sqrt": "jnp.sqrt({})", "log": "jnp.log({})", "square": "jnp.square({})", "neg": "-{}",
+    "gelu_tanh": "nnx.gelu({})", "hard_swish": "nnx.hard_swish({})", "mish": "jax.nn.mish({})", "celu": "nnx.celu({}, {alpha})",
 }  # fmt: skip
 """The functions by their names. nnx.hard_sigmoid is relu6(x + 3) / 6, Keras 3's."""
 
@@ -35,6 +36,7 @@ _LANGUAGE = Language(
     lambda x, weight, bias: f"{x} @ {weight}" + (f" + {bias}" if bias else ""),
     lambda x, count: f"jnp.split({x}, {count}, axis=-1)",
     lambda weight, count: f"jnp.split({weight}, {count}, axis=-1)",
+    lambda x, low, high: f"jnp.clip({x}, {low!r}, {high!r})",
     False,
 )
 _CLASS = '''class {name}(nnx.Module):
@@ -108,7 +110,7 @@ def _plain(node: Node) -> bool:
     cell = node["cells"][0]
     alike = len(set(node["cells"])) == 1 and not node.named.get("mask") and not node["stateful"] and not node.named.get("states")
     if cell.kind == "rnn":
-        return alike and cell.activation.name in ("tanh", "relu")
+        return alike and cell.activation.name in ("tanh", "relu") and not cell.clips
     return alike and cell.kind == "lstm" and cell == Cell("lstm", None, TANH, SIGMOID, TANH)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.containers.layer_calls import calls_of
-from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.malformed import malformed
+from rnnconvert.containers.layer_config import of_file
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
@@ -381,7 +381,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     config, notes = _config_of(path, config)
     writer = Writer(partial)
     writer.notes += notes
-    with malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})")):
+    with of_file(path, "rnnconvert.formats.keras"):
         top = _top(path, config, writer)
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))

@@ -18,9 +18,9 @@ from onnx import helper
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.layer_config import of_file
 from rnnconvert.core.arrays import nbytes
-from rnnconvert.core.errors import UnreadableError, UsageError
-from rnnconvert.core.malformed import malformed
+from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import Call, axes, described
@@ -31,6 +31,7 @@ from rnnconvert.formats.keras.export.operations import OPERATIONS
 from rnnconvert.formats.keras.export.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.shapes import SHAPES
 from rnnconvert.formats.keras.export.space import SPACE
+from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.upgrade import files as old_models
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
@@ -109,7 +110,7 @@ def export_model(
         raise UsageError(f"{out}: name a file to write, in a folder that exists")
     if not dry_run:
         only_replace(out, force)
-    with malformed(lambda what: UnreadableError(path, f"its model configuration has an unknown form ({what})")):
+    with of_file(path, "rnnconvert.formats.keras"):
         model = _Model(read(path))
         proto, done = model.finished(str(path), str(out))
     if dry_run:
@@ -139,7 +140,8 @@ def read(path: Path, config_file: Path | None = None, altered: Callable[[Any], A
     altered      returns the configuration of an old model to read in place of the stated one
     """
     stored = old_models.read(path)
-    config, version = stored.metadata.get("config"), str(stored.metadata.get("metadata", {}).get("keras_version", ""))
+    stated = stored.metadata_as(KerasMetadata)
+    config, version = stated.get("config"), str(stated.get("metadata", {}).get("keras_version", ""))
     if config is not None and version.startswith("3"):
         arrays: Mapping[str, Any] = stored.arrays
     else:

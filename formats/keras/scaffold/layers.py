@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from rnnconvert.formats.keras.scaffold.operators import OPERATORS
 from rnnconvert.formats.keras.scaffold.recurrent import recurrent
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import Rule, last, number, place, sizes
 
 Constructor = Callable[[Any, Node], str]
 """Returns the constructor of a layer, called on one tensor."""
-_OPS = {"abs": "absolute", "sqrt": "sqrt", "log": "log", "square": "square", "neg": "negative"}
+_OPS = {
+    **{word: f"ops.{name}({{x}})" for word, name in (
+        ("abs", "absolute"), ("sqrt", "sqrt"), ("log", "log"), ("square", "square"), ("neg", "negative"))},
+    "gelu_tanh": "ops.gelu({x}, approximate=True)", "hard_swish": "ops.hard_silu({x})", "celu": "ops.celu({x}, {alpha})",
+    "mish": "{x} * ops.tanh(ops.softplus({x}))",
+}  # fmt: skip
 """The functions that are operations alone, by their names."""
 
 
@@ -47,7 +53,7 @@ def _by_name(node: Node) -> bool:
 def _activation(m: Any, node: Node) -> str:
     name = node["name"]
     if name in _OPS:
-        return f"ops.{_OPS[name]}({m(node.x)})"
+        return _OPS[name].format(x=m(node.x), alpha="" if node["alpha"] is None else number(node["alpha"]))
     if name == "leaky_relu":
         layer = f"layers.LeakyReLU({number(node['alpha'])})"
     elif name == "bounded_relu":
@@ -57,8 +63,8 @@ def _activation(m: Any, node: Node) -> str:
     elif name == "elu" and node["alpha"] != 1:
         layer = f"layers.ELU({number(node['alpha'])})"
     elif not _by_name(node):
-        if name != "softmax":
-            raise m.refused(node, f"{name} over axis {node['axis']}", "Keras has it over the last axis")
+        if name == "log_softmax":
+            return f"ops.log_softmax({m(node.x)}, axis={node['axis']})"
         layer = f"layers.Softmax(axis={node['axis']})"
     else:
         layer = f'layers.Activation("{name}")'
@@ -227,6 +233,7 @@ _MASKS = {
     "and": "ops.logical_and({0}, {1})",
     "not": "ops.logical_not({0})",
     "all true": 'ops.ones_like({0}[..., 0], dtype="bool")',
+    "lengths": 'ops.cumsum(ops.ones_like({1}[..., 0], dtype="int32"), axis=1) <= ops.expand_dims(ops.cast({0}, "int32"), 1)',
     **{name: f"ops.{name}({{0}}, {{value}})" for name in ("not_equal", "equal", "greater", "greater_equal", "less", "less_equal")},
 }
 
@@ -311,6 +318,12 @@ def _clip(m: Any, node: Node) -> str:
     return f"ops.clip({m(node.x)}, {number(low)}, {number(high)})"
 
 
+def _parameter(m: Any, node: Node) -> str:
+    m.helper("Parameter")
+    m.within[node.layer] = "/value"
+    return str(m.called(f"Parameter({tuple(node['sizes'])})", m.scope.inputs[0], layer=node.layer))
+
+
 def _model(m: Any, node: Node) -> str:
     part = m.model(node)
     operands = ", ".join(m(value) for value in node.inputs)
@@ -376,6 +389,7 @@ def _layer(constructor: Constructor) -> Rule:
 
 
 RULES: dict[str, Rule] = {
+    **OPERATORS,
     **{kind: _layer(constructor) for kind, constructor in LAYERS.items()},
     "activation": _activation,
     "reduce": _reduce,
@@ -394,6 +408,7 @@ RULES: dict[str, Rule] = {
     "model": _model,
     "recurrent": recurrent,
     "clip": _clip,
+    "parameter": _parameter,
     "select": lambda m, node: f"{m(node.x)}{place(node)}",
     "slice": lambda m, node: f"{m(node.x)}{place(node)}",
     "flip": lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node['axes'])})",

@@ -26,6 +26,8 @@ def _constructed(m: Any, node: Node, way: int, more: list[str]) -> str:
     """Return the constructor of one direction."""
     cell, units, bias = node["cells"][way], node["units"], node["biases"]
     units, bias = units[way] if isinstance(units, tuple) else units, bias[way] if isinstance(bias, tuple) else bias
+    if cell.clips:
+        raise m.refused(node, f"a cell with {', '.join(map(str, cell.clips))}", "the layers of Keras have no such bounds")
     words = [str(units), _function(m, node, "activation", cell.activation, TANH)]
     if cell.kind != "rnn":
         words.append(_function(m, node, "recurrent_activation", cell.gate_activation, SIGMOID))

@@ -105,6 +105,16 @@ class KerasModule(Module):
         """Return whether a node or the model's outputs read a tensor."""
         return any(value in node.reads() for node in self.scope.nodes) or value in self.scope.outputs
 
+    def _is_line(self) -> bool:
+        """Return whether each node reads what the one before it gives, and nothing else of it is read."""
+        value, *others = self.scope.inputs
+        for node in self.scope.nodes:
+            if others or node.reads() != (value,):
+                return False
+            value, *more = node.outputs
+            others = [output for output in more if self.read_later(output)]
+        return not others and self.scope.outputs == (value,)
+
     def text(self, name: str, first: bool) -> str:
         """Return the function."""
         default = "None" if first else f'"{identifier(self.scope.name)}"'
@@ -113,7 +123,7 @@ class KerasModule(Module):
             f"{word} = {_input(value, identifier(value.name, 'x'))}" for word, value in zip(self.arguments, self.scope.inputs, strict=True)
         ]
         outputs = [self(value) for value in self.scope.outputs]
-        if len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined) and len(outputs) == len(starts) == 1:
+        if len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined) and self._is_line():
             shapes = [line.partition("  # ")[2] for line in self.lines]
             rows = [f"        {_input(self.scope.inputs[0], '')},"]
             rows += [f"        {call},  # {shape}" for call, shape in zip(self._line, shapes, strict=True)]
@@ -170,10 +180,26 @@ if __name__ == "__main__":
     main()
 '''
 
+_PARAMETER = '''@keras.saving.register_keras_serializable("rnnconvert")
+class Parameter(layers.Layer):
+    """An array that is learned; what it is called on only says which model it is in."""
+
+    def __init__(self, shape, **more):
+        super().__init__(**more)
+        self.shape = tuple(shape)
+        self.value = self.add_weight(name="value", shape=self.shape, initializer="zeros")
+
+    def call(self, x):
+        return ops.convert_to_tensor(self.value)
+
+    def get_config(self):
+        return {**super().get_config(), "shape": self.shape}
+'''
+
 STYLE = Style(
     KerasModule,
     RULES,
-    {},
+    {"Parameter": _PARAMETER},
     frozenset({"keras", "layers", "ops"}),
     _build,
     _imports,

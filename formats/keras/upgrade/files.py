@@ -15,13 +15,14 @@ from typing import Any
 from rnnconvert.containers import hdf5, json_text
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
+from rnnconvert.containers.layer_config import of_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
-from rnnconvert.core.malformed import malformed
 from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import architecture, keras_zip
 from rnnconvert.formats.keras.config import Era
+from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import TARGET, Notes, Translator
 from rnnconvert.formats.keras.upgrade.layers import Layers
@@ -100,7 +101,7 @@ def upgrade(
         raise UsageError(f"{target} is a folder. Name a file to write")
     if not dry_run:
         only_replace(target, force)
-    with malformed(lambda what: UnreadableError(source, f"its model configuration has an unknown form ({what})")):
+    with of_file(source, "rnnconvert.formats.keras"):
         try:
             model, result = as_keras_3(source, str(target), None if config is None else local(config))
         except UnreadableError as error:
@@ -131,7 +132,7 @@ def as_keras_3(
     altered  returns the configuration to read in place of the stated one
     """
     stored = read(source)
-    attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
+    attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     config = altered(_config(source, stored, attributes, config_file))
     version, backend = _written(stored, attributes, config)
     era = Era(version)
@@ -145,12 +146,12 @@ def as_keras_3(
     translator = Translator(era, _usual_dtype(stored), notes)
     model = Models(Layers(translator, backend), notes).model(top)
     document = model.serialised()
-    training = stored.metadata.get("config", {}).get("compile_config") or _json(source, attributes, "training_config")
+    training = (stored.metadata_as(KerasMetadata).get("config") or {}).get("compile_config") or _json(source, attributes, "training_config")
     if training:
         training_config = compiled(training, notes)
         if training_config:
             document["compile_config"] = training_config
-    for name, reason in stored.metadata.get("unreadable", {}).items():
+    for name, reason in stored.metadata_as(KerasMetadata).get("unreadable", {}).items():
         raise RefusedError(f"{name!r}", TARGET, reason)
     written = f"Keras {version}" if version else ""
     if backend:
@@ -175,15 +176,15 @@ def read(source: Path) -> Stored:
 def written_before_keras_3(source: Path) -> bool:
     """Return whether a file states that Keras 1 or 2 wrote it, or has the names of their weights."""
     stored = read(source)
-    attributes: Mapping[str, Mapping[str, Any]] = stored.metadata.get("attributes", {})
-    config = stored.metadata.get("config") or _json(source, attributes, "model_config")
+    attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
+    config = stored.metadata_as(KerasMetadata).get("config") or _json(source, attributes, "model_config")
     version, _ = _written(stored, attributes, config if isinstance(config, Mapping) else {})
     return version[:1] in ("1", "2")
 
 
 def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the version and the backend that wrote a file, as far as they are stated or shown."""
-    places = [stored.metadata.get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {}), config]
+    places = [stored.metadata_as(KerasMetadata).get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {}), config]
     version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
     backend = next((str(place["backend"]) for place in places if place.get("backend")), "")
     weights = (name for name in stored.arrays if name.partition("/")[0] not in _ASIDE)
@@ -211,7 +212,7 @@ def _of_json(source: Path, text: str | bytes, what: str = "it") -> Any:
 
 
 def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config_file: Path | None) -> Mapping[str, Any]:
-    config = stored.metadata.get("config") or _json(source, attributes, "model_config")
+    config = stored.metadata_as(KerasMetadata).get("config") or _json(source, attributes, "model_config")
     if config is not None and config_file is not None:
         raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
     if config_file is not None:

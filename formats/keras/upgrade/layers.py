@@ -24,7 +24,6 @@ from rnnconvert.rewrites.scale_hard_sigmoid import SCALE_HARD_SIGMOID
 from rnnconvert.rewrites.sum_biases import SUM_BIASES
 
 _SCALED = "its weights before the old hard_sigmoid, 0.2 x + 0.5, are multiplied by 1.2 (rounded) for Keras 3's x / 6 + 0.5"
-_PER_GATE_WORDS = "WUb"
 
 
 @dataclass

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.onnx.describe.model import FLOATS, Op, Reading, Rule, counted
-from rnnconvert.scaffolding.building import Tensor, written
+from rnnconvert.formats.onnx.describe.counting import Op, counted
+from rnnconvert.formats.onnx.describe.model import FLOATS, Reading, Rule
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import Size, product
+from rnnconvert.scaffolding.tensors import Tensor, written
 
 _SPREADING = 7
 """The operator set since which operators spread their inputs over one another as numpy does."""
@@ -94,15 +96,7 @@ def _lengths_compared(r: Reading, op: Op, left: Tensor, right: Tensor, function:
 
 
 def _of_one(operation: str, dtype: str = "") -> Rule:
-    def rule(r: Reading, op: Op) -> Tensor:
-        return r.build.add("elementwise", [op[0]], op[0].dims, dtype, operation=operation, operands=(("input", 0),), name=operation)
-
-    return rule
-
-
-def _activation(r: Reading, x: Tensor, word: str, alpha: float | None = None, axis: int = -1) -> Tensor:
-    results = r.build.several("activation", "", [x], [(x.dims, x.dtype, word)], {}, (), name=word, alpha=alpha, axis=axis)
-    return results[0]
+    return lambda r, op: operations.function(r.build, op[0], operation, dtype)
 
 
 def _act(word: str, key: str = "", default: float = 0.0) -> Rule:
@@ -110,7 +104,7 @@ def _act(word: str, key: str = "", default: float = 0.0) -> Rule:
 
     def rule(r: Reading, op: Op) -> Tensor:
         number = float(written(np.float32(op.values.get(key, default)))) if key else None
-        return _activation(r, op[0], word, number)
+        return operations.activation(r.build, op[0], word, number)
 
     return rule
 
@@ -118,17 +112,17 @@ def _act(word: str, key: str = "", default: float = 0.0) -> Rule:
 def _selu(r: Reading, op: Op) -> Tensor:
     if op.values:
         raise r.build.refuse("Selu with constants of its own", "torch and Keras have those of the paper")
-    return _activation(r, op[0], "selu")
+    return operations.activation(r.build, op[0], "selu")
 
 
 def _gelu(r: Reading, op: Op) -> Tensor:
-    return _activation(r, op[0], "gelu" if op.values.get("approximate", "none") == "none" else "gelu_tanh")
+    return operations.activation(r.build, op[0], "gelu" if op.values.get("approximate", "none") == "none" else "gelu_tanh")
 
 
 def _hard_sigmoid(r: Reading, op: Op) -> Tensor:
     alpha, beta = (np.float32(op.values.get(key, default)) for key, default in (("alpha", 0.2), ("beta", 0.5)))
     if alpha == np.float32(1 / 6) and beta == np.float32(0.5):
-        return _activation(r, op[0], "hard_sigmoid")
+        return operations.activation(r.build, op[0], "hard_sigmoid")
     scaled = r.build.elementwise("multiply", [op[0], number(float(alpha))])
     moved = r.build.elementwise("add", [scaled, number(float(beta))])
     return r.build.clip(moved, 0, 1)
@@ -144,9 +138,9 @@ def _softmax(word: str) -> Rule:
         old = op.opset < 13
         x, axis = op[0], axis_of(op, op[0], 1 if old else -1)
         if not old or axis == x.rank - 1:
-            return _activation(r, x, word, axis=-1 if axis == x.rank - 1 else axis)
+            return operations.activation(r.build, x, word, axis=axis)
         flat = r.build.reshape(x, (*x.dims[:axis], product(x.dims[axis:])))  # over all axes from there on, before opset 13
-        return r.build.reshape(_activation(r, flat, word), x.dims)
+        return r.build.reshape(operations.activation(r.build, flat, word), x.dims)
 
     return rule
 
@@ -169,7 +163,7 @@ def _clip(r: Reading, op: Op) -> Tensor:
     if low is None and high is None:
         return x
     if low == 0 and high is None and x.dtype in FLOATS:
-        return _activation(r, x, "relu")
+        return operations.activation(r.build, x, "relu")
     return r.build.clip(x, low, high)
 
 

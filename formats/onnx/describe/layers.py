@@ -8,10 +8,9 @@ from typing import Any
 from rnnconvert.formats.onnx.describe.model import Reading
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, number, single
 from rnnconvert.models.model import Unit
-from rnnconvert.scaffolding.building import Tensor
-from rnnconvert.scaffolding.sizes import Dim, Dims
-
-Pads = tuple[tuple[int, int], ...]
+from rnnconvert.scaffolding.sizes import Dims
+from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.windows import Pads, conv, conv_transposed, reached
 
 
 def layer(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
@@ -78,15 +77,8 @@ def padding(r: Reading, values: Mapping[str, Any], space: Dims, reach: Sequence[
     return tuple(pairs)
 
 
-def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
-    """Return how many windows an axis has. Raises ValueError where it has none."""
-    free = length + pads[0] + pads[1] - window
-    if isinstance(free, int) and free < 0:
-        raise ValueError("a window longer than its axis")
-    return (free + (stride - 1 if ceil else 0)) // stride + 1
-
-
-def _window(r: Reading, layer: GraphLayer, x: Tensor) -> dict[str, Any]:
+def _window(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Return the attributes of a convolution, and its settings."""
     values = r.attributes(layer.scope, layer.nodes[0])
     kernel = _shape(layer, "W")[2:]
     rank = len(kernel)
@@ -94,66 +86,27 @@ def _window(r: Reading, layer: GraphLayer, x: Tensor) -> dict[str, Any]:
         raise r.build.refuse(f"a convolution over {x.rank - 2} axes", "one, two and three are known here")
     if tuple(values.get("kernel_shape") or kernel) != kernel:
         raise ValueError("kernel_shape is not the weight's")
-    return {
-        "rank": rank,
-        "kernel": kernel,
+    return values, {
+        "layer": unit.name,
         "strides": listed(values, "strides", rank),
         "dilation": listed(values, "dilations", rank),
         "groups": int(values.get("group", 1)),
         "bias": "B" in layer.values,
-        "values": values,
     }
 
 
-def reached(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
-    """Return from where to where a window reaches, holes included."""
-    return tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-
-
 def _conv(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
-    settings, (filters, channels, *_) = _window(r, layer, x), _shape(layer, "W")
-    values, reach = settings.pop("values"), reached(settings["kernel"], settings["dilation"])
-    if x.dims[1] != channels * settings["groups"]:
-        raise ValueError(f"{x.dims[1]} channels for a weight of {channels} in {settings['groups']} groups")
-    pads = padding(r, values, x.dims[2:], reach, settings["strides"])
-    space = tuple(map(windows, x.dims[2:], reach, settings["strides"], pads))
-    return r.build.add(
-        "conv first",
-        [x],
-        (x.dims[0], filters, *space),
-        layer=unit.name,
-        channels=channels * settings["groups"],
-        filters=filters,
-        pads=pads,
-        **settings,
-    )
+    (values, settings), weight = _window(r, unit, layer, x), _shape(layer, "W")
+    pads = padding(r, values, x.dims[2:], reached(weight[2:], settings["dilation"]), settings["strides"])
+    return conv(r.build, x, weight, pads, **settings)
 
 
 def _conv_transposed(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
-    settings, (channels, per_group, *_) = _window(r, layer, x), _shape(layer, "W")
-    values, rank = settings.pop("values"), settings["rank"]
+    (values, settings), weight = _window(r, unit, layer, x), _shape(layer, "W")
     if values.get("output_shape") or values.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise r.build.refuse("a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input")
-    reach, more = reached(settings["kernel"], settings["dilation"]), listed(values, "output_padding", rank, 0)
-    pads = padding(r, values, x.dims[2:], reach, settings["strides"])
-    if x.dims[1] != channels:
-        raise ValueError(f"{x.dims[1]} channels for a weight of {channels}")
-    space = tuple(
-        (length - 1) * step + over + window - low - high
-        for length, step, over, window, (low, high) in zip(x.dims[2:], settings["strides"], more, reach, pads, strict=True)
-    )
-    filters = per_group * settings["groups"]
-    return r.build.add(
-        "conv transposed first",
-        [x],
-        (x.dims[0], filters, *space),
-        layer=unit.name,
-        channels=channels,
-        filters=filters,
-        pads=pads,
-        output_padding=more,
-        **settings,
-    )
+    pads = padding(r, values, x.dims[2:], reached(weight[2:], settings["dilation"]), settings["strides"])
+    return conv_transposed(r.build, x, weight, pads, listed(values, "output_padding", len(weight) - 2, 0), **settings)
 
 
 # Norms

@@ -4,94 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
+from rnnconvert.formats.onnx.describe.counting import COUNTED, FUNCTIONS, Op, count
+from rnnconvert.formats.onnx.describe.names import layer_names
 from rnnconvert.formats.onnx.node import label_of
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses
 from rnnconvert.formats.onnx.whole_model.work import Work
-from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
-from rnnconvert.scaffolding.building import Builder, Tensor
+from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.description import Scope as Described
-from rnnconvert.scaffolding.names import Names
 from rnnconvert.scaffolding.sizes import Dim, Size, open_size
+from rnnconvert.scaffolding.tensors import Tensor
 
 FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
-_COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
-"""The operators that work on lengths as on numbers."""
-_INLINE, _MOST = 16, 64
-"""The most numbers of a constant that are written out, and those with which lengths are computed."""
+
+
+_INLINE = 16
+"""The most numbers of a constant that are written out."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 """What a file may call an axis that it leaves open."""
-_MADE_UP = re.compile(r"StatefulPartitionedCall|.*_Inline_.*|F\d+::.*|.*::.*|while|body|model_\d+|sequential(_\d+)?|functional(_\d+)?")
-"""Parts of names that tell how a graph was made, and not what it is."""
-_OPERATOR = re.compile(
-    r"(LSTM|GRU|RNN|MatMul|Gemm|Conv|ConvTranspose|BiasAdd|Tensordot|Add|Gather|GatherV2|embedding_lookup|ReadVariableOp(:0)?|Y|Mul|Conv2D"
-    r"|Conv1D|LayerNormalization|BatchNormalization|FusedBatchNormV3|ExpandDims|resource:0|weight)(_\d+|__\d+)*"
-)
-"""Ends of names that repeat what a layer is."""
+
+
 _BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export", "torch-jit-exporter", "graph", "onnx_graph", "onnx")
 """What exporters call the graph of any model."""
-_FUNCTIONS = {
-    "Sqrt": np.sqrt,
-    "Div": np.divide,
-    "Mul": np.multiply,
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Pow": np.power,
-    "Reciprocal": np.reciprocal,
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Op:
-    """A node that is being read.
-
-    scope, node  the node, and the graph that it is in
-    inputs       what it reads, None where an optional input is left out
-    values       its attributes by name, as Python's values
-    """
-
-    scope: Scope
-    node: Operation
-    inputs: tuple[Tensor | None, ...]
-    values: Mapping[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """Its operator."""
-        return self.node.kind
-
-    @property
-    def opset(self) -> int:
-        """The version of ONNX's operators that it is of."""
-        return self.scope.opset
-
-    def __getitem__(self, index: int) -> Tensor:
-        """Return an input that must be there. Raises IndexError if it is not."""
-        x = self.optional(index)
-        if x is None:
-            raise IndexError(f"it has no input {index}")
-        return x
-
-    def optional(self, index: int) -> Tensor | None:
-        """Return an input, None where it is left out."""
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def has(self, index: int) -> bool:
-        """Return whether it gives an output."""
-        return index < len(self.node.outputs) and bool(self.node.outputs[index])
 
 
 Rule = Callable[["Reading", Op], "Tensor | list[Tensor | None]"]
@@ -203,7 +147,7 @@ class Reading:
             op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout})
             return recurrent(self, op, self._of(self._homes[node]))
         op = self.op(scope, node)
-        if node.kind in (*_COUNTED, *_FUNCTIONS) and not node.domain and (counted := self._count(op)) is not None:
+        if node.kind in (*COUNTED, *FUNCTIONS) and not node.domain and (counted := count(self.build, op)) is not None:
             return counted
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
@@ -302,53 +246,6 @@ class Reading:
     def lengths(self, x: Tensor) -> list[Dim]:
         """Return the lengths that a tensor holds. Raises RefusedError where a run decides them by other than shapes."""
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
-
-    def _count(self, op: Op) -> list[Tensor | None] | None:
-        """Return what an operator makes of lengths; None where it reads anything else."""
-        held = [None if x is None else x.numbers for x in op.inputs]
-        numbers = [array for array in held if array is not None]
-        if not numbers or len(numbers) != sum(x is not None for x in op.inputs) or max(array.size for array in numbers) > _MOST:
-            return None
-        first = next(x for x in op.inputs if x is not None)
-        if all(array.dtype.kind == "f" for array in numbers) and op.kind in _FUNCTIONS:
-            result = np.asarray(_FUNCTIONS[op.kind](*numbers), numbers[0].dtype)
-            return [Tensor(result.shape, first.dtype, first.name, numbers=result)]
-        if any(array.dtype.kind not in "iuO" for array in numbers):
-            return None
-        if op.kind == "Div":
-            return [counted(np.floor_divide(numbers[0].astype(object), numbers[1].astype(object)), first.dtype)]
-        if op.kind not in _COUNTED:
-            return None
-        plain = [None if array is None else array.astype(object) for array in held]
-        folded = fold(Call(op.kind, plain, dict(op.values), len(op.node.outputs), op.opset, op.scope.charge))
-        if folded is None:
-            raise self.build.refuse("lengths that are computed in another way", "no line is known for it")
-        return [counted(array, first.dtype) for array in folded]
-
-
-def layer_names(units: Sequence[Unit]) -> dict[str, str]:
-    """Return what a person would call each layer: its module or its node, without what exporters put around it."""
-    paths = {unit.name: [part for part in re.split(r"[/.]+", unit.known_as) if part and not _MADE_UP.fullmatch(part)] for unit in units}
-    while (
-        len(paths) > 1
-        and len({path[0] if len(path) > 1 else "" for path in paths.values()}) == 1
-        and all(len(path) > 1 for path in paths.values())
-    ):
-        paths = {name: path[1:] for name, path in paths.items()}
-    names, free = {}, Names()
-    for unit in units:
-        path = paths[unit.name]
-        while len(path) > 1 and _OPERATOR.fullmatch(path[-1]):
-            path = path[:-1]
-        names[unit.name] = free.new(".".join(path) or unit.title.split("(")[0].lower() or "layer")
-    return names
-
-
-def counted(numbers: Array, dtype: str = "int64") -> Tensor:
-    """Return a tensor of lengths."""
-    listed = np.asarray(numbers, object)
-    stated = not any(isinstance(length, Size) for length in listed.reshape(-1))
-    return Tensor(listed.shape, dtype, "size", numbers=listed.astype(dtype) if stated else listed)
 
 
 def describe(path: Path, config: Path | None = None) -> Description:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.formats.onnx.describe.counting import Op, counted
 from rnnconvert.formats.onnx.describe.functions import axes_of, axis_of
-from rnnconvert.formats.onnx.describe.model import Op, Reading, Rule, counted
-from rnnconvert.scaffolding.building import Tensor, written
+from rnnconvert.formats.onnx.describe.model import Reading, Rule
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import Dim, Size, broadcast, product
+from rnnconvert.scaffolding.tensors import Tensor, written
 
 
 def _transpose(r: Reading, op: Op) -> Tensor:
@@ -26,21 +28,7 @@ def _reshape(r: Reading, op: Op) -> Tensor:
     shape = r.lengths(op[1]) if len(op.inputs) > 1 else [int(n) for n in op.values["shape"]]
     if not op.values.get("allowzero"):
         shape = [x.dims[axis] if length == 0 and isinstance(length, int) else length for axis, length in enumerate(shape)]
-    return r.build.reshape(x, _filled(x, shape))
-
-
-def _filled(x: Tensor, shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Return a shape with what its -1 stands for."""
-    places = [n for n, length in enumerate(shape) if isinstance(length, int) and length == -1]
-    if len(places) > 1:
-        raise ValueError(f"shape {shape}")
-    if not places:
-        return tuple(shape)
-    rest = product(length for n, length in enumerate(shape) if n != places[0])
-    total = product(x.dims)
-    if total == 0 or rest == 0:
-        raise ValueError("a shape without elements")
-    return tuple(total // rest if n == places[0] else length for n, length in enumerate(shape))
+    return r.build.reshape(x, operations.filled(x.dims, shape))
 
 
 def _flatten(r: Reading, op: Op) -> Tensor:
@@ -107,8 +95,7 @@ def _split(r: Reading, op: Op) -> list[Tensor | None]:
         sizes = [min(step, length - step * n) for n in range(count)]
     if len(sizes) != count or min(sizes) < 0 or (isinstance(length, int) and sum(sizes) != length):
         raise ValueError(f"parts of {sizes} of {length}")
-    dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
-    return [*r.build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))]
+    return [*operations.parts(r.build, x, axis, sizes)]
 
 
 def _slice(r: Reading, op: Op) -> Tensor:
@@ -153,10 +140,7 @@ def _expand(r: Reading, op: Op) -> Tensor:
 
 
 def _tile(r: Reading, op: Op) -> Tensor:
-    x, by = op[0], r.integers(op, "repeats", 1)
-    if by is None or len(by) != x.rank:
-        raise ValueError("repeats of other axes")
-    return r.build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
+    return operations.tiled(r.build, op[0], r.integers(op, "repeats", 1))
 
 
 def _pad(r: Reading, op: Op) -> Tensor:
@@ -175,13 +159,10 @@ def _pad(r: Reading, op: Op) -> Tensor:
     pairs = [(0, 0)] * x.rank
     for n, axis in enumerate(axes):
         pairs[axis] = stated[n], stated[n + len(axes)]
-    if not any(map(any, pairs)):
-        return x
-    behind = x.rank - next(n for n, pair in enumerate(pairs) if any(pair))
+    behind = x.rank - next((n for n, pair in enumerate(pairs) if any(pair)), x.rank)
     if mode != "constant" and (min(map(min, pairs)) < 0 or behind > 3 or x.rank > behind + 2):
         raise r.build.refuse(f"a Pad of mode {mode!r} over {behind} of {x.rank} axes", "torch pads the last of few axes so")
-    dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
-    return r.build.add("pad axes", [x], dims, pairs=tuple(pairs), mode=mode, number=number, name=x.name)
+    return operations.padded(r.build, x, pairs, mode, number)
 
 
 def _full(dims: Sequence[Dim], dtype: str, number: float) -> Tensor:

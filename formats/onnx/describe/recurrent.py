@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.weights import Direction, Recurrent
-from rnnconvert.formats.onnx.describe.model import Op, Reading
+from rnnconvert.formats.onnx.describe.counting import Op
+from rnnconvert.formats.onnx.describe.model import Reading
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
 from rnnconvert.recognition.computed import Computed
-from rnnconvert.scaffolding.building import Tensor
 from rnnconvert.scaffolding.moved import Atom, Moved
 from rnnconvert.scaffolding.sizes import Dim
+from rnnconvert.scaffolding.tensors import Tensor
 
 
 def recurrent(r: Reading, op: Op, unit: Unit) -> list[Tensor | None]:
@@ -49,7 +50,8 @@ def _is_read(r: Reading, op: Op, number: int) -> bool:
 
 def _check(r: Reading, direction: Direction) -> None:
     """Raise RefusedError for what no line here computes."""
-    odd = [*direction.cell.describe()] if direction.cell.coupled or direction.cell.clips else []
+    elsewhere = [clip for clip in direction.cell.clips if clip.kind != "gates"]
+    odd = [*direction.cell.describe()] if direction.cell.coupled or elsewhere else []
     odd += ["peepholes"] if direction.has_peepholes else []
     if odd:
         raise r.build.refuse(f"a cell with {', '.join(odd)}", "the layers of other frameworks have none")

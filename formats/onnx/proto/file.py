@@ -22,6 +22,7 @@ from rnnconvert.containers.wire import NUMBERS, Schema, Slimming
 from rnnconvert.containers.wire import field as wire_field
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.core.malformed import malformed
 
 TEXT_SUFFIXES = (".onnxtxt", ".textproto", ".txtpb", ".pbtxt", ".prototxt")
 JSON_SUFFIXES = (".json", ".onnxjson")
@@ -88,17 +89,13 @@ class OnnxFile:
         shape = tuple(proto.dims)
         if len(shape) > _AXES or min(shape, default=0) < 0 or proto.HasField("segment"):
             raise UnreadableError(self.path, f"{name!r} has an impossible shape: {shape[:_AXES]}")
-        try:
+        with malformed(lambda what: UnreadableError(self.path, f"{name!r} cannot have the shape {shape}: {what}")):
             if proto.data_location == onnx.TensorProto.EXTERNAL:
                 return self._external_tensor(proto, shape, dtype, name)
             marks = [entry.value for entry in proto.external_data if entry.key == _MARK]
             if marks:
                 return self._mapped(proto, marks, shape, dtype, name)
             return self._held(proto, shape, dtype, name)
-        except RnnConvertError:
-            raise
-        except (ValueError, OverflowError, TypeError) as error:
-            raise UnreadableError(self.path, f"{name!r} cannot have the shape {shape}: {error}") from None
 
     def restore(self, proto: onnx.TensorProto) -> None:
         """Put the numbers that were left in the mapped file back into a tensor, or into a copy of one."""

@@ -95,8 +95,9 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> 
     return Tensor(storage, first, _integers(shape), _integers(strides), problem=problem)
 
 
-def _tensor_v3(storage: Any, offset: Any, shape: Any, strides: Any, grad: Any, hooks: Any, dtype: Any, flags: Any = None) -> Tensor:
-    return replace(_tensor(storage, offset, shape, strides, grad, hooks, flags), dtype=str(dtype))
+def _tensor_v3(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
+    gradient, hooks, dtype, *flags = rest
+    return replace(_tensor(storage, offset, shape, strides, gradient, hooks, *flags[:1]), dtype=str(dtype))
 
 
 def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, quantizer: Any, *rest: Any) -> Tensor:

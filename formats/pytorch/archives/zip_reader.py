@@ -17,6 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.pytorch.archives.values import TORCH_BUILDERS, Storage, storage_of
 from rnnconvert.formats.pytorch.archives.walk import flatten
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
 
 
 def is_torch_zip(path: str | os.PathLike[str]) -> bool:
@@ -50,11 +51,11 @@ def read(path: str | os.PathLike[str]) -> Stored:
     prefix = names[0].removesuffix("data.pkl")
     stored = _read_pickle(archive, prefix, "data")
     if f"{prefix}constants.pkl" in archive:
-        stored.metadata["torchscript"] = True
+        stored.metadata_as(TorchMetadata)["torchscript"] = True
         constants = _read_pickle(archive, prefix, "constants")
         stored.arrays.update({f"CONSTANTS.c{name}": array for name, array in constants.arrays.items()})
-        for name, reason in constants.metadata["unreadable"].items():
-            stored.metadata["unreadable"][f"CONSTANTS.c{name}"] = reason
+        for name, reason in constants.metadata_as(TorchMetadata)["unreadable"].items():
+            stored.metadata_as(TorchMetadata)["unreadable"][f"CONSTANTS.c{name}"] = reason
     return stored
 
 
@@ -89,8 +90,9 @@ def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
 
     code = Constants(archive, prefix)
     stored = flatten(root, records, archive.path, swapped, code)
-    scripted = stored.metadata.pop("scripted")
-    stored.metadata["calls"] = list(code.calls(scripted))
+    about = stored.metadata_as(TorchMetadata)
+    scripted = about.pop("scripted")
+    about["calls"] = list(code.calls(scripted))
     if scripted:
-        stored.metadata["follow"] = functools.partial(code.follow, scripted, stored)
+        about["follow"] = functools.partial(code.follow, scripted, stored)
     return stored

@@ -1,1 +1,1 @@
-"""Programs of ATen operators as rnnconvert.scaffolding describes models: live modules here, and exported programs from their files."""
+"""TorchScript archives and exported programs as rnnconvert.scaffolding describes models."""

@@ -1,99 +1,80 @@
-"""torch.nn's recurrent layers of a program, layer by layer. Source: aten/src/ATen/native/RNN.cpp."""
+"""The recurrent operators of aten, layer by layer. Source: aten/src/ATen/native/RNN.cpp."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from rnnconvert.core.cells import RELU, SIGMOID, TANH, Cell
-from rnnconvert.formats.pytorch.described.graph import Step, Tensor
-from rnnconvert.formats.pytorch.described.scopes import Reader, Stacked, Zeros
-from rnnconvert.scaffolding.description import Value
+from rnnconvert.formats.pytorch.described.reading import Call, Reading
+from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding.tensors import Tensor
 
-_CELLS = {
-    "lstm": Cell("lstm", None, TANH, SIGMOID, TANH),
-    "gru": Cell("gru", True, TANH, SIGMOID),
-    "rnn_tanh": Cell("rnn", None, TANH),
-    "rnn_relu": Cell("rnn", None, RELU),
-}
+_CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", "tanh"), "rnn_relu": ("rnn", "relu")}
+"""By their operators the kinds of cells, and their functions."""
 
 
-def _starts(r: Reader, step: Step, initial: Any, count: int) -> list[Value]:
-    """Return the states before the first step, for each layer and direction; [] for zeros."""
-    value = r(initial)
-    if isinstance(value, Zeros):
-        return []
-    if isinstance(value, Stacked):
-        return list(value.parts)
-    joined, tensor = r.plain(initial, step), initial
-    return [
-        r.add("select", "", [joined], Tensor(f"{tensor.name}_{n}", tensor.shape[1:], tensor.dtype), axis=0, index=n) for n in range(count)
-    ]
+def recurrent(r: Reading, call: Call) -> list[Tensor]:
+    """Return what a recurrent operator gives: its output, and the final states of all its layers."""
+    arguments, lstm = call.arguments, call.name == "lstm"
+    if len(arguments) != 9 or isinstance(arguments[1 if lstm else 2], bool):
+        raise r.build.refuse("a recurrent layer over packed sequences", "lengths that a run hands over are not followed here")
+    x, states, weights, biased, layers, _, training, both, first = arguments
+    if training and arguments[5] and layers > 1:
+        raise r.build.refuse("dropout between layers that is on", "save the model in evaluation, model.eval()")
+    if not isinstance(x, Tensor) or x.rank != 3:
+        raise ValueError("a sequence of other than three axes")
+    if x.dtype != "float32":
+        raise TypeError(f"a layer of {x.dtype}")
+    x = x if first else r.build.transpose(x, (1, 0, 2))
+    r.build.call(x.dims[0], "batch")
+    r.build.call(x.dims[1], "time")
+    states = list(states) if isinstance(states, (list, tuple)) else [states]
+    ways, per = 1 + bool(both), len(weights) // (layers * (1 + bool(both)))
+    finals: list[list[Tensor]] = [[] for _ in range(1 + lstm)]
+    for layer in range(layers):
+        arrays = weights[layer * ways * per : (layer + 1) * ways * per]
+        begun = [[r.build.select(state, 0, layer * ways + way) for state in states] for way in range(ways)]
+        x, ends = _layer(r, call, x, arrays, [state for way in begun for state in way], ways, bool(biased))
+        for word, listed in enumerate(finals):
+            listed += ends[word :: 1 + lstm]
+    return [x if first else r.build.transpose(x, (1, 0, 2)), *(r.build.stacked(listed) for listed in finals)]
 
 
-def _turned(r: Reader, value: Value) -> Value:
-    """Return a sequence with time and batch exchanged."""
-    sizes = r.sizes[id(value)]
-    return r.turned(value, (1, 0, 2), Tensor(value.name, (sizes[1], sizes[0], *sizes[2:]), value.dtype))
-
-
-def recurrent(r: Reader, step: Step) -> list[Any]:
-    """Add the layers of nn.LSTM, nn.GRU or nn.RNN, and return the outputs, and the states after the last step.
-
-    Raises RefusedError for packed sequences, projections, and parameters that are computed.
-    """
-    stated, kind = step.arguments, step.operator
-    if "batch_sizes" in stated or "input" not in stated:
-        raise r.refused(step, "a packed sequence", "its lengths are not known when the module is described")
-    weights = [r(tensor) for tensor in stated["params"]]
-    layers, biases, both = stated["num_layers"], stated["has_biases"], stated["bidirectional"]
-    ways = 2 if both else 1
-    per = (4 if biases else 2) * ways
-    if any(not hasattr(weight, "owner") for weight in weights) or len(weights) != per * layers:
-        raise r.refused(step, f"{kind} with weights that are computed, or projections", "only a layer's own matrices are known here")
-    owner = weights[0].owner
-    units = int(weights[1].tensor.shape[1])
-    count = 2 if kind == "lstm" else 1
-    hx = stated["hx"] if isinstance(stated["hx"], list) else [stated["hx"]]
-    starts = [_starts(r, step, state, layers * ways) for state in hx]
-    x = r.plain(stated["input"], step)
-    x = x if stated["batch_first"] else _turned(r, x)
-    batch, time = r.sizes[id(x)][:2]
-    ends: list[list[Value]] = [[] for _ in range(count)]
-    for number in range(layers):
-        path = owner if layers == 1 else f"{owner}/{number}"
-        dotted = owner.replace("/", ".")
-        layer = r.layer(path, dotted if layers == 1 else f"{dotted}[{number}]")
-        stem = path.replace("/", "_")
-        out = r.value(Tensor(stem, (batch, time, units * ways)))
-        finals = [[r.value(Tensor(f"{stem}_{'hc'[word]}", (batch, units))) for word in range(count)] for _ in range(ways)]
-        chosen = slice(number * ways, (number + 1) * ways)
-        zeros = [not all_starts for all_starts in starts]
-        if any(zeros) and not all(zeros):
-            raise r.refused(step, "only one of two initial states", "both or none are known here")
-        states = [] if all(zeros) else [start for pair in zip(*(every[chosen] for every in starts), strict=True) for start in pair]
-        cell = _CELLS[kind]
-        r.scope.add(
-            "recurrent",
-            layer,
-            [x],
-            [out, *(value for way in finals for value in way)],
-            {"states": states},
-            cells=(cell,) * ways,
-            units=units,
-            biases=bool(biases),
-            sequences=True,
-            zero=False,
-            backwards=False,
-            merge="concat",
-            stateful=False,
-        )
-        for word in range(count):
-            ends[word] += [way[word] for way in finals]
-        x = out
-        rate = stated.get("dropout", 0.0)
-        if rate and number + 1 < layers:
-            x = r.add(
-                "dropout", f"{layer}/dropout", [x], Tensor(f"{stem}_dropped", (batch, time, units * ways)), name="Dropout", rate=float(rate)
-            )
-    x = x if stated["batch_first"] else _turned(r, x)
-    return [x, *(Stacked(f"{owner}_{'hc'[word]}", tuple(states)) for word, states in enumerate(ends))]
+def _layer(
+    r: Reading, call: Call, x: Tensor, weights: Sequence[Any], states: Sequence[Tensor], ways: int, biased: bool
+) -> tuple[Tensor, list[Tensor]]:
+    """Add one layer on (batch, time, features); return its output, and the final states of each direction."""
+    unit: Unit = r.unit(*weights)
+    stack = unit.stack
+    if stack is None or stack.num_layers != 1 or stack.num_directions != ways or len(weights) != ways * (2 + 2 * biased):
+        raise r.build.refuse("a recurrent layer with a projection, or of other weights than its own", "no line is known for it")
+    order = [word for word in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")[: 2 + 2 * biased]] * ways
+    for number, (word, weight) in enumerate(zip(order, weights, strict=True)):
+        name = weight.stored.rpartition(".")[2]
+        if not name.startswith(word) or name.endswith("_reverse") != (number >= len(order) // ways):
+            raise r.build.refuse("a recurrent layer that reads its weights in another order", f"{name!r} stands for {word}")
+    r.need(x.dims[2], stack.input_size)
+    units, lstm, cell = stack.hidden_size, stack.cell.kind == "lstm", stack.cell
+    if (cell.kind, cell.activation.name) != _CELLS[call.name]:
+        raise r.build.refuse(f"weights of {cell.kind} read by {call.name}", "the file says otherwise")
+    if all(map(r.build.is_zero, states)):
+        states = []
+    states = [r.build.expand(state, (x.dims[0], units)) if state.dims[0] == 1 else state for state in states]
+    named: dict[str, Any] = {"mask": [], "states": list(states)}
+    ends = [((x.dims[0], units), "float32", f"{unit.name}_{word}") for word in ("h", "c")[: 1 + lstm]] * ways
+    out, *finals = r.build.several(
+        "recurrent",
+        unit.name,
+        [x],
+        [((x.dims[0], x.dims[1], ways * units), "float32", unit.name), *ends],
+        named,
+        cells=(cell,) * ways,
+        units=units,
+        biases=biased,
+        sequences=True,
+        zero=False,
+        backwards=False,
+        merge="concat",
+        stateful=False,
+    )
+    return out, finals

@@ -69,6 +69,20 @@ class Ref:
         return self.name
 
 
+@dataclass(frozen=True)
+class Caller:
+    """A call of a module.
+
+    key   tells the calls of one module from one another
+    path  where the module is, "" for the outermost
+    kind  its class, with the package
+    """
+
+    key: str
+    path: str
+    kind: str
+
+
 @dataclass(eq=False, repr=False)
 class Operation:
     """An operator with what it reads: Refs, numbers, texts, None, and lists of these.
@@ -78,6 +92,7 @@ class Operation:
     loop     the loop in whose body it stands, if it is in one
     outputs  what it gives, by number; those that nothing reads are left out
     called   the operator as the code calls it: its name, its arguments, and those that it names
+    callers  the modules in whose calls it runs, the outermost first, where the file says so
     """
 
     kind: str
@@ -88,6 +103,7 @@ class Operation:
     loop: object = None
     outputs: dict[int, Ref] = field(default_factory=dict)
     called: tuple[str, list[Any], dict[str, Any]] | None = None
+    callers: tuple[Caller, ...] = ()
 
 
 Argument: TypeAlias = "Any"

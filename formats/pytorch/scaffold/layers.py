@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from rnnconvert.formats.pytorch.scaffold.first import FIRST
+from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
 from rnnconvert.formats.pytorch.scaffold.tensors import TENSORS
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import Module, Rule, attention, last, letters, multi_head, number, place, sizes, span
 
-_FUNCTIONS = {
-    "relu": "torch.relu({x})", "sigmoid": "torch.sigmoid({x})", "tanh": "torch.tanh({x})", "exponential": "torch.exp({x})",
-    "softmax": "torch.softmax({x}, dim={axis})", "log_softmax": "torch.log_softmax({x}, dim={axis})", "elu": "F.elu({x}, {alpha})",
-    "selu": "F.selu({x})", "softplus": "F.softplus({x})", "softsign": "F.softsign({x})", "hard_sigmoid": "F.hardsigmoid({x})",
-    "leaky_relu": "F.leaky_relu({x}, {alpha})", "silu": "F.silu({x})", "gelu": "F.gelu({x})", "relu6": "F.relu6({x})",
-    "gelu_tanh": 'F.gelu({x}, approximate="tanh")', "hard_swish": "F.hardswish({x})", "mish": "F.mish({x})", "celu": "F.celu({x}, {alpha})",
-    **{name: f"torch.{name}({{x}})" for name in ("abs", "sqrt", "log", "square", "neg")},
-}  # fmt: skip
-"""The functions by their names. F.hardsigmoid is relu6(x + 3) / 6, Keras 3's."""
-
 
 def _activation(m: Module, node: Node) -> str:
-    pattern = _FUNCTIONS.get(node["name"])
+    pattern = FUNCTIONS.get(node["name"])
     x = m(node.x)
     if node["name"] == "bounded_relu":
         least, slope = number(node["threshold"]), number(node["alpha"])

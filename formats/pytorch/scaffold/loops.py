@@ -4,35 +4,19 @@ from __future__ import annotations
 
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
 from rnnconvert.scaffolding.steps import GATES, Language, settings, steps
-
-_CALLS = {
-    "tanh": "torch.tanh({})",
-    "sigmoid": "torch.sigmoid({})",
-    "relu": "torch.relu({})",
-    "linear": "{}",
-    "elu": "nn.functional.elu({})",
-    "selu": "nn.functional.selu({})",
-    "softplus": "nn.functional.softplus({})",
-    "softsign": "nn.functional.softsign({})",
-    "exponential": "torch.exp({})",
-    "silu": "nn.functional.silu({})",
-    "gelu": "nn.functional.gelu({})",
-}
 
 
 def _call(function: Activation, x: str) -> str:
     """Return a function's value."""
-    if function.name == "hard_sigmoid":
-        if function.alpha == 1 / 6:
-            return f"nn.functional.hardsigmoid({x})"
+    if function.name == "linear":
+        return x if x.isidentifier() else f"({x})"
+    if function.name == "hard_sigmoid" and function.alpha != 1 / 6:
         return f"({function.alpha!r} * ({x}) + {function.beta!r}).clamp(0, 1)"
-    if function.name == "leaky_relu":
-        return f"nn.functional.leaky_relu({x}, {function.alpha:.9g})"
-    if function.name not in _CALLS or (function.name == "elu" and function.alpha != 1):
+    if function.name not in FUNCTIONS:
         raise RefusedError(f"the activation {function}", "PyTorch", "no line of PyTorch is known for it")
-    inside = f"({x})" if function.name == "linear" and not x.isidentifier() else x
-    return _CALLS[function.name].format(inside)
+    return FUNCTIONS[function.name].format(x=x, alpha="" if function.alpha is None else f"{function.alpha:.9g}", axis=-1)
 
 
 def _product(x: str, weight: str, bias: str) -> str:
@@ -44,6 +28,7 @@ _LANGUAGE = Language(
     _product,
     lambda x, count: f"{x if x.isidentifier() or (x.endswith(')') and '+' not in x) else f'({x})'}.chunk({count}, dim=-1)",
     lambda weight, count: f"{weight}.chunk({count})",
+    lambda x, low, high: f"torch.clamp({x}, {low!r}, {high!r})",
 )
 _PLAIN = '''class {name}(nn.Module):
     """{title}

@@ -11,6 +11,8 @@ from rnnconvert.scaffolding.writer import Module
 
 def _plain(cell: Cell) -> bool:
     """Return whether torch.nn has the cell."""
+    if cell.clips:
+        return False
     if cell.kind == "rnn":
         return cell.activation.name in ("tanh", "relu")
     gates = cell.gate_activation == SIGMOID and cell.activation == TANH

@@ -76,4 +76,5 @@ STYLE = Style(
     _MAIN,
     _zeros,
     "with weights that torch.save kept, it needs torch alone.",
+    ended=False,
 )

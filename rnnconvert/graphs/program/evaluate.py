@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array, is_float
+from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs.program.computing import COMPUTING
 from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.operations import Operation, Program
@@ -128,7 +129,9 @@ class Evaluation:
             size = len(node.outputs)
             call = Call(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
             results = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
-        except (ValueError, TypeError, IndexError, KeyError, OverflowError, ArithmeticError, AttributeError, MemoryError) as error:
+        except MALFORMED as error:
+            if passes(error):
+                raise
             raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here: {error}") from None
         if results is None:
             raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here")

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.malformed import MALFORMED, AbsentError, passes
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Call:
     charge: Callable[[int], None]
 
     def input(self, index: int) -> Array:
-        """Return an input that must exist. Raises IndexError if it is not."""
+        """Return an input that must exist. Raises AbsentError if it is not."""
         value = self.optional(index)
         if value is None:
-            raise IndexError(f"{self.operator} has no input {index}")
+            raise AbsentError(f"{self.operator} has no input {index}")
         return value
 
     def optional(self, index: int) -> Array | None:
@@ -64,9 +64,9 @@ def fold(call: Call) -> list[Array] | None:
     try:
         with np.errstate(all="ignore"):
             result = operator(call)
-    except RnnConvertError:
-        raise
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, ArithmeticError, MemoryError):
+    except MALFORMED as error:
+        if passes(error):
+            raise
         return None
     return result if isinstance(result, list) else [result]
 

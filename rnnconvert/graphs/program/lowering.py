@@ -229,9 +229,9 @@ class Rule:
         shape = self.block.add("Shape", self.inputs[:1])
         return self.add("ConstantOfShape", [shape], value=Stored.of(np.array([level], np.float32)))
 
-    def tile(self) -> bool:
-        """Write a value several times along its axes."""
-        return self.add("Tile", [self.inputs[0], self.block.add("Cast", self.inputs[1:2], to=WIDE)])
+    def repeated(self, kind: str) -> bool:
+        """Write a value several times along its axes: so often as the second input says (Tile), or up to its lengths (Expand)."""
+        return self.add(kind, [self.inputs[0], self.block.add("Cast", self.inputs[1:2], to=WIDE)])
 
     def flip(self, axes: Sequence[int] | None) -> bool:
         """Write a value turned around along one axis."""

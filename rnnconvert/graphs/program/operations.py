@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.malformed import Entries, Fields
 
 Dims: TypeAlias = "Sequence[int | str | None]"
 """Lengths of axes: a number, a name that stands for one, or None."""
@@ -81,6 +82,9 @@ class Operation:
     foreign: str = ""
     source: Any = None
 
+    def __post_init__(self) -> None:
+        self.inputs, self.outputs, self.attributes = Entries(self.inputs), Entries(self.outputs), Fields(self.attributes)
+
     @property
     def label(self) -> str:
         """What it is known by: its name, or the first value that it gives."""
@@ -128,6 +132,9 @@ class Body:
     function: tuple[str, str] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     opsets: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.inputs, self.outputs = Entries(self.inputs), Entries(self.outputs)
 
     @cached_property
     def free(self) -> frozenset[str]:

@@ -9,6 +9,7 @@ from typing import Any
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import Fields
 from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.kinds import MEASURING, MOVING
 from rnnconvert.graphs.program.operations import Body, Operation, Program, Reference, Stored
@@ -91,7 +92,7 @@ class Scope:
         if not any(isinstance(value, Reference) for value in node.attributes.values()):
             return node.attributes
         outer = self._holder()._attributes
-        result = {}
+        result = Fields()
         for name, value in node.attributes.items():
             if not isinstance(value, Reference):
                 result[name] = value
@@ -264,7 +265,7 @@ class Scope:
         attributes = self.attributes(node)
         if node.odd or node.bodies or len(attributes) != len(node.attributes):
             return None
-        values: dict[str, Any] = {}
+        values = Fields()
         for name, value in attributes.items():
             values[name] = value.numbers if isinstance(value, Stored) else value
             if values[name] is None or (isinstance(value, list) and value and isinstance(value[0], str)):

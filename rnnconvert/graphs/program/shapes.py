@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.kinds import ALIKE, COMPARED, MEASURING, SPREAD
 from rnnconvert.graphs.program.operations import Body, Operation, Program, Stored, bodies
@@ -100,7 +101,9 @@ class Shapes:
         node, index = producer
         try:
             dims = Rule(self, scope, node, index, deep + 1).dims()
-        except (IndexError, ValueError, TypeError, KeyError, ArithmeticError):
+        except MALFORMED as error:
+            if passes(error):
+                raise
             return None  # a node that is not as its operator asks
         return None if dims is None else list(dims)
 

@@ -23,6 +23,7 @@ CASES = {
     "half": ((5, 3), [layers.GRU(4, reset_after=False, **biased)], ("half",)),
     "unrolled_int8": ((3, 16), [layers.LSTM(20, unroll=True, activation="relu", **biased)], ("int8",)),
     "unrolled_half": ((3, 3), [layers.LSTM(4, unroll=True, **biased)], ("half",)),
+    "leaky": ((4, 3), [layers.LSTM(2, unroll=True, activation="leaky_relu", **biased)], ()),
 }
 for seed, (name, (shape, own, stored)) in enumerate(CASES.items()):
     keras.utils.set_random_seed(seed)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described_files.model import Call, Reading, Rule
-from rnnconvert.scaffolding.building import Tensor
+from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import Size
+from rnnconvert.scaffolding.tensors import Tensor
 
 FLOATS = ("float32", "float64")
 
@@ -106,34 +107,29 @@ def _unary(operation: str) -> Rule:
         x = call("x")
         if not isinstance(x, Tensor):
             return _OF_A_NUMBER[operation](x)
-        return r.build.add("elementwise", [x], x.dims, operation=operation, operands=(("input", 0),), name=operation)
+        return operations.function(r.build, x, operation)
 
     return rule
 
 
-def activated(r: Reading, x: Tensor, word: str, alpha: Any = None, axis: int = -1) -> Tensor:
-    """Add an activation function."""
-    return r.build.several("activation", "", [x], [(x.dims, x.dtype, word)], name=word, alpha=alpha, axis=axis)[0]
-
-
 def _function(word: str, key: str = "", default: Any = None) -> Rule:
-    return lambda r, call: activated(r, call.tensor(), word, float(call(key, default)) if key else None)
+    return lambda r, call: operations.activation(r.build, call.tensor(), word, float(call(key, default)) if key else None)
 
 
 def _elu(r: Reading, call: Call) -> Tensor:
     if call("scale", 1) != 1 or call("input_scale", 1) != 1:
         raise ValueError("an elu with scales")
-    return activated(r, call.tensor(), "elu", float(call("alpha", 1.0)))
+    return operations.activation(r.build, call.tensor(), "elu", float(call("alpha", 1.0)))
 
 
 def _gelu(r: Reading, call: Call) -> Tensor:
-    return activated(r, call.tensor(), "gelu" if call("approximate", "none") == "none" else "gelu_tanh")
+    return operations.activation(r.build, call.tensor(), "gelu" if call("approximate", "none") == "none" else "gelu_tanh")
 
 
 def _softplus(r: Reading, call: Call) -> Tensor:
     if call("beta", 1) != 1 or call("threshold", 20) != 20:
         raise ValueError("a softplus with numbers of its own")
-    return activated(r, call.tensor(), "softplus")
+    return operations.activation(r.build, call.tensor(), "softplus")
 
 
 def _softmax(word: str) -> Rule:
@@ -141,7 +137,7 @@ def _softmax(word: str) -> Rule:
         x, axis = call.tensor(), call.axis()
         if call("dtype") not in (None, False) and str(call("dtype")) != x.dtype:
             raise ValueError("a softmax in another element type")
-        return activated(r, x, word, axis=-1 if axis == x.rank - 1 else axis)
+        return operations.activation(r.build, x, word, axis=axis)
 
     return rule
 
@@ -164,7 +160,11 @@ def _same(r: Reading, call: Call) -> Any:
 def _dropout(r: Reading, call: Call) -> Tensor:
     if call("train") is True and call("p", 0) != 0:
         raise r.build.refuse("dropout that is on", "it is random: save the model in evaluation, model.eval()")
-    return call.tensor()
+    x, kind = call.tensor(), r.module(call.operation)
+    if kind not in ("Dropout", "AlphaDropout"):
+        return x
+    layer = r.path(call.operation, "dropout")
+    return r.build.several("dropout", layer, [x], [(x.dims, x.dtype, x.name)], name=kind, rate=float(call("p", 0.5)))[0]
 
 
 def _cast(r: Reading, call: Call) -> Any:
@@ -215,7 +215,7 @@ FUNCTIONS: dict[str, tuple[str, Rule]] = {
     "clamp_max": ("x max", _clamp("", "max")),
     "where": ("x yes no", _where),
     "masked_fill": ("x mask value", _masked_fill),
-    **dict.fromkeys(("dropout", "feature_dropout"), ("x p train", _dropout)),
+    **dict.fromkeys(("dropout", "feature_dropout", "alpha_dropout"), ("x p train", _dropout)),
     **dict.fromkeys(("to", "_to_copy", "type", "type_as"), ("x a b c d e dtype", _cast)),
 }  # fmt: skip
 """The functions of numbers at the same place, with their parameters in the order in which calls have them."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described_files.model import Call, Reading, Rule
-from rnnconvert.scaffolding.building import Tensor
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size, product
+from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
+from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.sizes import Dim, Size, product
+from rnnconvert.scaffolding.tensors import Tensor
 
 
 def _transpose(r: Reading, call: Call) -> Tensor:
@@ -21,7 +21,16 @@ def _transpose(r: Reading, call: Call) -> Tensor:
 
 def _t(r: Reading, call: Call) -> Tensor:
     x = call.tensor()
-    return r.build.transpose(x, (1, 0)) if x.rank == 2 else x
+    return r.build.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2)) if x.rank > 1 else x
+
+
+def _movedim(r: Reading, call: Call) -> Tensor:
+    x, (source, place) = call.tensor(), (call("source"), call("destination"))
+    moved, places = ([n % x.rank for n in (axes if isinstance(axes, list) else [axes])] for axes in (source, place))
+    order = [n for n in range(x.rank) if n not in moved]
+    for axis, where in sorted(zip(moved, places, strict=True), key=lambda pair: pair[1]):
+        order.insert(where, axis)
+    return r.build.transpose(x, order)
 
 
 def _permute(r: Reading, call: Call) -> Tensor:
@@ -36,16 +45,7 @@ def lengths(value: Any) -> list[Dim]:
 
 def _reshape(r: Reading, call: Call) -> Tensor:
     x, shape = call.tensor(), lengths(call("size"))
-    return r.build.reshape(x, filled(x.dims, shape))
-
-
-def filled(dims: Sequence[Dim], shape: Sequence[Dim]) -> Dims:
-    """Return a shape with what its -1 stands for."""
-    places = [n for n, length in enumerate(shape) if isinstance(length, int) and length == -1]
-    if not places:
-        return tuple(shape)
-    total, rest = product(dims), product(length for n, length in enumerate(shape) if n != places[0])
-    return tuple(total // rest if n == places[0] else length for n, length in enumerate(shape))
+    return r.build.reshape(x, operations.filled(x.dims, shape))
 
 
 def _flatten(r: Reading, call: Call) -> Tensor:
@@ -56,7 +56,7 @@ def _flatten(r: Reading, call: Call) -> Tensor:
 
 def _unflatten(r: Reading, call: Call) -> Tensor:
     x, axis = call.tensor(), call.axis()
-    return r.build.reshape(x, (*x.dims[:axis], *filled([x.dims[axis]], lengths(call("sizes"))), *x.dims[axis + 1 :]))
+    return r.build.reshape(x, (*x.dims[:axis], *operations.filled([x.dims[axis]], lengths(call("sizes"))), *x.dims[axis + 1 :]))
 
 
 def _squeeze(r: Reading, call: Call) -> Tensor:
@@ -92,11 +92,6 @@ def _stack(r: Reading, call: Call) -> Tensor:
     return r.build.concatenate([r.build.unsqueeze(x, [axis]) for x in tensors], axis)
 
 
-def _parts(r: Reading, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
-    dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
-    return r.build.several("split", "", [x], [(dims_of_part, x.dtype, "part") for dims_of_part in dims], axis=axis, sizes=tuple(sizes))
-
-
 def _fixed(x: Tensor, axis: int) -> int:
     length = x.dims[axis]
     if not isinstance(length, int):
@@ -108,7 +103,7 @@ def _chunk(r: Reading, call: Call) -> list[Tensor]:
     x, axis = call.tensor(), call.axis("dim", 0)
     length = _fixed(x, axis)
     step = -(-length // call("chunks"))
-    return _parts(r, x, axis, [min(step, length - start) for start in range(0, length, step)])
+    return operations.parts(r.build, x, axis, [min(step, length - start) for start in range(0, length, step)])
 
 
 def _split(r: Reading, call: Call) -> list[Tensor]:
@@ -116,7 +111,7 @@ def _split(r: Reading, call: Call) -> list[Tensor]:
     if isinstance(sizes, int):
         length = _fixed(x, axis)
         sizes = [min(sizes, length - start) for start in range(0, length, sizes)]
-    return _parts(r, x, axis, [int(size) for size in sizes])
+    return operations.parts(r.build, x, axis, [int(size) for size in sizes])
 
 
 def _unbind(r: Reading, call: Call) -> list[Tensor]:
@@ -147,10 +142,7 @@ def _flip(r: Reading, call: Call) -> Tensor:
 
 
 def _repeat(r: Reading, call: Call) -> Tensor:
-    x, by = call.tensor(), call("repeats")
-    if len(by) != x.rank or not all(isinstance(n, int) for n in by):
-        raise ValueError("repeats of new axes")
-    return r.build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
+    return operations.tiled(r.build, call.tensor(), call("repeats"))
 
 
 def _pad(r: Reading, call: Call) -> Tensor:
@@ -159,8 +151,7 @@ def _pad(r: Reading, call: Call) -> Tensor:
     pairs = [(0, 0)] * (x.rank - len(flat) // 2) + list(zip(flat[::2], flat[1::2], strict=True))[::-1]
     if mode not in ("constant", "reflect", "replicate"):
         raise ValueError(f"a padding {mode!r}")
-    dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
-    return r.build.add("pad axes", [x], dims, pairs=tuple(pairs), mode="edge" if mode == "replicate" else mode, number=value, name=x.name)
+    return operations.padded(r.build, x, pairs, "edge" if mode == "replicate" else mode, value)
 
 
 def _size(r: Reading, call: Call) -> Any:
@@ -207,7 +198,9 @@ _SAME = (
 MOVES: dict[str, tuple[str, Rule]] = {
     **dict.fromkeys(_SAME, ("x memory_format", lambda r, call: call("x"))),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), ("x dim0 dim1", _transpose)),
-    **dict.fromkeys(("t", "numpy_T"), ("x", _t)),
+    **dict.fromkeys(("t", "mT"), ("x", _t)),
+    "numpy_T": ("x", lambda r, call: r.build.transpose(call.tensor(), range(call.tensor().rank)[::-1])),
+    **dict.fromkeys(("movedim", "moveaxis"), ("x source destination", _movedim)),
     "permute": ("x dims", _permute),
     **dict.fromkeys(("reshape", "view", "_unsafe_view", "view_copy"), ("x size", _reshape)),
     "flatten": ("x start_dim end_dim", _flatten),

@@ -1,33 +1,25 @@
-"""A TorchScript archive or a program of torch.export as a description: its operators, followed without a run.
-
-An archive states no shapes. What its inputs may be is found by reading it with each number of axes in turn, and with the lengths
-that its weights ask for.
-"""
+"""A program of aten's operators on its way into a description: each operator by one rule, without a run."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
-from rnnconvert.files.load import load_with
-from rnnconvert.files.options import Options
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.files import _stored as stored_in
-from rnnconvert.formats.pytorch.program.program import RECURRENT, Operation, Program, Ref
-from rnnconvert.formats.pytorch.whole import of_checkpoint
+from rnnconvert.formats.pytorch.described.modules import Modules
+from rnnconvert.formats.pytorch.program.program import Operation, Program, Ref
 from rnnconvert.models.model import Unit
-from rnnconvert.scaffolding.building import Builder, Tensor
+from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, Scope, Value, prune
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
+from rnnconvert.scaffolding.sizes import Dim, Dims, Size
+from rnnconvert.scaffolding.tensors import Tensor
 
-_TRIES = 200
-"""The most readings of one program."""
 _INLINE = 16
 
 
@@ -101,6 +93,7 @@ class Reading:
         self.arrays, self._program = arrays, program
         self._values: dict[Ref, Any] = {}
         self._held: dict[str, Tensor] = {}
+        self._modules = Modules(self, program.operations, program.outputs)
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
 
     def description(self, inputs: Sequence[tuple[Dims, str]]) -> Description:
@@ -109,8 +102,7 @@ class Reading:
             self._values[ref] = self.build.input(ref.name, dims, dtype)
             if len(dims) > 1:
                 self.build.call(dims[0], "batch")
-        for operation in self._program.operations:
-            self._operation(operation)
+        self._modules.run(self._program.operations)
         outputs = self._program.outputs if isinstance(self._program.outputs, list) else [self._program.outputs]
         ends = [end for output in outputs for end in _flat(self.value(output))]
         self.build.place = "its outputs"
@@ -121,7 +113,28 @@ class Reading:
         prune(scope)
         return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
 
-    def _operation(self, operation: Operation) -> None:
+    @contextlib.contextmanager
+    def within(self, scope: Scope) -> Iterator[None]:
+        """Read into a model in the model, in which nothing stands for the outer one's values yet."""
+        before = self.build, self._values, self._held
+        self.build, self._values, self._held = replace(self.build, scope=scope, _where={}), {}, {}
+        try:
+            yield
+        finally:
+            self.build, self._values, self._held = before
+
+    def given(self, ref: Ref) -> Any:
+        """Return what stands for a value of the program, or the error for one that could not be read."""
+        try:
+            return self.value(ref)
+        except (RefusedError, NeedError) as error:
+            return error
+
+    def give(self, ref: Ref, value: Any) -> None:
+        """Let something stand for a value of the program."""
+        self._values[ref] = value
+
+    def read(self, operation: Operation) -> None:
         """Read an operator; what cannot be read is an error where something reads it."""
         self.build.place = f"{operation.label} ({operation.kind})"
         before = len(self.build.scope.nodes)
@@ -138,7 +151,7 @@ class Reading:
             self._values[ref] = results[number] if several and number < len(results) else results
 
     def _results(self, operation: Operation) -> Any:
-        from rnnconvert.formats.pytorch.described_files.operators import RULES
+        from rnnconvert.formats.pytorch.described.operators import RULES
 
         if operation.kind == aten.BRANCH:
             return self.value(operation.inputs[2 if self.value(operation.inputs[0]) else 1])
@@ -195,16 +208,36 @@ class Reading:
         if len(units) != 1 or any(x is not None and x.stored not in next(iter(units.values())).arrays for x in tensors):
             raise self.build.refuse("a layer whose weights are computed, or belong to several layers", "no layer of the file has them")
         (unit,) = units.values()
-        self.names[unit.name] = (unit.name,)
-        return unit
+        return unit.replace(name=self.layer(unit.name))
+
+    def layer(self, name: str) -> str:
+        """Return a layer's path within the model that is being read. Raises RefusedError for another model's."""
+        path = self.build.scope.path
+        within = path.replace("/", ".") + "."
+        if path and not name.startswith(within):
+            raise self.build.refuse(f"the layer {name!r} in the module {path!r}", "it belongs to another one")
+        local = name.removeprefix(within) if path else name
+        self.names[f"{path}/{local}".lstrip("/")] = (name,)
+        return local
+
+    def module(self, operation: Operation) -> str:
+        """Return the class of torch.nn's module in whose call an operator runs, "" for another's."""
+        kind = operation.callers[-1].kind if operation.callers else ""
+        return kind.rpartition(".")[2] if kind.startswith("torch.nn.modules.") else ""
+
+    def path(self, operation: Operation, default: str) -> str:
+        """Return the path of a layer without weights: that of torch.nn's module that calls it, or a new one."""
+        path, within = operation.callers[-1].path if self.module(operation) else "", self.build.scope.path.replace("/", ".")
+        if path and path.startswith(within):
+            return path.removeprefix(within).lstrip(".")
+        return f"{default}_{len(self.build.scope.nodes)}"
 
     def _hold(self, x: Tensor) -> Value:
         """Add a parameter of no layer as one of the model's own."""
         unit = self._by_array.get(x.stored)
         if unit is None or unit.kinds != ("array",):
             raise self.build.refuse(f"the weights {x.stored!r} outside of their layer", "they would have to be in two places")
-        self.names[unit.name] = (unit.name,)
-        value = self.build.parameter([int(n) for n in x.dims], x.dtype, unit.name).value  # type: ignore[arg-type]
+        value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(unit.name)).value  # type: ignore[arg-type]
         assert value is not None
         return value
 
@@ -223,61 +256,3 @@ _OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")
 
 def _flat(value: Any) -> list[Any]:
     return [leaf for item in value for leaf in _flat(item)] if isinstance(value, (list, tuple)) else [value]
-
-
-def describe(path: Path, config: Path | None = None) -> Description:
-    """Return the model of a file.
-
-    Raises RefusedError for an operator that is not known, with its place; UsageError for a file without a program.
-    """
-    if config is not None:
-        raise UsageError(f"{path} states its model. Leave out config ({config})")
-    follow = stored_in(path).metadata.get("follow")
-    if follow is None:
-        raise UsageError(
-            f"{path} holds weights without a model. Models come from files that state their layers: of torch.jit.save or "
-            "torch.export.save, or from a live module"
-        )
-    program = follow()
-    if isinstance(program, str) or program.outputs is None:
-        why = program if isinstance(program, str) else "what it gives is not stated plainly"
-        raise RefusedError("a program that is not followed", "a model written as code", why, "", "")
-    checkpoint = load_with(path, "pytorch", Options())
-    units = of_checkpoint(checkpoint).units
-    return _tried(program, lambda: Reading(program, units, checkpoint.arrays, "model"))
-
-
-def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
-    """Return the description for the first choice of inputs that every operator takes."""
-    kinds = {operation.kind for operation in program.operations}
-    over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
-    ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
-    stated = [[len(ref.dims)] if ref.dims is not None else list(ranks) for ref in program.inputs]
-    first: RnnConvertError | None = None
-    tries = 0
-    for choice in itertools.product(*stated):
-        needs: dict[str, int | str] = {}
-        while tries < _TRIES:
-            tries += 1
-            inputs = [_input(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
-            try:
-                return reading().description(inputs)
-            except NeedError as need:
-                if need.symbol in needs:
-                    break
-                needs[need.symbol] = need.value
-            except RefusedError as error:
-                first = first or error
-                break
-    raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
-
-
-def _input(ref: Ref, rank: int, needs: Mapping[str, int | str]) -> tuple[Dims, str]:
-    """Return the axes and the element type of an input."""
-    dims: list[Dim] = []
-    for axis in range(rank):
-        length = ref.dims[axis] if ref.dims is not None else None
-        symbol = length if isinstance(length, str) else f"{ref.name}, axis {axis}"
-        bound = needs.get(symbol, length)
-        dims.append(bound if isinstance(bound, int) else open_size(symbol))
-    return tuple(dims), str(needs.get(f"type of {ref.name}", ref.dtype or "float32"))

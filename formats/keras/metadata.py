@@ -1,0 +1,29 @@
+"""What the files of this room say besides their arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rnnconvert.containers.stored import FileMetadata
+
+
+class KerasMetadata(FileMetadata, total=False):
+    """What files of Keras say of a model.
+
+    config         the model's configuration, parsed
+    metadata       the versions that a .keras file states
+    groups_of      the version of Keras that names groups as these are named
+    keras_version  the version that a SavedModel states
+    layer_configs  the configurations of layers by their names, where no configuration of the model is
+    root_config    the configuration of the object around them
+    kind           "tensorflow" for a checkpoint of TensorFlow's
+    """
+
+    config: Any
+    metadata: dict[str, Any]
+    groups_of: str
+    keras_version: str
+    layer_configs: Mapping[str, Mapping[str, Any]]
+    root_config: Mapping[str, Any] | None
+    kind: str

@@ -1,0 +1,102 @@
+"""Nodes of an ONNX graph, and those that compute lengths: what they give is known before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.scaffolding.nodes import Nodes
+from rnnconvert.scaffolding.sizes import Size
+from rnnconvert.scaffolding.tensors import Tensor
+
+COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
+"""The operators that work on lengths as on numbers."""
+FUNCTIONS = {
+    "Sqrt": np.sqrt,
+    "Div": np.divide,
+    "Mul": np.multiply,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Pow": np.power,
+    "Reciprocal": np.reciprocal,
+}
+"""The operators that work on numbers of a file as on lengths."""
+_MOST = 64
+"""The most numbers with which lengths are computed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """A node that is being read.
+
+    scope, node  the node, and the graph that it is in
+    inputs       what it reads, None where an optional input is left out
+    values       its attributes by name, as Python's values
+    """
+
+    scope: Scope
+    node: Operation
+    inputs: tuple[Tensor | None, ...]
+    values: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """Its operator."""
+        return self.node.kind
+
+    @property
+    def opset(self) -> int:
+        """The version of ONNX's operators that it is of."""
+        return self.scope.opset
+
+    def __getitem__(self, index: int) -> Tensor:
+        """Return an input that must be there. Raises IndexError if it is not."""
+        x = self.optional(index)
+        if x is None:
+            raise IndexError(f"it has no input {index}")
+        return x
+
+    def optional(self, index: int) -> Tensor | None:
+        """Return an input, None where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def has(self, index: int) -> bool:
+        """Return whether it gives an output."""
+        return index < len(self.node.outputs) and bool(self.node.outputs[index])
+
+
+def count(build: Nodes, op: Op) -> list[Tensor | None] | None:
+    """Return what an operator makes of lengths; None where it reads anything else."""
+    held = [None if x is None else x.numbers for x in op.inputs]
+    numbers = [array for array in held if array is not None]
+    if not numbers or len(numbers) != sum(x is not None for x in op.inputs) or max(array.size for array in numbers) > _MOST:
+        return None
+    first = next(x for x in op.inputs if x is not None)
+    if all(array.dtype.kind == "f" for array in numbers) and op.kind in FUNCTIONS:
+        result = np.asarray(FUNCTIONS[op.kind](*numbers), numbers[0].dtype)
+        return [Tensor(result.shape, first.dtype, first.name, numbers=result)]
+    if any(array.dtype.kind not in "iuO" for array in numbers):
+        return None
+    if op.kind == "Div":
+        return [counted(np.floor_divide(numbers[0].astype(object), numbers[1].astype(object)), first.dtype)]
+    if op.kind not in COUNTED:
+        return None
+    plain = [None if array is None else array.astype(object) for array in held]
+    folded = fold(Call(op.kind, plain, dict(op.values), len(op.node.outputs), op.opset, op.scope.charge))
+    if folded is None:
+        raise build.refuse("lengths that are computed in another way", "no line is known for it")
+    return [counted(array, first.dtype) for array in folded]
+
+
+def counted(numbers: Array, dtype: str = "int64") -> Tensor:
+    """Return a tensor of lengths."""
+    listed = np.asarray(numbers, object)
+    stated = not any(isinstance(length, Size) for length in listed.reshape(-1))
+    return Tensor(listed.shape, dtype, "size", numbers=listed.astype(dtype) if stated else listed)

@@ -1,0 +1,200 @@
+"""The operators of aten that read weights, as layers of a description. Source: aten/src/ATen/native/native_functions.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.formats.pytorch.described.reading import Call, NeedError, Reading, Rule
+from rnnconvert.formats.pytorch.described.recurrent import recurrent
+from rnnconvert.formats.pytorch.program.program import RECURRENT
+from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.windows import conv, conv_transposed, pool, reached, same
+
+
+def _float(x: Tensor) -> None:
+    if x.dtype != "float32":
+        raise TypeError(f"a layer of {x.dtype}")
+
+
+def _linear(r: Reading, call: Call) -> Tensor:
+    x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
+    units, width = weight.dims
+    _float(x)
+    r.need(x.dims[-1], width)  # type: ignore[arg-type]
+    unit = r.unit(weight, bias)
+    return r.build.add("dense", [x], (*x.dims[:-1], units), layer=unit.name, units=units, bias=bias is not None)
+
+
+def _embedding(r: Reading, call: Call) -> Tensor:
+    weight, x = call.tensor("weight"), call.tensor()
+    if x.dtype not in ("int32", "int64"):
+        raise NeedError(f"type of {x.name}", "int64")
+    rows, width = weight.dims
+    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=r.unit(weight).name, input_size=rows, output_size=width)
+
+
+def spread(value: Any, rank: int) -> tuple[int, ...]:
+    """Return a setting that has a number for each axis of space."""
+    listed = list(value) if isinstance(value, (list, tuple)) else [value]
+    return tuple(int(n) for n in (listed * rank if len(listed) == 1 else listed))
+
+
+def _lengths(weight: Tensor) -> list[int]:
+    """Return the lengths of a weight's axes, all of which its file states."""
+    return [n for n in weight.dims if isinstance(n, int)]
+
+
+def _settings(r: Reading, call: Call, rank: int) -> dict[str, Any]:
+    return {
+        "layer": r.unit(call.tensor("weight"), call("bias")).name,
+        "strides": spread(call("stride", 1), rank),
+        "dilation": spread(call("dilation", 1), rank),
+        "groups": int(call("groups", 1)),
+        "bias": call("bias") is not None,
+    }
+
+
+def _conv(r: Reading, call: Call) -> Tensor:
+    if call("transposed"):
+        return _transposed(r, call)
+    x, weight, padding = call.tensor(), _lengths(call.tensor("weight")), call("padding", 0)
+    rank = len(weight) - 2
+    settings = _settings(r, call, rank)
+    _float(x)
+    if x.rank == rank + 2:
+        r.need(x.dims[1], weight[1] * settings["groups"])
+    if isinstance(padding, str):
+        reach = reached(weight[2:], settings["dilation"])
+        pads = tuple(same(n) if padding == "same" else (0, 0) for n in reach)
+    else:
+        pads = tuple((n, n) for n in spread(padding, rank))
+    return conv(r.build, x, weight, pads, **settings)
+
+
+def _transposed(r: Reading, call: Call) -> Tensor:
+    x, weight = call.tensor(), _lengths(call.tensor("weight"))
+    rank = len(weight) - 2
+    _float(x)
+    if x.rank == rank + 2:
+        r.need(x.dims[1], weight[0])
+    more, pads = spread(call("output_padding", 0), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
+    return conv_transposed(r.build, x, weight, pads, more, **_settings(r, call, rank))
+
+
+def _batch_norm(r: Reading, call: Call) -> Tensor:
+    x, arrays = call.tensor(), [call(word) for word in ("weight", "bias", "mean", "variance")]
+    if call("training") or arrays[2] is None or (arrays[0] is None) != (arrays[1] is None):
+        raise r.build.refuse("a batch norm in training, or without statistics", "save the model in evaluation, model.eval()")
+    (size,) = arrays[2].dims
+    _float(x)
+    r.need(x.dims[1], size)
+    return r.build.add(
+        "batch_norm",
+        [x],
+        x.dims,
+        layer=r.unit(*arrays).name,
+        axis=1,
+        size=size,
+        epsilon=float(call("eps", 1e-5)),
+        momentum=1 - float(call("momentum", 0.1)),
+        scale=arrays[0] is not None,
+        shift=arrays[1] is not None,
+    )
+
+
+def _over_last(kind: str, epsilon: float) -> Rule:
+    """Return the rule of a norm over the last axes."""
+
+    def rule(r: Reading, call: Call) -> Tensor:
+        x, weight, bias, sizes = call.tensor(), call("weight"), call("bias"), tuple(call("shape"))
+        _float(x)
+        for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
+            r.need(dim, size)
+        layer = r.path(call.operation, kind) if weight is None and bias is None else r.unit(weight, bias).name
+        words: dict[str, Any] = {
+            "sizes": sizes,
+            "epsilon": float(call("eps", epsilon)),
+            "scale": weight is not None,
+            "shift": bias is not None,
+        }
+        return r.build.add(kind, [x], x.dims, layer=layer, **words)
+
+    return rule
+
+
+def _group_norm(r: Reading, call: Call) -> Tensor:
+    x, weight, bias = call.tensor(), call("weight"), call("bias")
+    if weight is None or bias is None:
+        raise r.build.refuse("a group norm without a scale", "no layer of the file is one")
+    (size,) = weight.dims
+    r.need(x.dims[1], size)
+    return r.build.add(
+        "group_norm first",
+        [x],
+        x.dims,
+        layer=r.unit(weight, bias).name,
+        groups=int(call("groups")),
+        size=size,
+        epsilon=float(call("eps", 1e-5)),
+    )
+
+
+def _prelu(r: Reading, call: Call) -> Tensor:
+    x, weight = call.tensor(), call.tensor("weight")
+    if x.rank < 2 or (weight.dims[0] != 1 and x.dims[1] != weight.dims[0]):
+        raise ValueError("a prelu of other channels")
+    if not weight.stored:
+        raise ValueError("a slope that is computed")
+    return r.build.add("prelu first", [x], x.dims, layer=r.unit(weight).name, axis=1, size=weight.dims[0])
+
+
+def _pool(operation: str, rank: int) -> Rule:
+    def rule(r: Reading, call: Call) -> Tensor:
+        if call("divisor") is not None:
+            raise ValueError("an average with a divisor of its own")
+        kernel = spread(call("kernel"), rank)
+        strides = kernel if call("stride") in (None, []) else spread(call("stride"), rank)
+        dilation, pads = spread(call("dilation", 1), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
+        counted = operation == "average" and bool(call("count_include_pad", True))
+        return pool(r.build, call.tensor(), operation, kernel, strides, dilation, pads, bool(call("ceil_mode", False)), counted)
+
+    return rule
+
+
+def _global(operation: str, rank: int) -> Rule:
+    def rule(r: Reading, call: Call) -> Tensor:
+        x = call.tensor()
+        if set(spread(call("size"), rank)) != {1}:
+            raise ValueError("an adaptive pool to more than one place")
+        return operations.reduced(r.build, x, operation, range(x.rank - rank, x.rank), True, "pooled")
+
+    return rule
+
+
+def _over(function: Callable[[int], Rule], word: str, names: str) -> dict[str, tuple[str, Rule]]:
+    return {word.format(rank): (names, function(rank)) for rank in (1, 2, 3)}
+
+
+_CONV = "x weight bias stride padding dilation"
+LAYERS: dict[str, tuple[str, Rule]] = {
+    "linear": ("x weight bias", _linear),
+    "embedding": ("weight x padding_idx scale_grad_by_freq sparse", _embedding),
+    **_over(lambda rank: _conv, "conv{}d", f"{_CONV} groups"),
+    **_over(lambda rank: _transposed, "conv_transpose{}d", "x weight bias stride padding output_padding groups dilation"),
+    **dict.fromkeys(("convolution", "_convolution"), (f"{_CONV} transposed output_padding groups a b c d", _conv)),
+    "batch_norm": ("x weight bias mean variance training momentum eps cudnn", _batch_norm),
+    "layer_norm": ("x shape weight bias eps cudnn", _over_last("layer_norm", 1e-5)),
+    "rms_norm": ("x shape weight eps", _over_last("rms_norm", float(np.finfo(np.float32).eps))),
+    "group_norm": ("x groups weight bias eps cudnn", _group_norm),
+    "prelu": ("x weight", _prelu),
+    **_over(lambda rank: _pool("max", rank), "max_pool{}d", "x kernel stride padding dilation ceil_mode"),
+    **_over(lambda rank: _pool("average", rank), "avg_pool{}d", "x kernel stride padding ceil_mode count_include_pad divisor"),
+    **_over(lambda rank: _global("mean", rank), "adaptive_avg_pool{}d", "x size"),
+    **_over(lambda rank: _global("max", rank), "adaptive_max_pool{}d", "x size"),
+    **dict.fromkeys(RECURRENT, ("a b c d e f g h i", recurrent)),
+}
+"""The operators that are known, with their parameters in the order in which calls have them."""

@@ -1,0 +1,128 @@
+"""Live modules, exported programs and TorchScript archives as descriptions: their operators, followed without a run.
+
+An archive states no shapes. What its inputs may be is found by reading it with each number of axes in turn, and with the lengths
+that its weights ask for.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.containers.temporary import new_folder
+from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UsageError
+from rnnconvert.files.load import load_with
+from rnnconvert.files.options import Options
+from rnnconvert.formats.pytorch.described.reading import NeedError, Reading
+from rnnconvert.formats.pytorch.files import _stored as stored_in
+from rnnconvert.formats.pytorch.metadata import TorchMetadata
+from rnnconvert.formats.pytorch.program.program import RECURRENT, Program, Ref
+from rnnconvert.formats.pytorch.whole import of_checkpoint
+from rnnconvert.models.readers import model_of
+from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.sizes import Dim, Dims, open_size
+
+_TRIES = 200
+"""The most readings of one program."""
+
+
+def describe(path: Path, config: Path | None = None) -> Description:
+    """Return the model of a file.
+
+    Raises RefusedError for an operator that is not known, with its place; UsageError for a file without a program.
+    """
+    if config is not None:
+        raise UsageError(f"{path} states its model. Leave out config ({config})")
+    program = _program(path)
+    checkpoint = load_with(path, "pytorch", Options())
+    units = of_checkpoint(checkpoint).units
+    return _tried(program, lambda: Reading(program, units, checkpoint.arrays, "model"))
+
+
+def describe_live(module: Any, example: Sequence[Any]) -> Description:
+    """Return what a live module computes for inputs like an example; sizes that it does not depend on stay open.
+
+    Raises RefusedError where torch.export cannot follow it, or for an operator that is not known; MissingPackageError without torch.
+    """
+    model = model_of(module)
+    with new_folder() as folder:
+        exported(module, example, path := Path(folder) / "module.pt2")
+        program = _program(path)
+        return _tried(program, lambda: Reading(program, model.units, model.arrays, type(module).__name__))
+
+
+def _program(path: Path) -> Program:
+    """Return the program of a file. Raises UsageError for a file without one, RefusedError for one that is not followed."""
+    follow = stored_in(path).metadata_as(TorchMetadata).get("follow")
+    if follow is None:
+        raise UsageError(
+            f"{path} holds weights without a model. Models come from files that state their layers: of torch.jit.save or "
+            "torch.export.save, or from a live module"
+        )
+    program = follow()
+    if isinstance(program, str) or program.outputs is None:
+        why = program if isinstance(program, str) else "what it gives is not stated plainly"
+        raise RefusedError("a program that is not followed", "a model written as code", why, "", "")
+    return program  # type: ignore[no-any-return]
+
+
+def exported(module: Any, example: Sequence[Any], path: Path) -> None:
+    """Write what a live module computes by torch.export; sizes that it does not depend on stay open.
+
+    Raises RefusedError where torch.export cannot follow it, MissingPackageError without torch.
+    """
+    try:
+        import torch
+        from torch.export import Dim, export, save
+    except ImportError:
+        raise MissingPackageError("torch", "describe a module") from None
+    inputs = tuple(value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in example)
+    sizes = tuple(dict.fromkeys(range(value.ndim), Dim.AUTO) for value in inputs)
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        save(export(module, inputs, dynamic_shapes=sizes, strict=False), path)
+    except Exception as error:  # torch raises what it likes
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RefusedError("a module that torch.export cannot follow", type(module).__name__, text[:300]) from None
+    finally:
+        for part in training:
+            part.training = True
+
+
+def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
+    """Return the description for the first choice of inputs that every operator takes."""
+    kinds = {operation.kind for operation in program.operations}
+    over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
+    ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
+    stated = [[len(ref.dims)] if ref.dims is not None else list(ranks) for ref in program.inputs]
+    first: RnnConvertError | None = None
+    tries = 0
+    for choice in itertools.product(*stated):
+        needs: dict[str, int | str] = {}
+        while tries < _TRIES:
+            tries += 1
+            inputs = [_input(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
+            try:
+                return reading().description(inputs)
+            except NeedError as need:
+                if need.symbol in needs:
+                    break
+                needs[need.symbol] = need.value
+            except RefusedError as error:
+                first = first or error
+                break
+    raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
+
+
+def _input(ref: Ref, rank: int, needs: Mapping[str, int | str]) -> tuple[Dims, str]:
+    """Return the axes and the element type of an input."""
+    dims: list[Dim] = []
+    for axis in range(rank):
+        length = ref.dims[axis] if ref.dims is not None else None
+        symbol = length if isinstance(length, str) else f"{ref.name}, axis {axis}"
+        bound = needs.get(symbol, length)
+        dims.append(bound if isinstance(bound, int) else open_size(symbol))
+    return tuple(dims), str(needs.get(f"type of {ref.name}", ref.dtype or "float32"))

@@ -1,0 +1,182 @@
+"""The modules of a program as models in models: each call of a user's module is a node, and the module is written once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.pytorch.program.program import Caller, Operation, Ref, refs
+from rnnconvert.scaffolding.description import Scope, Value
+from rnnconvert.scaffolding.tensors import Tensor
+
+if TYPE_CHECKING:
+    from rnnconvert.formats.pytorch.described.reading import Reading
+
+
+class Modules:
+    """The modules of one program.
+
+    reading  the program on its way into a description
+    """
+
+    def __init__(self, reading: Reading, operations: Sequence[Operation], outputs: Any) -> None:
+        self.reading = reading
+        self._done: dict[str, Scope] = {}
+        self._readers: dict[Ref, list[Operation | None]] = {}
+        for operation in operations:
+            for ref in _read(operation):
+                self._readers.setdefault(ref, []).append(operation)
+        for ref in refs([outputs]):
+            self._readers.setdefault(ref, []).append(None)
+        self._wanted = self._read_outside(operations)
+
+    def _read_outside(self, operations: Sequence[Operation]) -> dict[str, set[tuple[int, int]]]:
+        """Return what is read of each module outside of it after any of its calls: by operator and output, by the module's path."""
+        calls: dict[Caller, list[Operation]] = {}
+        for operation in operations:
+            for caller in operation.callers:
+                calls.setdefault(caller, []).append(operation)
+        wanted: dict[str, set[tuple[int, int]]] = {}
+        for caller, inside in calls.items():
+            within = set(inside)
+            for place, operation in enumerate(inside):
+                for number, ref in operation.outputs.items():
+                    if any(reader not in within for reader in self._readers.get(ref, ())):
+                        wanted.setdefault(caller.path, set()).add((place, number))
+        return wanted
+
+    def run(self, operations: Sequence[Operation], depth: int = 0) -> None:
+        """Read operators in their order; those of one call of a user's module become one node.
+
+        depth  how many of an operator's callers the scope stands for
+        """
+        counts: dict[Caller | None, int] = {}
+        for operation in operations:
+            counts[_caller(operation, depth)] = counts.get(_caller(operation, depth), 0) + 1
+        for caller, group in itertools.groupby(operations, lambda operation: _caller(operation, depth)):
+            inside = list(group)
+            if caller is None:
+                for operation in inside:
+                    self.reading.read(operation)
+            elif counts[caller] != len(inside) or not self._call(caller, inside, depth):
+                self.run(inside, depth + 1)
+
+    def _call(self, caller: Caller, operations: list[Operation], depth: int) -> bool:
+        """Add a call of a module; return whether it can be a model of its own."""
+        wanted = sorted(self._wanted.get(caller.path, ()))
+        if any(place >= len(operations) or number not in operations[place].outputs for place, number in wanted):
+            raise self._unlike(caller)
+        gives = [operations[place].outputs[number] for place, number in wanted]
+        results = self._described(caller, operations, depth, gives)
+        if results is None:
+            if caller.path in self._done:
+                raise self._unlike(caller)
+            return False
+        scope, inputs, outputs = results
+        first = self._done.setdefault(caller.path, scope)
+        if first is not scope and _form(first) != _form(scope):
+            raise self._unlike(caller)
+        build = self.reading.build
+        read = [build.read(x) for x in inputs]
+        given = dict(zip(gives, outputs, strict=True))
+        after = {ref: _renewed(inside, build.value) for ref, inside in given.items()}
+        values = [value for outside in after.values() for value in _values(outside)]
+        path = caller.path.replace(".", "/")
+        build.scope.add("model", path.removeprefix(f"{build.scope.path}/") if build.scope.path else path, read, values, scope=first)
+        for ref, outside in after.items():
+            self.reading.give(ref, outside)
+        return True
+
+    def _unlike(self, caller: Caller) -> RefusedError:
+        reason = "it is written once, for one kind of input"
+        return RefusedError("a module that is called in two ways", "a model written as code", reason, "", caller.path)
+
+    def _described(
+        self, caller: Caller, operations: list[Operation], depth: int, gives: list[Ref]
+    ) -> tuple[Scope, list[Tensor], list[Any]] | None:
+        """Return a module as a model, the tensors that it reads and what it gives; None for one that is no model of its own."""
+        reading = self.reading
+        produced = {ref for operation in operations for ref in operation.outputs.values()}
+        wanted = dict.fromkeys(ref for operation in operations for ref in _read(operation) if ref not in produced and not ref.stored)
+        outside = {ref: reading.given(ref) for ref in wanted}
+        if any(isinstance(value, Exception) for value in outside.values()):
+            return None
+        done, inputs = dict(self._done), list[Tensor]()
+        scope = Scope(caller.kind.rpartition(".")[2], caller.path.replace(".", "/"))
+        with reading.within(scope):
+
+            def enter(x: Tensor) -> Value:
+                inputs.append(x)
+                value = reading.build.value(x)
+                scope.inputs += (value,)
+                return value
+
+            for ref, value in outside.items():
+                reading.give(ref, _renewed(value, enter))
+            self.run(operations, depth + 1)
+            results = [reading.given(ref) for ref in gives]
+            try:
+                if any(isinstance(result, Exception) for result in results):
+                    raise next(result for result in results if isinstance(result, Exception))
+                scope.outputs = tuple(reading.build.read(x) for result in results for x in _tensors(result))
+            except RefusedError:
+                self._done = done
+                return None
+        return scope, inputs, results
+
+
+def _renewed(value: Any, make: Callable[[Tensor], Value]) -> Any:
+    """Return what stands for a value in another model: numbers are the same there, other tensors are made anew."""
+    if isinstance(value, (list, tuple)):
+        return [_renewed(item, make) for item in value]
+    if not isinstance(value, Tensor):
+        return value
+    if value.numbers is not None or value.filled is not None or value.stored:
+        return replace(value, value=None)
+    if value.parts and value.value is None:
+        return replace(value, parts=tuple(_renewed(part, make) for part in value.parts))
+    return Tensor(value.dims, value.dtype, value.name, make(value))
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Return the tensors that `_renewed` makes anew, in its order."""
+    made: list[Tensor] = []
+    _renewed(value, lambda x: made.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
+    return made
+
+
+def _values(value: Any) -> list[Value]:
+    if isinstance(value, list):
+        return [made for item in value for made in _values(item)]
+    if not isinstance(value, Tensor):
+        return []
+    return [value.value] if value.value is not None else [made for part in value.parts for made in _values(part)]
+
+
+def _caller(operation: Operation, depth: int) -> Caller | None:
+    """Return the user's module at a depth in whose call an operator ran: torch.nn's containers stand for their contents."""
+    callers = [caller for caller in operation.callers if caller.path and not caller.kind.startswith("torch.nn.modules.")]
+    return callers[depth] if depth < len(callers) else None
+
+
+def _read(operation: Operation) -> Iterable[Ref]:
+    called = () if operation.called is None else (operation.called[1], list(operation.called[2].values()))
+    return refs([operation.inputs, *called])
+
+
+def _form(scope: Scope) -> Any:
+    """Return what is the same for two calls of a module that compute the same."""
+    numbers: dict[int, int] = {}
+
+    def number(value: Value) -> Any:
+        return numbers.setdefault(id(value), len(numbers)), value.shape, value.dtype
+
+    def settings(node: Any) -> Any:
+        return sorted((key, repr(_form(value) if isinstance(value, Scope) else value)) for key, value in node.settings.items())
+
+    start = [number(value) for value in scope.inputs]
+    nodes = [(node.kind, node.layer, [number(value) for value in (*node.reads(), *node.outputs)], settings(node)) for node in scope.nodes]
+    return start, nodes, [number(value) for value in scope.outputs]

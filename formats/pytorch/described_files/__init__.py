@@ -1,1 +1,0 @@
-"""TorchScript archives and exported programs as rnnconvert.scaffolding describes models."""

@@ -1,0 +1,35 @@
+"""What the files of this room say besides their arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rnnconvert.containers.stored import FileMetadata
+
+
+class TorchMetadata(FileMetadata, total=False):
+    """What files of PyTorch say.
+
+    values         plain values by dotted names
+    classes        the class of each object by dotted names
+    scripted       the compiled class of each object by dotted names
+    dequantized    the arrays that the file holds as integers
+    root           the class of the outermost object, "state_dict", "envelope", or "an exported program"
+    nests          the keys of a dictionary whose values are dictionaries
+    torchscript    whether the file contains code
+    calls          what this code calls with weights
+    follow         returns what its forward computes, or why that is not followed
+    torch_version  the version that an exported program states
+    """
+
+    values: dict[str, Any]
+    classes: dict[str, str]
+    scripted: dict[str, Any]
+    dequantized: list[str]
+    root: str
+    nests: list[object]
+    torchscript: bool
+    calls: list[Any]
+    follow: Callable[[], Any]
+    torch_version: str

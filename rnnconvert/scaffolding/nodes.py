@@ -1,0 +1,189 @@
+"""Nodes of a description in the making: what they read is added once it is read, and lengths are stated by the axes that have them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.scaffolding.description import Length, Lengths, Scope, Value
+from rnnconvert.scaffolding.moved import Moved
+from rnnconvert.scaffolding.sizes import Dim, Dims, Size
+from rnnconvert.scaffolding.tensors import Tensor, written
+
+_INLINE = 16
+"""The most numbers of a constant that are written into the file."""
+
+
+@dataclass(eq=False)
+class Nodes(ABC):
+    """The nodes of a model on its way into a description, and the lengths among their settings.
+
+    scope  the model whose nodes are being added
+    place  where the source is being read, for messages
+    words  what open axes are called, by their symbols
+    roles  what they are, whatever the source calls them: "batch" or "time"
+    hold   adds an array of the file, for a tensor that it is
+    """
+
+    scope: Scope
+    place: str = ""
+    words: dict[str, str] = field(default_factory=dict)
+    roles: dict[str, str] = field(default_factory=dict)
+    hold: Callable[[Tensor], Value] | None = None
+    _where: dict[str, tuple[Value, int]] = field(default_factory=dict)
+
+    # Tensors
+
+    def input(self, name: str, dims: Dims, dtype: str) -> Tensor:
+        """Return a new input of the model."""
+        tensor = Tensor(dims, dtype, name)
+        tensor.value = self._value(name, dims, dtype)
+        self.scope.inputs += (tensor.value,)
+        return tensor
+
+    def value(self, like: Tensor) -> Value:
+        """Return a new value of a tensor's axes and type."""
+        return self._value(like.name, like.dims, like.dtype)
+
+    def _value(self, name: str, dims: Dims, dtype: str) -> Value:
+        words = tuple(dim.symbol if isinstance(dim, Size) else "" for dim in dims)
+        value = Value(name, tuple(dim if isinstance(dim, int) else None for dim in dims), dtype, words)
+        for axis, word in enumerate(words):
+            if word:
+                self._where[word] = value, axis
+        return value
+
+    def several(
+        self,
+        kind: str,
+        layer: str,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[tuple[Dims, str, str]],
+        named: Mapping[str, Sequence[Tensor]] | None = None,
+        extra: Sequence[Value] = (),
+        **settings: Any,
+    ) -> list[Tensor]:
+        """Add a node, and return what it gives.
+
+        outputs  for each its axes, its element type and its name
+        extra    values that are read behind the inputs, for lengths among the settings
+        """
+        read = [*(self.read(tensor) for tensor in inputs), *extra]
+        others = {key: [self.read(tensor) for tensor in tensors] for key, tensors in (named or {}).items()}
+        tensors = [Tensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
+        self.scope.add(kind, layer, read, [tensor.value for tensor in tensors if tensor.value is not None], others, **settings)
+        return tensors
+
+    def add(
+        self,
+        kind: str,
+        inputs: Sequence[Tensor],
+        dims: Dims,
+        dtype: str = "",
+        *,
+        layer: str = "",
+        name: str = "",
+        named: Mapping[str, Sequence[Tensor]] | None = None,
+        extra: Sequence[Value] = (),
+        **settings: Any,
+    ) -> Tensor:
+        """Add a node of one output, of the first input's element type unless another is stated, and return that."""
+        element_type = dtype or (inputs[0].dtype if inputs else "float32")
+        return self.several(kind, layer, inputs, [(dims, element_type, name or layer or kind)], named, extra, **settings)[0]
+
+    def refuse(self, feature: str, reason: str) -> RefusedError:
+        """Return what says that something cannot be written, at the place that is being read."""
+        return RefusedError(feature, "a model written as code", reason, "", self.place)
+
+    def read(self, tensor: Tensor) -> Value:
+        """Return a tensor as the description has it, moved now if that was put off."""
+        if tensor.value is None:
+            if tensor.stored and tensor.numbers is None and self.hold is not None:
+                tensor.value = self.hold(tensor)
+            elif tensor.origin is not None:
+                tensor.value = self.settled(*tensor.origin, tensor.dims)
+            elif tensor.parts:
+                tensor.value = self.add("stack", tensor.parts, tensor.dims, axis=0, name="states").value
+            else:
+                tensor.value = self._constant(tensor)
+        assert tensor.value is not None
+        return tensor.value
+
+    @abstractmethod
+    def settled(self, base: Tensor, moved: Moved, dims: Dims) -> Value:
+        """Add the moves of a tensor, as few as there can be."""
+
+    def _constant(self, tensor: Tensor) -> Value:
+        """Add numbers that are known as the source is read."""
+        numbers = tensor.numbers
+        if tensor.filled is not None:
+            return self._full(tensor, tensor.filled)
+        if numbers is None:
+            raise self.refuse(f"the value {tensor.name!r}", "nothing gives it")
+        if numbers.dtype == object and any(isinstance(number, Size) for number in numbers.reshape(-1)):
+            if numbers.ndim > 1:
+                raise self.refuse("a matrix of lengths", "only one length and lists of them are known here")
+            extra: list[Value] = []
+            lengths = tuple(self.length(number, extra) for number in numbers.reshape(-1))
+            tensor_made = self.add("sizes", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name or "size", lengths=lengths)
+        elif numbers.size > _INLINE and len(set(numbers.reshape(-1).tolist())) == 1:
+            return self._full(tensor, written(numbers.reshape(-1)[0]))
+        elif numbers.size > _INLINE:
+            raise self.refuse(f"a constant of {numbers.size} numbers", "no single stored tensor holds it")
+        else:
+            tensor_made = self.add("constant", [], tensor.dims, tensor.dtype, name="constant", numbers=np.asarray(numbers, tensor.dtype))
+        assert tensor_made.value is not None
+        return tensor_made.value
+
+    def _full(self, tensor: Tensor, number: float) -> Value:
+        """Add a tensor that is one number everywhere."""
+        extra: list[Value] = []
+        lengths = self.lengths(tensor.dims, extra)
+        tensor_made = self.add("full", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name, lengths=lengths, number=number)
+        assert tensor_made.value is not None
+        return tensor_made.value
+
+    def is_zero(self, x: Tensor) -> bool:
+        """Return whether nothing but zeros is in a tensor, in every run."""
+        if x.parts:
+            return all(map(self.is_zero, x.parts))
+        return x.filled == 0 if x.numbers is None else x.numbers.dtype != object and not x.numbers.any()
+
+    # Lengths
+
+    def length(self, dim: Dim, extra: list[Value], inputs: Sequence[Value] = ()) -> Length | int:
+        """Return a length as a node states it, by axes of its inputs or of `extra`, to which those that lack are added.
+
+        Raises RefusedError for a length that no axis has.
+        """
+        if isinstance(dim, int):
+            return dim
+        terms = []
+        for names, count in dim.terms:
+            terms.append((count, tuple(self._axis(name, extra, inputs) for name in names)))
+        return Length(tuple(terms))
+
+    def _axis(self, symbol: str, extra: list[Value], inputs: Sequence[Value]) -> tuple[int, int]:
+        for number, value in enumerate((*inputs, *extra)):
+            if symbol in value.axes:
+                return number, value.axes.index(symbol)
+        if symbol not in self._where:
+            raise self.refuse("a length that is computed", f"no axis of a tensor has the length {symbol}")
+        value, axis = self._where[symbol]
+        extra.append(value)
+        return len(inputs) + len(extra) - 1, axis
+
+    def lengths(self, dims: Sequence[Dim], extra: list[Value], inputs: Sequence[Value] = ()) -> Lengths:
+        """Return several lengths: see `length`."""
+        return tuple(self.length(dim, extra, inputs) for dim in dims)
+
+    def call(self, dim: Dim, word: str) -> None:
+        """Note what an open axis is, unless the source has a word for it."""
+        if isinstance(dim, Size) and dim.symbol:
+            self.roles.setdefault(dim.symbol, word)
+            self.words.setdefault(dim.symbol, word)

@@ -1,0 +1,100 @@
+"""Operators of graphs as nodes of a description: what each gives, whatever the source calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnnconvert.scaffolding.building import Builder
+from rnnconvert.scaffolding.sizes import Dim, Dims, broadcast, product
+from rnnconvert.scaffolding.tensors import Tensor
+
+
+def function(build: Builder, x: Tensor, operation: str, dtype: str = "", name: str = "") -> Tensor:
+    """Add a function of each number."""
+    return build.add("elementwise", [x], x.dims, dtype, operation=operation, operands=(("input", 0),), name=name or operation)
+
+
+def activation(build: Builder, x: Tensor, word: str, alpha: float | None = None, axis: int = -1) -> Tensor:
+    """Add an activation function."""
+    place = -1 if axis == x.rank - 1 else axis
+    return build.several("activation", "", [x], [(x.dims, x.dtype, word)], name=word, alpha=alpha, axis=place)[0]
+
+
+def left(dims: Sequence[Dim], axes: Sequence[int], keep: bool) -> Dims:
+    """Return the axes of what is reduced over some."""
+    return tuple(1 if n in axes else dim for n, dim in enumerate(dims) if keep or n not in axes)
+
+
+def reduced(build: Builder, x: Tensor, operation: str, axes: Sequence[int], keep: bool, name: str = "") -> Tensor:
+    """Add a reduction over axes."""
+    dims = left(x.dims, axes, keep)
+    return build.add("reduce", [x], dims, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=name or operation)
+
+
+def place(build: Builder, x: Tensor, operation: str, axis: int, keep: bool) -> Tensor:
+    """Add the place of the largest or the smallest number along an axis."""
+    return build.add("arg", [x], left(x.dims, (axis,), keep), "int64", operation=operation, axis=axis, keep=keep, name="places")
+
+
+def top(build: Builder, x: Tensor, count: int, axis: int, largest: bool) -> list[Tensor]:
+    """Add the largest or the smallest numbers along an axis, and their places."""
+    dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
+    outputs = [(dims, x.dtype, "values"), (dims, "int64", "indices")]
+    return build.several("top", "", [x], outputs, count=count, axis=axis, largest=largest)
+
+
+def parts(build: Builder, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+    """Add the parts of a tensor along an axis."""
+    dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
+    return build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))
+
+
+def matmul(build: Builder, left_one: Tensor, right_one: Tensor) -> Tensor:
+    """Add a product of matrices, or of a matrix and a vector. Raises ValueError for a number."""
+    if min(left_one.rank, right_one.rank) < 1:
+        raise ValueError("a product of no matrices")
+    lead = broadcast([left_one.dims[:-2], right_one.dims[:-2]])
+    rows = left_one.dims[-2:-1] if left_one.rank > 1 else ()
+    columns = right_one.dims[-1:] if right_one.rank > 1 else ()
+    return build.add("matmul", [left_one, right_one], (*lead, *rows, *columns), name="product")
+
+
+def einsum(build: Builder, equation: str, tensors: Sequence[Tensor]) -> Tensor:
+    """Add a sum of products. Raises RefusedError for an equation of other than letters for every axis, with an arrow."""
+    plain = equation.replace(" ", "")
+    letters, arrow, out = plain.partition("->")
+    words = letters.split(",")
+    plainly = arrow and all(word.isalpha() for word in words) and (out.isalpha() or not out)
+    if not plainly or [len(word) for word in words] != [x.rank for x in tensors]:
+        raise build.refuse(f"the equation {plain!r}", "only letters for every axis, with an arrow, are known here")
+    lengths = {letter: dim for word, x in zip(words, tensors, strict=True) for letter, dim in zip(word, x.dims, strict=True)}
+    return build.add("einsum", tensors, tuple(lengths[letter] for letter in out), equation=plain, name="product")
+
+
+def tiled(build: Builder, x: Tensor, by: Sequence[int] | None) -> Tensor:
+    """Add a tensor repeated along each of its axes. Raises ValueError for other axes."""
+    if by is None or len(by) != x.rank or not all(isinstance(n, int) for n in by):
+        raise ValueError("repeats of other axes")
+    return build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
+
+
+def padded(build: Builder, x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, number: float) -> Tensor:
+    """Add a tensor with more places at both ends of its axes.
+
+    mode  "constant", "reflect" or "edge"
+    """
+    if not any(map(any, pairs)):
+        return x
+    dims = tuple(dim + low + high for dim, (low, high) in zip(x.dims, pairs, strict=True))
+    return build.add("pad axes", [x], dims, pairs=tuple(pairs), mode=mode, number=number, name=x.name)
+
+
+def filled(dims: Sequence[Dim], shape: Sequence[Dim]) -> Dims:
+    """Return a shape with what its -1 stands for. Raises ValueError for several of them, and for a shape without elements."""
+    places = [n for n, length in enumerate(shape) if isinstance(length, int) and length == -1]
+    if not places:
+        return tuple(shape)
+    total, rest = product(dims), product(length for n, length in enumerate(shape) if n != places[0])
+    if len(places) > 1 or total == 0 or rest == 0:
+        raise ValueError(f"shape {shape}")
+    return tuple(total // rest if n == places[0] else length for n, length in enumerate(shape))

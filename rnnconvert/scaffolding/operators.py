@@ -1,0 +1,221 @@
+"""Operators on tensors as lines of code: what targets share, and all of it for libraries that call their functions as numpy does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.scaffolding.description import Length, Node, Value
+from rnnconvert.scaffolding.writer import Rule, last, number
+
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**"}
+"""The operators that Python has a sign for, on tensors of numbers."""
+
+
+def length(m: Any, node: Node, value: Length | int) -> str:
+    """Return a length: a number, or the axes of variables that it is computed from."""
+    if isinstance(value, int):
+        return str(value)
+    words = []
+    for count, axes in sorted(value.terms, key=lambda term: -len(term[1])):
+        factors = [f"{m(node.inputs[n])}.shape[{axis}]" if axis else f"len({m(node.inputs[n])})" for n, axis in axes]
+        text = " * ".join([*([str(abs(count))] if abs(count) != 1 or not factors else []), *factors])
+        words.append(f"{'-' if count < 0 else '+'} {text}")
+    return " ".join(words).removeprefix("+ ").replace("- ", "-", 1) if words[0][0] == "-" else " ".join(words).removeprefix("+ ")
+
+
+def at(axis: int, text: str) -> str:
+    """Return an index of one axis."""
+    return f"[{', '.join([*[':'] * axis, text])}]"
+
+
+def operands(m: Any, node: Node) -> list[str]:
+    """Return what an elementwise node reads: variables, and numbers as they are written."""
+    return [number(value) if kind == "number" else m(node.inputs[value]) for kind, value in node["operands"]]
+
+
+def signed(words: Sequence[str], sign: str) -> str:
+    """Return two operands with a sign between them; a power of a number below zero needs brackets."""
+    first = f"({words[0]})" if sign == "**" and words[0].startswith("-") else words[0]
+    return f"{first} {sign} {words[1]}"
+
+
+def nested(numbers: Any) -> str:
+    """Return numbers of an array as nested lists."""
+    if numbers.ndim:
+        return f"[{', '.join(nested(row) for row in numbers)}]"
+    value = numbers.item()
+    text = number(float(str(numbers)) if numbers.dtype == np.float32 and np.isfinite(value) else value)
+    return f"{text}.0" if numbers.dtype.kind == "f" and text.lstrip("-").isdigit() else text
+
+
+def bounds(m: Any, node: Node) -> str:
+    """Return the steps of a slice between lengths, as an index."""
+    start, stop = ("" if node[key] is None else length(m, node, node[key]) for key in ("start", "end"))
+    step = f":{node['step']}" if node["step"] > 1 else ""
+    return at(node["axis"], f"{'' if start == '0' else start}:{stop}{step}")
+
+
+def unpacked(m: Any, node: Node, text: str, names: Sequence[str], alike: bool = True) -> str:
+    """Write the line of a node of several outputs, each a variable.
+
+    alike  whether the axes of the first say those of all
+    """
+    m.release(node)
+    variables = [m.new(value, word) if m.used(value) else "_" for value, word in zip(node.outputs, names, strict=True)]
+    m.line(f"{', '.join(variables)}{',' * (len(variables) == 1)} = {text}", node.y.shape if alike else None)
+    return ""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A library that calls most functions as numpy does.
+
+    name      the variable that it is
+    patterns  functions that it spells otherwise, by their words here: with {0}, {1} for their operands and {more} for words behind
+    lacks     the words of those that it does not have
+    reshape   returns a tensor in a shape whose lengths are given
+    expand    returns a tensor spread over lengths
+    lengths   returns lengths as the text of a shape. Raises RefusedError where the library cannot compute them
+    """
+
+    name: str
+    reshape: Callable[[Any, Node, Sequence[Length | int]], str]
+    expand: Callable[[Any, Node], str]
+    lengths: Callable[[Any, Node, Sequence[Length | int]], list[str]]
+    patterns: Mapping[str, str] = field(default_factory=dict)
+    lacks: frozenset[str] = frozenset()
+
+    def call(self, word: str, *words: str) -> str:
+        """Return the call of a function."""
+        arguments = [argument for argument in words if argument]
+        pattern = self.patterns.get(word)
+        if pattern is not None:
+            return pattern.format(*arguments, more="".join(f", {argument}" for argument in arguments[1:]))
+        return f"{self.name}.{_NAMES.get(word, word)}({', '.join(arguments)})"
+
+
+_NAMES = {
+    "abs": "absolute", "neg": "negative", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "not": "logical_not", "and": "logical_and",
+    "or": "logical_or", "xor": "logical_xor", "greater_equal": "greater_equal", "remainder": "mod", "cumulative": "cumsum",
+}  # fmt: skip
+"""What numpy calls some functions."""
+
+
+def rules(library: Library) -> dict[str, Rule]:
+    """Return the lines of the operators that graphs have between their layers."""
+
+    def elementwise(m: Any, node: Node) -> str:
+        words, operation = operands(m, node), node["operation"]
+        if operation in library.lacks:
+            raise m.refused(node, f"the operator {operation!r}", f"{m.TITLE} has no such function")
+        return signed(words, SIGNS[operation]) if operation in SIGNS else library.call(operation, *words)
+
+    def constant(m: Any, node: Node) -> str:
+        numbers: Any = np.asarray(node["numbers"])
+        return library.call("array", nested(numbers), f'dtype="{numbers.dtype.name}"')
+
+    def full(m: Any, node: Node) -> str:
+        like = next((value for n, value in enumerate(node.inputs) if _is_shape(node["lengths"], n, value)), None)
+        if like is not None:
+            return library.call("full_like", m(like), number(node["number"]), f'dtype="{node.y.dtype}"')
+        shape = _tuple(library.lengths(m, node, node["lengths"]))
+        return library.call("full", shape, number(node["number"]), f'dtype="{node.y.dtype}"')
+
+    def sizes(m: Any, node: Node) -> str:
+        inside = ", ".join(library.lengths(m, node, node["lengths"]))
+        return library.call("array", f"[{inside}]" if node.y.shape else inside, f'dtype="{node.y.dtype}"')
+
+    def steps(m: Any, node: Node) -> str:
+        start, stop = library.lengths(m, node, (node["start"], node["stop"]))
+        step = str(node["step"]) if node["step"] > 1 else ""
+        return library.call("arange", start if start != "0" or step else "", stop, step, f'dtype="{node.y.dtype}"')
+
+    def split(m: Any, node: Node) -> str:
+        parts = node["sizes"]
+        even = len(set(parts)) == 1
+        places = str(len(parts)) if even else str(list(np.cumsum(parts[:-1]).tolist()))
+        text = library.call("split", m(node.x), places, f"axis={last(node['axis'], len(node.x.shape))}")
+        return unpacked(m, node, text, ["part"] * len(parts), even)
+
+    def top(m: Any, node: Node) -> str:
+        if not node["largest"] or node["axis"] != len(node.x.shape) - 1:
+            raise m.refused(
+                node, "the smallest numbers, or the largest along another axis than the last", f"{m.TITLE} has no such function"
+            )
+        return unpacked(m, node, library.call("top_k", m(node.x), str(node["count"])), ["values", "indices"])
+
+    def gather_elements(m: Any, node: Node) -> str:
+        shapes = [[n for axis, n in enumerate(value.shape) if axis != node["axis"]] for value in node.inputs[:2]]
+        if shapes[0] != shapes[1]:
+            raise m.refused(node, "elements taken from a part of the other axes", f"{m.TITLE} takes them from each place")
+        return library.call("take_along_axis", m(node.x), m(node.inputs[1]), f"axis={node['axis']}")
+
+    def pad(m: Any, node: Node) -> str:
+        if f"pad {node['mode']}" in library.lacks:
+            raise m.refused(node, f"padding of mode {node['mode']!r}", f"{m.TITLE} has it on some of its backends alone")
+        mode = "" if node["mode"] == "constant" else f'mode="{node["mode"]}"'
+        value = f"constant_values={number(node['number'])}" if node["number"] and not mode else ""
+        return library.call("pad", m(node.x), str(tuple(tuple(pair) for pair in node["pairs"])), mode, value)
+
+    def merged(m: Any, node: Node) -> str:
+        start, stop, rank = node["start"], node["stop"], len(node.x.shape)
+        middle = node.y.shape[start]
+        lengths = [*_same(node, range(start)), -1 if middle is None else middle, *_same(node, range(stop + 1, rank))]
+        return library.reshape(m, node, lengths)
+
+    def parted(m: Any, node: Node) -> str:
+        axis, rank = node["axis"], len(node.x.shape)
+        return library.reshape(m, node, [*_same(node, range(axis)), *node["lengths"], *_same(node, range(axis + 1, rank))])
+
+    def arg(m: Any, node: Node) -> str:
+        return library.call(node["operation"], m(node.x), f"axis={node['axis']}", "keepdims=True" if node["keep"] else "")
+
+    return {
+        "elementwise": elementwise, "constant": constant, "full": full, "sizes": sizes, "range": steps, "split": split, "top": top,
+        "gather elements": gather_elements, "pad axes": pad, "merge axes": merged, "split axis": parted, "arg": arg,
+        "view": lambda m, node: library.reshape(m, node, node["lengths"]),
+        "expand": library.expand,
+        "slice between": lambda m, node: m(node.x) + (library.lengths(m, node, _bounds(node)) and bounds(m, node)),
+        "gather": lambda m, node: library.call("take", m(node.x), m(node.inputs[1]), f"axis={node['axis']}"),
+        "triangle": lambda m, node: library.call("triu" if node["upper"] else "tril", m(node.x),
+                                                 f"k={node['diagonal']}" if node["diagonal"] else ""),
+        "one hot": lambda m, node: library.call("one_hot", m(node.x), str(node["count"]), f'dtype="{node.y.dtype}"'),
+        "cumulative": lambda m, node: library.call("cumulative", m(node.x), f"axis={node['axis']}"),
+        "tile": lambda m, node: library.call("tile", m(node.x), str(tuple(node["by"]))),
+        "einsum": lambda m, node: library.call("einsum", f'"{node["equation"]}"', *map(m, node.inputs)),
+    }  # fmt: skip
+
+
+def _bounds(node: Node) -> list[Length | int]:
+    return [node[key] for key in ("start", "end") if node[key] is not None]
+
+
+def _same(node: Node, axes: Sequence[int]) -> list[Length | int]:
+    """Return the lengths of axes of a node's first input."""
+    lengths = []
+    for axis in axes:
+        size = node.x.shape[axis]
+        lengths.append(Length(((1, ((0, axis),)),)) if size is None else size)
+    return lengths
+
+
+def _is_shape(lengths: Sequence[Length | int], number: int, value: Value) -> bool:
+    """Return whether lengths are those of the axes of a node's input."""
+    pairs = zip(lengths, value.shape, strict=False)
+    same = (axis_of(length) == (number, axis) or length == size for axis, (length, size) in enumerate(pairs))
+    return len(lengths) == len(value.shape) and all(same)
+
+
+def _tuple(words: Sequence[str]) -> str:
+    return f"({', '.join(words)}{',' * (len(words) == 1)})"
+
+
+def axis_of(value: Length | int) -> tuple[int, int] | None:
+    """Return the input and the axis that a length is; None for a number, and for one that is computed."""
+    if isinstance(value, Length) and len(value.terms) == 1 and value.terms[0][0] == 1 and len(value.terms[0][1]) == 1:
+        return value.terms[0][1][0]
+    return None

@@ -1,0 +1,73 @@
+"""Tensors of a source on their way into a description: with the lengths of their axes, and numbers where a file states them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.scaffolding.description import Value
+from rnnconvert.scaffolding.moved import Moved
+from rnnconvert.scaffolding.sizes import Dims, Size
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A tensor of the source.
+
+    dims     the lengths of its axes
+    dtype    its element type
+    name     what the source calls it, or what it was made by
+    value    what it is in the description, once it is there
+    numbers  what it holds, where that is known without a run: numbers, or whole numbers and lengths, as objects
+    origin   the tensor that it is moved from, and how
+    parts    the tensors that it consists of, side by side on a new first axis
+    filled   the number that stands everywhere in it, None for other tensors
+    stored   the file's array that it is, "" for other tensors
+    """
+
+    dims: Dims
+    dtype: str = "float32"
+    name: str = ""
+    value: Value | None = None
+    numbers: Array | None = None
+    origin: tuple[Tensor, Moved] | None = None
+    parts: tuple[Tensor, ...] = ()
+    filled: float | None = None
+    stored: str = ""
+
+    @property
+    def rank(self) -> int:
+        """How many axes it has."""
+        return len(self.dims)
+
+
+def only_number(tensor: Tensor) -> Any:
+    """Return the only number of a constant; None for other tensors."""
+    if tensor.numbers is None or tensor.numbers.size != 1:
+        return None
+    number = tensor.numbers.reshape(-1)[0]
+    if isinstance(number, Size):
+        return None
+    return written(number)
+
+
+def written(number: Any) -> int | float | bool:
+    """Return a number as Python has it: of single precision the shortest that is the same there."""
+    if isinstance(number, (bool, np.bool_)):
+        return bool(number)
+    if isinstance(number, np.floating) and number.dtype.itemsize <= 4:
+        return float(str(number)) if np.isfinite(number) else float(number)
+    return int(number) if isinstance(number, (int, np.integer)) else float(number)
+
+
+def stacks(tensor: Tensor) -> bool:
+    """Return whether a tensor consists of parts, or of one that is a layer's own state."""
+    if tensor.parts:
+        return True
+    if tensor.dims[:1] != (1,) or tensor.origin is None:
+        return False
+    base, moved = tensor.origin
+    return not moved.groups[0] and base.dims == tensor.dims[1:]

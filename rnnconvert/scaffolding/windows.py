@@ -1,0 +1,122 @@
+"""Layers over space, their channels behind the batch, as nodes of a description: what their windows give, whatever the source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rnnconvert.scaffolding.building import Builder
+from rnnconvert.scaffolding.sizes import Dim
+from rnnconvert.scaffolding.tensors import Tensor
+
+Pads = tuple[tuple[int, int], ...]
+
+
+def reached(kernel: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
+    """Return from where to where windows reach, holes included."""
+    return tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
+
+
+def same(window: int) -> tuple[int, int]:
+    """Return the pads of windows that move by one place, so that there are as many as places: an odd one is at the end."""
+    return (window - 1) // 2, window // 2
+
+
+def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: bool = False) -> Dim:
+    """Return how many windows an axis has. Raises ValueError where it has none."""
+    free = length + pads[0] + pads[1] - window
+    if isinstance(free, int) and free < 0:
+        raise ValueError("a window longer than its axis")
+    return (free + (stride - 1 if ceil else 0)) // stride + 1
+
+
+def conv(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads, **settings: Any) -> Tensor:
+    """Add a convolution.
+
+    weight    the axes of its weight: filters, channels of a group, the kernel
+    settings  layer, strides, dilation, groups, bias
+
+    Raises ValueError for a weight that does not fit.
+    """
+    filters, per_group, *kernel = weight
+    channels, rank = per_group * settings["groups"], len(kernel)
+    _check(x, rank, channels)
+    reach = reached(kernel, settings["dilation"])
+    space = tuple(map(windows, x.dims[2:], reach, settings["strides"], pads))
+    words = {"rank": rank, "kernel": tuple(kernel), "channels": channels, "filters": filters, "pads": pads, **settings}
+    return build.add("conv first", [x], (x.dims[0], filters, *space), **words)
+
+
+def conv_transposed(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads, more: Sequence[int], **settings: Any) -> Tensor:
+    """Add a transposed convolution.
+
+    weight    the axes of its weight: channels, filters of a group, the kernel
+    more      how many places are added at the end of each axis, beyond the windows
+    settings  layer, strides, dilation, groups, bias
+
+    Raises ValueError for a weight that does not fit.
+    """
+    channels, per_group, *kernel = weight
+    filters, rank = per_group * settings["groups"], len(kernel)
+    _check(x, rank, channels)
+    space = tuple(
+        (length - 1) * step + over + window - low - high
+        for length, step, over, window, (low, high) in zip(
+            x.dims[2:], settings["strides"], more, reached(kernel, settings["dilation"]), pads, strict=True
+        )
+    )
+    words = {"rank": rank, "kernel": tuple(kernel), "channels": channels, "filters": filters, "pads": pads, **settings}
+    return build.add("conv transposed first", [x], (x.dims[0], filters, *space), **words, output_padding=tuple(more))
+
+
+def _check(x: Tensor, rank: int, channels: int) -> None:
+    if x.rank != rank + 2 or x.dims[1] != channels:
+        raise ValueError(f"a weight for {channels} channels and {rank} axes of space on a tensor of {x.dims}")
+
+
+def pool(
+    build: Builder,
+    x: Tensor,
+    operation: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    pads: Pads,
+    ceil: bool,
+    counted: bool,
+) -> Tensor:
+    """Add a pool.
+
+    operation  "max" or "average"
+    ceil       whether a last window may reach behind the input
+    counted    whether an average counts what is padded
+
+    Raises RefusedError where frameworks differ in what such a window gives, ValueError for other axes.
+    """
+    if x.rank != len(kernel) + 2:
+        raise ValueError(f"a pool of {x.rank} axes")
+    if operation == "average" and max(dilation) > 1:
+        raise build.refuse("an average over places apart from one another", "no framework has such a pool")
+    reach = reached(kernel, dilation)
+    ceil = ceil and any(_rounds(*window) for window in zip(x.dims[2:], reach, strides, pads, strict=True))
+    if ceil and any(_behind(*window) for window in zip(x.dims[2:], reach, strides, pads, strict=True)):
+        raise build.refuse("ceil_mode where a last window may lie behind the input", "runtimes differ there")
+    if ceil and operation == "average" and any(map(any, pads)):
+        raise build.refuse("an average with pads and ceil_mode", "runtimes differ in what they count")
+    space = tuple(windows(*window, ceil) for window in zip(x.dims[2:], reach, strides, pads, strict=True))
+    words: dict[str, Any] = {"operation": operation, "rank": len(kernel), "kernel": tuple(kernel), "strides": tuple(strides)}
+    words |= {"dilation": tuple(dilation), "pads": pads, "ceil": ceil, "counted": counted and any(map(any, pads))}
+    return build.add("pool first", [x], (*x.dims[:2], *space), **words, name="pooled")
+
+
+def _rounds(length: Dim, window: int, stride: int, pads: tuple[int, int]) -> bool:
+    """Return whether ceil_mode may give one window more."""
+    return stride > 1 and not (isinstance(length, int) and (length + sum(pads) - window) % stride == 0)
+
+
+def _behind(length: Dim, window: int, stride: int, pads: tuple[int, int]) -> bool:
+    """Return whether the last window of an axis may begin behind the input, where ceil_mode adds one."""
+    if isinstance(length, int):
+        last = windows(length, window, stride, pads, True) - 1
+        return isinstance(last, int) and last * stride >= length + pads[0]
+    return pads[1] + stride > window

@@ -1,0 +1,67 @@
+"""Graphs of ONNX made by hand as files of every target: run beside onnxruntime, or refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from onnx import TensorProto
+
+import rnnconvert as rc
+from tests.drawn import drawn, each
+from tests.onnx_graphs import GRAPHS, OPERATORS, RECURRENT, recurrent, saved
+from tests.requirements import needed
+from tests.test_scaffold_targets import TARGETS, require
+
+ALL = {**GRAPHS, **OPERATORS, **{name: graph for name, graph in RECURRENT.items() if name != "a learned state"}}
+_TURNED = {
+    "transposed groups": "a transposed convolution in groups",
+    "pool dilated": "a pool over places apart",
+    "gather elements of a part": "elements taken from a part",
+}
+"""What no layer with its channels at the end has, nor a function as numpy's."""
+REFUSED: dict[str, dict[str, str]] = {
+    "pytorch": {},
+    "keras": {
+        **_TURNED,
+        "mod": "remainder towards zero",
+        "pad edge": "padding of mode 'edge'",
+        "range": "a length that a run decides",
+        "clipped": "clipped",
+        "clipped both ways": "clipped",
+        "clipped after": "clipped",
+    },
+    "flax": {**_TURNED, "layer norm over two axes": "a norm over several axes", "prelu": "several slopes"},
+}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_graphs_are_equal_or_refused_by_name(tmp_path: Path, target: str) -> None:
+    require(target), needed("onnxruntime", "onnxruntime")
+
+    def check(name: str) -> None:
+        path, written = saved(tmp_path / f"{name}.onnx", *ALL[name]), tmp_path / f"{name}.py"
+        if name in REFUSED[target]:
+            with pytest.raises(rc.RefusedError, match=REFUSED[target][name]):
+                rc.scaffold(path, target, written)
+            assert not written.exists()
+            return
+        assert rc.scaffold(path, target, written, verify=True).equal
+
+    each(drawn(ALL, 60 if target == "pytorch" else 20, f"graphs {target}"), check)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_lengths_of_sequences(tmp_path: Path, target: str) -> None:
+    require(target), needed("onnxruntime", "onnxruntime")
+    ways = "forward" if target == "keras" else "bidirectional"  # Keras's Bidirectional keeps nothing at masked steps
+    nodes, inputs, outputs, arrays, opset = recurrent("GRU", ["lengths"], {}, linear_before_reset=1, direction=ways)
+    inputs |= {"lengths": ["b"]}
+    path = saved(tmp_path / "m.onnx", nodes, inputs, outputs, arrays, opset, {"lengths": TensorProto.INT32})
+    assert rc.scaffold(path, target, tmp_path / "m.py", verify=True).equal
+
+
+def test_convolutions_in_a_row_are_not_turned_in_between(tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.onnx", *OPERATORS["conv chain"])
+    text = rc.scaffold(path, "keras").text
+    assert text.count("Permute") == 1 and "GlobalAveragePooling1D" in text
