@@ -205,7 +205,7 @@ class Writer(Walk[Value]):
             if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
                 self.masks[x.name] = mask  # type: ignore[assignment]
             return self._layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
-        flat = self.value(f"{facts.name}_steps", (None, *x.shape[2:]), x.dtype)
+        flat = self.value("steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
         if mask is not None:
