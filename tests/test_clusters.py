@@ -164,7 +164,7 @@ def test_a_scheduler_that_goes_away_is_named_and_the_rest_resumed(tmp_path: Path
     soon = dask.config.set({"distributed.comm.timeouts.connect": "1s"})
     with soon, LocalCluster(n_workers=1, threads_per_worker=1, processes=False, **quiet) as cluster, Journal(tmp_path / "j") as journal:
         gone = cluster.scheduler_address.replace("tcp://", "dask://")
-        with pytest.raises(UsageError, match="no scheduler answers|answers no more"):
+        with pytest.raises(UsageError, match=r"no scheduler answers|answers no more"):
             run(items, journal, Workers(1, gone), {}, lambda entry, done, total: cluster.close() if done == 3 else None)
     with Journal(tmp_path / "j") as journal:
         assert 3 <= len(journal.entries) < FILES and not any(entry.code for entry in journal.entries.values())
