@@ -6,8 +6,9 @@ from typing import Any
 
 from rnnconvert.formats.jax.scaffold.operators import OPERATORS
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
+from rnnconvert.scaffolding.attention import attention, multi_head
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Rule, attention, last, letters, multi_head, number, place, span
+from rnnconvert.scaffolding.writer import Rule, last, letters, number, place, span
 
 
 def _activation(m: Any, node: Node) -> str:

@@ -6,8 +6,9 @@ from rnnconvert.formats.pytorch.scaffold.first import FIRST
 from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
 from rnnconvert.formats.pytorch.scaffold.tensors import TENSORS
+from rnnconvert.scaffolding.attention import attention, multi_head
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Module, Rule, attention, last, letters, multi_head, number, place, sizes, span
+from rnnconvert.scaffolding.writer import Module, Rule, last, letters, number, place, sizes, span
 
 
 def _activation(m: Module, node: Node) -> str:
