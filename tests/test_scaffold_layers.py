@@ -64,7 +64,18 @@ def _axes(keras: Any, x: Any, masked: Any) -> list[Any]:
     return [layers.LayerNormalization(axis=[1, 2])(wide), layers.RMSNormalization(axis=[1, 2])(wide), layers.LayerNormalization()(masked)]
 
 
-GROUPS: dict[str, Callable[[Any, Any, Any], list[Any]]] = {"heads": _heads, "scales": _scales, "cells": _cells, "axes": _axes}
+def _parts(keras: Any, x: Any, masked: Any) -> list[Any]:
+    y = keras.layers.GRU(4, return_sequences=True)(masked)
+    return [y[:, -1], x[:, 1:-1, 2], y[:, ::2], keras.layers.LSTM(3)(y[:, 2:]), x[:, :, -1:]]
+
+
+GROUPS: dict[str, Callable[[Any, Any, Any], list[Any]]] = {
+    "heads": _heads,
+    "scales": _scales,
+    "cells": _cells,
+    "axes": _axes,
+    "parts": _parts,
+}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -105,7 +116,7 @@ def test_unlike_directions_are_kerass_alone(tmp_path: Path) -> None:
 def test_other_types_of_numbers_are_refused(tmp_path: Path, policy: str) -> None:
     keras = needed("keras", "keras")
     start = keras.Input((None, 4))
-    keras.Model(start, keras.layers.LSTM(3, dtype=policy, name="half")(start)).save(tmp_path / "model.keras")
+    keras.Model(start, keras.layers.LSTM(3, dtype=policy, recurrent_initializer="zeros", name="half")(start)).save(tmp_path / "model.keras")
     with pytest.raises(rc.RefusedError, match=f"'half'.*computes in {policy.removeprefix('mixed_')}"):
         rc.scaffold(tmp_path / "model.keras", "pytorch", tmp_path / "model.py")
 
