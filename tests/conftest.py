@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import ctypes
 import gc
 import os
@@ -28,7 +29,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 # Tests let disks fail and bound what a process may write: none of these processes may write a compiled module, which would be cut
-# off and break the next one. tests/run.sh compiles all modules before.
+# off and break the next one. `pytest_configure` compiles all modules before.
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 # PyTorch's threads would spin while they wait, which costs more than these small layers do.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -53,11 +54,14 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse a misspelt requirement before any test runs, and settle what is drawn."""
+    """Refuse a misspelt requirement before any test runs, compile what the processes of a run import, and settle what is drawn."""
     try:
         requirements.required()
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        for folder in ("rnnconvert", "formats", "cli", "tests", "fuzz"):
+            compileall.compile_dir(Path(__file__).parent.parent / folder, quiet=2)
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
     config.addinivalue_line("markers", "reads_apart: a test that reads HDF5 files in a process of their own, as users do")
     config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
@@ -80,7 +84,7 @@ FIRST = (
     "test_tf_keras", "test_jax_executors", "test_upgrade", "test_fuse", "test_tensorflow1_files", "test_keras_files",
     "test_identification", "test_ci", "test_gpu_script", "test_corpus", "test_diagnosis", "test_layouts",
     "test_onnx_computed", "test_keras_modules", "test_mutations", "test_fuzz", "test_identification_corpus",
-    "test_verify",
+    "test_verify", "test_witness", "test_scaffold_targets", "test_torch_modules", "test_between_rooms", "test_whole_onnx_keras_2",
 )  # fmt: skip
 """Three modules that take much memory for a moment, while little else is held; then those that take longest, so that no worker is
 left alone with one of them at the end."""

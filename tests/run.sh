@@ -14,7 +14,6 @@ ruff check .
 ruff format --check .
 mypy
 python docs/generate.py --check
-python -m compileall -q rnnconvert formats cli tests fuzz
 
 export RNNCONVERT_REQUIRE="${RNNCONVERT_REQUIRE-torch,keras,onnxruntime,jax,flax,haiku,equinox,mkdocs}"
 # Two processes, each with whole files of tests; "-n 0" for one, "--long" for every case (tests/drawn.py).

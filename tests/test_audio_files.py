@@ -21,10 +21,10 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from tests import corpus
+from tests.commands import call
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need, needed
 from tests.stacks import BOTH, PLAIN, random_stack
-from tests.test_cli import call
 
 X = np.random.default_rng(1).uniform(-1, 1, (7, 2, 3)).astype(np.float32)
 

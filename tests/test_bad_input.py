@@ -28,8 +28,9 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.finder import ArrayFiles
 from tests import ready
+from tests.commands import call
 from tests.sources import keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
-from tests.test_cli import call, files
+from tests.test_cli import files
 
 pytestmark = pytest.mark.reads_apart
 

@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import rnnconvert as rc
-from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from rnnconvert.core.cells import RELU, Activation, Cell
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running import registry
 from rnnconvert.running.parent import Process
+from tests.commands import call
 from tests.drawn import drawn, each
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -50,10 +49,6 @@ def process() -> Iterator[Process]:
     need("gcc", executor.absent)
     with contextlib.ExitStack() as stack:
         yield stack.enter_context(running(executor))
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def compiler() -> None:

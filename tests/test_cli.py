@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli import terminal
@@ -23,6 +23,7 @@ from rnnconvert.cli.main import main
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.options import Options
+from tests.commands import call
 from tests.requirements import needed
 from tests.sources import onnx_arrays, onnx_node, stack, write
 
@@ -33,14 +34,6 @@ COMMANDS = [
     "upgrade", "verify", "run", "check", "report", "diff", "diagnose", "executors",
     "formats", "fuse", "layout", "view", "identify", "batch",
 ]  # fmt: skip
-
-
-def call(*arguments: object) -> Result:
-    """The command in this process; an exception that is none of its own fails the test."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def run(*arguments: object, **more: object) -> subprocess.CompletedProcess[str]:

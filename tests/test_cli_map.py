@@ -9,20 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from safetensors.numpy import save_file
 
-from rnnconvert.cli.main import main
 from rnnconvert.core.arrays import Array
 from rnnconvert.models import mapping
+from tests.commands import call
 from tests.judging import close
 from tests.requirements import needed
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def advice_followed(path: Path, chosen: dict[str, str]) -> None:

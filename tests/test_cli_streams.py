@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner, Result
 from safetensors.numpy import save_file
 
 import rnnconvert as rc
@@ -22,18 +21,12 @@ from rnnconvert.files.adapter import adapters
 from rnnconvert.judging.cases import CASES
 from rnnconvert.language.registry import cards
 from rnnconvert.running import registry
+from tests.commands import call
 from tests.requirements import needed
 from tests.sources import checkpoint, stack, write
 from tests.stacks import BOTH
 
 ROOT = Path(__file__).parents[1]
-
-
-def call(*words: object, given: bytes | None = None) -> Result:
-    result = CliRunner().invoke(main, [str(word) for word in words], input=given)
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def same(one: Recurrent, other: Recurrent) -> bool:

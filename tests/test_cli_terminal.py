@@ -20,23 +20,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from safetensors.numpy import save_file
 
 from rnnconvert.cli import terminal
-from rnnconvert.cli.main import main
 from rnnconvert.core.printable import abridged, json_of, printable
 from rnnconvert.models import mapping
 from rnnconvert.models.inspection import amount
+from tests.commands import call
 from tests.sources import legacy_h5, sequential
 
 ROOT = Path(__file__).parents[1]
 EVIL = "a\x1b[31m\x1b]0;title\x07\nerror: forged\r\x9b2J\u202egnp.exe\u2066\u200b\ue000\U0010fffd\x7f\t\x85b\u2028c"
 """A name with escape sequences, line ends, marks that reverse the direction of writing, and private characters."""
-
-
-def call(*words: object, **environment: str) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], env=environment)
 
 
 def weights(name: str, seed: int = 1, hidden: int = 5) -> dict[str, np.ndarray]:

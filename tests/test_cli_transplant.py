@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 from safetensors.numpy import load_file, save_file
 
 import rnnconvert as rc
-from rnnconvert.cli.main import main
+from tests.commands import call
 from tests.whole_models import TAGGER, in_keras, need_both, randomise
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(one) for one in arguments])
 
 
 def weights(seed: int, *names: str) -> dict[str, Any]:
@@ -44,22 +39,22 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_mapping_is_proposed_edited_and_used(files: tuple[Path, Path], tmp_path: Path) -> None:
     source, target = files
-    shown = run("map", source, target)
+    shown = call("map", source, target)
     assert shown.exit_code == 0 and "  # first: decode  # or encode\n" in shown.stdout
     path = tmp_path / "mapping.yaml"
-    made = run("map", source, target, "-o", path)
+    made = call("map", source, target, "-o", path)
     assert made.exit_code == 0 and path.read_text() == shown.stdout and "1 set of layers is ambiguous" in made.stderr
-    assert run("map", source, target, "-o", path).exit_code == 0  # up to date
+    assert call("map", source, target, "-o", path).exit_code == 0  # up to date
     out = tmp_path / "out.safetensors"
-    refused = run("transplant", source, "--into", target, "-o", out, "--mapping", path)
+    refused = call("transplant", source, "--into", target, "-o", out, "--mapping", path)
     assert refused.exit_code == 4 and "may be filled from" in refused.stderr and not out.exists()
     assert "--trust-order" in refused.stderr
     path.write_text(path.read_text().replace("  # first: decode", "  first: decode"))
-    assert run("map", source, target, "-o", path).exit_code == 2  # there is something new to say
-    assert run("map", source, target, "-o", path, "--force").exit_code == 0
+    assert call("map", source, target, "-o", path).exit_code == 2  # there is something new to say
+    assert call("map", source, target, "-o", path, "--force").exit_code == 0
     text = path.read_text()
     assert "  first: decode" in text and "  second: encode" in text
-    filled = run("transplant", source, "--into", target, "-o", out, "--mapping", path)
+    filled = call("transplant", source, "--into", target, "-o", out, "--mapping", path)
     assert filled.exit_code == 0, filled.stderr
     given, found = weights(1, "encode", "decode"), load_file(out)
     assert set(found) == set(weights(2, "first", "second"))
@@ -72,25 +67,25 @@ def test_a_dry_run_and_json(files: tuple[Path, Path], tmp_path: Path) -> None:
     source, target = files
     out = tmp_path / "out.safetensors"
     options = ("transplant", source, "--into", target, "-o", out, "--trust-order", "--dry-run")
-    told = run(*options, "--json")
+    told = call(*options, "--json")
     assert told.exit_code == 0 and not out.exists()
     assert [one["target"] for one in json.loads(told.stdout)["filled"]] == ["first", "head", "second"]
-    assert "would write" in run(*options).stderr
+    assert "would write" in call(*options).stderr
 
 
 def test_an_existing_file_stays_unless_it_may_be_replaced(files: tuple[Path, Path]) -> None:
     source, target = files
     before = target.read_bytes()
-    assert run("transplant", source, "--into", target, "-o", target, "--trust-order").exit_code == 2
+    assert call("transplant", source, "--into", target, "-o", target, "--trust-order").exit_code == 2
     assert target.read_bytes() == before
-    assert run("transplant", source, "--into", target, "-o", target, "--trust-order", "--force").exit_code == 0
+    assert call("transplant", source, "--into", target, "-o", target, "--trust-order", "--force").exit_code == 0
     assert np.array_equal(load_file(target)["head.bias"], weights(1, "encode", "decode")["head.bias"])
 
 
 def test_what_fits_alone(files: tuple[Path, Path], tmp_path: Path) -> None:
     source, target = files
     out = tmp_path / "out.safetensors"
-    found = run("transplant", source, "--into", target, "-o", out, "--partial")
+    found = call("transplant", source, "--into", target, "-o", out, "--partial")
     assert found.exit_code == 0 and "unchanged: first.weight_ih_l0" in found.stderr
     assert np.array_equal(load_file(out)["first.weight_ih_l0"], weights(2, "first", "second")["first.weight_ih_l0"])
 
@@ -109,9 +104,9 @@ def test_a_keras_file_is_filled_and_runs(ending: str, tmp_path: Path) -> None:
     randomise(model, 9)
     target, out = tmp_path / f"target{ending}", tmp_path / f"out{ending}"
     (model.save_weights if ending == ".weights.h5" else model.save)(target)
-    refused = run("transplant", tmp_path / "source.pt", "--into", target, "-o", out)
+    refused = call("transplant", tmp_path / "source.pt", "--into", target, "-o", out)
     assert refused.exit_code == 4 and "--accept epsilon" in refused.stderr and not out.exists()
-    found = run("transplant", tmp_path / "source.pt", "--into", target, "-o", out, "--accept", "epsilon")
+    found = call("transplant", tmp_path / "source.pt", "--into", target, "-o", out, "--accept", "epsilon")
     assert found.exit_code == 0, found.stderr
     if ending == ".weights.h5":
         model.load_weights(out)
@@ -133,6 +128,6 @@ def test_bad_calls(files: tuple[Path, Path], tmp_path: Path, arguments: tuple[st
     names = {"source": files[0], "target": files[1]}
     given = [names.get(one, tmp_path / one if "." in one else one) for one in arguments]
     before = sorted(path.name for path in tmp_path.iterdir())
-    found = run(*given, *(["--trust-order"] if "-o" in arguments and "--mapping" not in arguments else []))
+    found = call(*given, *(["--trust-order"] if "-o" in arguments and "--mapping" not in arguments else []))
     assert found.exit_code == code and says in found.stderr, found.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == before

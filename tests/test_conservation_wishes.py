@@ -12,9 +12,9 @@ import rnnconvert as rc
 from rnnconvert.core.cells import Cell
 from rnnconvert.language.layout import Sizes
 from rnnconvert.verification.plan import FLAGS, Plan, check
+from tests.commands import call
 from tests.requirements import needed
 from tests.stacks import BOTH, random_stack
-from tests.test_cli_transplant import run
 
 
 def modules() -> tuple[Any, Any]:
@@ -86,7 +86,7 @@ def test_the_command_line_spells_it_as_it_was_said(tmp_path: Path) -> None:
     for name, module in zip("ab", modules(), strict=True):
         torch.save(module.state_dict(), tmp_path / f"{name}.pt")
     for said in (["--flatten", "target=channels_first"], ["--flatten", "none"], ["--accept", "epsilon"]):
-        found = run("transplant", tmp_path / "a.pt", "--into", tmp_path / "b.pt", "-o", tmp_path / "c.pt", *said)
+        found = call("transplant", tmp_path / "a.pt", "--into", tmp_path / "b.pt", "-o", tmp_path / "c.pt", *said)
         assert found.exit_code == 2 and " ".join(said) + " decides nothing" in found.stderr
         assert not (tmp_path / "c.pt").exists()
 

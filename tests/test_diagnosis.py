@@ -22,9 +22,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.judging.cases import Draw, cases
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
+from tests.commands import call
 from tests.planted import MODELS, answers, model_for
 from tests.stacks import BOTH, random_stack
-from tests.test_cli import call
 
 SEARCHED = {name: cases(stack, Draw(seed=901, batch=5, time=9))[0] for name, stack in MODELS.items()}
 WHERE = {name: model_for(fault, SEARCHED) for name, fault in FAULTS.items()}

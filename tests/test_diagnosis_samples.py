@@ -26,9 +26,9 @@ from rnnconvert.identification.sample import samples
 from rnnconvert.judging.cases import Case
 from rnnconvert.language import registry
 from rnnconvert.rewrites import each
+from tests.commands import call
 from tests.drawn import looped
 from tests.planted import MODELS
-from tests.test_cli import call
 
 FILES = (
     (".pt", None), (".safetensors", None), (".keras", None), (".weights.h5", None), (".onnx", None), (".npz", "tensorflow1"),
@@ -40,9 +40,9 @@ PLANTED = [name for name, fault in FAULTS.items() if fault.change is not None]
 @pytest.fixture(autouse=True)
 def nothing_added() -> Any:
     """A layout that was tried is gone."""
-    before = registry.added()
+    before = registry.installed_layouts()
     yield
-    assert registry.added() == before
+    assert registry.installed_layouts() == before
 
 
 def written(model: str, folder: Path, ending: str, to: str | None = None) -> tuple[Path, Recurrent] | None:

@@ -17,8 +17,8 @@ from rnnconvert.diagnosis.files import cause, compare_files
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import COUPLED_GATE, FOLD_CONSTANTS, JOIN_WITH_ZEROS, SUM_BIASES, WRITE_IDENTITY, each
+from tests.commands import call
 from tests.stacks import BOTH, PLAIN, random_stack
-from tests.test_cli import call
 
 
 def lstm(seed: int = 1, cell: Cell | None = None, **changes: int) -> Recurrent:

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import rnnconvert as rc
-from rnnconvert.cli.main import main
 from rnnconvert.core import reference, sample_names
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Cell
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running.registry import built_in
+from tests.commands import call
 from tests.drawn import each
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack
@@ -53,10 +52,6 @@ def files(folder: Path, stack: Any, flat: bool, **names: str) -> tuple[Path, Pat
     else:
         np.savez(weights, *arrays)
     return weights, sample
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def gives(path: Path, stack: Any, **options: Any) -> None:
@@ -96,7 +91,7 @@ def test_convert_writes_and_proves_what_was_found(flat: bool, tmp_path: Path) ->
     assert document["written"] and document["verification"]["verdict"] == "equal"
     result = call("identify", weights, "--io", sample, "--convert", tmp_path / "m.safetensors", "--to", "pytorch")
     assert result.exit_code == 0 and rc.load(tmp_path / "m.safetensors").format == "pytorch"
-    assert not registry.added()
+    assert not registry.installed_layouts()
 
 
 def test_what_is_not_identified_is_not_written(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ from rnnconvert.reports.words import failures, figures, headline, strip
 from rnnconvert.verification import config_file, verify
 from rnnconvert.verification.report import Report
 from tests import report_documents as documents
+from tests.commands import call
 from tests.stacks import BOTH, random_stack
-from tests.test_cli import call
 
 FAULT = "gates f and g of the recurrent matrix swapped"
 STACK = random_stack(Sizes("lstm", 3, 4, num_layers=2, num_directions=2, parts=BOTH), 4, np.float32).replace(name="enc")

@@ -16,10 +16,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import rnnconvert as rc
-from rnnconvert.cli.main import main
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.core.errors import ExecutorError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
@@ -30,7 +28,8 @@ from rnnconvert.rewrites import each
 from rnnconvert.running import registry
 from rnnconvert.verification import running
 from rnnconvert.verification.evidence import concluded
-from rnnconvert.verification.results import LayerResults, Model, ModelRun, Results
+from rnnconvert.verification.results import LayerResults, ModelFile, ModelRun, Results
+from tests.commands import call
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 
@@ -63,10 +62,6 @@ def write(path: Path, **layers: Recurrent) -> Path:
     named = {name: stack.replace(name=name) for name, stack in layers.items()}
     rc.save(rc.Checkpoint("memory", "memory", named), path)
     return path
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +165,7 @@ REFUSED = run_of("onnxruntime-cpu", "", "B", status="refused")
     ([[run_of(), run_of("reference", "not equal", "B"), REFUSED]], 2, "not equal"),
 ])  # fmt: skip
 def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, verdict: str) -> None:
-    results = Results("", "", models=[Model(label, "", "", 0, "") for label in "AB"[:models]])
+    results = Results("", "", models=[ModelFile(label, "", "", 0, "") for label in "AB"[:models]])
     results.layers = {str(number): LayerResults(str(number), "") for number in range(len(layers))}
     named = [[{**run, "comparisons": [{"case": "states", **one} for one in run["comparisons"]]} for run in runs] for runs in layers]
     found = concluded(results, named)

@@ -14,9 +14,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
-from rnnconvert.cli.main import main
 from rnnconvert.containers import hdf5
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
@@ -27,6 +25,7 @@ from rnnconvert.formats.keras.upgrade.config import Notes, Translator
 from rnnconvert.formats.keras.upgrade.files import upgrade
 from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
 from tests import corpus, frameworks, ready
+from tests.commands import call
 from tests.requirements import need
 
 pytestmark = pytest.mark.filterwarnings(
@@ -42,10 +41,6 @@ def ready_keras(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.h5"))
-
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(one) for one in arguments])
 
 
 def outputs(path: Path, inputs: list[Array]) -> list[Array]:
@@ -383,14 +378,14 @@ def test_weights_with_their_configuration_beside(tmp_path: Path) -> None:
                   if name.startswith("model_weights")}  # fmt: skip
     hdf5.write(weights, inside, attributes)
     text.write_text(json.dumps({**json.loads(stored.metadata["attributes"][""]["model_config"]), "keras_version": "2.21.0"}))
-    assert run("upgrade", weights, tmp_path / "new.keras").exit_code == 2
-    assert run("upgrade", weights, tmp_path / "new.keras", "--config", weights).exit_code == 3
-    assert run("upgrade", old, tmp_path / "new.keras", "--config", text).exit_code == 2
+    assert call("upgrade", weights, tmp_path / "new.keras").exit_code == 2
+    assert call("upgrade", weights, tmp_path / "new.keras", "--config", weights).exit_code == 3
+    assert call("upgrade", old, tmp_path / "new.keras", "--config", text).exit_code == 2
     (tmp_path / "string.json").write_text(json.dumps(text.read_text()))
     (tmp_path / "model.yaml").write_text(text.read_text())  # JSON is YAML
     inputs, expected = kept("shared")
     for given in (text, old, tmp_path / "string.json", tmp_path / "model.yaml"):
-        done = run("upgrade", weights, tmp_path / "new.keras", "--config", given, "--force")
+        done = call("upgrade", weights, tmp_path / "new.keras", "--config", given, "--force")
         assert done.exit_code == 0, done.output
     close(outputs(tmp_path / "new.keras", inputs), expected)
 
@@ -418,7 +413,7 @@ def test_weights_of_cudnn_in_a_plain_layer(tmp_path: Path) -> None:
 def test_a_file_of_keras_3_is_not_upgraded(tmp_path: Path) -> None:
     with h5py.File(changed("plain_lstm", tmp_path / "old.h5", lambda _: None), "r+") as file:
         file.attrs["keras_version"] = "3.4.1"
-    done = run("upgrade", tmp_path / "old.h5", tmp_path / "new.keras")
+    done = call("upgrade", tmp_path / "old.h5", tmp_path / "new.keras")
     assert done.exit_code == 2 and "Keras 3.4.1" in done.stderr
 
 
@@ -434,7 +429,7 @@ def test_a_damaged_configuration(text: str, code: int, tmp_path: Path) -> None:
     with h5py.File(tmp_path / "old.h5", "r+") as file:
         file.attrs["model_config"] = text
     (tmp_path / "new.keras").write_text("before")
-    done = run("upgrade", tmp_path / "old.h5", tmp_path / "new.keras", "--force")
+    done = call("upgrade", tmp_path / "old.h5", tmp_path / "new.keras", "--force")
     assert done.exit_code == code, done.output
     assert (tmp_path / "new.keras").read_text() == "before"
     assert sorted(one.name for one in tmp_path.iterdir()) == ["new.keras", "old.h5"]
@@ -444,34 +439,34 @@ def test_truncated_files_leave_everything_as_it_was(tmp_path: Path) -> None:
     data = (GOLDEN / "tagger.h5").read_bytes()
     for length in range(0, len(data), 3001):
         (tmp_path / "old.h5").write_bytes(data[:length])
-        done = run("upgrade", tmp_path / "old.h5", tmp_path / "new.keras")
+        done = call("upgrade", tmp_path / "old.h5", tmp_path / "new.keras")
         assert done.exit_code == 3, (length, done.output)
     assert [one.name for one in tmp_path.iterdir()] == ["old.h5"]
 
 
 def test_the_command(tmp_path: Path) -> None:
     old, new = GOLDEN / "gru_hard.h5", tmp_path / "new.keras"
-    dry = run("upgrade", old, new, "--dry-run")
+    dry = call("upgrade", old, new, "--dry-run")
     assert dry.exit_code == 0 and "would write" in dry.stderr and not new.exists()
-    made = run("upgrade", old, new, "--json")
+    made = call("upgrade", old, new, "--json")
     told = json.loads(made.stdout)
     assert made.exit_code == 0 and told["written"] == "Keras 2.21.0 on tensorflow" and told["proof"] == ""
     assert "multiplied by 1.2" in told["changes"]["gru"][0]
-    assert run("upgrade", old, new).exit_code == 2
+    assert call("upgrade", old, new).exit_code == 2
     lines = dry.stderr.splitlines()
     assert len(lines) > 4 and lines[0].startswith("would write") and lines[2].startswith("  gru: its weights"), dry.stderr
     first = new.read_bytes()
-    assert run("upgrade", old, new, "--force", "--quiet").stderr == "" and new.read_bytes() == first
-    assert run("upgrade", old, tmp_path / "new.h5").exit_code == 2
-    assert run("upgrade", old, tmp_path / "nowhere" / "new.keras").exit_code == 2
-    assert run("upgrade", tmp_path / "none.h5", new, "--force").exit_code == 3
-    assert run("upgrade", tmp_path, tmp_path / "other.keras").exit_code == 2
+    assert call("upgrade", old, new, "--force", "--quiet").stderr == "" and new.read_bytes() == first
+    assert call("upgrade", old, tmp_path / "new.h5").exit_code == 2
+    assert call("upgrade", old, tmp_path / "nowhere" / "new.keras").exit_code == 2
+    assert call("upgrade", tmp_path / "none.h5", new, "--force").exit_code == 3
+    assert call("upgrade", tmp_path, tmp_path / "other.keras").exit_code == 2
 
 
 def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrade_proof, "executors", dict)
     monkeypatch.setattr(upgrade_proof.importlib.util, "find_spec", lambda name: None)
-    done = run("upgrade", GOLDEN / "gru_hard.h5", tmp_path / "new.keras", "--verify")
+    done = call("upgrade", GOLDEN / "gru_hard.h5", tmp_path / "new.keras", "--verify")
     assert done.exit_code == 5 and "tf_keras" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -481,7 +476,7 @@ def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypat
 def test_the_proof_by_tf_keras_itself(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keras_2 = frameworks.tf_keras()
     monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
-    done = run("upgrade", GOLDEN / f"{name}.h5", tmp_path / "new.keras", "--verify")
+    done = call("upgrade", GOLDEN / f"{name}.h5", tmp_path / "new.keras", "--verify")
     assert done.exit_code == 0 and "proved: tf_keras on the old file and Keras on the new one agree" in done.stderr, done.output
 
 
@@ -507,7 +502,7 @@ def test_the_proof_keeps_only_what_is_equal(tmp_path: Path, monkeypatch: pytest.
         if wrong:
             with h5py.File(path, "r+") as file:
                 file["model_weights/dense/dense/bias:0"][0] += 0.01
-        done = run("upgrade", path, target := tmp_path / f"new_{number}.keras", "--verify")
+        done = call("upgrade", path, target := tmp_path / f"new_{number}.keras", "--verify")
         assert done.exit_code == (1 if wrong else 0), done.output
         assert target.exists() is not wrong
         assert ("not equal" if wrong else "proved:") in done.stderr

@@ -28,10 +28,10 @@ from rnnconvert.rewrites import each
 from rnnconvert.running import registry
 from rnnconvert.verification.results import LayerResults, ModelRun, read
 from rnnconvert.verification.stated import stated
+from tests.commands import call
 from tests.drawn import LONG, SEED, looped
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
-from tests.test_cli import call
 
 TYPES = ("float16", "bfloat16", "float32", "float64")
 

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import rnnconvert as rc
-from rnnconvert.cli.main import main
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.cases import CASES
@@ -23,6 +21,7 @@ from rnnconvert.running import registry
 from rnnconvert.verification import results as kept
 from rnnconvert.verification.report import NOT_COMPARED
 from rnnconvert.verification.running import rounding
+from tests.commands import call
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 
@@ -88,10 +87,6 @@ def own_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
         registry.add(name, sys.executable, "wrong", str(module))
 
     return add
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def require(*names: str) -> None:

@@ -8,22 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import rnnconvert as rc
-from rnnconvert.cli.main import main
 from rnnconvert.core.errors import NotEqualError
 from rnnconvert.running.registry import built_in
+from tests.commands import call
 from tests.requirements import need
 
 pytestmark = pytest.mark.filterwarnings("ignore:::")
 
 ROOT = Path(__file__).parent.parent
 X = np.random.default_rng(0).normal(size=(4, 7, 3)).astype(np.float32)
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words])
 
 
 def frameworks() -> Any:

@@ -26,11 +26,6 @@ _CLASSES = {2: "RNN", 6: "GRU", 8: "LSTM"}
 """NStep links by the number of matrices in a layer."""
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although chainer is installed, or "" if it can."""
-    return ""
-
-
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run the links of a file, each reading what the one before gives; see rnnconvert.running."""
     links = _parameters(_loaded(request["file"]), request["layers"])

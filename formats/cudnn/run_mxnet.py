@@ -29,11 +29,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 _TYPES = ("float32", "float64")
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although mxnet is installed, or "" if it can."""
-    return ""
-
-
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
     description = request["description"]

@@ -24,11 +24,6 @@ _STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<i
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although torch and a GPU are there, or "" if it can."""
-    return ""
-
-
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
     import torch

@@ -38,11 +38,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although its packages are there, or "" if it can."""
-    return ""
-
-
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run layers of a model, or all of a model that is one chain of them; see rnnconvert.running."""
     file = request["file"]

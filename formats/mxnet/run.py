@@ -31,11 +31,6 @@ _CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
 _MODES = {"GRU": "gru", "LSTM": "lstm"}
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although mxnet is installed, or "" if it can."""
-    return ""
-
-
 def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
     """Run the layer or cell of a file whose parameters carry a prefix; see rnnconvert.running."""
     import mxnet

@@ -33,11 +33,6 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 """How many rows of its matrices each layer has for each unit."""
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although its package is installed, or "" if it can."""
-    return ""
-
-
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a whole model, or layers of it one after the other, sequence by sequence; see rnnconvert.running."""
     layers = _layers(request["file"])

@@ -28,11 +28,6 @@ _SEQUENCES = {"LSTMSequence": 2, "GRUSequence": 1, "RNNSequence": 1}
 """The operations, and how many states each has."""
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although its package is installed, or "" if it can."""
-    return ""
-
-
 def library() -> Any:
     """Return the package, without the one next to it that reports each use of it to its makers."""
     sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

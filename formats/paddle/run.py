@@ -30,11 +30,6 @@ _CLASSES = {1: "SimpleRNN", 3: "GRU", 4: "LSTM"}
 """Paddle's classes by the number of gates in the rows of their weights."""
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although paddle is installed, or "" if it can."""
-    return ""
-
-
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
     """Return its version: the distribution has another name than the package."""
     from importlib import metadata

@@ -33,11 +33,6 @@ _PARAMETER = re.compile(r"(weight|bias)_(ih|hh|hr)(_l\d+(_reverse)?)?")
 """What a recurrent module of torch.nn calls its own parameters; a cell's have no number."""
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although torch and its device are there, or "" if it can."""
-    return ""
-
-
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run the module of a checkpoint whose parameters carry a prefix; see rnnconvert.running."""
     import torch

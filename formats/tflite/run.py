@@ -34,11 +34,6 @@ _STATES = {
 """The inputs of the operators that are states: hidden, and cell of an LSTM."""
 
 
-def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although its package is installed, or "" if it can."""
-    return ""
-
-
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a file, or operators of it one after the other; see rnnconvert.running."""
     content = Path(request["file"]).read_bytes()

@@ -1,9 +1,7 @@
 """CRC-32C, the checksum of TensorFlow's checkpoints: by google-crc32c where that is installed (the extra `checksums`), else by numpy.
 
-Without it thousands of stretches are divided at once, since Python has no CRC-32C of its own.
-
-The remainder of a message is linear over the bits: stretches are divided side by side, and joined by the matrix that a
-stretch of zeros multiplies a remainder by.
+A CRC is the remainder of the bytes as a polynomial over the bits, so that what follows multiplies it by a power of x: numpy divides
+stretches of the bytes side by side, and their checksums are joined (zlib's crc32.c, `crc32_combine`).
 
 Sources: RFC 3720, appendix B.4 (the polynomial); tensorflow/core/lib/hash/crc32c.h (the mask).
 """
@@ -11,6 +9,7 @@ Sources: RFC 3720, appendix B.4 (the polynomial); tensorflow/core/lib/hash/crc32
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,13 @@ POLYNOMIAL = 0x82F63B78
 
 _PIECE = 1 << 24
 """google-crc32c takes bytes alone, so that a map is copied piece by piece."""
-_LANES = 4096
-_WORDS = 256
-_BLOCK = _LANES * _WORDS * 4
+_STRETCHES, _WORDS = 4096, 256
+"""The most stretches of the bytes that numpy divides side by side, a power of two, and the most words of each."""
+_SHORT = 256
+"""Fewer bytes are divided one by one."""
 _ONES = 0xFFFFFFFF
+_UNITY = 1 << 31
+"""The polynomial 1: a remainder's first bit is that of the highest power."""
 
 _Words = np.ndarray[Any, np.dtype[np.uint32]]
 
@@ -51,42 +53,60 @@ def _library() -> Any:
 def by_numpy(data: Any, before: int = 0) -> int:
     """Return what `crc32c` does, without google-crc32c."""
     content = np.frombuffer(data, np.uint8)
-    state = before ^ _ONES
-    aligned = content.size // _BLOCK * _BLOCK
-    for start in range(0, aligned, _BLOCK):
-        state = _block(content[start : start + _BLOCK], state)
-    table = _bytes()
-    rest = content[aligned:]
-    # What is left is cut into lanes of one power of two after the other, and bytes.
-    lanes = _LANES
-    while lanes > 1:
-        lanes //= 2
-        size = lanes * _WORDS * 4
-        if rest.size >= size:
-            state, rest = _block(rest[:size], state), rest[size:]
-    for byte in rest.tobytes():
+    high, low = _halves()
+    while content.size >= _SHORT:
+        stretches = min(1 << math.isqrt(content.size // 4).bit_length() - 1, _STRETCHES)
+        words = min(content.size // (4 * stretches), _WORDS)
+        block, content = np.split(content, [4 * stretches * words])
+        states = np.full(stretches, _ONES, np.uint32)
+        for column in np.ascontiguousarray(np.frombuffer(block.tobytes(), "<u4").reshape(stretches, words).T):
+            states ^= column
+            states = low[states & 0xFFFF] ^ high[states >> 16]
+        checksums, size = states ^ np.uint32(_ONES), 4 * words
+        while len(checksums) > 1:
+            checksums, size = joined(checksums[::2], checksums[1::2], size, POLYNOMIAL), 2 * size
+        before = joined(before, int(checksums[0]), size, POLYNOMIAL)
+    state, table = before ^ _ONES, _bytes()
+    for byte in content.tobytes():
         state = table[(state ^ byte) & 0xFF] ^ state >> 8
     return state ^ _ONES
+
+
+def joined(first: Any, other: Any, size: int, polynomial: int) -> Any:
+    """Return the checksum of bytes that follow others, from those of both: numbers, or arrays of as many.
+
+    size        of the bytes that follow
+    polynomial  the divisor of the CRC, in reversed bits
+    """
+    return _times(_power(8 * size, polynomial), first, polynomial) ^ other
+
+
+@functools.lru_cache(64)
+def _power(exponent: int, polynomial: int) -> int:
+    """Return x to a power, modulo the polynomial."""
+    result, square = _UNITY, _UNITY >> 1  # 1, and x
+    while exponent:
+        if exponent & 1:
+            result = _times(result, square, polynomial)
+        square = _times(square, square, polynomial)
+        exponent >>= 1
+    return result
+
+
+def _times(first: int, other: Any, polynomial: int) -> Any:
+    """Return the product of two polynomials of 32 bits, the other one or an array of them, modulo another one."""
+    product = other & 0
+    while first:
+        if first & _UNITY:
+            product = product ^ other
+        first = first << 1 & _ONES
+        other = other >> 1 ^ (other & 1) * polynomial
+    return product
 
 
 def masked(crc: int) -> int:
     """Return a checksum as TensorFlow stores it, changed so that a message may contain checksums."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & _ONES
-
-
-def _block(content: np.ndarray[Any, np.dtype[np.uint8]], state: int) -> int:
-    words = np.frombuffer(content.tobytes(), "<u4").reshape(-1, _WORDS)
-    high, low = _pairs()
-    states = np.zeros(len(words), np.uint32)
-    states[0] = state
-    for column in np.ascontiguousarray(words.T):
-        states ^= column
-        states = low[states & 0xFFFF] ^ high[states >> 16]
-    level = 0
-    while len(states) > 1:
-        states = _times(_zeros(level), states[::2]) ^ states[1::2]
-        level += 1
-    return int(states[0])
 
 
 @functools.cache
@@ -101,7 +121,7 @@ def _bytes() -> list[int]:
 
 
 @functools.cache
-def _pairs() -> tuple[_Words, _Words]:
+def _halves() -> tuple[_Words, _Words]:
     """Return what the upper and the lower half of a word leave as remainders when the word is divided."""
     table = np.array(_bytes(), np.uint32)
 
@@ -112,23 +132,3 @@ def _pairs() -> tuple[_Words, _Words]:
 
     halves: _Words = np.arange(1 << 16, dtype=np.uint32)
     return divided(halves << np.uint32(16)), divided(halves)
-
-
-@functools.cache
-def _zeros(level: int) -> _Words:
-    """Return the matrix of 2 ** level stretches of zeros, a column for each bit of a remainder."""
-    if level:
-        half = _zeros(level - 1)
-        return _times(half, half)
-    columns = np.uint32(1) << np.arange(32, dtype=np.uint32)
-    high, low = _pairs()
-    for _ in range(_WORDS):
-        columns = low[columns & 0xFFFF] ^ high[columns >> 16]
-    return columns
-
-
-def _times(matrix: _Words, states: _Words) -> _Words:
-    product = np.zeros(len(states), np.uint32)
-    for bit, column in enumerate(matrix):
-        product ^= (states >> bit & 1) * column
-    return product

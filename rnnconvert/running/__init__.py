@@ -12,8 +12,8 @@ and the framework can run it, however old (rnnconvert.running.child). It has
                old files of the format say, where today's framework computes something else of them
     CANNOT     if it is there, why it cannot run a request with "how", "lengths" or "cotangents", by those names: such a
                request is refused before `answer` sees it
-    absent(variant)   why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or ""; it imports
-                      no framework
+    absent(variant)   if it is there, why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or "";
+                      it imports no framework
     answer(request)   runs layers of a file
     versions(variant) if it is there, versions by name of what this variant runs beside NEEDS
     witness(request)  if it is there, runs the model of a file whole: see below

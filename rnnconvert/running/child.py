@@ -154,7 +154,7 @@ def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
     needs = needed(module, variant)
     absent = missing(needs) or ("" if device else "this machine has no NVIDIA GPU")
     return {
-        "absent": absent or module.absent(variant),
+        "absent": absent or getattr(module, "absent", lambda _: "")(variant),
         "versions": {**versions(needs), **(module.versions(variant) if hasattr(module, "versions") else {})},
         "device": device,
         "python": ".".join(map(str, sys.version_info[:3])),

@@ -11,12 +11,12 @@ from typing import Any
 
 from rnnconvert.formats.keras import heads
 from rnnconvert.formats.keras.describe.model import Tell, Writer
-from rnnconvert.formats.keras.export.layers import Facts, refuse
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import masks_on
 from rnnconvert.scaffolding.description import Value
 
 
-def _three(facts: Facts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
+def _three(facts: LayerFacts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
     """Return query, value and key. Raises RefusedError for other tensors than sequences."""
     if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
         raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
@@ -30,7 +30,7 @@ def _attention(kind: str, scaled: bool) -> Tell:
     scaled  whether it has a scale where its configuration does not say so
     """
 
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         query, value, key = _three(facts, values)
         facts.need("score_mode", "dot", "concat")
         concat = facts.get("score_mode") == "concat"
@@ -63,7 +63,7 @@ def _attention(kind: str, scaled: bool) -> Tell:
     return tell
 
 
-def _arguments(facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _arguments(facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return query, value and key of a call, the key only where it has one."""
     named = [word for word in ("query", "value", "key") if word in facts.named]
     arguments: list[Any] = [*values, *(tensor for word in named for tensor in facts.tensors(word))]
@@ -72,7 +72,7 @@ def _arguments(facts: Facts, values: Sequence[Value]) -> list[Value]:
     return arguments
 
 
-def _visible(w: Writer, facts: Facts, tensors: Sequence[Value]) -> dict[str, list[Value]]:
+def _visible(w: Writer, facts: LayerFacts, tensors: Sequence[Value]) -> dict[str, list[Value]]:
     """Return the masks of a MultiHeadAttention: over the steps of its query, its value and its key, and over pairs of them."""
     masks: dict[str, list[Value]] = {}
     for word, tensor in zip(("query", "value", "key"), tensors, strict=False):
@@ -88,7 +88,7 @@ def _visible(w: Writer, facts: Facts, tensors: Sequence[Value]) -> dict[str, lis
     return {**masks, "pairs": pairs}
 
 
-def _multi_head(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return what a MultiHeadAttention gives: its four dense layers are layers of the file, too."""
     tensors = _arguments(facts, values)
     query, value, key = _three(facts, tensors)

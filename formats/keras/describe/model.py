@@ -19,15 +19,15 @@ from rnnconvert.formats.keras import architecture, outside
 from rnnconvert.formats.keras.describe.stand_ins import read_in_part
 from rnnconvert.formats.keras.export.calls import Call
 from rnnconvert.formats.keras.export.files import read
-from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
+from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
 from rnnconvert.formats.keras.files import is_architecture, stored_in
-from rnnconvert.formats.keras.upgrade.old import Old, is_shape, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape, tree
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.scaffolding.description import Description, Scope, Shape, Value, prune
 from rnnconvert.scaffolding.names import Names
 
-Tell = Callable[["Writer", Facts, Sequence[Value]], list[Value]]
+Tell = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
 """Adds what a layer computes, and returns what it gives."""
 
 
@@ -67,7 +67,7 @@ class Writer(Walk[Value]):
     def add(
         self,
         kind: str,
-        facts: Facts,
+        facts: LayerFacts,
         inputs: Sequence[Value],
         shape: Sequence[int | None],
         named: Mapping[str, Sequence[Value]] | None = None,
@@ -82,7 +82,7 @@ class Writer(Walk[Value]):
     def node(
         self,
         kind: str,
-        facts: Facts,
+        facts: LayerFacts,
         layer: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
@@ -106,7 +106,7 @@ class Writer(Walk[Value]):
 
     # The walk
 
-    def start(self, old: Old) -> Value:
+    def start(self, old: SourceLayer) -> Value:
         """Return an input of the model."""
         config = old.entry.config
         shape = config.get("batch_shape", config.get("batch_input_shape"))
@@ -121,7 +121,7 @@ class Writer(Walk[Value]):
         self.scope.inputs += (value,)
         return value
 
-    def layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
+    def layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
         """Return what a layer, a model or an operation gives, or what stands for it where it may be left out."""
         readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
         try:
@@ -135,7 +135,7 @@ class Writer(Walk[Value]):
             del scope.nodes[count:]
             return self._left_out(facts, values, error, readers())
 
-    def calls(self, old: Old) -> list[Call]:
+    def calls(self, old: SourceLayer) -> list[Call]:
         """Return the calls of a layer: of one that may be left out all that it reads."""
         try:
             return super().calls(old)
@@ -146,7 +146,7 @@ class Writer(Walk[Value]):
             return [Call(call.sources()) for call in calls_of(old.entry, "the configuration")] or [Call()]
 
     def _left_out(
-        self, facts: Facts, values: Sequence[Value], error: RefusedError, readers: Sequence[tuple[int, Old | None]]
+        self, facts: LayerFacts, values: Sequence[Value], error: RefusedError, readers: Sequence[tuple[int, SourceLayer | None]]
     ) -> list[Value]:
         """Add a node that stands for a layer, and return what it gives: with the axes that the configuration states."""
         outputs = []
@@ -157,7 +157,7 @@ class Writer(Walk[Value]):
         self.scope.add("left out", facts.name, values, outputs, error=error)
         return outputs
 
-    def _layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
+    def _layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
         from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
         from rnnconvert.formats.keras.describe.operations import OPERATIONS
 
@@ -193,14 +193,14 @@ class Writer(Walk[Value]):
         hand_on(self, facts, values, outputs, _joined)
         return outputs
 
-    def _each_step(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def _each_step(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
         x: Any = one_input(facts, values)  # type: ignore[arg-type]
         inner = facts.old.inside[0]
         facts.get("layer")
         if len(x.shape) < 2:
             raise refuse(facts.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
-        inside = Facts(inner, inner.entry.config)
+        inside = LayerFacts(inner, inner.entry.config)
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
             if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
                 self.masks[x.name] = mask  # type: ignore[assignment]
@@ -219,7 +219,7 @@ class Writer(Walk[Value]):
         self.scope.add("batch to steps", "", [outputs[0], x], [out])
         return [out]
 
-    def _inner(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def _inner(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         """Return what a model in the model gives; all its calls share one scope, so their tensors must be of one kind."""
         masks = masks_on(self, facts, values)  # type: ignore[arg-type]
         facts.finish_call()
@@ -242,7 +242,9 @@ class Writer(Walk[Value]):
                 self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
         return outputs[: inner.count]
 
-    def _described(self, old: Old, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]) -> _Inner:
+    def _described(
+        self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]
+    ) -> _Inner:
         outer, before = self.scope, self.path
         self.scope, self.path = Scope(old.name, "/".join(path)), path
         inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
@@ -268,10 +270,10 @@ class _Inner:
         self.scope, self.kind, self.count, self.masks = scope, kind, count, masks
 
 
-class _Renamed(Facts):
+class _Renamed(LayerFacts):
     """The settings of the layer in a wrapper, which has the wrapper's name."""
 
-    def __init__(self, facts: Facts, name: str) -> None:
+    def __init__(self, facts: LayerFacts, name: str) -> None:
         super().__init__(facts.old, facts.config, facts.used, facts.named, facts.flags)
         object.__setattr__(self, "outer", name)
 
@@ -281,7 +283,7 @@ class _Renamed(Facts):
         return str(self.__dict__["outer"])
 
 
-def _computes_in(old: Old) -> str:
+def _computes_in(old: SourceLayer) -> str:
     """Return the type of numbers in which a layer computes, as its policy states it."""
     policy = old.entry.config.get("dtype")
     while isinstance(policy, Mapping):
@@ -289,7 +291,7 @@ def _computes_in(old: Old) -> str:
     return str(policy or "float32").removeprefix("mixed_")
 
 
-def _input_shape(old: Old) -> Shape | None:
+def _input_shape(old: SourceLayer) -> Shape | None:
     """Return the shape that a layer was built on, None where its configuration does not state one."""
     stated = _shape((old.raw.get("build_config") or {}).get("input_shape"))
     inner = old.inside[0] if old.kind == "Bidirectional" else old
@@ -308,13 +310,13 @@ def _shape(stated: Any) -> Shape | None:
     return tuple(stated) if is_shape(stated) else None
 
 
-def _stated_shape(old: Old) -> Shape | None:
+def _stated_shape(old: SourceLayer) -> Shape | None:
     """Return the shape that a Lambda states of what it gives, None without one."""
     shape = _shape(old.entry.config.get("output_shape"))
     return None if shape is None else (None, *shape)
 
 
-def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
+def _joined(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
     """Return the mask on a Concatenate: see formats/keras/export/masks.py."""
     from rnnconvert.formats.keras.export.masks import either
 
@@ -339,7 +341,7 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
     return output
 
 
-def _top(path: Path, config: Path | None, writer: Writer) -> Old:
+def _top(path: Path, config: Path | None, writer: Writer) -> SourceLayer:
     """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
     document, version = architecture.read(config or path) if path.is_file() else ({}, "")
     if version.startswith("3"):

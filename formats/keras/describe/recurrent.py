@@ -9,12 +9,12 @@ from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.model import Tell, Writer
-from rnnconvert.formats.keras.export.layers import Facts, refuse
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.scaffolding.description import Value
 
 
-def _cell(facts: Facts) -> Cell:
+def _cell(facts: LayerFacts) -> Cell:
     """Return what a layer's cell computes."""
     name = facts.old.kind.removesuffix("Cell")
     kind: Any = KINDS[name]
@@ -29,7 +29,7 @@ def _cell(facts: Facts) -> Cell:
     return Cell(kind, reset_after, act, gate) if kind == "gru" else Cell(kind, None, act, gate, act)
 
 
-def _inputs(w: Writer, facts: Facts, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+def _inputs(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
     """Return what a layer reads: its sequence, its initial states, and the mask in a list."""
     if not values:
         raise refuse(facts.name, "a call without an input", "only calls with the input in front are known here")
@@ -40,7 +40,9 @@ def _inputs(w: Writer, facts: Facts, values: Sequence[Value]) -> tuple[Value, li
     return x, states, [] if mask is None else [mask]  # type: ignore[return-value]
 
 
-def _run(w: Writer, facts: Facts, values: Sequence[Value], inner: Facts | None = None, layer: str = "", last: bool = True) -> list[Value]:
+def _run(
+    w: Writer, facts: LayerFacts, values: Sequence[Value], inner: LayerFacts | None = None, layer: str = "", last: bool = True
+) -> list[Value]:
     """Return what a recurrent layer gives.
 
     inner  the configuration of its cell, where that is one of its own
@@ -84,7 +86,7 @@ def _run(w: Writer, facts: Facts, values: Sequence[Value], inner: Facts | None =
     return [out, *finals]
 
 
-def _cells(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _cells(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return what an RNN around cells gives: a layer for each of them, which all skip the same steps."""
     (inside,) = facts.old.inside
     facts.get("cell")
@@ -98,7 +100,7 @@ def _cells(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         raise refuse(facts.name, "several cells with states that are kept, given or read", "only plain stacks of cells are known here")
     outputs: list[Value] = []
     for number, cell in enumerate(cells):
-        inner = Facts(cell, cell.entry.config)
+        inner = LayerFacts(cell, cell.entry.config)
         name = f"{facts.name}[{number}]" if len(cells) > 1 else facts.name
         outputs = _run(w, facts, [x, *states], inner, name, number == len(cells) - 1)
         inner.finish()
@@ -110,7 +112,7 @@ def _cells(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return outputs
 
 
-def _both(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return what a Bidirectional gives."""
     x, states, mask = _inputs(w, facts, values)
     facts.get("layer"), facts.get("backward_layer")
@@ -124,7 +126,7 @@ def _both(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         )
     settings: dict[str, Any] = {}
     for number, layer in enumerate(facts.old.inside):
-        inner = Facts(layer, layer.entry.config)
+        inner = LayerFacts(layer, layer.entry.config)
         if bool(inner.get("go_backwards", False)) != bool(number):
             raise refuse(facts.name, "a forward layer that reads from the end", "the order of its outputs is unknown")
         cells.append(_cell(inner))

@@ -1,4 +1,4 @@
-"""Old models with layers that have no equivalent: a layer that does nothing stands for each, so that the rest can be read."""
+"""SourceLayer models with layers that have no equivalent: a layer that does nothing stands for each, so that the rest can be read."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.export.files import read
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 _MOST = 500
 """The most layers that are left out of one model."""
 
 
-def read_in_part(path: Path, config: Path | None) -> tuple[Old, dict[str, RefusedError]]:
+def read_in_part(path: Path, config: Path | None) -> tuple[SourceLayer, dict[str, RefusedError]]:
     """Return a model of Keras 1 or 2, and why layers of it, by their names, are not what they were.
 
     Raises RefusedError for what is no layer's, or for a layer with weights that cannot be read.

@@ -1,0 +1,19 @@
+"""The command line, run in the tests' own process."""
+
+from __future__ import annotations
+
+from click.testing import CliRunner, Result
+
+from rnnconvert.cli.main import main
+
+
+def call(*words: object, given: bytes | None = None, **environment: str) -> Result:
+    """What the command does with these words; an exception that is none of its own fails the test.
+
+    given        its standard input
+    environment  variables of its process
+    """
+    result = CliRunner().invoke(main, [str(word) for word in words], input=given, env=environment)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
