@@ -17,9 +17,11 @@ Examples:
   rnnconvert scaffold model.h5 -o model.py --weights model.pt --verify
   rnnconvert scaffold model.h5 --to keras -o model.py --weights model.keras
   rnnconvert scaffold weights.h5 --config model.json -o model.py
+  rnnconvert scaffold model.h5 -o model.py --partial
 
 The file has a class for the model, a submodule for each layer, and load("model.h5"), which fills it. Where the frameworks
-differ (masks, padding, the reset gate), the code spells it out. If a layer is unknown, it is named, and nothing is written.
+differ (masks, padding, the reset gate), the code spells it out. If a layer is unknown, it is named, and nothing is written,
+or with --partial everything else.
 """
 
 
@@ -32,6 +34,7 @@ class ScaffoldOptions(NamedTuple):
     config: str | None
     weights: str | None
     verify: bool
+    partial: bool
     force: bool
     as_json: bool
     quiet: bool
@@ -44,6 +47,7 @@ class ScaffoldOptions(NamedTuple):
 @click.option("--config", type=FilePath(), metavar="FILE.json", help="If SOURCE has weights alone: its model, as model.to_json wrote it.")
 @click.option("--weights", type=FilePath(), metavar="FILE", help="Also write the weights: .pt, .keras, .msgpack ...")
 @click.option("--verify", is_flag=True, help="Run both models, and keep the files only if they agree.")
+@click.option("--partial", is_flag=True, help="Write the rest if a layer is unknown: its line raises NotImplementedError.")
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
@@ -52,7 +56,16 @@ def scaffold(asked: ScaffoldOptions) -> None:
     """Write Python code for SOURCE, a whole model of Keras, ONNX or PyTorch, in another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 
-    done = write(asked.source, asked.to, asked.output, config=asked.config, weights=asked.weights, verify=asked.verify, force=asked.force)
+    done = write(
+        asked.source,
+        asked.to,
+        asked.output,
+        config=asked.config,
+        weights=asked.weights,
+        verify=asked.verify,
+        partial=asked.partial,
+        force=asked.force,
+    )
     if asked.as_json:
         emit(done.as_dict())
         return

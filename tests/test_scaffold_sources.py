@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -196,3 +197,10 @@ def test_no_name_of_a_graph_becomes_code(tmp_path: Path) -> None:
     assert not Path("owned").exists()
     ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", str(target)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + target.read_text()
+
+
+def test_a_model_in_text_is_proved(tmp_path: Path) -> None:
+    needed("torch", "torch"), needed("onnxruntime", "onnxruntime")
+    binary = saved(tmp_path / "m.onnx", *recurrent("GRU", [], {}, linear_before_reset=1))
+    onnx.save(onnx.load(binary), tmp_path / "m.onnxtxt", format="textproto")
+    assert rc.scaffold(tmp_path / "m.onnxtxt", "pytorch", tmp_path / "m.py", verify=True).equal

@@ -13,8 +13,8 @@ TITLE = "Flax"
 WEIGHTS = (".msgpack", ".safetensors")
 
 
-def write(description: Description, source: str) -> str:
-    """Return the text of the file.
+def write(description: Description, source: str) -> tuple[str, tuple[str, ...]]:
+    """Return the text of the file, and what is left out of it.
 
     source  the file that was described, as its docstring names it
 

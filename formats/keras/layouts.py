@@ -214,6 +214,26 @@ _SCALE_AND_SHIFT = (SurroundingTensor("gamma", "scale"), SurroundingTensor("beta
 DENSE = Surrounding(
     "keras", "dense", "Dense", (SurroundingTensor("kernel", "weight", "in out"), _BIAS_BEHIND), "core/dense.py, Dense.build", _ACTIVATED
 )
+# The projections of a MultiHeadAttention are EinsumDense, told apart by their equations: formats/keras/heads.py.
+TO_HEADS = Surrounding(
+    "keras",
+    "dense",
+    "EinsumDenseToHeads",
+    (
+        SurroundingTensor("kernel", "weight", "in head size", "(head size) in"),
+        SurroundingTensor("bias", "bias", "head size", "(head size)"),
+    ),
+    "attention/multi_head_attention.py, MultiHeadAttention.build",
+    _ACTIVATED,
+)
+OF_HEADS = Surrounding(
+    "keras",
+    "dense",
+    "EinsumDenseOfHeads",
+    (SurroundingTensor("kernel", "weight", "head size out", "out (head size)"), _BIAS_BEHIND),
+    "attention/multi_head_attention.py, MultiHeadAttention._make_output_dense",
+    _ACTIVATED,
+)
 EMBEDDING = Surrounding(
     "keras",
     "embedding",

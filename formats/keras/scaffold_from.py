@@ -10,11 +10,11 @@ from rnnconvert.scaffolding.description import Description
 NAME = "keras"
 
 
-def describe(path: Path, config: Path | None = None) -> Description:
+def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
     """Return the model of a file: see formats/keras/describe/model.py."""
     from rnnconvert.formats.keras.describe.model import describe as describe_model
 
-    return describe_model(path, config)
+    return describe_model(path, config, partial)
 
 
 def open_file(path: Path, config: Path | None = None) -> Loaded:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from rnnconvert.containers.layer_calls import LayerOutput
@@ -17,7 +18,16 @@ V = TypeVar("V")
 
 
 class Walk(ABC, Generic[V]):
-    """A walk through a model with a value for every tensor."""
+    """A walk through a model with a value for every tensor.
+
+    readers  returns what reads the layer at which the walk is: the number of its output, and the layer; None for the model's outputs
+    """
+
+    readers: Callable[[], list[tuple[int, SourceLayer | None]]]
+
+    def calls(self, old: SourceLayer) -> list[Call]:
+        """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
+        return calls(old)
 
     @abstractmethod
     def start(self, old: SourceLayer) -> V:
@@ -42,7 +52,8 @@ class Walk(ABC, Generic[V]):
             values = values or [self.start(start)]
         if not values:
             raise refuse(old.name, "a Sequential model without the shape of its input", "its graph needs that")
-        for layer in inside:
+        for layer, behind in itertools.zip_longest(inside, inside[1:]):
+            self.readers = lambda behind=behind: [(0, behind)]  # type: ignore[misc]
             values = self.layer(LayerFacts(layer, layer.entry.config), values, Call())
         return values
 
@@ -52,7 +63,7 @@ class Walk(ABC, Generic[V]):
         layers = {layer.name: layer for layer in old.inside}
         if len(layers) != len(old.inside):
             raise UnreadableError("the configuration", f"two layers of {old.name!r} have one name")
-        known_calls = {layer.name: calls(layer) for layer in old.inside}
+        known_calls = {layer.name: self.calls(layer) for layer in old.inside}
         # Keras counts the call with which a model was built, in the lists of inputs and outputs alone.
         starts, ends = (
             [LayerOutput(ref.layer, ref.call - (layers[ref.layer].kind in ("Functional", "Model")), ref.index) for ref in refs]
@@ -72,5 +83,12 @@ class Walk(ABC, Generic[V]):
             values = [value for value in read(call.reads) if value is not None]
             named = {key: read(refs) for key, refs in call.named.items()}
             facts = LayerFacts(layers[name], layers[name].entry.config, named=named, flags=call.flags)  # type: ignore[arg-type]
+
+            def readers(place: tuple[str, int] = (name, number)) -> list[tuple[int, SourceLayer | None]]:
+                inside = [(ref, layer) for layer in old.inside for other in known_calls[layer.name] for ref in other.sources()]
+                every = [*inside, *((end, None) for end in ends)]
+                return [(ref.index, layer) for ref, layer in every if (ref.layer, ref.call) == place]
+
+            self.readers = readers
             results[name, number] = self.layer(facts, values, call)
         return [results[end.layer, end.call][end.index] for end in ends]

@@ -19,7 +19,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.keras import keras_zip
+from rnnconvert.formats.keras import heads, keras_zip
 from rnnconvert.formats.keras.cells import CellArrays, CellPlace, Read
 from rnnconvert.formats.keras.config import Era, activation, snake_case, tree
 from rnnconvert.formats.keras.flow import Graph, is_line
@@ -160,7 +160,7 @@ def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
     names = {name.rpartition("/")[2]: name for name in arrays}
     title = f"{type(layer).__name__}({layer.name!r})"
     settings = _settings(layer.get_config(), rank(layer.get_build_config()), Era(version()))
-    class_name = type(layer).__name__ if entry(described(layer)).built_in else _FOREIGN
+    class_name = heads.class_of(type(layer).__name__, layer.get_config()) if entry(described(layer)).built_in else _FOREIGN
     return plain_units("keras", Owner(path, class_name, names, settings, title), arrays)
 
 
@@ -238,7 +238,7 @@ def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) ->
 
     def assign(arrays: Mapping[str, Array]) -> None:
         for name, array in arrays.items():
-            variables[name].assign(np.ascontiguousarray(array))
+            variables[name].assign(np.asarray(array, order="C"))
 
     with all_or_none(lambda: assign(before)):
         assign(new)
@@ -268,6 +268,8 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             classes |= dict.fromkeys(names, (where.name, where.class_name))
         if where is not None and not where.built_in:
             known_class = class_name = _FOREIGN
+        elif where is not None and not known_class and not (children(where) or where.inner("layer")):
+            known_class = class_name  # a class of Keras's own without such layouts: names are no evidence against it
         name = name or _said_name(checkpoint, owner)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
@@ -321,6 +323,11 @@ def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]
 
 
 def _described(owner: str, model: Entry | None, paths: Mapping[str, Entry]) -> Entry | None:
+    around, _, word = owner.rpartition("/")
+    if around:
+        attention = _described(around, model, paths)
+        if attention is not None and (dense := heads.part(attention, word)) is not None:
+            return dense
     where = paths.get(owner)
     if where is None and model is not None:
         named = {layer.name: layer for layer in _every(model)}

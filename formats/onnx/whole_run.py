@@ -24,7 +24,10 @@ def open_file(path: Path) -> Loaded:
     """Return the model of a file, with its external data."""
     import onnx
 
-    return Loaded(onnx.load(path))
+    from rnnconvert.formats.onnx.proto.file import TEXT_SUFFIXES
+
+    # onnx takes .onnxtxt for a language of its own.
+    return Loaded(onnx.load(path, format="textproto" if path.suffix in TEXT_SUFFIXES else None))
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:

@@ -13,7 +13,7 @@ from rnnconvert.scaffolding.description import Description
 NAME = "pytorch"
 
 
-def describe(path: Path, config: Path | None = None) -> Description:
+def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
     """Return the program of a file of torch.jit.save or torch.export.save: see formats/pytorch/described.
 
     Raises UsageError for a file of weights, which states no model.

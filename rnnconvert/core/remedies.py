@@ -156,6 +156,12 @@ class Flag(Remedy):
         return f"{keyword}=[{self.value!r}]" if several else f"{keyword}={self.value!r}"
 
 
+class InPart(Remedy):
+    """Leave to a later hand what cannot be written: `--partial`, `partial=True`."""
+
+    flags, keywords = "--partial", "partial=True"
+
+
 class FlattenAs(Remedy):
     """How the side of a transplant is flattened: `--flatten target=channels_first`, `flatten={"target": "channels_first"}`."""
 

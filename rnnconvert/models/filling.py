@@ -19,7 +19,7 @@ from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal
 from rnnconvert.models.flattening import Flattening
-from rnnconvert.models.model import Group, Model, tensors
+from rnnconvert.models.model import Group, Model, Unit, tensors
 from rnnconvert.models.pairing import FilledPair
 from rnnconvert.rewrites import DROP_ZEROS, Step, each, largest
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
@@ -177,6 +177,10 @@ def _recurrent(filling: Filling, pair: FilledPair, target: Model, accepted: tupl
             f"{quoted(pair.target.name)}: its weights cannot be replaced in place: the model computes them from others, or has "
             "them in a form that can only be read"
         )
+    if len({group.layout for group in pair.target.groups}) > 1 and target_stack.num_layers == stack.num_layers == 1:
+        for group in pair.target.groups:  # directions of unlike cells: each is a layer of its own here
+            _recurrent(filling, _direction(pair, group), target, accepted, orders)
+        return
     stack = stack.replace(name=pair.target.name)
     stack = _without_zero_biases(pair, stack, target_stack)
     if (order := orders.columns(pair, stack.input_size)) is not None:
@@ -217,6 +221,18 @@ def _without_zero_biases(pair: FilledPair, stack: Recurrent, target_stack: Recur
                 )
         stack = each(stack, functools.partial(DROP_ZEROS.apply, part=part))
     return stack
+
+
+def _direction(pair: FilledPair, group: Group) -> FilledPair:
+    """Return one direction of a pair of layers, which is a group of the target's arrays by itself."""
+
+    def single(unit: Unit, groups: tuple[Group, ...]) -> Unit:
+        assert unit.stack is not None
+        (layer,) = unit.stack.layers
+        return unit.replace(stack=unit.stack.replace(layers=(Layer(tuple(layer.directions[n] for n in group.directions)),)), groups=groups)
+
+    numbered = replace(group, directions=tuple(range(len(group.directions))))
+    return replace(pair, target=single(pair.target, (numbered,)), source=single(pair.source, pair.source.groups))
 
 
 def _with_columns(direction: Direction, order: Array) -> Direction:

@@ -9,12 +9,15 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     pool              rank, operation ("max", "average"), kernel, strides, padding
     reduce            operation ("max", "mean", "sum", "any", "all"), axes, keep
     batch_norm        axis, epsilon, momentum, scale, shift; layer_norm and rms_norm: axes, epsilon; group_norm: groups, epsilon
+    left out          error: a layer that nothing here writes, and why; only where a model may be written in part
     recurrent         stack, merge, sequences, states, stateful, zero; a mask and initial states among `named`
     activation        name, and its numbers
     arithmetic        operation of two or more values
     concatenate       axis
     reshape, flatten, transpose, repeat, pad, crop, upsample, flip, slice
     mask              what Keras calls a mask: operation ("not_equal", "and", "or", "all true"), value
+    attention         mode ("dot", "additive"), causal; with a layer, a scale: sizes, concat; asked and seen among `named`
+    multi_head        heads, size, value_size, output, widths, bias, causal, dropout, zeros; query, value, key and pairs among `named`
     model             scope: a model in the model
 
 Graphs of operators have these besides, on tensors that spread over one another as numpy's do:
@@ -50,12 +53,14 @@ class Value:
     shape  its axes, the batch first where the source has one; None for those that are open
     dtype  its element type
     axes   what tells open axes of one length from those of another, "" for other axes; none where the source does not tell
+    sized  whether its axes are stated: what a layer gives that is left out may have any
     """
 
     name: str
     shape: Shape
     dtype: str = "float32"
     axes: tuple[str, ...] = ()
+    sized: bool = True
 
 
 @dataclass(frozen=True)
@@ -190,6 +195,7 @@ class Description:
     options  the files besides the source's that `rnnconvert.load_into` needs, by the names of its options
     words    what open axes are called, by what Value.axes has for them
     roles    likewise what they are, where that is known: "batch" or "time"
+    partial  whether what cannot be written is left out, and named in the file
     """
 
     scope: Scope
@@ -198,3 +204,4 @@ class Description:
     options: Mapping[str, str] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
+    partial: bool = False

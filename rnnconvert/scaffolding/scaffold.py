@@ -11,7 +11,8 @@ from typing import IO, Any, Protocol
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace, replacing
 from rnnconvert.core.arguments import checked, unknown
-from rnnconvert.core.errors import NotEqualError, RefusedError, UsageError
+from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
+from rnnconvert.core.remedies import Flag, InPart
 from rnnconvert.language import registry
 from rnnconvert.models.load import ALL, load_into
 from rnnconvert.models.model import Model
@@ -31,8 +32,8 @@ class Source(Protocol):
 
     NAME: str
 
-    def describe(self, path: Path, config: Path | None = None) -> Description:
-        """Return the model of a file, or of weights and the file that states their model."""
+    def describe(self, path: Path, config: Path | None = None, partial: bool = False) -> Description:
+        """Return the model of a file, or of weights and the file that states their model; `partial` leaves out what is not known."""
         ...
 
     def open_file(self, path: Path, config: Path | None = None) -> Loaded:
@@ -61,8 +62,8 @@ class Target(Protocol):
     WEIGHTS: tuple[str, ...]
     """The endings of the framework's own files of weights."""
 
-    def write(self, description: Description, source: str) -> str:
-        """Return the text of a file."""
+    def write(self, description: Description, source: str) -> tuple[str, tuple[str, ...]]:
+        """Return the text of a file, and what is left out of it."""
         ...
 
     def model(self, path: Path) -> tuple[Any, dict[str, str]]:
@@ -86,6 +87,7 @@ class Scaffolded:
     output    where the file was written, "" where it was not
     weights   where the weights were written, ""
     proof     what both models gave, each time on other inputs
+    missing   the layers that are left out, and why
     """
 
     source: str
@@ -96,6 +98,7 @@ class Scaffolded:
     output: str = ""
     weights: str = ""
     proof: tuple[WholeModels, ...] = ()
+    missing: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -107,6 +110,7 @@ class Scaffolded:
         return {
             **{key: value for key, value in vars(self).items() if key != "proof"},
             "notes": list(self.notes),
+            "missing": list(self.missing),
             "proof": [{**entry.conclusion.as_dict(), "text": str(entry)} for entry in self.proof],
         }
 
@@ -114,6 +118,7 @@ class Scaffolded:
         """Return what was done, line by line."""
         code = sum(1 for line in self.text.splitlines() if line.strip())
         lines = [f"{self.layers} layers, {code} lines of {self.target}"]
+        lines += [f"left out: {why}" for why in self.missing]
         lines += [f"note: {note}" for note in self.notes]
         return lines + [line for entry in self.proof for line in str(entry).splitlines()]
 
@@ -136,6 +141,7 @@ def scaffold(
     config: PathLike | None = None,
     weights: PathLike | None = None,
     verify: bool = False,
+    partial: bool = False,
     force: bool = False,
 ) -> Scaffolded:
     """Write the model of a file, or a live module, as a file of Python that makes the same model in another framework.
@@ -149,12 +155,13 @@ def scaffold(
     weights  where to write the weights in the framework's own file, so that nothing else is needed
     verify   run the source in its framework and the written model on random inputs of several sizes, and keep the files only if
              they are equal
+    partial  write what is known: a layer or an operator that is not becomes a line that raises NotImplementedError
     force    replace files that exist
 
     The written file has a class or function for each model, a layer for each of the source's, and `load(source)`, which fills it.
 
-    Raises RefusedError for a layer or a setting that cannot be written, by name; UsageError for a file without a model; NotEqualError
-    where the proof fails. Nothing is written then.
+    Raises RefusedError for a layer or a setting that cannot be written, by name; UsageError for a file without a model, or for a proof
+    of one that is written in part; NotEqualError where the proof fails. Nothing is written then.
     """
     written = targets().get(to)
     if written is None:
@@ -167,17 +174,25 @@ def scaffold(
     if weights is not None and not str(weights).endswith(written.WEIGHTS):
         endings = " or ".join(written.WEIGHTS)
         raise UsageError(f"{weights}: {to} keeps its weights in {endings} files. Give it a name that ends so")
+    place = None if config is None else local(config)
     try:
-        giver = _giver(source, example, None if config is None else local(config))
-        text = written.write(giver.description, giver.label)
+        giver = _giver(source, example, place, partial)
+        text, missing = written.write(giver.description, giver.label)
     except RefusedError as error:
-        raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, error.remedy, error.layer) from None
+        remedy = error.remedy or ("" if partial else _in_part(source, example, place, written))
+        raise RefusedError(error.feature, f"a model written for {written.TITLE}", error.reason, remedy, error.layer) from None
+    if verify and missing:
+        raise UsageError(
+            f"{giver.label} is written in part, and what is left out cannot run: {missing[0]}. "
+            f"Leave out {Flag('verify')}, and compare the model once it is complete"
+        )
     done = Scaffolded(
         str(giver.value) if isinstance(giver.value, Path) else giver.label,
         to,
         text,
         _count(giver.description.scope),
         giver.description.notes,
+        missing=missing,
     )
     if not verify and weights is None and output is None:
         return done
@@ -200,18 +215,27 @@ class _Giver:
     open: Callable[[], Loaded]
 
 
-def _giver(source: Any, example: Any, config: Path | None) -> _Giver:
+def _in_part(source: Any, example: Any, config: Path | None, target: Target) -> str:
+    """Return what to do about a refusal, where leaving out the layer lets the rest be written."""
+    try:
+        target.write(_giver(source, example, config, True).description, "")
+    except RnnConvertError:
+        return ""
+    return f"{InPart()} writes the rest, with a line that raises NotImplementedError in its place."
+
+
+def _giver(source: Any, example: Any, config: Path | None, partial: bool = False) -> _Giver:
     live = next((room for room in sources().values() if hasattr(room, "takes") and room.takes(source)), None)
     if live is not None:
         if example is None:
             raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
         inputs = example if isinstance(example, (list, tuple)) else (example,)
-        description = _named(live.describe_live(source, inputs), model_of(source))  # type: ignore[attr-defined]
+        description = _named(live.describe_live(source, inputs), model_of(source), partial)  # type: ignore[attr-defined]
         return _Giver(source, type(source).__name__, description, lambda: Loaded(source))
     if example is not None:
         raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
     path = local(source)
-    origin, description = described(path, config)
+    origin, description = described(path, config, partial)
     options = {key: Path(file) for key, file in description.options.items()}
     return _Giver(path, path.name, description, lambda: sources()[origin].open_file(path, **options))
 
@@ -221,10 +245,11 @@ def sources() -> dict[str, Source]:
     return registry.named("scaffold_from")
 
 
-def described(path: Path, config: Path | None = None) -> tuple[str, Description]:
+def described(path: Path, config: Path | None = None, partial: bool = False) -> tuple[str, Description]:
     """Return the format of a file and its model, each layer called as `load_into` calls it.
 
-    config  for weights alone the file that states the model
+    config   for weights alone the file that states the model
+    partial  leave out what is not known
 
     Raises UsageError for a format that states no model.
     """
@@ -235,16 +260,30 @@ def described(path: Path, config: Path | None = None) -> tuple[str, Description]
             f"{path}: format {model.framework!r} is not written as a model. "
             f"Models come from files that state their layers: {', '.join(sources())}"
         )
-    return model.framework, _named(source.describe(path, config), model)
+    return model.framework, _named(source.describe(path, config, partial), model, partial)
 
 
-def _named(description: Description, model: Model) -> Description:
+def _named(description: Description, model: Model, partial: bool) -> Description:
     """Return a description whose layers have the names that `load_into` calls them by."""
     simplify(description.scope)
     prune(description.scope)
-    units = {unit.name for unit in model.units}
-    names = {layer: listed[:1] for layer, words in description.names.items() if (listed := tuple(word for word in words if word in units))}
-    return replace(description, names=names)
+    units = {unit.name: unit.name for unit in model.units} | _arrays(model)
+    names = {
+        layer: tuple(units[word] for word in listed[:1])
+        for layer, words in description.names.items()
+        if (listed := [word for word in words if word in units])
+    }
+    return replace(description, names=names, partial=partial)
+
+
+def _arrays(model: Model) -> dict[str, str]:
+    """Return the only arrays of layers that are not known otherwise, by the layers' names and what the framework calls the arrays."""
+    loose: dict[str, list[str]] = {}
+    for unit in model.units:
+        if unit.kinds == ("array",) and (owner := model.classes.get(unit.name)):
+            loose.setdefault(owner[0], []).append(unit.name)
+    words = ("scale", "concat_score_weight")
+    return {f"{layer}/{word}": arrays[0] for layer, arrays in loose.items() if len(arrays) == 1 for word in words}
 
 
 def _seen(description: Description) -> set[str]:
@@ -281,6 +320,7 @@ def _written_and_proved(
             model,
             giver.value,
             layers or None,
+            strict=not done.missing,
             accept=[ALL],
             flatten="same",
             settings=[f"{key}={file}" for key, file in giver.description.options.items()],

@@ -43,6 +43,9 @@ class File:
     helpers   the functions and classes that stand before them
     imports   the lines that import what is needed besides the framework itself
     words     what open axes are called, by what Value.axes has for them
+    partial   whether what cannot be written is left out
+    missing   what is left out, and why
+    extras    the classes that stand for what is left out, in a framework that needs them
     """
 
     names: Names
@@ -52,6 +55,9 @@ class File:
     helpers: list[str] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     words: Mapping[str, str] = field(default_factory=dict)
+    partial: bool = False
+    missing: list[str] = field(default_factory=list)
+    extras: list[str] = field(default_factory=list)
 
     def helper(self, name: str) -> str:
         """Return a helper's name, and see that it stands in the file."""
@@ -68,7 +74,7 @@ class Module(ABC):
     VARIABLES   the names that a variable cannot have
     SEPARATOR   what stands between the names of a module and of a module in it
 
-    `within` says where in a layer's submodule its weights are, by layer.
+    `within` says where in a layer's submodule its weights are, by layer; `inside` which submodules of it are layers of the source.
     """
 
     TITLE: ClassVar[str]
@@ -89,6 +95,7 @@ class Module(ABC):
         self._pending: dict[int, str] = {}
         self._joined: dict[int, Node] = {}
         self.within: dict[str, str] = {}
+        self.inside: dict[str, dict[str, str]] = {}
         for value in (*(value for node in scope.nodes for value in node.reads()), *scope.outputs):
             self._uses[id(value)] = self._uses.get(id(value), 0) + 1
         self.arguments = [self._let(value, self._wanted(value)) for value in scope.inputs]
@@ -156,22 +163,27 @@ class Module(ABC):
 
     def axes(self, value: Value) -> str:
         """Return the axes of a tensor, as a comment, by the source's words where it has any."""
+        if not value.sized:
+            return "(?)"
         return axes(value.shape, [self.file.words.get(word, "") for word in value.axes])
 
     # The nodes
 
     def write(self, rules: Mapping[str, Rule]) -> None:
-        """Write every node. Raises RefusedError for a kind without a rule."""
+        """Write every node. Raises RefusedError for a kind without a rule, unless it may be left out."""
         nodes = self.scope.nodes
         for number, node in enumerate(nodes):
             if id(node) in self._joined:
                 continue
-            rule = rules.get(node.kind)
-            if rule is None:
-                raise self.refused(node, f"a layer of kind {node.kind!r}", f"no line of {self.TITLE} is known for it")
             self._released = False
             self.number = number
-            text = rule(self, node)
+            try:
+                text = self._text(rules, node)
+            except RefusedError as error:
+                if not self.file.partial:
+                    raise
+                self._leave_out(node, error)
+                continue
             self.release(node)
             if not text:
                 continue
@@ -184,6 +196,33 @@ class Module(ABC):
                 self._pending[id(end.y)] = text
                 continue
             self.line(f"{self.new(end.y)} = {text}  # {self.axes(end.y)}")
+
+    def _text(self, rules: Mapping[str, Rule], node: Node) -> str:
+        """Return the line of a node. Raises RefusedError where there is none."""
+        if node.kind == "left out":
+            raise node["error"]
+        if any(not value.sized for value in node.reads()):
+            raise self.refused(node, "a tensor of unknown shape", "it is what a layer gives that is left out")
+        rule = rules.get(node.kind)
+        if rule is None:
+            raise self.refused(node, f"a layer of kind {node.kind!r}", f"no line of {self.TITLE} is known for it")
+        return rule(self, node)
+
+    def _leave_out(self, node: Node, error: RefusedError) -> None:
+        """Write what stands for a node that cannot be written."""
+        layer = "/".join(part for part in (self.scope.path, error.layer.rpartition("/")[2] or node.layer or node.y.name) if part)
+        why = comment(f"layer {layer!r}: {error.feature}: {error.reason}")
+        self.file.missing.append(why)
+        operands = [self(value) for value in node.inputs]
+        self.release(node)
+        self.unwritten(node, why, operands)
+
+    def unwritten(self, node: Node, why: str, operands: Sequence[str]) -> None:
+        """Write the lines of a node that is left out, which raise NotImplementedError."""
+        names = ", ".join(self.new(value) for value in node.outputs)
+        shapes = ", ".join(map(self.axes, node.outputs))
+        self.line(f'raise NotImplementedError("{why}")')
+        self.line(f"{names} = ...  # {shapes}, from {', '.join(operands) or 'nothing'}")
 
     def takes(self, node: Node) -> bool:
         """Return whether a node's line takes an expression in place of a variable: one that names it once, in a call."""
@@ -292,33 +331,6 @@ def span(low: int, high: int) -> str:
     return f"{low or ''}:{-high if high else ''}"
 
 
-def attention(m: Any, node: Node, words: Mapping[str, str]) -> str:
-    """Write the lines of an attention, in a library's words.
-
-    words  how scores are written: "dot" and "additive", from {q} and {k}; "hidden", less 1e9 but at {mask}, from {s}; "causal", the
-           steps up to each one's own; "softmax"; a {mask} that is "wide" along the key and "tall" along the query; "where" {x} stays
-    """
-    query, value, key = (m(tensor) for tensor in node.inputs)
-    asked, seen = (node.named.get(word) for word in ("asked", "seen"))
-    visible = [words["wide"].format(mask=m(seen[0]))] if seen else []
-    zero = words["tall"].format(mask=m(asked[0])) if asked else ""
-    weights = node.outputs[1] if len(node.outputs) > 1 else Value(f"{node.y.name}_weights", (*node.x.shape[:2], node.inputs[2].shape[1]))
-    name = m.new(weights, "scores")
-    m.line(f"{name} = {words[node['mode']].format(q=query, k=key)}", weights.shape)
-    visible += [words["causal"].format(s=name)] if node["causal"] else []
-    if visible:
-        m.line(f"{name} = {words['hidden'].format(s=name, mask=' & '.join(visible))}")
-    m.line(f"{name} = {words['softmax'].format(s=name)}")
-    text = f"{name} @ {value}"
-    if zero:
-        text = words["where"].format(mask=zero, x=text)
-    m.release(node)
-    m.line(f"{m.new(node.y)} = {text}", node.y.shape)
-    if not m.used(weights):
-        m.free(weights)
-    return ""
-
-
 def place(node: Node) -> str:
     """Return the subscript of a select or a slice node."""
     if node.kind == "select":
@@ -373,12 +385,12 @@ class Style:
     ended: bool = True
 
 
-def text(description: Description, source: str, style: Style) -> str:
-    """Return the file. Raises RefusedError for a layer without an equivalent."""
+def text(description: Description, source: str, style: Style) -> tuple[str, tuple[str, ...]]:
+    """Return the file, and what is left out of it. Raises RefusedError for a layer without an equivalent."""
     if style.ended:
         channels_last(description.scope)
     file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
-    file.words = description.words
+    file.words, file.partial = description.words, description.partial
     word = class_name(top.name)
     name = file.names.new(style.named("Model" if word.startswith(("Functional", "Sequential", "Model")) else word))
     bodies = []
@@ -391,14 +403,20 @@ def text(description: Description, source: str, style: Style) -> str:
     layers = {part: description.names[path][0] for part, path in paths.items() if path in description.names}
     rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
     table = ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])] if layers else []
-    parts = [*(style.texts[word] for word in file.helpers), *(style.loop(word, *cell) for word, cell in file.loops.items()), *bodies]
+    parts = [
+        *(style.texts[word] for word in file.helpers),
+        *(style.loop(word, *cell) for word, cell in file.loops.items()),
+        *file.extras,
+        *bodies,
+    ]
     options = description.options
+    lax = ", strict=False" if file.missing else ""
     parts.append(
         style.load.format(
             model=name,
             layers=", LAYERS" if layers else "",
             more="".join(f", {option}" for option in options),
-            options="".join(f", {option}={option}" for option in options),
+            options=lax + "".join(f", {option}={option}" for option in options),
             others="".join(f"; {option} is {comment(Path(file).name)}, which states the model" for option, file in options.items()),
         )
     )
@@ -408,8 +426,10 @@ def text(description: Description, source: str, style: Style) -> str:
     body = [*table, *(f"\n{part}" for part in parts)]
     head = [f'"""The model of {comment(source)}, written by rnnconvert.', ""]
     head += [*(f"{comment(note)}." for note in dict.fromkeys(description.notes)), ""] if description.notes else []
+    if file.missing:
+        head += ["Not written, and named where they belong:", *(f"  {why}" for why in dict.fromkeys(file.missing)), ""]
     head += [f"load fills it from that file; {style.needs}", '"""', "", "import sys", "", *style.imports(file, "".join(body)), ""]
-    return "\n".join(["\n".join(head), *body])
+    return "\n".join(["\n".join(head), *body]), tuple(dict.fromkeys(file.missing))
 
 
 def _sizes(value: Value, lengths: dict[str, int]) -> str:
@@ -430,8 +450,12 @@ def submodules(module: Module, prefix: str = "") -> dict[str, str]:
         part = prefix + module.parts[node.layer][0]
         if node.kind == "model":
             modules |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
+            continue
+        layer = f"{module.scope.path}/{node.layer}".lstrip("/")
+        if node.layer in module.inside:
+            modules |= {f"{part}{module.SEPARATOR}{inner}": f"{layer}/{name}" for inner, name in module.inside[node.layer].items()}
         else:
-            modules[part + module.within.get(node.layer, "")] = f"{module.scope.path}/{node.layer}".lstrip("/")
+            modules[part + module.within.get(node.layer, "")] = layer
     return modules
 
 

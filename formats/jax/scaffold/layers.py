@@ -6,8 +6,9 @@ from typing import Any
 
 from rnnconvert.formats.jax.scaffold.operators import OPERATORS, TYPES
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
+from rnnconvert.scaffolding.attention import attention, multi_head
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Rule, attention, last, letters, number, place, span
+from rnnconvert.scaffolding.writer import Rule, last, letters, number, place, span
 
 
 def _activation(m: Any, node: Node) -> str:
@@ -118,7 +119,10 @@ def _batch_norm(m: Any, node: Node) -> str:
 def _norm(kind: str) -> Rule:
     def rule(m: Any, node: Node) -> str:
         if len(node["sizes"]) != 1:
-            raise m.refused(node, "a norm over several axes", "nnx counts the features of one")
+            words = [m.helper("NormOverAxes"), str(tuple(node["sizes"])), _epsilon(node), *_affine(node)]
+            words = words if kind == "LayerNorm" else [*words[:4], "use_bias=False", "centered=False"]
+            part = m.part(node.layer, f"{words[0]}({', '.join(filter(None, words[1:]))})")
+            return f"{part}({m(node.x)})"
         affine = _affine(node) if kind == "LayerNorm" else _affine(node)[:1]
         return _constructed(m, node, kind, str(node["sizes"][0]), _epsilon(node), *affine, "use_fast_variance=False")
 
@@ -246,7 +250,9 @@ def _where(m: Any, node: Node) -> str:
 
 _ATTENTION = {
     "dot": "{q} @ {k}.swapaxes(1, 2)",
-    "additive": "jnp.tanh({q}[:, :, None] + {k}[:, None]).sum(-1)",
+    "additive": "({each}jnp.tanh({q}[:, :, None] + {k}[:, None])).sum(-1)",
+    "weight": "nnx.Param(jnp.ones({sizes}))",
+    "weighed": "{part}[...]",
     "hidden": "jnp.where({mask}, {s}, {s} - 1e9)",
     "causal": "jnp.tril(jnp.ones_like({s}[0], dtype=bool))",
     "softmax": "nnx.softmax({s})",
@@ -254,6 +260,13 @@ _ATTENTION = {
     "tall": "{mask}[..., None]",
     "where": "jnp.where({mask}, {x}, 0.0)",
 }
+
+
+_MULTI_HEAD = {"wide": "{mask}[:, None]", "tall": "{mask}[..., None]"}
+
+
+def _multi_head(m: Any, node: Node) -> str:
+    return multi_head(m, node, _MULTI_HEAD, "MultiHeadAttention({words}, rngs=rngs)")
 
 
 def _clip(m: Any, node: Node) -> str:
@@ -284,7 +297,8 @@ RULES: dict[str, Rule] = {
     "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",
     "repeat": lambda m, node: f"{m(node.x)}[:, None].repeat({node['count']}, axis=1)", "pad": _pad, "crop": _crop, "upsample": _upsample,
     "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot, "mask": _mask,
-    "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION), "model": _model,
+    "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
+    "multi_head": _multi_head, "model": _model,
     "recurrent": recurrent, "clip": _clip, "parameter": _parameter,
     "select": lambda m, node: f"{m(node.x)}{place(node)}", "slice": lambda m, node: f"{m(node.x)}{place(node)}",
     "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",

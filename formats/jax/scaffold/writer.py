@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rnnconvert.formats.jax.scaffold import helpers
 from rnnconvert.formats.jax.scaffold.layers import RULES
 from rnnconvert.formats.jax.scaffold.recurrent import loop
 from rnnconvert.scaffolding.writer import File, Module, Style
@@ -14,7 +15,7 @@ class NnxModule(Module):
 
     TITLE = "Flax"
     ATTRIBUTES = frozenset({"eval", "train", "sow", "perturb", "set_attributes"})
-    VARIABLES = frozenset({"jax", "jnp", "nnx", "state"})
+    VARIABLES = frozenset({"jax", "jnp", "nnx", "state", *helpers.TEXTS})
     SEPARATOR = "/"
 
     def text(self, name: str, first: bool) -> str:
@@ -55,7 +56,7 @@ if __name__ == "__main__":
 STYLE = Style(
     NnxModule,
     RULES,
-    {},
+    helpers.TEXTS,
     frozenset({"jax", "jnp", "nnx"}),
     lambda word: word,
     _imports,

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.config import Era, activation
+from rnnconvert.formats.keras.describe.attention import ATTENTION
 from rnnconvert.formats.keras.describe.model import Tell, Writer
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
-from rnnconvert.formats.keras.export.masks import either, mask_on, masks_on
+from rnnconvert.formats.keras.export.masks import either, mask_on
 from rnnconvert.scaffolding.description import Shape, Value
 
 MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDistributed", "Masking", "Concatenate")
@@ -565,29 +566,6 @@ def _dot(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     return [w.add("dot", facts, values, (values[0].shape[0], *(rest or [1])), axes=axes, normalize=bool(facts.get("normalize", False)))]
 
 
-def _attention(mode: str) -> Tell:
-    """Return what tells an attention of sequences to sequences, whose scores are products, or sums bent by tanh."""
-
-    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
-            raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
-        query, value, key = (*values, values[1])[:3]
-        facts.need("use_scale", False)
-        facts.need("score_mode", "dot")
-        facts.get("dropout"), facts.get("seed")
-        asked, seen, *_ = masks_on(w, facts, values)  # type: ignore[arg-type]
-        if any(mask is not None and len(mask.shape) != 2 for mask in (asked, seen)):
-            raise refuse(facts.name, "a mask over other axes than time", "the layer spreads it over the wrong ones")
-        ends = [w.value(facts.name, (*query.shape[:2], value.shape[2]))]
-        if facts.flag("return_attention_scores"):
-            ends.append(w.value(f"{facts.name}_weights", (*query.shape[:2], key.shape[1])))
-        named = {"asked": [asked] if asked else [], "seen": [seen] if seen else []}
-        w.scope.add("attention", "", [query, value, key], ends, named, mode=mode, causal=facts.flag("use_causal_mask"))  # type: ignore[arg-type]
-        return ends
-
-    return tell
-
-
 def _each(word: str, make: Callable[[int], Tell], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, Tell]:
     return {word.format(n): make(n) for n in ranks}
 
@@ -606,7 +584,7 @@ LAYERS: Mapping[str, Tell] = {
     "BatchNormalization": _batch_norm, "LayerNormalization": _norm("layer_norm", 1e-3), "RMSNormalization": _norm("rms_norm", 1e-6),
     "GroupNormalization": _group_norm, "UnitNormalization": _unit_norm, "Rescaling": _rescaling,
     "Flatten": _flatten, "Reshape": _reshape, "Permute": _permute, "RepeatVector": _repeat, "Concatenate": _concatenate, "Dot": _dot,
-    "Attention": _attention("dot"), "AdditiveAttention": _attention("additive"),
+    **ATTENTION,
     **{name: _merge(name.lower()) for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
     **{name: _training_only("rate", "stddev", "l1", "l2") for name in (
         "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianNoise", "GaussianDropout", "AlphaDropout",

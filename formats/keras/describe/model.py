@@ -6,14 +6,17 @@ What a layer's settings mean is Keras's (keras 3.15 keras/src/layers); files of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rnnconvert.containers.layer_calls import calls_of
 from rnnconvert.containers.layer_config import of_file
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
+from rnnconvert.formats.keras.describe.stand_ins import read_in_part
 from rnnconvert.formats.keras.export.calls import Call
 from rnnconvert.formats.keras.export.files import read
 from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
@@ -37,9 +40,11 @@ class Writer(Walk[Value]):
     values  every tensor by its name
     notes   what a reader of the result should know
     names   what a file may call each layer, by its path
+    unread  why the calls of some layers are not followed, by their names
     """
 
-    def __init__(self) -> None:
+    def __init__(self, partial: bool = False) -> None:
+        self.partial = partial
         self.scope = Scope("")
         self.path: tuple[str, ...] = ()
         self.masks: dict[str, Value] = {}
@@ -48,6 +53,7 @@ class Writer(Walk[Value]):
         self.notes: list[str] = []
         self.names: dict[str, tuple[str, ...]] = {}
         self._names = Names()
+        self.unread: dict[str, RefusedError] = {}
         self._models: dict[tuple[str, ...], _Inner] = {}
 
     def value(self, wanted: str, shape: Sequence[int | None], dtype: str = "float32") -> Value:
@@ -116,19 +122,59 @@ class Writer(Walk[Value]):
         return value
 
     def layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
-        """Return what a layer, a model or an operation gives."""
+        """Return what a layer, a model or an operation gives, or what stands for it where it may be left out."""
+        readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
+        try:
+            if (error := self.unread.get(facts.name)) is not None:
+                raise error
+            return self._layer(facts, values, call)
+        except RefusedError as error:
+            if not self.partial:
+                raise
+            self.scope, self.path = scope, path
+            del scope.nodes[count:]
+            return self._left_out(facts, values, error, readers())
+
+    def calls(self, old: SourceLayer) -> list[Call]:
+        """Return the calls of a layer: of one that may be left out all that it reads."""
+        try:
+            return super().calls(old)
+        except RefusedError as error:
+            if not self.partial:
+                raise
+            self.unread[old.name] = error
+            return [Call(call.sources()) for call in calls_of(old.entry, "the configuration")] or [Call()]
+
+    def _left_out(
+        self, facts: LayerFacts, values: Sequence[Value], error: RefusedError, readers: Sequence[tuple[int, SourceLayer | None]]
+    ) -> list[Value]:
+        """Add a node that stands for a layer, and return what it gives: with the axes that the configuration states."""
+        outputs = []
+        for number in range(max((index for index, _ in readers), default=0) + 1):
+            shapes = [_input_shape(layer) for index, layer in readers if index == number and layer is not None]
+            shape = next((shape for shape in (*shapes, _stated_shape(facts.old)) if shape is not None), None)
+            outputs.append(replace(self.value(facts.name, shape or ()), sized=shape is not None))
+        self.scope.add("left out", facts.name, values, outputs, error=error)
+        return outputs
+
+    def _layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
         from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
         from rnnconvert.formats.keras.describe.operations import OPERATIONS
 
         old = facts.old
+        if any(not value.sized for value in values):
+            raise refuse(self.called(old.name), "an input of unknown shape", "it is what a layer gives that is left out")
         if not old.entry.built_in:
             raise refuse(self.called(old.name), f"a class of your own, {old.kind!r}", "only Keras's layers are known here")
         if old.is_model:
             return self._inner(facts, values)
+        for layer in old.walk():
+            if (kind := _computes_in(layer)) in ("float16", "bfloat16", "float64"):
+                raise refuse(self.called(old.name), f"a layer that computes in {kind}", "the written model computes in float32")
         if old.is_operation:
             operation = OPERATIONS.get(old.kind)
             if operation is None:
-                raise refuse(old.name, f"an operation of class {old.kind!r}", f"the known ones are {', '.join(sorted(OPERATIONS))}")
+                raise refuse(old.name, f"an operation of class {old.kind!r}", "no rule for it is known here")
             result = [operation(self, facts, call.arguments(values))]  # type: ignore[arg-type]
             facts.finish()
             return result
@@ -137,7 +183,8 @@ class Writer(Walk[Value]):
         else:
             tell = LAYERS.get(old.kind)
             if tell is None:
-                raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", f"the known ones are {', '.join(sorted(LAYERS))}")
+                why = "it is code, and no code of a file is run" if old.kind == "Lambda" else "no rule for it is known here"
+                raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", why)
             typed = [value for value in values if value.dtype != "float32"]
             if typed and old.kind not in MOVING:
                 raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
@@ -157,15 +204,15 @@ class Writer(Walk[Value]):
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
             if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
                 self.masks[x.name] = mask  # type: ignore[assignment]
-            return self.layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
-        flat = self.value(f"{facts.name}_steps", (None, *x.shape[2:]), x.dtype)
+            return self._layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
+        flat = self.value("steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
         if mask is not None:
             if len(mask.shape) > 2:
                 raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
             self.masks[x.name] = mask  # type: ignore[assignment]
-        outputs = self.layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
+        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
         if len(outputs) != 1:
             raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         out = self.value(facts.name, (*x.shape[:2], *outputs[0].shape[1:]), outputs[0].dtype)
@@ -236,6 +283,39 @@ class _Renamed(LayerFacts):
         return str(self.__dict__["outer"])
 
 
+def _computes_in(old: SourceLayer) -> str:
+    """Return the type of numbers in which a layer computes, as its policy states it."""
+    policy = old.entry.config.get("dtype")
+    while isinstance(policy, Mapping):
+        policy = policy["config"].get("name") if isinstance(policy.get("config"), Mapping) else str(policy.get("class_name"))
+    return str(policy or "float32").removeprefix("mixed_")
+
+
+def _input_shape(old: SourceLayer) -> Shape | None:
+    """Return the shape that a layer was built on, None where its configuration does not state one."""
+    stated = _shape((old.raw.get("build_config") or {}).get("input_shape"))
+    inner = old.inside[0] if old.kind == "Bidirectional" else old
+    kernel = inner.arrays.get("kernel")
+    if stated is None and kernel is not None and inner.kind in _BY_KERNEL:
+        rank = 3 if kernel.ndim == 2 else kernel.ndim
+        return (*[None] * (rank - 1), int(kernel.shape[-2]))
+    return stated
+
+
+_BY_KERNEL = ("LSTM", "GRU", "SimpleRNN", "Conv1D", "Conv2D", "Conv3D")
+"""The layers whose kernel shows how many axes they read, and how wide the last is."""
+
+
+def _shape(stated: Any) -> Shape | None:
+    return tuple(stated) if is_shape(stated) else None
+
+
+def _stated_shape(old: SourceLayer) -> Shape | None:
+    """Return the shape that a Lambda states of what it gives, None without one."""
+    shape = _shape(old.entry.config.get("output_shape"))
+    return None if shape is None else (None, *shape)
+
+
 def _joined(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
     """Return the mask on a Concatenate: see formats/keras/export/masks.py."""
     from rnnconvert.formats.keras.export.masks import either
@@ -261,10 +341,15 @@ def _joined(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequen
     return output
 
 
-def _top(path: Path, config: Path | None) -> SourceLayer:
+def _top(path: Path, config: Path | None, writer: Writer) -> SourceLayer:
     """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
     document, version = architecture.read(config or path) if path.is_file() else ({}, "")
-    top = tree(document) if version.startswith("3") else read(path, config)
+    if version.startswith("3"):
+        top = tree(document)
+    elif writer.partial:
+        top, writer.unread = read_in_part(path, config)
+    else:
+        top = read(path, config)
     if not top.is_model or not top.entry.built_in:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
     return top
@@ -286,19 +371,20 @@ def _config_of(path: Path, config: Path | None) -> tuple[Path | None, tuple[str,
     return None, ()
 
 
-def describe(path: Path, config: Path | None = None) -> Description:
+def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
     """Return the model of a file.
 
-    config  the model of weights that are alone, as model.to_json wrote it; without it the only such file next to them that fits
+    config   the model of weights that are alone, as model.to_json wrote it; without it the only such file next to them that fits
+    partial  let nodes "left out" stand for what is not known
 
     Raises RefusedError for a layer or a setting that is not known, UsageError for a file without a model, UnreadableError for a
     damaged one.
     """
     config, notes = _config_of(path, config)
-    writer = Writer()
+    writer = Writer(partial)
     writer.notes += notes
     with of_file(path, "rnnconvert.formats.keras"):
-        top = _top(path, config)
+        top = _top(path, config, writer)
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))
     prune(writer.scope)

@@ -114,6 +114,36 @@ def _concatenated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Val
     return output
 
 
+def _taken(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return the part of a tensor that an index of numbers and slices takes."""
+    x, *places = arguments or [None]
+    if not isinstance(x, Value) or not places or len(places) > len(x.shape) or not _plain(places):
+        raise refuse(facts.name, "an index of another form", "only numbers and slices forward, behind the batch, are known here")
+    axis = 0
+    for place in places:
+        if place == slice(None):
+            axis += 1
+            continue
+        size, before, after = x.shape[axis], x.shape[:axis], x.shape[axis + 1 :]
+        if isinstance(place, int):
+            output = w.value(facts.name, (*before, *after), x.dtype)
+            w.scope.add("select", "", [x], [output], axis=axis, index=place)
+        else:
+            length = None if size is None else len(range(*place.indices(size)))
+            output = w.value(facts.name, (*before, length, *after), x.dtype)
+            w.scope.add("slice", "", [x], [output], axis=axis, start=place.start, end=place.stop, step=place.step or 1)
+            axis += 1
+        x = output
+    return x
+
+
+def _plain(places: Sequence[Any]) -> bool:
+    """Return whether an index leaves the batch, and goes forward by numbers."""
+    steps = [place.step or 1 for place in places if isinstance(place, slice)]
+    kinds = all(type(place) is int or isinstance(place, slice) for place in places)
+    return kinds and places[0] == slice(None) and all(step > 0 for step in steps)
+
+
 OPERATIONS: Mapping[str, Operation] = {
     **dict.fromkeys(_COMPARING, _compared),
     **dict.fromkeys(_JOINING, _joined),
@@ -125,5 +155,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "ZerosLike": _alike,
     "OnesLike": _alike,
     "Concatenate": _concatenated,
+    "GetItem": _taken,
 }
 """The operations that are known. They are not layers: masks beside tensors change nothing in them."""

@@ -16,8 +16,9 @@ from rnnconvert.scaffolding.description import Value
 
 def _cell(facts: LayerFacts) -> Cell:
     """Return what a layer's cell computes."""
-    kind: Any = KINDS[facts.old.kind]
-    act, gate = functions(Entry(facts.name, facts.old.kind, facts.config), Era("3"))
+    name = facts.old.kind.removesuffix("Cell")
+    kind: Any = KINDS[name]
+    act, gate = functions(Entry(facts.name, name, facts.config), Era("3"))
     for key in ("use_bias", "activation", "recurrent_activation", "reset_after", "units"):
         facts.get(key)
     facts.need("time_major", False)
@@ -39,11 +40,22 @@ def _inputs(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> tuple[Valu
     return x, states, [] if mask is None else [mask]  # type: ignore[return-value]
 
 
-def _run(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    """Return what a recurrent layer gives."""
+def _run(
+    w: Writer, facts: LayerFacts, values: Sequence[Value], inner: LayerFacts | None = None, layer: str = "", last: bool = True
+) -> list[Value]:
+    """Return what a recurrent layer gives.
+
+    inner  the configuration of its cell, where that is one of its own
+    layer  what the file calls the layer, where several cells are one
+    last   whether it is the last of several cells
+    """
     x, states, mask = _inputs(w, facts, values)
-    cell, units = _cell(facts), int(facts.get("units"))
-    sequences, zero = (bool(facts.get("return_sequences", False)), bool(facts.get("zero_output_for_mask", False)) and bool(mask))
+    inner, layer = inner or facts, layer or facts.name
+    cell, units = _cell(inner), int(inner.get("units"))
+    sequences, zero = (
+        bool(facts.get("return_sequences", False)) or not last,
+        bool(facts.get("zero_output_for_mask", False)) and bool(mask),
+    )
     if zero and not sequences:
         raise refuse(facts.name, "zero_output_for_mask without return_sequences", "the last output depends on the last step's mask")
     backwards, stateful = bool(facts.get("go_backwards", False)), bool(facts.get("stateful", False))
@@ -58,13 +70,13 @@ def _run(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     w.node(
         "recurrent",
         facts,
-        facts.name,
+        layer,
         [x],
         [out, *finals],
         {"mask": mask, "states": states},
         cells=(cell,),
         units=units,
-        biases=bool(facts.config.get("use_bias", True)),
+        biases=bool(inner.config.get("use_bias", True)),
         sequences=sequences,
         zero=zero,
         backwards=backwards,
@@ -72,6 +84,32 @@ def _run(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         stateful=stateful,
     )
     return [out, *finals]
+
+
+def _cells(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    """Return what an RNN around cells gives: a layer for each of them, which all skip the same steps."""
+    (inside,) = facts.old.inside
+    facts.get("cell")
+    cells = inside.inside if inside.kind == "StackedRNNCells" else [inside]
+    kinds = {cell.kind for cell in cells}
+    if not cells or not kinds <= {"LSTMCell", "GRUCell", "SimpleRNNCell"} or not all(cell.entry.built_in for cell in cells):
+        raise refuse(facts.name, f"an RNN around {' and '.join(sorted(kinds)) or 'nothing'}", "only plain cells are known here")
+    x, states, mask = _inputs(w, facts, values)
+    plain = not states and not facts.get("return_state") and not facts.get("stateful") and not facts.get("go_backwards")
+    if len(cells) > 1 and not plain:
+        raise refuse(facts.name, "several cells with states that are kept, given or read", "only plain stacks of cells are known here")
+    outputs: list[Value] = []
+    for number, cell in enumerate(cells):
+        inner = LayerFacts(cell, cell.entry.config)
+        name = f"{facts.name}[{number}]" if len(cells) > 1 else facts.name
+        outputs = _run(w, facts, [x, *states], inner, name, number == len(cells) - 1)
+        inner.finish()
+        x = outputs[0]
+        if mask:
+            w.masks[x.name] = mask[0]
+    if mask and not facts.get("return_sequences", False):
+        del w.masks[x.name]
+    return outputs
 
 
 def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
@@ -82,7 +120,7 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     if merge not in ("concat", "sum", "mul", "ave", None):
         raise refuse(facts.name, f"merge_mode = {merge!r}", "only concat, sum, mul, ave and None are known here")
     kinds = {layer.kind for layer in facts.old.inside}
-    if len(kinds) != 1 or not kinds <= {"LSTM", "GRU", "SimpleRNN"}:
+    if not kinds <= {"LSTM", "GRU", "SimpleRNN"}:
         raise refuse(
             facts.name, f"a Bidirectional around {' and '.join(sorted(kinds))}", "only plain LSTM, GRU and SimpleRNN are known here"
         )
@@ -99,25 +137,27 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
             raise refuse(facts.name, "two directions that give different things", "they are written as one layer")
         settings = stated
         inner.finish()
-    if len(set(units)) > 1 or len(set(biases)) > 1 or cells[0] != cells[1]:
-        raise refuse(facts.name, "two directions of different cells or sizes", "they are written as one layer")
-    (size, *_), sequences = units, settings["return_sequences"]
-    count = 2 if cells[0].kind == "lstm" else 1
-    if states and (len(states) != 2 * count or any(state.shape[1:] != (size,) for state in states)):
-        raise refuse(facts.name, f"{len(states)} initial states", f"its cells have {2 * count} of {size} numbers for each sequence")
+    sequences = settings["return_sequences"]
+    sizes = [size for cell, size in zip(cells, units, strict=True) for _ in range(2 if cell.kind == "lstm" else 1)]
+    if states and [state.shape[1:] for state in states] != [(size,) for size in sizes]:
+        raise refuse(facts.name, f"{len(states)} initial states", f"its cells have {len(sizes)}, of {sizes} numbers for each sequence")
+    if merge not in ("concat", None) and len(set(units)) > 1:
+        raise refuse(facts.name, f"merge_mode = {merge!r} of directions of {units} numbers", "only alike ones can be joined so")
     lead = x.shape[:2] if sequences else x.shape[:1]
-    width = 2 * size if merge == "concat" else size
-    outs = [w.value(facts.name, (*lead, width)) for _ in range(2 if merge is None else 1)]
+    widths = [sum(units)] if merge == "concat" else units[: 2 if merge is None else 1]
+    outs = [w.value(facts.name, (*lead, width)) for width in widths]
     finals = []
     if settings["return_state"]:
-        words = [f"{end}_{word}" for end in ("forward", "backward") for word in ("h", "c")[:count]]
-        finals = [w.value(f"{facts.name}_{word}", (x.shape[0], size)) for word in words]
+        ends = zip(("forward", "backward"), cells, strict=True)
+        words = [f"{end}_{word}" for end, cell in ends for word in ("h", "c")[: 2 if cell.kind == "lstm" else 1]]
+        finals = [w.value(f"{facts.name}_{word}", (x.shape[0], size)) for word, size in zip(words, sizes, strict=True)]
     w.node(
-        "recurrent", facts, facts.name, [x], [*outs, *finals], {"mask": mask, "states": states}, cells=tuple(cells), units=size,
-        biases=biases[0], sequences=sequences, zero=sequences and bool(mask), backwards=False, merge=merge, stateful=settings["stateful"],
+        "recurrent", facts, facts.name, [x], [*outs, *finals], {"mask": mask, "states": states}, cells=tuple(cells),
+        units=units[0] if len(set(units)) == 1 else tuple(units), biases=biases[0] if len(set(biases)) == 1 else tuple(biases),
+        sequences=sequences, zero=sequences and bool(mask), backwards=False, merge=merge, stateful=settings["stateful"],
     )  # fmt: skip
     return [*outs, *finals]
 
 
-RECURRENT: Mapping[str, Tell] = {"LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both}
+RECURRENT: Mapping[str, Tell] = {"LSTM": _run, "GRU": _run, "SimpleRNN": _run, "Bidirectional": _both, "RNN": _cells}
 """The recurrent layers, by their classes."""

@@ -20,7 +20,7 @@ class Call:
     reads    the tensors that it is called on
     named    those that the call names: initial_state, key, mask; None for a mask that is left open
     flags    what else it states: use_causal_mask
-    numbers  of an operation: the numbers among its arguments, by their places
+    numbers  of an operation: the numbers and slices among its arguments, by their places
     """
 
     reads: list[LayerOutput] = field(default_factory=list)
@@ -53,6 +53,8 @@ def _call(old: SourceLayer, arguments: Arguments) -> Call:
             call.reads.append(value)
         elif old.is_operation and isinstance(value, (int, float)):
             call.numbers[number] = value
+        elif old.is_operation and isinstance(value, Mapping) and value.get("class_name") == "__slice__":
+            call.numbers[number] = _slice(old, value.get("config"))
         else:
             raise refuse(old.name, f"a call with {str(value)[:60]}", "it changes what the layer computes, or is not known")
     for key, value in arguments.named.items():
@@ -67,6 +69,13 @@ def _call(old: SourceLayer, arguments: Arguments) -> Call:
         else:
             call.flags[key] = value
     return call
+
+
+def _slice(old: SourceLayer, config: Any) -> slice:
+    ends = [config.get(key) for key in ("start", "stop", "step")] if isinstance(config, Mapping) else [""]
+    if any(end is not None and type(end) is not int for end in ends):
+        raise refuse(old.name, "an index by tensors", "only numbers are known here")
+    return slice(*ends)
 
 
 def axes(shape: Sequence[int | None], name: str) -> list[Any]:

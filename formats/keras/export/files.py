@@ -7,7 +7,7 @@ used, known to change nothing, or the reason for a refusal.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -133,10 +133,11 @@ def _compared(source: Path, exported: Path) -> WholeModels:
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
-def read(path: Path, config_file: Path | None = None) -> SourceLayer:
+def read(path: Path, config_file: Path | None = None, altered: Callable[[Any], Any] = lambda config: config) -> SourceLayer:
     """Return the model with every array in its layer.
 
     config_file  the model of weights that are alone, as model.to_json wrote it
+    altered      returns the configuration of an old model to read in place of the stated one
     """
     stored = old_models.read(path)
     stated = stored.metadata_as(KerasMetadata)
@@ -144,7 +145,7 @@ def read(path: Path, config_file: Path | None = None) -> SourceLayer:
     if config is not None and version.startswith("3"):
         arrays: Mapping[str, Any] = stored.arrays
     else:
-        (config, model), _ = old_models.as_keras_3(path, "ONNX", config_file)
+        (config, model), _ = old_models.as_keras_3(path, "ONNX", config_file, altered)
         arrays = {name: np.asarray(array) for name, array in model.arrays.items()}
     if not isinstance(config, Mapping):
         raise UsageError(

@@ -24,7 +24,7 @@ _PASS = {
 }  # fmt: skip
 """The layers whose result has the mask of what they read first; every other one drops it, or is named below."""
 _FIRST = {"Attention", "AdditiveAttention"}
-_RECURRENT = {"LSTM", "GRU", "SimpleRNN", "Bidirectional"}
+_RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional"}
 _MERGES = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
 
 

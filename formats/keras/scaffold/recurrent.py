@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell
+from rnnconvert.core.cells import SIGMOID, TANH, Activation
 from rnnconvert.scaffolding.description import Node
 
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
@@ -22,16 +22,18 @@ def _function(m: Any, node: Node, key: str, function: Activation, default: Activ
     return f'{key}="{function.name}"'
 
 
-def _constructed(m: Any, node: Node, cell: Cell, more: list[str]) -> str:
+def _constructed(m: Any, node: Node, way: int, more: list[str]) -> str:
     """Return the constructor of one direction."""
+    cell, units, bias = node["cells"][way], node["units"], node["biases"]
+    units, bias = units[way] if isinstance(units, tuple) else units, bias[way] if isinstance(bias, tuple) else bias
     if cell.clips:
         raise m.refused(node, f"a cell with {', '.join(map(str, cell.clips))}", "the layers of Keras have no such bounds")
-    words = [str(node["units"]), _function(m, node, "activation", cell.activation, TANH)]
+    words = [str(units), _function(m, node, "activation", cell.activation, TANH)]
     if cell.kind != "rnn":
         words.append(_function(m, node, "recurrent_activation", cell.gate_activation, SIGMOID))
     if cell.kind == "lstm" and cell.output_activation != cell.activation:
         raise m.refused(node, "an LSTM with another function for its output", "Keras has one for both")
-    words += ["" if node["biases"] else "use_bias=False", "reset_after=False" if cell.kind == "gru" and not cell.reset_after else "", *more]
+    words += ["" if bias else "use_bias=False", "reset_after=False" if cell.kind == "gru" and not cell.reset_after else "", *more]
     return f"layers.{_CLASSES[cell.kind]}({', '.join(word for word in words if word)})"
 
 
@@ -50,9 +52,10 @@ def recurrent(m: Any, node: Node) -> str:
         "stateful=True" if node["stateful"] else "",
         "zero_output_for_mask=True" if zero and not both else "",
     ]
-    layer = _constructed(m, node, cells[0], [*more, "go_backwards=True" if node["backwards"] else ""])
+    layer = _constructed(m, node, 0, [*more, "go_backwards=True" if node["backwards"] else ""])
     if both:
-        back = _constructed(m, node, cells[1], [*more, "go_backwards=True"]) if cells[1] != cells[0] else ""
+        unlike = cells[1] != cells[0] or isinstance(node["units"], tuple) or isinstance(node["biases"], tuple)
+        back = _constructed(m, node, 1, [*more, "go_backwards=True"]) if unlike else ""
         merge = "" if node["merge"] == "concat" else f"merge_mode={node['merge']!r}".replace("'", '"')
         layer = f"layers.Bidirectional({', '.join(word for word in (layer, f'backward_layer={back}' if back else '', merge) if word)})"
     states = [m(value) for value in node.named.get("states", ())]
@@ -65,9 +68,8 @@ def recurrent(m: Any, node: Node) -> str:
     names = (
         [m.new(outs[0])] if len(outs) == 1 else [m.rename(value, word) for value, word in zip(outs, ("forward", "backward"), strict=True)]
     )
-    per = 2 if cells[0].kind == "lstm" else 1
-    for number, value in enumerate(finals if wants else ()):
-        way, word = divmod(number, per)
+    ends = [(way, word) for way, cell in enumerate(cells) for word in range(2 if cell.kind == "lstm" else 1)]
+    for (way, word), value in zip(ends, finals if wants else (), strict=False):
         names.append(m.new(value, f"{m.stem(node)}_{'hc'[word]}" + "_backward" * way) if m.used(value) else "_")
     m.line(f"{', '.join(names)} = {text}", node.y.shape)
     return ""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from rnnconvert.formats.keras.scaffold.layers import RULES
 from rnnconvert.scaffolding.description import Node, Scope, Value
-from rnnconvert.scaffolding.names import identifier
+from rnnconvert.scaffolding.names import class_name, identifier
 from rnnconvert.scaffolding.writer import File, Module, Style
 
 
@@ -77,6 +80,19 @@ class KerasModule(Module):
             self.lines.insert(0, f'{name} = {build}(name="{self._attribute[node.layer]}")')
         return self._shared[node.layer]
 
+    def unwritten(self, node: Node, why: str, operands: Sequence[str]) -> None:
+        """Write a layer of a class that is left to be written: the model can be built and filled around it."""
+        if any(not value.sized for value in node.outputs):
+            reason = "the file states no shape of what it gives, and Keras builds no model without one"
+            raise self.refused(node, f"a layer that is left out ({why})", reason)
+        name = self.file.names.new(class_name(node.layer.rpartition("/")[2] or node.y.name))
+        specs = [f"keras.KerasTensor({value.shape}, {value.dtype!r})".replace("'", '"') for value in node.outputs]
+        specs = specs if len(specs) == 1 else [f"[{', '.join(specs)}]"]
+        self.file.extras.append(_UNWRITTEN.format(name=name, why=why, spec=specs[0]))
+        names = ", ".join(self.new(value) for value in node.outputs)
+        shapes = ", ".join(self.axes(value) for value in node.outputs)
+        self.line(f"{names} = {name}()({', '.join(operands)})  # {shapes}")
+
     def takes(self, node: Node) -> bool:
         """Return whether a node's line takes an expression: layers read variables, so that each has a line."""
         return node.kind in ("activation", "elementwise") and super().takes(node)
@@ -117,6 +133,17 @@ class KerasModule(Module):
         return "\n".join([*lines, f"    return keras.Model({listed[0]}, {listed[1]}, name=name)"]) + "\n"
 
 
+_UNWRITTEN = '''class {name}(layers.Layer):
+    """To be written."""
+
+    def call(self, *inputs):
+        raise NotImplementedError("{why}")
+
+    def compute_output_spec(self, *inputs):
+        return {spec}
+'''
+
+
 def _input(value: Value, name: str) -> str:
     """Return an input of the model."""
     shape = f"{value.shape[1:]}" if value.shape[:1] == (None,) else f"batch_shape={value.shape}"
@@ -125,7 +152,7 @@ def _input(value: Value, name: str) -> str:
 
 
 def _imports(file: File, body: str) -> list[str]:
-    words = [word for word in ("layers", "ops") if f"{word}." in body]
+    words = [word for word in ("layers", "ops") if re.search(rf"(?<![\w.]){word}\.", body)]
     return ["import keras", *([f"from keras import {', '.join(words)}"] if words else [])]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -124,11 +124,16 @@ def _write(path: Path, config: Mapping[str, Any], weights: Any) -> None:
     keras_zip.write(path, config, {"keras_version": VERSION, "date_saved": ""}, weights.arrays, weights.attributes)
 
 
-def as_keras_3(source: Path, target: str, config_file: Path | None) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
-    """Return the new model's configuration and weights, and what became of the old one."""
+def as_keras_3(
+    source: Path, target: str, config_file: Path | None, altered: Callable[[Any], Any] = lambda config: config
+) -> tuple[tuple[dict[str, Any], Any], Upgraded]:
+    """Return the new model's configuration and weights, and what became of the old one.
+
+    altered  returns the configuration to read in place of the stated one
+    """
     stored = read(source)
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
-    config = _config(source, stored, attributes, config_file)
+    config = altered(_config(source, stored, attributes, config_file))
     version, backend = _written(stored, attributes, config)
     era = Era(version)
     if era.major >= 3 and version:

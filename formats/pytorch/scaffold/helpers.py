@@ -3,6 +3,35 @@
 from __future__ import annotations
 
 TEXTS = {
+    "MultiHeadAttention": '''class MultiHeadAttention(nn.Module):
+    """Attention with several heads, whose keys and values may have other sizes than its inputs.
+
+    Where mask (batch, query, key) is false, a step of the query does not see that of the key. A step that sees none sees the mean
+    of all, or zeros.
+    """
+
+    def __init__(self, query, key, value, heads, size, value_size, output, bias=True):
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(query, heads * size, bias)
+        self.key = nn.Linear(key, heads * size, bias)
+        self.value = nn.Linear(value, heads * value_size, bias)
+        self.output = nn.Linear(heads * value_size, output, bias)
+
+    def forward(self, query, key, value, mask=None, causal=False, zeros=False):
+        """Return the output (batch, time, features), and the weights (batch, heads, query, key)."""
+        queries, keys, values = (
+            x.unflatten(-1, (self.heads, -1)).transpose(1, 2) for x in (self.query(query), self.key(key), self.value(value))
+        )
+        scores = queries @ keys.transpose(2, 3) / queries.shape[-1] ** 0.5
+        seen = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask.unsqueeze(1)
+        if causal:
+            seen = seen & torch.ones_like(scores[0, 0], dtype=torch.bool).tril()
+        weights = torch.softmax(scores.masked_fill(~seen, -1e9), dim=-1)
+        if zeros:
+            weights = weights.masked_fill(~seen, 0.0)
+        return self.output((weights @ values).transpose(1, 2).flatten(2)), weights
+''',
     "pad_same": '''def pad_same(x, kernel, strides, value=0.0):
     """Pad (batch, channels, *space) so that every stride begins a window; of an odd number of places the last is at the end."""
     pads = []

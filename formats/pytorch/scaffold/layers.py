@@ -6,8 +6,9 @@ from rnnconvert.formats.pytorch.scaffold.first import FIRST
 from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
 from rnnconvert.formats.pytorch.scaffold.tensors import TENSORS
+from rnnconvert.scaffolding.attention import attention, multi_head
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Module, Rule, attention, last, letters, number, place, sizes, span
+from rnnconvert.scaffolding.writer import Module, Rule, last, letters, number, place, sizes, span
 
 
 def _activation(m: Module, node: Node) -> str:
@@ -286,7 +287,9 @@ def _where(m: Module, node: Node) -> str:
 
 _ATTENTION = {
     "dot": "{q} @ {k}.transpose(1, 2)",
-    "additive": "torch.tanh({q}.unsqueeze(2) + {k}.unsqueeze(1)).sum(-1)",
+    "additive": "({each}torch.tanh({q}.unsqueeze(2) + {k}.unsqueeze(1))).sum(-1)",
+    "weight": "nn.Parameter(torch.ones({sizes}))",
+    "weighed": "{part}",
     "hidden": "torch.where({mask}, {s}, {s} - 1e9)",
     "causal": "torch.ones_like({s}[0], dtype=torch.bool).tril()",
     "softmax": "torch.softmax({s}, dim=-1)",
@@ -294,6 +297,13 @@ _ATTENTION = {
     "tall": "{mask}.unsqueeze(2)",
     "where": "({x}).masked_fill(~{mask}, 0.0)",
 }
+
+
+_MULTI_HEAD = {"wide": "{mask}.unsqueeze(1)", "tall": "{mask}.unsqueeze(2)"}
+
+
+def _multi_head(m: Module, node: Node) -> str:
+    return multi_head(m, node, _MULTI_HEAD, "MultiHeadAttention({words})")
 
 
 def _model(m: Module, node: Node) -> str:
@@ -312,7 +322,7 @@ RULES: dict[str, Rule] = {
     "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
     "flatten": lambda m, node: f"{m(node.x)}.flatten(1)", "transpose": _transpose, "repeat": _repeat, "pad": _pad, "crop": _crop,
     "upsample": _upsample, "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
-    "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
+    "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION), "multi_head": _multi_head,
     "stack": _stack, "select": _index, "slice": _index, "clip": _clip, "flip": _flip,
     "parameter": _parameter, "reshape all": _reshape,
     "unsqueeze": lambda m, node: f"{m(node.x)}.unsqueeze({last(node['axis'], len(node.y.shape))})",

@@ -1,0 +1,130 @@
+"""Attention of Keras 3 in the words of rnnconvert.scaffolding.description.
+
+Sources: keras 3.15 keras/src/layers/attention/{attention,additive_attention,multi_head_attention}.py; formats/keras/export/attention.py
+says what each setting does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnnconvert.formats.keras import heads
+from rnnconvert.formats.keras.describe.model import Tell, Writer
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.masks import masks_on
+from rnnconvert.scaffolding.description import Value
+
+
+def _three(facts: LayerFacts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
+    """Return query, value and key. Raises RefusedError for other tensors than sequences."""
+    if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
+        raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
+    query, value, key = (*values, values[1])[:3]
+    return query, value, key
+
+
+def _attention(kind: str, scaled: bool) -> Tell:
+    """Return what tells an attention whose scores are products, or sums bent by tanh.
+
+    scaled  whether it has a scale where its configuration does not say so
+    """
+
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        query, value, key = _three(facts, values)
+        facts.need("score_mode", "dot", "concat")
+        concat = facts.get("score_mode") == "concat"
+        scale = bool(facts.get("use_scale", scaled))
+        if concat and scale:
+            raise refuse(facts.name, "a scale of both the sums and the scores", "only one of them is known here")
+        facts.get("dropout"), facts.get("seed")
+        asked, seen, *_ = masks_on(w, facts, values)  # type: ignore[arg-type]
+        if any(mask is not None and len(mask.shape) != 2 for mask in (asked, seen)):
+            raise refuse(facts.name, "a mask over other axes than time", "the layer spreads it over the wrong ones")
+        ends = [w.value(facts.name, (*query.shape[:2], value.shape[2]))]
+        if facts.flag("return_attention_scores"):
+            ends.append(w.value(f"{facts.name}_weights", (*query.shape[:2], key.shape[1])))
+        named = {"asked": [asked] if asked else [], "seen": [seen] if seen else []}
+        layer = f"{facts.name}/{'concat_score_weight' if concat else 'scale'}" if scale or concat else ""
+        settings = {
+            "mode": "additive" if concat else kind,
+            "causal": facts.flag("use_causal_mask"),
+            "sizes": (query.shape[2],) if kind == "additive" else (),
+            "concat": concat,
+        }
+        if not layer:
+            w.scope.add("attention", "", [query, value, key], ends, named, **settings)  # type: ignore[arg-type]
+            return ends
+        if settings["sizes"] == (None,):
+            raise refuse(facts.name, "a scale of an open length", "it has a number for each feature")
+        w.node("attention", facts, layer, [query, value, key], ends, named, **settings)  # type: ignore[arg-type]
+        return ends
+
+    return tell
+
+
+def _arguments(facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    """Return query, value and key of a call, the key only where it has one."""
+    named = [word for word in ("query", "value", "key") if word in facts.named]
+    arguments: list[Any] = [*values, *(tensor for word in named for tensor in facts.tensors(word))]
+    if len(arguments) > 3 or (len(values) == 2 and named and "key" not in named):
+        raise refuse(facts.name, "a call in an unknown order", "only query, value and key are known here")
+    return arguments
+
+
+def _visible(w: Writer, facts: LayerFacts, tensors: Sequence[Value]) -> dict[str, list[Value]]:
+    """Return the masks of a MultiHeadAttention: over the steps of its query, its value and its key, and over pairs of them."""
+    masks: dict[str, list[Value]] = {}
+    for word, tensor in zip(("query", "value", "key"), tensors, strict=False):
+        named: Sequence[Any] = [] if word == "query" else facts.tensors(f"{word}_mask")
+        mask = named[0] if named else w.masks.get(tensor.name)
+        if mask is not None and (len(mask.shape) != 2 or mask.dtype != "bool"):
+            raise refuse(facts.name, f"the mask of its {word}", "only truths over time are known here")
+        masks[word] = [mask] if mask is not None else []
+    pairs: list[Any] = [*facts.tensors("attention_mask")]
+    if any(len(mask.shape) != 3 or mask.dtype != "bool" for mask in pairs):
+        raise refuse(facts.name, "its attention_mask", "only truths over (batch, query, key) are known here")
+    facts.tensors("query_mask")  # Keras takes that of the tensor instead
+    return {**masks, "pairs": pairs}
+
+
+def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    """Return what a MultiHeadAttention gives: its four dense layers are layers of the file, too."""
+    tensors = _arguments(facts, values)
+    query, value, key = _three(facts, tensors)
+    count, size = int(facts.get("num_heads")), int(facts.get("key_dim"))
+    value_size, out = int(facts.get("value_dim") or size), facts.get("output_shape") or query.shape[2]
+    out = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
+    widths = [tensor.shape[2] for tensor in (query, key, value)]
+    if not isinstance(out, int) or None in widths:
+        raise refuse(facts.name, f"output_shape = {facts.get('output_shape')!r}", "only one axis of a stated size is known here")
+    facts.need("use_gate", False)
+    facts.need("sliding_window", None)
+    facts.need("attention_axes", None, [1], 1)
+    facts.get("seed")
+    named, with_scores = _visible(w, facts, tensors), facts.flag("return_attention_scores")
+    dropout = float(facts.get("dropout", 0) or 0)
+    ends = [w.value(facts.name, (*query.shape[:2], out))]
+    if with_scores:
+        ends.append(w.value(f"{facts.name}_weights", (query.shape[0], count, query.shape[1], key.shape[1])))
+    causal = facts.flag("use_causal_mask")
+    w.node(
+        "multi_head", facts, facts.name, [query, value, key], ends, named, heads=count, size=size, value_size=value_size, output=out,
+        widths=tuple(widths), bias=bool(facts.get("use_bias", True)), causal=causal, dropout=dropout, zeros=bool(dropout) or with_scores,
+    )  # fmt: skip
+    for part in heads.PARTS:
+        inner = f"{facts.name}/{part}"
+        w.names[w.called(inner)] = tuple(dict.fromkeys((inner, f"{facts.old.name}/{part}", w.called(inner))))
+    if (mask := w.masks.get(query.name)) is not None:
+        w.masks[ends[0].name] = mask
+    for tensor in tensors:
+        w.masks.pop(tensor.name, None)  # Keras takes the masks off the tensors themselves: what reads them later finds none
+    return ends
+
+
+ATTENTION: Mapping[str, Tell] = {
+    "Attention": _attention("dot", False),
+    "AdditiveAttention": _attention("additive", True),
+    "MultiHeadAttention": _multi_head,
+}
+"""Attention, by its classes."""

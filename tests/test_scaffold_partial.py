@@ -1,0 +1,130 @@
+"""Models written in part: what is not known raises in its place, everything else is written and filled."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from tests.random_models import fill
+from tests.requirements import needed
+from tests.test_scaffold import module_at
+from tests.test_scaffold_targets import TARGETS, require
+
+pytestmark = [pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")]
+WEIGHTS = {"pytorch": "w.pt", "keras": "w.weights.h5", "flax": "w.msgpack"}
+
+
+def saved(tmp_path: Path, shaped: bool = True) -> tuple[Any, Path]:
+    """A model with a class of a user's own, a Lambda and an operation among its layers; the Lambda's shape is stated or not."""
+    keras = needed("keras", "keras")
+    layers = keras.layers
+
+    class Mine(layers.Layer):  # type: ignore[name-defined,misc]
+        def build(self, shape: Any) -> None:
+            self.kernel = self.add_weight(shape=(shape[-1], 3), name="kernel")
+
+        def call(self, x: Any) -> Any:
+            return keras.ops.matmul(x, self.kernel)
+
+    keras.utils.clear_session()
+    start = keras.Input((None, 4), name="features")
+    x = layers.LSTM(5, return_sequences=True, name="first")(start)
+    x = layers.Dense(2, name="dense")(Mine(name="mine")(x))
+    x = layers.GRU(3, name="second")(layers.Lambda(lambda t: t * 2, name='twi"ce')(x))
+    ends = [layers.Dense(1, name="last")(keras.ops.sin(x))]
+    if not shaped:
+        ends.append(layers.Lambda(lambda t: t + 1, name="more")(x))
+    model = keras.Model(start, ends)
+    fill(model, 3)
+    model.save(path := tmp_path / "model.keras")
+    return model, path
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_is_not_known_raises_in_its_place_and_the_rest_is_filled(tmp_path: Path, target: str) -> None:
+    require(target)
+    model, path = saved(tmp_path)
+    output, weights = tmp_path / "model.py", tmp_path / WEIGHTS[target]
+    with pytest.raises(rc.RefusedError, match=r"'mine'.* 'Mine'.* --partial writes the rest"):
+        rc.scaffold(path, target, output)
+    assert not output.exists()
+    done = rc.scaffold(path, target, output, weights=weights, partial=True)
+    assert [why.split("'")[1] for why in done.missing] == ["mine", "twi?ce", "sin"]
+    assert weights.exists() and done.text == output.read_text()
+    assert done.text.count("raise NotImplementedError(\"layer '") == 3
+    assert "(batch, time, 3)" in done.text  # what the user's own layer gives, as the layer behind it states
+    filled = module_at(output).load(str(path))
+    with pytest.raises(NotImplementedError, match="mine"):
+        x = np.zeros((2, 4, 4), np.float32)
+        filled(needed("torch", "torch").from_numpy(x) if target == "pytorch" else x)
+    wanted = needed("keras", "keras").ops.convert_to_numpy(model.get_layer("last").kernel)
+    last = filled.get_layer("last") if target == "keras" else filled.last
+    kernel = last.weight.T if target == "pytorch" else last.kernel[...]
+    kernel = np.asarray(kernel.detach() if hasattr(kernel, "detach") else kernel)
+    np.testing.assert_array_equal(kernel, wanted)
+    ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", str(output)], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout
+
+
+def test_nothing_that_is_left_out_is_proved(tmp_path: Path) -> None:
+    _, path = saved(tmp_path)
+    with pytest.raises(rc.UsageError, match=r"written in part.*'mine'.*Leave out --verify"):
+        rc.scaffold(path, "pytorch", tmp_path / "model.py", partial=True, verify=True)
+    assert not (tmp_path / "model.py").exists()
+
+
+def test_a_shape_that_nothing_states_stays_open(tmp_path: Path) -> None:
+    _, path = saved(tmp_path, shaped=False)
+    done = rc.scaffold(path, "pytorch", tmp_path / "model.py", partial=True)
+    assert "= ...  # (?), from" in done.text
+    with pytest.raises(rc.RefusedError, match="states no shape"):
+        rc.scaffold(path, "keras", tmp_path / "keras.py", partial=True)
+
+
+def test_a_complete_model_is_the_same_in_part(tmp_path: Path) -> None:
+    done = rc.scaffold("examples/old_tagger.h5", "pytorch", partial=True, verify=True)
+    assert done.equal and not done.missing
+    assert done.text == rc.scaffold("examples/old_tagger.h5", "pytorch").text
+
+
+def test_an_old_model_with_code_in_it(tmp_path: Path) -> None:
+    import h5py
+
+    with h5py.File("examples/old_tagger.h5") as old, h5py.File(tmp_path / "code.h5", "w") as new:
+        for name in old:
+            old.copy(name, new)
+        new.attrs.update(old.attrs)
+        document = json.loads(old.attrs["model_config"])
+        layers = document["config"]["layers"] if isinstance(document["config"], dict) else document["config"]
+        number = next(n for n, layer in enumerate(layers) if layer["class_name"] in ("LSTM", "GRU", "Bidirectional"))
+        code = {"class_name": "Lambda", "config": {"name": "code", "function": ["4wEAAAA=", None, None], "function_type": "lambda"}}
+        layers.insert(number, code)
+        new.attrs["model_config"] = json.dumps(document)
+    with pytest.raises(rc.RefusedError, match=r"'code'.*'Lambda'.*--partial writes the rest|'code'.*'Lambda'.*Replace it"):
+        rc.scaffold(tmp_path / "code.h5", "pytorch")
+    done = rc.scaffold(tmp_path / "code.h5", "pytorch", tmp_path / "model.py", weights=tmp_path / "model.pt", partial=True)
+    assert [why.split("'")[1] for why in done.missing] == ["code"]
+    assert "= ...  # (batch, time, " in done.text
+
+
+def test_the_command_names_what_is_left_out(tmp_path: Path) -> None:
+    saved(tmp_path)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "rnnconvert", "scaffold", "model.keras", *words], cwd=tmp_path, capture_output=True, text=True
+        )
+
+    refused = run("-o", "model.py")
+    assert refused.returncode == 4 and "--partial writes the rest" in refused.stderr
+    done = run("-o", "model.py", "--partial")
+    assert done.returncode == 0 and "left out: layer 'mine'" in done.stdout + done.stderr
+    assert run("-o", "b.py", "--partial", "--verify").returncode == 2
+    assert not (tmp_path / "b.py").exists()
