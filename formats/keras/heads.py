@@ -17,7 +17,7 @@ _OF_FILES = {"query_dense": "query", "key_dense": "key", "value_dense": "value",
 
 
 def class_of(kind: str, config: Mapping[str, Any]) -> str:
-    """Return the class of a layer: of an EinsumDense what its equation makes of it, "" where that is no dense layer of heads."""
+    """Return the class of a layer: of an EinsumDense what its equation makes of it, "" for any other equation."""
     if kind != "EinsumDense":
         return kind
     operands, _, result = str(config.get("equation", "")).replace(" ", "").partition("->")

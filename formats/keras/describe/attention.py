@@ -27,7 +27,7 @@ def _three(facts: LayerFacts, values: Sequence[Value]) -> tuple[Value, Value, Va
 def _attention(kind: str, scaled: bool) -> Tell:
     """Return what tells an attention whose scores are products, or sums bent by tanh.
 
-    scaled  whether it has a scale where its configuration does not say so
+    scaled  whether it has a scale where its configuration states nothing
     """
 
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:

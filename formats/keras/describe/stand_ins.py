@@ -17,7 +17,7 @@ _MOST = 500
 def read_in_part(path: Path, config: Path | None) -> tuple[SourceLayer, dict[str, RefusedError]]:
     """Return a model of Keras 1 or 2, and why layers of it, by their names, are not what they were.
 
-    Raises RefusedError for what is no layer's, or for a layer with weights that cannot be read.
+    Raises RefusedError where something other than a layer is refused, or a layer with weights that cannot be read.
     """
     errors: dict[str, RefusedError] = {}
     while True:
