@@ -27,6 +27,9 @@ _STUMBLES = (KeyError, IndexError, TypeError, AttributeError)
 _WRONG_CALL = re.compile(r"\w\(\) (missing|takes|got an unexpected|got multiple|got some positional)|\w\(\) argument after \*")
 """How Python says that a function was called with other arguments than it has: whoever wrote the call is wrong."""
 
+_INDEX_OF_ARRAY = re.compile(r"index -?\d+ is out of bounds for axis|too many indices for array|arrays used as indices")
+"""How numpy says that an array has no such place: numpy raised this, although no frame of its own shows it."""
+
 
 class AbsentError(KeyError, IndexError):
     """A value that a file does not state, asked for by its name or place: damage, wherever it is raised."""
@@ -110,7 +113,7 @@ def is_fault(error: BaseException) -> bool:
 
 def is_stumble(error: BaseException) -> bool:
     """Return whether a line of our own raised this, and no library that it called: a fault, or a value that it did not check."""
-    if type(error) not in _STUMBLES:
+    if type(error) not in _STUMBLES or (isinstance(error, IndexError) and _INDEX_OF_ARRAY.match(str(error))):
         return False
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return str(frame.f_globals.get("__name__")).partition(".")[0] == "rnnconvert"

@@ -164,7 +164,7 @@ class Trace:
 
     @staticmethod
     def _listed(results: Array | Sequence[Array]) -> list[Any]:
-        return [results] if isinstance(results, np.ndarray) else list(results)
+        return [np.asarray(results)] if isinstance(results, np.ndarray | np.generic) else list(results)
 
     def _move(self, node: Node, operator: Moves, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
         data = [place for place, value in enumerate(inputs) if value is not None and operator.carries(place, len(inputs))]
