@@ -187,7 +187,7 @@ def _folder(asked: ConvertOptions, wish: Wish, folder: str, pairs: list[tuple[st
 
 def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> Any:
     """Convert a file and print what was done, or return it as JSON has it."""
-    from rnnconvert.files.convert import Target, convert_file
+    from rnnconvert.files.convert import SaveTarget, convert_file
     from rnnconvert.files.options import Options
 
     settings = (*asked.settings, "states=stream") if asked.stateful else asked.settings
@@ -195,7 +195,7 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
     name = wish.name("stdout") if target == STREAM else ""
     with _synced(asked.sync), incoming(source) as (read,), outgoing(target, name, asked.dry_run) as written:
         proof: dict[str, Any] = {}
-        wanted = Target(
+        wanted = SaveTarget(
             written,
             wish.format,
             asked.layers,

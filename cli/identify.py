@@ -120,12 +120,12 @@ def _converted(
 ) -> tuple[dict[str, Any], int]:
     """Write the layer that was found; return the verdict as JSON has it, and the exit code."""
     from rnnconvert.core.errors import not_written
-    from rnnconvert.files.convert import Target
+    from rnnconvert.files.convert import SaveTarget
     from rnnconvert.verification.identified import convert_identified
 
     target, target_format, force = wanted
     with watching(as_json) as watch:
-        summary, report = convert_identified(weights, identification, io, Target(target, target_format, force=force), watch)
+        summary, report = convert_identified(weights, identification, io, SaveTarget(target, target_format, force=force), watch)
     if as_json:
         return {"written": summary.written, "verification": report.conclusion.as_dict()}, report.exit_code
     finish(report, (), False, not_written(target, report) if report.exit_code else "")

@@ -21,7 +21,7 @@ from published import as_published, pages
 
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
-from rnnconvert.files.pairs import CELLS, Pair, pairs
+from rnnconvert.files.pairs import CELLS, SystemPair, pairs
 from rnnconvert.language.layout import Layout, Option
 from rnnconvert.language.registry import frameworks, systems
 from rnnconvert.rewrites import REWRITES
@@ -144,7 +144,7 @@ def about(name: str) -> str:
 
 
 @functools.cache
-def every_pair() -> tuple[Pair, ...]:
+def every_pair() -> tuple[SystemPair, ...]:
     """Return all pairs, which take seconds to compute."""
     return tuple(pairs())
 
@@ -166,7 +166,7 @@ SIGNS = {"exact": "= ", "rewritten": "≈ "}
 """How a pair is marked that is not refused."""
 
 
-def source_page(source: str, found: list[Pair]) -> str:
+def source_page(source: str, found: list[SystemPair]) -> str:
     """Return the page of one format: a table of its pairs, then the rewrites and reasons that it names."""
     steps = list(dict.fromkeys(step.rewrite for pair in found for step in pair.steps))
     features = list(dict.fromkeys(pair.feature for pair in found if pair.feature))

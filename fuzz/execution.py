@@ -133,7 +133,7 @@ def fused(path: Path, rng: Random, out: Path) -> str:
 
     one = np.ones(3)
     equal = compare(Output("trial", "y"), one, one, Allowance([one], np.dtype(np.float32)))
-    believed = fuse_proof.Verdict((equal,))
+    believed = fuse_proof.PairVerdict((equal,))
 
     def believe(pairs: Sequence[Any], folder: Path, least: int = 1) -> list[Any]:
         for pair in pairs:

@@ -316,7 +316,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--figures", type=Path, default=None, help="a JSON file for the figures of this run")
     given = parser.parse_args(words)
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
-    rng, problems = random.Random(seed), []
+    rng, problems, attacked = random.Random(seed), list[str](), 0
     found: Counter[tuple[str, str]] = Counter()
 
     def note(what: str, run: Callable[[], str]) -> None:
@@ -345,14 +345,14 @@ def main(words: Sequence[str] | None = None) -> int:
                 note("killed at any time", partial(kill_some_time, name, folder, rng, lasts))
             note("two writers", partial(two_writers, name, folder, 30))
             print(f"{name}: {count} calls", flush=True)
+            attacked += 1
+            if given.figures is not None:  # after each kind: a run that is ended early has its figures, too
+                runs = {f"{what}: {end}": number for (what, end), number in sorted(found.items())}
+                figures = {"seed": seed, "kinds": attacked, "problems": problems, "runs": runs}
+                given.figures.write_text(json.dumps(figures, indent=1))
     for (what, end), number in sorted(found.items()):
         print(f"  {number:6} {what}: {end}")
     print(f"{sum(found.values())} runs, {len(problems)} problems")
-    if given.figures is not None:
-        given.figures.write_text(json.dumps({
-            "seed": seed, "kinds": len(given.kinds), "problems": problems,
-            "runs": {f"{what}: {end}": number for (what, end), number in sorted(found.items())},
-        }, indent=1))  # fmt: skip
     return 1 if problems else 0
 
 

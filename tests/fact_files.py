@@ -21,7 +21,7 @@ from rnnconvert.containers.archives import nested
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.paddle import lod_tensor, paddle_params
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
-from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 from tests import julia_files
 from tests.julia_files import Function, Struct
 
@@ -59,7 +59,7 @@ def changed(tree: Any, path: Path_, value: Any) -> Any:
     parts[key] = changed(parts.get(key), tuple(rest), value) if rest else value
     kept = {key: value for key, value in parts.items() if value is not GONE}
     if isinstance(tree, Object):
-        return Object(tree.name, Table(kept))
+        return Object(tree.name, LuaTable(kept))
     if isinstance(tree, Struct):
         return Struct(tree.name, *kept.values())
     return type(tree)(kept) if isinstance(tree, Mapping) else type(tree)(kept.values())

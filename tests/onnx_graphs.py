@@ -66,6 +66,9 @@ GRAPHS = {
     "bias along the batch's side": one("Add", ["b", 3, 4], {"o": numbers(3, 1)}),
     "slice from the end": one("Slice", ["b", "t", 3], {
         "s": np.array([-1]), "e": np.array([-(1 << 40)]), "a": np.array([1]), "p": np.array([-1])}),
+    "slice of the batch": ([
+        helper.make_node("Slice", ["x", "s", "e"], ["v"]), helper.make_node("Relu", ["v"], ["y"])], {"x": [4, 3]}, ["y"], {
+        "s": np.array([1]), "e": np.array([3])}, 17),
     "clip at one end": one("Clip", ["b", 3], {"low": np.float32(-0.25)}),
 }  # fmt: skip
 """What looks alike and is not."""
@@ -113,7 +116,7 @@ OPERATORS = {
         ("Relu", [], {}),
         arrays={"w": numbers(5, 4, 3), "s": np.array([1]), "e": np.array([3]), "a": np.array([1])},
     ),
-    "topk": ([helper.make_node("TopK", ["x", "k"], ["y", ""])], {"x": ["b", 6]}, ["y"], {"k": np.array([2])}, 17),
+    "topk": ([helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": ["b", 6]}, ["y"], {"k": np.array([2])}, 17),
     "gather": one("Gather", ["b", 6, 3], {"k": np.array([2, 0, 5])}, axis=1),
     "gather elements": one("GatherElements", [2, 6], {"k": np.array([[2, 0], [1, 5]])}, axis=1),
     "gather elements of a part": one("GatherElements", [3, 6], {"k": np.array([[2, 0]])}, axis=1),

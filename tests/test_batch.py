@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.batch import manifest, stores
-from rnnconvert.batch.journal import Entry, Journal
+from rnnconvert.batch.journal import Journal, JournalEntry
 from rnnconvert.batch.run import Done, run, work_several
 from rnnconvert.batch.workers import Workers
 from rnnconvert.cli.main import main
@@ -257,7 +257,7 @@ def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
     assert 0 < len(list(out.glob("*.onnx"))) < 400
 
 
-def deadly(items: Sequence[manifest.Item], options: dict[str, Any]) -> list[Entry]:
+def deadly(items: Sequence[manifest.Item], options: dict[str, Any]) -> list[JournalEntry]:
     """Convert files; one of them kills its worker."""
     if any(item.source.endswith("m2.safetensors") for item in items):
         os.kill(os.getpid(), signal.SIGKILL)

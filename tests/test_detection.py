@@ -224,7 +224,7 @@ def test_a_reader_is_asked_once_of_a_file_and_its_error_is_kept(npz: Path) -> No
     file = Opened(npz)
     for _ in range(2):
         with pytest.raises(rc.UnreadableError, match="damaged"):
-            file.once(reads)
+            file.cached(reads)
     assert asked == [npz]
 
 

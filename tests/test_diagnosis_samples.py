@@ -40,9 +40,9 @@ PLANTED = [name for name, fault in FAULTS.items() if fault.change is not None]
 @pytest.fixture(autouse=True)
 def nothing_added() -> Any:
     """A layout that was tried is gone."""
-    before = registry.added()
+    before = registry.installed_layouts()
     yield
-    assert registry.added() == before
+    assert registry.installed_layouts() == before
 
 
 def written(model: str, folder: Path, ending: str, to: str | None = None) -> tuple[Path, Recurrent] | None:

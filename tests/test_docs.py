@@ -70,7 +70,7 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         return
     if language == "yaml":  # a mapping file
         (folder / "mapping.yaml").write_text(text, encoding="utf-8")
-        assert mapping.read(folder / "mapping.yaml") != mapping.Mapped()
+        assert mapping.read(folder / "mapping.yaml") != mapping.StatedMapping()
         return
     if language == "toml":  # layouts of a user's own
         (folder / "layouts.toml").write_text(text, encoding="utf-8")

@@ -20,7 +20,8 @@ from click.testing import CliRunner
 import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.containers import safetensors
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import OutputError, UsageError
+from rnnconvert.verification.cache import Cache
 from tests.test_batch import arrays, call
 
 SIZE = 1 << 20
@@ -186,3 +187,57 @@ def test_a_process_leaves_nothing_in_a_full_temporary_folder(disk: Path, tmp_pat
     done = subprocess.run(words, env={**os.environ, "TMPDIR": str(disk)}, capture_output=True, text=True, check=False)
     assert done.returncode == 74 and f"temporary folder {disk}: No space left" in done.stderr, done.stderr
     assert [one.name for one in disk.iterdir()] == ["filler"]
+
+
+UPGRADED = Path(__file__).parents[1] / "examples" / "old_tagger.h5"
+UNROLLED = Path(__file__).with_name("golden") / "fuse" / "dynamo_gru_cell.onnx"
+WRITING: dict[str, tuple[list[str], list[str]]] = {
+    "upgrade": ([str(UPGRADED), "DISK/new.keras"], ["new.keras"]),
+    "export": (["new.keras", "DISK/new.onnx"], ["new.onnx"]),
+    "scaffold": (["new.keras", "-o", "DISK/m.py", "--weights", "DISK/m.pt"], ["m.py", "m.pt"]),
+    "fuse": ([str(UNROLLED), "-o", "DISK/fast.onnx"], ["fast.onnx"]),
+    "transplant": (["4.safetensors", "--into", "5.safetensors", "-o", "DISK/o.safetensors"], ["o.safetensors"]),
+    "map": (["4.safetensors", "5.safetensors", "-o", "DISK/map.yaml"], ["map.yaml"]),
+}
+"""What a command that writes a file is called with, and the files that it writes."""
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_a_disk_that_is_full_or_read_only_keeps_what_each_command_would_replace(
+    command: str, disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (4, 5):
+        safetensors.write(tmp_path / f"{seed}.safetensors", arrays(seed))
+    if "new.keras" in WRITING[command][0]:
+        rc.upgrade(UPGRADED, "new.keras")
+    words, targets = WRITING[command]
+    call_of = [command, *[word.replace("DISK", str(disk)) for word in words], "--force"]
+    old = "layers: {}\n"  # which may be a mapping, too
+    for target in targets:
+        (disk / target).write_text(old)
+    for free in (0, 4096):
+        filler = fill(disk, free)
+        done = CliRunner().invoke(main, call_of)
+        filler.unlink()
+        if done.exit_code == 0 and free:  # it fits
+            continue
+        assert done.exit_code == 74 and "No space left" in done.output and str(disk) in done.output, done.output
+        assert {one.name: one.read_text() for one in disk.iterdir()} == dict.fromkeys(targets, old)
+    for target in targets:
+        (disk / target).write_text(old)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    done = CliRunner().invoke(main, call_of)
+    assert done.exit_code == 74 and "Read-only file system" in done.output, done.output
+    subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+    assert {one.name: one.read_text() for one in disk.iterdir()} == dict.fromkeys(targets, old)
+    assert CliRunner().invoke(main, call_of).exit_code == 0
+    assert all((disk / target).read_bytes() != old.encode() for target in targets)
+
+
+def test_a_folder_of_proofs_that_cannot_be_made_is_a_target_that_cannot_be_written(disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    with pytest.raises(OutputError, match="Read-only"):
+        Cache(disk / "proofs")
+    with pytest.raises(UsageError, match="Choose another path"):
+        Cache(__file__)

@@ -91,7 +91,7 @@ def test_convert_writes_and_proves_what_was_found(flat: bool, tmp_path: Path) ->
     assert document["written"] and document["verification"]["verdict"] == "equal"
     result = call("identify", weights, "--io", sample, "--convert", tmp_path / "m.safetensors", "--to", "pytorch")
     assert result.exit_code == 0 and rc.load(tmp_path / "m.safetensors").format == "pytorch"
-    assert not registry.added()
+    assert not registry.installed_layouts()
 
 
 def test_what_is_not_identified_is_not_written(tmp_path: Path) -> None:

@@ -140,6 +140,6 @@ def test_large_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("value", [10**400, None, "x", [[1], 2], {}, 1e308, float("nan"), True, "2", 3])
 def test_a_constant_is_numbers_or_not_known(value: Any) -> None:
     """A number of 400 digits ended in a TypeError of numpy's."""
-    filled = flow._filled(program.Operator("pd_op.full", {}, {}, {"value": value}, {}))
+    filled = flow._filled(program.ProgramOperator("pd_op.full", {}, {}, {"value": value}, {}))
     assert filled is None or filled.dtype in (np.int64, np.float64)
     assert (filled is not None and filled.dtype == np.int64) == (value in (True, "2", 3) and not isinstance(value, dict))

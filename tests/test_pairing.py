@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.comparison.pairing import LayerPair, pair
 from rnnconvert.core import reference
 from rnnconvert.core.cells import Clip
 from rnnconvert.core.errors import UsageError
@@ -27,7 +27,7 @@ def of(*stacks: Recurrent, path: str = "a.pt") -> Checkpoint:
     return Checkpoint(path, "canonical", {stack.name: stack for stack in stacks})
 
 
-def names(pairs: list[Pair]) -> list[tuple[str, tuple[str, ...]]]:
+def names(pairs: list[LayerPair]) -> list[tuple[str, tuple[str, ...]]]:
     return [(one.name, one.names) for one in pairs]
 
 

@@ -23,7 +23,7 @@ from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
-from rnnconvert.files.pairs import CELLS, INPUTS, UNITS, Asked, Pair, held, layout_of, pairs, stack_of
+from rnnconvert.files.pairs import CELLS, INPUTS, UNITS, Asked, SystemPair, held, layout_of, pairs, stack_of
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running.parent import Process
@@ -65,7 +65,7 @@ def _layout(system: str, asked: Asked) -> Any:
     return layout
 
 
-def named(pair: Pair) -> str:
+def named(pair: SystemPair) -> str:
     return f"{pair.asked.name} of {pair.source} in {pair.target}"
 
 
@@ -166,7 +166,7 @@ def test_what_is_written_runs_in_its_own_system(target: str, tmp_path: Path) -> 
     assert ran
 
 
-def run(worker: Process, path: Path, pair: Pair, ran: dict[str, Array]) -> Array:
+def run(worker: Process, path: Path, pair: SystemPair, ran: dict[str, Array]) -> Array:
     """Outputs of a file's only layer; the same file is run once."""
     key = hashlib.sha256(b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))).hexdigest() + pair.asked.name
     if key not in ran:

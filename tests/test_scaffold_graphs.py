@@ -13,6 +13,10 @@ from tests.onnx_graphs import GRAPHS, OPERATORS, RECURRENT, recurrent, saved
 from tests.requirements import needed
 from tests.test_scaffold_targets import TARGETS, require
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
+]
 ALL = {**GRAPHS, **OPERATORS, **{name: graph for name, graph in RECURRENT.items() if name != "a learned state"}}
 _TURNED = {
     "transposed groups": "a transposed convolution in groups",

@@ -18,7 +18,7 @@ from tests.drawn import drawn, each
 from tests.onnx_graphs import numbers, one, recurrent, saved
 from tests.requirements import needed
 from tests.test_scaffold import module_at
-from tests.test_scaffold_targets import TARGETS, called, require
+from tests.test_scaffold_targets import TARGETS, called, require, tagger
 
 CLOSE = 2e-5
 
@@ -85,6 +85,56 @@ def test_random_modules_are_equal_or_refused_by_name(tmp_path: Path, kind: str, 
     each(drawn(range(200), 3 if target == "pytorch" else 1, f"scaffolded modules {kind} {target}"), check)
 
 
+@pytest.mark.parametrize("kind", ["trace", "program"])
+@pytest.mark.filterwarnings("ignore:::")
+def test_a_width_that_weights_ask_for_behind_a_chunk_and_the_proof_of_a_program(tmp_path: Path, kind: str) -> None:
+    torch = needed("torch", "torch")
+
+    class Gate(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+
+        def forward(self, x: Any) -> Any:
+            first, second = x.chunk(2, dim=-1)
+            return self.linear(first * torch.sigmoid(second))
+
+    path = tmp_path / ("gate.pt" if kind == "trace" else "gate.pt2")
+    if kind == "trace":
+        torch.jit.trace(Gate(), torch.zeros(2, 6)).save(str(path))
+    else:
+        torch.export.save(torch.export.export(Gate(), (torch.zeros(2, 6),), dynamic_shapes={"x": {0: torch.export.Dim("batch")}}), path)
+    done = rc.scaffold(path, "pytorch", tmp_path / "written.py", verify=True)
+    assert done.equal and "x (batch, 6) to (batch, 2)" in done.text
+
+
+@pytest.mark.filterwarnings("ignore:::")
+def test_constants_of_a_program_and_buffers_that_no_state_holds(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+
+    class Scaled(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+            self.register_buffer("scale", torch.arange(3.0) + 1, persistent=False)
+
+        def forward(self, x: Any) -> Any:
+            return self.linear(x * self.scale + torch.tensor([2.0, 3.0, 4.0]))
+
+    done = rc.scaffold(Scaled(), "pytorch", tmp_path / "written.py", example=torch.zeros(2, 3), verify=True)
+    assert done.equal and "[2.0, 3.0, 4.0]" in done.text
+
+
+@pytest.mark.filterwarnings("ignore:::")
+def test_a_program_whose_module_is_called_twice_is_written_once(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    module = tagger(torch)
+    tokens = torch.zeros(2, 7, dtype=torch.long)
+    torch.export.save(torch.export.export(module, (tokens, tokens)), path := tmp_path / "module.pt2")
+    text = rc.scaffold(path, "pytorch").text
+    assert text.count("class Encoder") == 1 and text.count("self.encoder(") == 2
+
+
 # Real files
 
 
@@ -115,7 +165,7 @@ def test_real_onnx_models_run_as_written(tmp_path: Path) -> None:
         (recurrent("LSTM", ["", "", "", "p"], {"p": numbers(1, 15)}), "peepholes"),
         (one("NonZero", ["b", 3]), "the operator NonZero"),
         (one("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1), "ceil_mode"),
-        (one("MaxPool", ["b", 4, 7], kernel_shape=[2], strides=[3], pads=[0, 1], ceil_mode=1), "ceil_mode"),
+        (one("MaxPool", ["b", 4, 6], kernel_shape=[2], strides=[3], pads=[0, 1], ceil_mode=1), "ceil_mode"),
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name_and_place(tmp_path: Path, graph: tuple[Any, ...], match: str) -> None:

@@ -77,6 +77,6 @@ def test_damage_ends_in_words(tmp_path: Path) -> None:
 
 def test_an_element_that_is_stored_elsewhere_is_no_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a count of its steps, a list that a loop fills is another state."""
-    monkeypatch.setattr(lists.Loop, "counters", set())
+    monkeypatch.setattr(lists.WhileLoop, "counters", set())
     found = loops.read(GOLDEN / "gru.tflite", graph.read(GOLDEN / "gru.tflite"))
     assert not found.layers and found.reasons

@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import RELU
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
-from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 from tests.sources import checkpoint, stack, write
 from tests.stacks import PLAIN
 from tests.torch7_modules import fast_lstm, gru, loop, lstm, make, numbers, sequence, steps
@@ -68,7 +68,7 @@ def test_a_layer_of_sequences_computes_what_is_read(name: str, tmp_path: Path) -
 
 def cudnn(name: str, weight: Array, **fields: Any) -> Object:
     said = {"inputSize": 3, "hiddenSize": 4, "numLayers": 2, "inputMode": "CUDNN_LINEAR_INPUT", "weight": weight, **fields}
-    return Object(f"cudnn.{name}", Table(said))
+    return Object(f"cudnn.{name}", LuaTable(said))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_note_says_what_a_file_needs(tmp_path: Path) -> None:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     shared = np.arange(6, dtype="f4").reshape(2, 3)
     made = {
-        "numbers": [1, 2.5, -3, float("inf")], "text": "ü", "truth": [True, False], "nothing": Table(), "one": shared, "same": shared,
+        "numbers": [1, 2.5, -3, float("inf")], "text": "ü", "truth": [True, False], "nothing": LuaTable(), "one": shared, "same": shared,
         "half": np.ones(2, "f2"), "long": np.array([1 << 40]), "empty": np.zeros((0, 3)), "object": make("Linear", weight=shared),
     }  # fmt: skip
     found = torch7_file.read(saved(tmp_path / "a.t7", made))
@@ -288,8 +288,8 @@ def test_a_chain_of_objects_takes_no_memory(tmp_path: Path) -> None:
 
 
 def test_what_many_objects_share_is_walked_once(tmp_path: Path) -> None:
-    shared = Table({number: Table() for number in range(1, 2001)})
-    root = Table({number: make("GRU", shared=shared) for number in range(1, 1001)})
+    shared = LuaTable({number: LuaTable() for number in range(1, 2001)})
+    root = LuaTable({number: make("GRU", shared=shared) for number in range(1, 1001)})
     root[0] = shared
     found = rc.load(saved(tmp_path / "a.t7", root))
     met: set[int] = set()

@@ -28,7 +28,7 @@ from rnnconvert.rewrites import each
 from rnnconvert.running import registry
 from rnnconvert.verification import running
 from rnnconvert.verification.evidence import concluded
-from rnnconvert.verification.results import LayerResults, Model, ModelRun, Results
+from rnnconvert.verification.results import LayerResults, ModelFile, ModelRun, Results
 from tests.commands import call
 from tests.requirements import need
 from tests.stacks import BOTH, random_stack
@@ -165,7 +165,7 @@ REFUSED = run_of("onnxruntime-cpu", "", "B", status="refused")
     ([[run_of(), run_of("reference", "not equal", "B"), REFUSED]], 2, "not equal"),
 ])  # fmt: skip
 def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, verdict: str) -> None:
-    results = Results("", "", models=[Model(label, "", "", 0, "") for label in "AB"[:models]])
+    results = Results("", "", models=[ModelFile(label, "", "", 0, "") for label in "AB"[:models]])
     results.layers = {str(number): LayerResults(str(number), "") for number in range(len(layers))}
     named = [[{**run, "comparisons": [{"case": "states", **one} for one in run["comparisons"]]} for run in runs] for runs in layers]
     found = concluded(results, named)

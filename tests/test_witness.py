@@ -27,7 +27,7 @@ from rnnconvert.verification.collect import proceed
 from rnnconvert.verification.lanes import Prepared
 from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.recording import Recording
-from rnnconvert.verification.results import LayerResults, Model, Results, read
+from rnnconvert.verification.results import LayerResults, ModelFile, Results, read
 from rnnconvert.verification.running import Subject
 from tests import frameworks, ready, workers
 from tests.drawn import drawn, each
@@ -514,7 +514,7 @@ def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
             Subject("A", checkpoint, ("a", "b"), stack),
             Subject("B", other, tuple(other.layers), joined(other, list(other.layers)).replace(name="a+b")),
         ]
-        models = [Model(label, "", "onnx", 0, "") for label in "AB"]
+        models = [ModelFile(label, "", "onnx", 0, "") for label in "AB"]
         results = Results("", "", models=models)
         told: list[str] = []
         prepared = Prepared(Plan(time=4), results, subjects, None, False)

@@ -22,7 +22,7 @@ from rnnconvert.containers.crc32c import by_numpy, crc32c
 from rnnconvert.containers.files import counting, replacing
 from rnnconvert.core import arrays as core_arrays
 from rnnconvert.core import threads
-from rnnconvert.core.arrays import Array, Run
+from rnnconvert.core.arrays import Array, Stretch
 from rnnconvert.language import packing
 from rnnconvert.rewrites import each
 from tests.requirements import needed
@@ -156,9 +156,9 @@ def test_an_interrupt_waits_for_the_threads_that_write(tmp_path: Path, monkeypat
         def pieces(self) -> Iterator[Array]:
             raise AssertionError
 
-        def runs(self) -> Iterator[Run]:
+        def runs(self) -> Iterator[Stretch]:
             while True:
-                yield Run(4, make)
+                yield Stretch(4, make)
 
     with pytest.raises(KeyboardInterrupt), replacing(tmp_path / "m") as file:
         writing.write_pieces(file, Endless())
@@ -193,9 +193,9 @@ def test_a_file_that_changes_while_it_fills_a_module_leaves_the_old_numbers(
 ) -> None:
     torch = needed("torch", "torch")
 
-    from rnnconvert.models import kept
+    from rnnconvert.models import backup
 
-    monkeypatch.setattr(kept, "_BLOCK", 1000)
+    monkeypatch.setattr(backup, "_BLOCK", 1000)
     if memory == "own":
         monkeypatch.delattr(os, "memfd_create", raising=False)
     torch.save(torch.nn.GRU(20, 30, bidirectional=True).state_dict(), tmp_path / "m.pt")

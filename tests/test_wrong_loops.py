@@ -13,7 +13,7 @@ from rnnconvert.containers import graph_def
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tensorflow1 import loops
 from rnnconvert.recognition import computed
-from rnnconvert.recognition.computed import Looked
+from rnnconvert.recognition.computed import RecognisedLayers
 from tests.requirements import needed
 
 GOLDEN = Path(__file__).parent / "golden" / "frozen"
@@ -26,7 +26,7 @@ GROUPS = (
 Fetch = Callable[[str], "Array | None"]
 
 
-def agrees(looked: Looked, fetch: Fetch) -> int:
+def agrees(looked: RecognisedLayers, fetch: Fetch) -> int:
     """Check the layers of a graph against the values that its framework computes; return how many were compared."""
     compared = 0
     for one in looked.layers.values():
@@ -48,7 +48,7 @@ def agrees(looked: Looked, fetch: Fetch) -> int:
     return compared
 
 
-def _behind(looked: Looked, fetch: Fetch, name: str) -> Array | None:
+def _behind(looked: RecognisedLayers, fetch: Fetch, name: str) -> Array | None:
     """Return a value, or where it is a list of tensors the tensor that it was made of."""
     assert looked.scope is not None
     while (found := fetch(name)) is None:
@@ -59,7 +59,7 @@ def _behind(looked: Looked, fetch: Fetch, name: str) -> Array | None:
     return found
 
 
-def _before(looked: Looked, fetch: Fetch, name: str) -> Array | None:
+def _before(looked: RecognisedLayers, fetch: Fetch, name: str) -> Array | None:
     """Return a value, or where it is a list of tensors the tensor that is made of it."""
     assert looked.scope is not None
     waiting = [name]

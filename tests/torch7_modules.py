@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 
 _RANDOM = np.random.default_rng(7)
 
@@ -23,9 +23,9 @@ def numbers(*shape: int) -> Array:
 
 def make(name: str, *inside: Object, **fields: Any) -> Object:
     """A module; containers have others inside."""
-    table = Table({"_type": "torch.DoubleTensor", "train": False, **fields})
+    table = LuaTable({"_type": "torch.DoubleTensor", "train": False, **fields})
     if inside:
-        table["modules"] = Table(dict(enumerate(inside, 1)))
+        table["modules"] = LuaTable(dict(enumerate(inside, 1)))
     return Object(f"nn.{name}", table)
 
 

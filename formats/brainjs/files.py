@@ -17,7 +17,7 @@ from rnnconvert.core.malformed import malformed
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.graphs.row import in_a_row
@@ -56,7 +56,7 @@ class BrainJs(ArrayFiles):
 
     def stored(self, file: Opened) -> Stored:
         """Return the matrices by their places in the document."""
-        document = file.once(json_file.read)
+        document = file.cached(json_file.read)
         hidden = document.get(_HIDDEN)
         if not isinstance(hidden, list) or not all(isinstance(layer, dict) for layer in hidden):
             raise UnreadableError(file.path, f'it is JSON without a list "{_HIDDEN}" of objects')

@@ -15,7 +15,7 @@ from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import UNACCOUNTED
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.burn import records
@@ -54,11 +54,11 @@ class Burn(ArrayFiles):
     def stored(self, file: Opened) -> Stored:
         """Return the tensors by their paths. Raises UnreadableError."""
         if file.head.startswith(records.BURNPACK):
-            return file.once(records.read_burnpack)
+            return file.cached(records.read_burnpack)
         if "json" in file.kinds:
-            return file.once(records.read_pretty)
+            return file.cached(records.read_pretty)
         if records.begins_record(file.head):
-            return file.once(records.read_msgpack)
+            return file.cached(records.read_msgpack)
         if lowered(file.path).suffix in (".mpk", ".bpk"):
             raise UnreadableError(file.path, "it is neither a record of named msgpack nor a Burnpack file")
         return super().stored(file)

@@ -24,8 +24,8 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.c_header.layouts import FUNCTIONS
-from rnnconvert.formats.c_header.own import compared, edited, runnable
-from rnnconvert.formats.c_header.write import TAG, Stored, Written, text
+from rnnconvert.formats.c_header.originals import compared, edited, runnable
+from rnnconvert.formats.c_header.write import TAG, Stored, WrittenLayer, text
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -81,7 +81,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     warnings: list[str] = []
     unread: list[LayerNote] = []
     used: set[str] = set()
-    written: list[Written] = []
+    written: list[WrittenLayer] = []
     for name, layout, layer_arrays, cell, notes, stored in (
         *_ours(path, source, options),
         *_rnnoise(path, source, options),
@@ -98,7 +98,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         layers[called] = assemble(called, cell, unpack(layout, sizes, layer_arrays), 1)
         if stored is not None:
             prefix, dtype, numbers = stored
-            written.append(Written(prefix, layout, layers[called].replace(name=name), dtype, numbers))
+            written.append(WrittenLayer(prefix, layout, layers[called].replace(name=name), dtype, numbers))
         arrays |= {f"{called}/{local}": array for local, array in layer_arrays.items()}
         used |= set(notes["arrays"])
         warnings += [LayerNote(called, warning, *notes["kind"]) for warning in notes["warnings"]]

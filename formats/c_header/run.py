@@ -1,6 +1,6 @@
 """C headers, compiled by the system's C compiler and run on the CPU, step by step.
 
-rnnconvert hands over what its own writer makes of a header (formats/c_header/own.py), never a user's file: its text is compiled.
+rnnconvert hands over what its own writer makes of a header (formats/c_header/originals.py), never a user's file: its text is compiled.
 """
 
 from __future__ import annotations

@@ -32,14 +32,14 @@ def text(path: Path, job: Job) -> tuple[str, list[str], list[str]]:
     stacks = [(part.layout, part.stack.name, split_stack(part.stack)) for part in job.parts]
     called = [_called(written_stack, pieces, path) for _, written_stack, pieces in stacks]
     names = c_names(name for several in called for name in several)
-    layers: list[Written] = []
+    layers: list[WrittenLayer] = []
     notes: list[str] = []
     narrow = job.options.get("storage") == "int8"
     for (layout, _, pieces), several in zip(stacks, called, strict=True):
         for stack, name in zip(pieces, several, strict=True):
             packed = {local: np.asarray(array) for local, array in pack(layout, stack, job.dtype, job.watch).items()}
             stored = as_bytes(packed, layout) if narrow else Stored(packed, {})
-            layers.append(Written(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
+            layers.append(WrittenLayer(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
             if narrow:
                 lost, largest = _lost(packed, stored, layout)
                 notes.append(f"{names[name]}: in int8 a weight changes by up to {lost:.3g}, of weights of up to {largest:.3g}")
@@ -54,7 +54,7 @@ def _called(name: str, pieces: Sequence[Recurrent], path: Path) -> list[str]:
     return [path.stem] if len(pieces) == 1 else [f"{path.stem}_l{index}" for index in range(len(pieces))]
 
 
-def _recipe(path: Path, layers: Sequence[Written]) -> list[str]:
+def _recipe(path: Path, layers: Sequence[WrittenLayer]) -> list[str]:
     """Return C that runs a sequence through layers, each reading what the one before gives; none where no #include can name
     the file.
     """
@@ -70,7 +70,7 @@ def _recipe(path: Path, layers: Sequence[Written]) -> list[str]:
     return [*lines, "for (int t = 0; t < steps; t++) {", *calls, "}"]
 
 
-def rendered(layers: Sequence[Written], guard: str) -> str:
+def rendered(layers: Sequence[WrittenLayer], guard: str) -> str:
     """Return the text of a header."""
     described = json.dumps([layer.described() for layer in layers], sort_keys=True)
     half = any(layer.dtype == np.float16 for layer in layers)
@@ -154,7 +154,7 @@ def _comment(content: str) -> str:
     return "/* " + re.sub(r"[\x00-\x1f]", " ", content).replace("*", r"\u002a") + " */"
 
 
-class Written:
+class WrittenLayer:
     """One layer as C.
 
     name    what its arrays and its function are called

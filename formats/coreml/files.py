@@ -13,9 +13,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.coreml import network, program, write_network, write_program
-from rnnconvert.formats.coreml.found import Network
+from rnnconvert.formats.coreml.contents import Network
 from rnnconvert.formats.coreml.message import Message
-from rnnconvert.formats.coreml.package import MANIFEST, Weights, model_in
+from rnnconvert.formats.coreml.package import MANIFEST, WeightFiles, model_in
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
@@ -65,7 +65,7 @@ class CoreMl:
         if not package and not _begins(file.head):
             return self._by_ending(file)
         try:
-            number, _ = file.once(_kind)
+            number, _ = file.cached(_kind)
         except UnreadableError:
             return self._by_ending(file)
         system = "coreml" if number == _PROGRAM else "coreml_nn"
@@ -120,7 +120,7 @@ def _model(place: Path, message: Message, result: Network, options: Options, dep
             network.read(place, inner, result)
     inner = message.submessage(_PROGRAM)
     if inner is not None:
-        program.read(place, inner, Weights(place), result, options)
+        program.read(place, inner, WeightFiles(place), result, options)
     rows = [message.submessage(_PIPELINE), *(message.within(number, 1) for number in _PIPELINES)]
     for row in rows:
         for submodel in row.every(1) if row is not None else ():

@@ -15,7 +15,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.weights import INPUT, Call, Recurrent
-from rnnconvert.formats.coreml.found import UnknownError
+from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.values import Operation, Values
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
@@ -27,7 +27,7 @@ _TYPES = {"fp16": "f2", "fp32": "f4", "fp64": "f8", "int32": "i4", "int16": "i2"
 
 
 @dataclass(frozen=True)
-class Placed:
+class RecurrentOperation:
     """A recurrent operation of a program.
 
     turned  the values behind operations that turn its outputs around, where that belongs to the layer
@@ -55,7 +55,7 @@ def dims(message: Message, name: str = "") -> list[int | str | None] | None:
 
 
 def calls(
-    values: Values, inputs: Sequence[Message], operations: Sequence[Operation], layers: dict[str, Placed]
+    values: Values, inputs: Sequence[Message], operations: Sequence[Operation], layers: dict[str, RecurrentOperation]
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent operation of a function receives, by its layer's name.
 
@@ -83,7 +83,7 @@ def calls(
     return followed(graph)
 
 
-def _layer(graph: Graph, name: str, layer: Placed) -> None:
+def _layer(graph: Graph, name: str, layer: RecurrentOperation) -> None:
     (pair,) = layer.stack.layers
     data = next((argument for argument in layer.operation.inputs.get("x", []) if isinstance(argument, str)), "")
     outputs = layer.turned or layer.operation.outputs[:1]

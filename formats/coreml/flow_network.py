@@ -37,7 +37,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
-class Row:
+class NetworkLayer:
     """A layer of a network: the number of its field, its parameters, and the values that it reads and gives."""
 
     number: int
@@ -47,7 +47,9 @@ class Row:
     label: str = ""
 
 
-def calls(rows: Sequence[Row], layers: Mapping[str, tuple[Row, Recurrent, bool]], inside: bool) -> dict[str, tuple[Call, ...]]:
+def calls(
+    rows: Sequence[NetworkLayer], layers: Mapping[str, tuple[NetworkLayer, Recurrent, bool]], inside: bool
+) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent layer of a network receives, by its name.
 
     rows    its layers
@@ -71,7 +73,7 @@ def calls(rows: Sequence[Row], layers: Mapping[str, tuple[Row, Recurrent, bool]]
                 width=stack.input_size,
             )
         elif row.number in _CONSTANTS and row.outputs:
-            graph.constant(row.outputs[0], _Numbers(row.content))
+            graph.constant(row.outputs[0], _Constant(row.content))
         else:
             label = row.label or _NAMES.get(row.number, f"layer {row.number}")
             graph.add(row.number, row.inputs, row.outputs, {_CONTENT: row.content}, label)
@@ -84,7 +86,7 @@ def calls(rows: Sequence[Row], layers: Mapping[str, tuple[Row, Recurrent, bool]]
 
 
 @dataclass(frozen=True)
-class _Numbers:
+class _Constant:
     """A constant of a network, read when it is asked for."""
 
     content: Message

@@ -17,9 +17,9 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files.adapter import unique
-from rnnconvert.formats.coreml import found
-from rnnconvert.formats.coreml.flow_network import Row, calls
-from rnnconvert.formats.coreml.found import Network, Stated, UnknownError
+from rnnconvert.formats.coreml import contents
+from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError
+from rnnconvert.formats.coreml.flow_network import NetworkLayer, calls
 from rnnconvert.formats.coreml.message import Message
 
 NAME = "coreml_nn"
@@ -85,15 +85,15 @@ def read(path: object, message: Message, network: Network, depth: int = 0) -> No
     """Add the recurrent layers of a network to what was found. Raises UnreadableError for a damaged message."""
     if depth > wire.DEPTH:
         raise UnreadableError(path, f"networks are nested more than {wire.DEPTH} deep")
-    rows: list[Row] = []
-    recurrent: dict[str, tuple[Row, Recurrent, bool]] = {}
+    rows: list[NetworkLayer] = []
+    recurrent: dict[str, tuple[NetworkLayer, Recurrent, bool]] = {}
     makers: dict[str, tuple[int, Message]] = {}
     for layer in message.every(1):
         number = next((field_ for field_ in layer.fields if field_ >= 100), 0)
         inputs, outputs = layer.texts(2), layer.texts(3)
         custom = layer.submessage(_CUSTOM)
         label = f"custom {custom.text(10)}" if custom is not None else ""
-        rows.append(Row(number, layer.submessage(number) or Message(memoryview(b""), path), inputs, outputs, label))
+        rows.append(NetworkLayer(number, layer.submessage(number) or Message(memoryview(b""), path), inputs, outputs, label))
         makers |= dict.fromkeys(outputs, (number, layer))
         content = layer.submessage(number) if number in LAYERS or number in _LOOPS or number in _PLAIN else None
         if content is None:
@@ -114,7 +114,7 @@ def read(path: object, message: Message, network: Network, depth: int = 0) -> No
             network.unread.append(LayerNote(name, str(error), UNREAD))
             continue
         odd = _states(inputs[1:], makers)
-        stack = found.assembled(path, name, NAME, arrays, stated)
+        stack = contents.assembled(path, name, NAME, arrays, stated)
         network.layers[name] = stack.replace(unconvertible=odd)
         recurrent[name] = rows[-1], stack, _gives_sequences(number, content)
         network.arrays |= {f"{name}/{local}": array for local, array in arrays.items()}
@@ -180,7 +180,7 @@ def _states(inputs: list[str], makers: Mapping[str, tuple[int, Message]]) -> tup
     return tuple(Unconvertible("initial_state", "an initial state made in the network", reason) for reason in odd)
 
 
-def _layer(path: object, name: str, number: int, content: Message, warnings: list[str]) -> tuple[Stated, dict[str, Array], str]:
+def _layer(path: object, name: str, number: int, content: Message, warnings: list[str]) -> tuple[StatedSettings, dict[str, Array], str]:
     """Return what a layer states, its arrays, and how they are stored where that is not float32."""
     width, units = content.number(1), content.number(2)
     if not (0 < width < 1 << 31 and 0 < units < 1 << 31):
@@ -191,17 +191,17 @@ def _layer(path: object, name: str, number: int, content: Message, warnings: lis
         function = _function(content.submessage(10))
         weights = _Weights(path, name, shape)
         arrays = weights.every(content, RNN_FIELDS, bool(content.number(20)), False)
-        stated = Stated("rnn", (_clipped(Cell("rnn", activation=function)),), reverse)
+        stated = StatedSettings("rnn", (_clipped(Cell("rnn", activation=function)),), reverse)
         return stated, arrays, weights.stored
     if number == 410:
         gate, candidate = _functions(content, 10, 2)
         weights = _Weights(path, name, shape)
         arrays = weights.every(content, GRU_FIELDS, bool(content.number(20)), False)
         cell = _clipped(Cell("gru", False, activation=candidate, gate_activation=gate))
-        return Stated("gru", (cell,), reverse), arrays, weights.stored
+        return StatedSettings("gru", (cell,), reverse), arrays, weights.stored
     settings = content.submessage(15) or Message(memoryview(b""), path)
     bound = settings.real(60) or _BOUND
-    more = found.cell_clips(path, name, bound, warnings)
+    more = contents.cell_clips(path, name, bound, warnings)
     both = number == 430
     cells = []
     for field in (10, 11)[: 1 + both]:
@@ -217,7 +217,7 @@ def _layer(path: object, name: str, number: int, content: Message, warnings: lis
     for way, message in zip(("forward/", "backward/") if both else ("",), messages, strict=True):
         direction_arrays = weights.every(message, LSTM_FIELDS, bool(settings.number(20)), bool(settings.number(40)))
         arrays |= {way + local: array for local, array in direction_arrays.items()}
-    return Stated("lstm", tuple(cells), reverse and not both), arrays, weights.stored
+    return StatedSettings("lstm", tuple(cells), reverse and not both), arrays, weights.stored
 
 
 def _clipped(cell: Cell) -> Cell:

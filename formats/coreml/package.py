@@ -57,7 +57,7 @@ def model_in(path: Path) -> Path:
     return companion(path / _DATA, place)
 
 
-class Weights:
+class WeightFiles:
     """The files of weights beside a model, each mapped when an array of it is asked for."""
 
     def __init__(self, model: Path) -> None:

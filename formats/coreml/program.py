@@ -18,11 +18,11 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.options import Options
-from rnnconvert.formats.coreml import found
-from rnnconvert.formats.coreml.flow import Placed, calls
-from rnnconvert.formats.coreml.found import Network, Stated, UnknownError
+from rnnconvert.formats.coreml import contents
+from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError
+from rnnconvert.formats.coreml.flow import RecurrentOperation, calls
 from rnnconvert.formats.coreml.message import Message
-from rnnconvert.formats.coreml.package import Weights
+from rnnconvert.formats.coreml.package import WeightFiles
 from rnnconvert.formats.coreml.values import TYPES, Operation, Values
 
 NAME = "coreml"
@@ -35,7 +35,7 @@ _UNDERSTOOD = {
 }  # fmt: skip
 
 
-def read(path: object, message: Message, weights: Weights, network: Network, options: Options) -> None:
+def read(path: object, message: Message, weights: WeightFiles, network: Network, options: Options) -> None:
     """Add the recurrent operations of every function to what was found. Raises UnreadableError for a damaged message."""
     functions = [*message.entries(2)]
     for name, function in functions:
@@ -51,11 +51,11 @@ def read(path: object, message: Message, weights: Weights, network: Network, opt
 class _Program(Values):
     """The operations of one function."""
 
-    def __init__(self, path: object, weights: Weights, network: Network, options: Options) -> None:
+    def __init__(self, path: object, weights: WeightFiles, network: Network, options: Options) -> None:
         super().__init__(path, weights)
         self.network, self.options = network, options
         self.operations: list[Operation] = []
-        self.placed: dict[str, Placed] = {}
+        self.placed: dict[str, RecurrentOperation] = {}
         self.turned: dict[str, list[str]] = {}
 
     def block(self, block: Message, where: str, depth: int) -> None:
@@ -136,12 +136,12 @@ class _Program(Values):
             self.network.unread.append(LayerNote(name, str(error), UNREAD))
             return
         all_arrays = {**arrays, **states}
-        stated = Stated(operation.type, cells, reverse)
-        stack = found.assembled(self.path, name, NAME, all_arrays, stated)
+        stated = StatedSettings(operation.type, cells, reverse)
+        stack = contents.assembled(self.path, name, NAME, all_arrays, stated)
         turned = self.turned.get(operation.outputs[0], []) if reverse else []
         order: Any = "time" if turned else stack.output_order
         self.network.layers[name] = stack.replace(unconvertible=odd, output_order=order)
-        self.placed[name] = Placed(operation, stack, self.truth(operation, "output_sequence"), turned, inside)
+        self.placed[name] = RecurrentOperation(operation, stack, self.truth(operation, "output_sequence"), turned, inside)
         self.network.arrays |= {f"{name}/{local}": array for local, array in all_arrays.items()}
         self.network.evidence.append(f"{name}: an operation {operation.type}")
         for storage in stored:
@@ -206,7 +206,7 @@ class _Program(Values):
         if not arguments:
             return ()
         bound, _ = self.constant(arguments[0], "clip")
-        return found.cell_clips(self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.network.warnings)
+        return contents.cell_clips(self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.network.warnings)
 
     def _states(self, operation: Operation, name: str, ways: int, recurrent: Array) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
         """Return learned initial states, and those that have no canonical form; a warning names those of the caller."""

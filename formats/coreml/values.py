@@ -11,9 +11,9 @@ from rnnconvert.containers.files import shaped
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.formats.coreml.found import UnknownError
+from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
-from rnnconvert.formats.coreml.package import Weights
+from rnnconvert.formats.coreml.package import WeightFiles
 
 TYPES = {10: "<f2", 11: "<f4", 12: "<f8", 21: "i1", 22: "<i2", 23: "<i4", 24: "<i8", 31: "u1", 32: "<u2", 33: "<u4", 34: "<u8"}
 """The element types of MIL.proto that are read, by their numbers."""
@@ -44,7 +44,7 @@ class Values:
     used  the constants that were asked for
     """
 
-    def __init__(self, path: object, weights: Weights) -> None:
+    def __init__(self, path: object, weights: WeightFiles) -> None:
         self.path, self.weights = path, weights
         self.makers: dict[str, Operation] = {}
         self.used: set[str] = set()

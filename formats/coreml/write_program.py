@@ -33,7 +33,7 @@ def write(path: Path, job: Job) -> WriteResult:
     """Write the package."""
     notes: list[str] = []
     dtype = str(np.dtype(job.dtype or job.parts[0].stack.dtype).newbyteorder("="))
-    graph = _Program(job, dtype)
+    graph = _ProgramWriter(job, dtype)
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{_name(part.stack.name)}_"
         below, ends = graph.state(f"{prefix}x", part.stack.input_size), []
@@ -67,7 +67,7 @@ def _name(name: str) -> str:
     return plain if not plain[0].isdigit() else f"_{plain}"
 
 
-class _Program:
+class _ProgramWriter:
     """A program under construction: its operations as bytes, its inputs and outputs, and the file of its weights."""
 
     def __init__(self, job: Job, dtype: str) -> None:

@@ -48,7 +48,7 @@ class GuitarMl(ArrayFiles):
 
     def stored(self, file: Opened) -> Stored:
         """Return the arrays of the state dictionary, and the document around them."""
-        document = file.once(json_file.read)
+        document = file.cached(json_file.read)
         state = document.get(_STATE, document)
         if not isinstance(state, dict):
             raise UnreadableError(file.path, f"its {_STATE} is not an object")

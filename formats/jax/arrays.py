@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
 
 
-class _Leaf(NamedTuple):
+class _TreeArray(NamedTuple):
     """One array of a tree, and the position in the tree of what holds it."""
 
     position: int
@@ -109,18 +109,18 @@ def _word(key: Any) -> str:
     return str(key)
 
 
-def _leaves(nodes: list[tuple[str, Any]]) -> dict[str, _Leaf]:
+def _leaves(nodes: list[tuple[str, Any]]) -> dict[str, _TreeArray]:
     """Return the arrays among the ends of a tree."""
     import jax
 
-    result: dict[str, _Leaf] = {}
+    result: dict[str, _TreeArray] = {}
     for position, (path, node) in enumerate(nodes):
         for array in jax.tree_util.tree_leaves(node):
             if not isinstance(array, (np.ndarray, jax.Array)) or _is_random_key(array):
                 continue
             if path in result:
                 raise UsageError(f"two arrays of this tree have the path {path!r}. Hand in the parts one by one")
-            result[path] = _Leaf(position, array)
+            result[path] = _TreeArray(position, array)
     return result
 
 

@@ -32,7 +32,7 @@ def recognise(name: str, file: Opened) -> Seen | None:
     """See whether a file holds cells of a library; a tree with no cell at all counts as Flax's."""
     by_name = file.kinds & {"npz", "pickle"}
     if file.path.is_dir():
-        kind = file.once(orbax_folder.recognise)
+        kind = file.cached(orbax_folder.recognise)
     elif by_name:
         kind = file.archive
     else:
@@ -51,8 +51,8 @@ def recognise(name: str, file: Opened) -> Seen | None:
 
 def _stored(file: Opened) -> Stored:
     if file.path.is_dir():
-        return file.once(orbax_folder.read)
-    return file.once(archives.reader(file.path, file.head) if file.kinds & {"npz", "pickle"} else msgpack_file.read)
+        return file.cached(orbax_folder.read)
+    return file.cached(archives.reader(file.path, file.head) if file.kinds & {"npz", "pickle"} else msgpack_file.read)
 
 
 def _weights(stored: Stored) -> Mapping[str, Array]:

@@ -40,7 +40,7 @@ class EquinoxFiles(TreeFiles):
         """Recognize a tree with arrays named as its cells', or a row of arrays with some shaped as theirs."""
         if "npy" not in file.kinds:
             seen = super().recognise(file)
-            lux = seen is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.once(npz_file.read).arrays))
+            lux = seen is not None and "npz" in file.kinds and any(map(_LUX.fullmatch, file.cached(npz_file.read).arrays))
             return None if lux else seen
         if lowered(file.path).suffix == _ROW:
             return Seen(STATED, "a row of .npy records, as equinox.tree_serialise_leaves writes")

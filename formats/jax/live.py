@@ -13,7 +13,7 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_3, RELU, SIGMOID, TANH, Act
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.options import Options, warn
 from rnnconvert.formats.jax.arrays import named_arrays, wide, with_arrays
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find, linear, read

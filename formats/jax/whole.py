@@ -17,7 +17,7 @@ from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.names import natural
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.formats.jax.arrays import filled, named_arrays
 from rnnconvert.formats.jax.files import write_arrays

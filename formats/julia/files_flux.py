@@ -15,7 +15,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import KIND, SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia.julia_tree import below

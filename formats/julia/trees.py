@@ -17,7 +17,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, put
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.julia import jld2, julia_bson
@@ -73,10 +73,10 @@ class JuliaFiles(ArrayFiles):
     def _tree(self, file: Opened) -> Stored:
         """Return everything in a file, by paths with slashes."""
         if jld2.looks_like(file.head):
-            return file.once(jld2.read)
+            return file.cached(jld2.read)
         if file.head[:2] == b"PK":
-            return _by_paths(file.once(npz_file.read))
-        return named(file.once(julia_bson.read), self.fields)
+            return _by_paths(file.cached(npz_file.read))
+        return named(file.cached(julia_bson.read), self.fields)
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer; single values in its struct, and in the one around it, must be known."""

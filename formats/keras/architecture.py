@@ -14,6 +14,7 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import Fields
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
+from rnnconvert.formats.keras.metadata import KerasMetadata
 
 LARGEST = 1 << 24
 """The largest file of an architecture, in bytes."""
@@ -87,8 +88,8 @@ def _inside(document: Any) -> Any:
 
 def _of_model(path: Path) -> tuple[Any, str]:
     """Return the configuration in a file of a whole model."""
-    metadata = stored_in(path).metadata
-    attributes: Mapping[str, Any] = metadata.get("attributes", {}).get("", {})
+    metadata = stored_in(path).metadata_as(KerasMetadata)
+    attributes = metadata.get("attributes", {}).get("", {})
     config = metadata.get("config") or attributes.get("model_config")
     version = metadata.get("metadata", {}).get("keras_version") or attributes.get("keras_version", "")
     return json_text.loads(config, path) if isinstance(config, str | bytes) else config, str(version)

@@ -16,7 +16,7 @@ from rnnconvert.containers.layer_config import Entry, children, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.formats.keras.cells import Place, Read
+from rnnconvert.formats.keras.cells import CellPlace, Read
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.graph import CLASSES, pack_direction
 from rnnconvert.formats.keras.metadata import KerasMetadata
@@ -55,7 +55,7 @@ _UNAMBIGUOUS = ("Dense", "Embedding", "PReLU", "BatchNormalization")
 
 
 @dataclass
-class Tree:
+class VariableTree:
     """Variables in a Keras 3 file.
 
     arrays      by path
@@ -80,7 +80,7 @@ class Tree:
         self.arrays.update({f"{path}/vars/{number}": array for number, array in enumerate(arrays)})
 
 
-def carry(job: Job) -> Tree | None:
+def carry(job: Job) -> VariableTree | None:
     """Return the whole model's weights, or None if the source is not a whole Keras model, or not all of it is
     converted.
     """
@@ -111,9 +111,9 @@ def _is_state_of_training(name: str) -> bool:
     return re.match(r"_?optimizer(_weights)?/|training/", name) is not None
 
 
-def _carried(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> Tree | None:
+def _carried(job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, CellPlace]) -> VariableTree | None:
     """Return a Keras 3 file's tree, with the recurrent arrays replaced in place."""
-    tree = Tree({}, {})
+    tree = VariableTree({}, {})
     attributes = job.source.metadata_as(KerasMetadata).get("attributes", {})
     for path, values in attributes.items():
         if path.endswith("vars") and not _is_state_of_training(path):
@@ -152,15 +152,15 @@ def _order(job: Job) -> list[str]:
 class _Legacy:
     """A legacy file on its way into Keras 3's tree."""
 
-    def __init__(self, job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, Place]) -> None:
+    def __init__(self, job: Job, stacks: Mapping[str, Recurrent], places: Mapping[str, CellPlace]) -> None:
         self.job, self.stacks, self.places = job, stacks, places
-        self.written = Tree({}, {})
+        self.written = VariableTree({}, {})
         self.placed: set[str] = set()
         self.left: list[str] = []
         self.listed: list[str] = []
         self.root = _weights_group(job)
 
-    def tree(self) -> Tree | None:
+    def tree(self) -> VariableTree | None:
         """Return everything that has a known place; None if a recurrent layer has none."""
         counts: dict[str, int] = {}
         described = list(self._layers())

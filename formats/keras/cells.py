@@ -49,13 +49,13 @@ class Read:
 
     model: Entry | None
     era: Era
-    places: Mapping[str, Place]
+    places: Mapping[str, CellPlace]
     ours: Mapping[str, Mapping[str, str]]
     entries: Mapping[str, Entry | None]
 
 
 @dataclass(frozen=True)
-class Place:
+class CellPlace:
     """Where a layer's arrays are in its file.
 
     path   the layer's own path

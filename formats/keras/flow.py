@@ -32,7 +32,7 @@ _DROP_THE_MASK = ("Flatten", "Reshape", "Embedding")
 
 
 @dataclass(frozen=True)
-class _Values:
+class _LayerValues:
     """What a layer gives.
 
     axes    the axes behind the batch: t of time, s0 s1 of space, c of channels; none where no convolution is seen in it
@@ -53,7 +53,7 @@ class Graph:
     def __init__(self, model: Entry) -> None:
         self.layers: dict[str, Entry] = {}
         self.reads: dict[str, list[str]] = {}
-        self._values_of: dict[str, _Values | None] = {}
+        self._values_of: dict[str, _LayerValues | None] = {}
         self._twice: set[str] = set()
         self._add(model, [])
 
@@ -88,32 +88,32 @@ class Graph:
         order = "" if values.order == "?" else values.order
         return Flat(order, sum(channels[source] for source in values.of), values.joined)
 
-    def _below(self, name: str) -> _Values | None:
+    def _below(self, name: str) -> _LayerValues | None:
         """Return what a layer reads; if it is called several times, what it reads each time, if that is the same."""
         if name not in self.layers or name in self._twice:
             return None
         values = {self._given_values(below) for below in self.reads[name]}
         if not values:
-            return _Values() if self.layers[name].class_name == "InputLayer" or self._is_first(name) else None
+            return _LayerValues() if self.layers[name].class_name == "InputLayer" or self._is_first(name) else None
         return values.pop() if len(values) == 1 else None
 
     def _is_first(self, name: str) -> bool:
         return next(iter(self.layers), "") == name
 
-    def _given_values(self, name: str) -> _Values | None:
+    def _given_values(self, name: str) -> _LayerValues | None:
         if name not in self._values_of:
             self._values_of[name] = None  # a layer that reads its own output shows nothing
             self._values_of[name] = self._output_values(name)
         return self._values_of[name]
 
-    def _output_values(self, name: str) -> _Values | None:
+    def _output_values(self, name: str) -> _LayerValues | None:
         layer = self.layers.get(name)
         if layer is None or not layer.built_in or name in self._twice:
             return None
         time = ("t",) if layer.config.get("inside") else ()
         if conv := _CONV.fullmatch(layer.class_name):
             space = tuple(f"s{axis}" for axis in range(int(conv[3])))
-            return _Values((*time, "c", *space) if _first(layer) else (*time, *space, "c"), (name,))
+            return _LayerValues((*time, "c", *space) if _first(layer) else (*time, *space, "c"), (name,))
         if layer.class_name in _MERGES:
             return _merged([self._given_values(below) for below in self.reads[name]])
         if layer.class_name == "Concatenate":
@@ -181,13 +181,13 @@ def _first(layer: Entry) -> bool:
     return layer.config.get("data_format") == "channels_first" or layer.config.get("dim_ordering") == "th"
 
 
-def _passed(name: str, layer: Entry, below: _Values | None, time: tuple[str, ...]) -> _Values | None:
+def _passed(name: str, layer: Entry, below: _LayerValues | None, time: tuple[str, ...]) -> _LayerValues | None:
     """Return what a layer gives that reads one value."""
     kind = layer.class_name
     if below is None or kind in _ENDS or _TO_CHANNELS.fullmatch(kind):
-        return None if below is None and kind not in _ENDS and kind != "Dense" else _Values()
+        return None if below is None and kind not in _ENDS and kind != "Dense" else _LayerValues()
     if kind == "Dense":
-        return replace(below, of=(name,)) if below.axes[-1:] == ("c",) and not below.order else _Values()
+        return replace(below, of=(name,)) if below.axes[-1:] == ("c",) and not below.order else _LayerValues()
     if not below.axes or kind in _ELEMENTWISE:
         return below
     if _OVER_SPACE.fullmatch(kind):
@@ -198,7 +198,7 @@ def _passed(name: str, layer: Entry, below: _Values | None, time: tuple[str, ...
     return below if kind == "Flatten" else None
 
 
-def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | None:
+def _turned(layer: Entry, below: _LayerValues, axes: tuple[str, ...]) -> _LayerValues | None:
     """Return what a Flatten, a Reshape or a Permute turns unflattened axes into."""
     space = sorted(axis for axis in axes if axis.startswith("s"))
     if layer.class_name == "Permute":
@@ -217,24 +217,24 @@ def _turned(layer: Entry, below: _Values, axes: tuple[str, ...]) -> _Values | No
     return replace(below, order=order, joined=order == "?" and "t" in axes)
 
 
-def _merged(below: Sequence[_Values | None]) -> _Values | None:
+def _merged(below: Sequence[_LayerValues | None]) -> _LayerValues | None:
     """Return the result of an elementwise computation on several values: its order is that of those from a convolution."""
     if any(values is None for values in below):
         return None
     shaped = [values for values in below if values is not None and values.axes]
     if any(replace(values, of=()) != replace(shaped[0], of=()) for values in shaped):
         return None
-    return shaped[0] if shaped else _Values()
+    return shaped[0] if shaped else _LayerValues()
 
 
-def _joined(below: Sequence[_Values | None], axis: Any) -> _Values | None:
+def _joined(below: Sequence[_LayerValues | None], axis: Any) -> _LayerValues | None:
     """Return the values joined side by side along an axis."""
     present = [values for values in below if values is not None]
     shaped = [values for values in present if values.axes]
     if len(present) < len(below):
         return None
     if not shaped:
-        return _Values()
+        return _LayerValues()
     flat = next((values for values in shaped if values.order), None)
     if flat is not None:
         return replace(flat, joined=True)

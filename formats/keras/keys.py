@@ -76,7 +76,7 @@ USED, NOTED, HARMLESS = "used", "told", "harmless"
 
 
 @dataclass(frozen=True)
-class Key:
+class ConfigKey:
     """A key of a configuration.
 
     kind    the type of its values, unless it ends with "?" never null
@@ -107,11 +107,11 @@ class Arrays:
     reset_after: bool | None
 
 
-def _keys(words: str, kind: str, effect: str = HARMLESS, of: str = "", reading: str = "") -> dict[str, Key]:
-    return {word: Key(kind, effect, of, reading) for word in words.split()}
+def _keys(words: str, kind: str, effect: str = HARMLESS, of: str = "", reading: str = "") -> dict[str, ConfigKey]:
+    return {word: ConfigKey(kind, effect, of, reading) for word in words.split()}
 
 
-KEYS: dict[str, Key] = {
+KEYS: dict[str, ConfigKey] = {
     **_keys("units output_dim", "size", USED, "kernel", "hidden_size"),
     **_keys("use_bias", "flag", USED, "plain", "bias"),
     **_keys("reset_after", "flag", USED, "resets", "reset_after"),

@@ -96,7 +96,7 @@ def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
         return {key: stored.arrays[key] for key in keys if not _is_slot(key)}, False
     nodes = list(_nodes(memoryview(graph), path))
     with malformed(lambda what: UnreadableError(path, f"its graph of objects is damaged ({what})")):
-        named = _Graph(nodes).names()
+        named = _ObjectGraph(nodes).names()
     arrays: dict[str, Array] = {}
     for name, key in named:
         if key in stored.arrays:
@@ -164,7 +164,7 @@ def _is_tf_keras(nodes: Sequence[_Node]) -> bool:
     return any(child.local_name.startswith("layer_with_weights-") for node in nodes for child in node.children)
 
 
-class _Graph:
+class _ObjectGraph:
     """The objects of a checkpoint, and the variables that are reached from the first one past every optimizer."""
 
     def __init__(self, nodes: Sequence[_Node]) -> None:

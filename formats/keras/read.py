@@ -21,7 +21,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keys
 from rnnconvert.formats.keras import ours as keras_ours
-from rnnconvert.formats.keras.cells import CellArrays, Place, Read, find
+from rnnconvert.formats.keras.cells import CellArrays, CellPlace, Read, find
 from rnnconvert.formats.keras.cells_of_layers import (
     WHOLE_MODEL,
     cells_of,
@@ -113,7 +113,7 @@ class Reader:
                 "Load the file in Keras 1 and save it again.",
             )
         layers: dict[str, Recurrent] = {}
-        places: dict[str, Place] = {}
+        places: dict[str, CellPlace] = {}
         used: set[str] = set()
         configured: dict[str, str] = {}
         entries: dict[str, Entry | None] = {}
@@ -130,7 +130,7 @@ class Reader:
                 self.options.facts(name, "its attributes", layer_attributes, harmless=WHOLE_MODEL)
                 layers[name] = stack
                 entries[name] = where
-                places[name] = Place(path, numbered(cells))
+                places[name] = CellPlace(path, numbered(cells))
                 used |= {array for cell in cells for array in cell.names}
         own_names: dict[str, dict[str, str]] = {}
         stated = {name: where for name, where in entries.items() if where is not None}
@@ -169,7 +169,7 @@ class Reader:
         )
 
     def _calls(
-        self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, Place]
+        self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, CellPlace]
     ) -> Mapping[str, tuple[Call, ...]]:
         """Return what each layer receives, where the file states a model around it."""
         if self.called is not None:

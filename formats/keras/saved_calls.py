@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from rnnconvert.containers.graph_def import Function, Node
+from rnnconvert.containers.graph_def import GraphDefFunction, Node
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.saved_graph import LOOPS, SavedGraph
@@ -59,7 +59,7 @@ def _agreed(name: str, seen: Sequence[Calls]) -> tuple[Call, ...]:
     return (Call(Unknown(why)),)
 
 
-def _runs(function: Function, scope: str, layer: Recurrent) -> bool:
+def _runs(function: GraphDefFunction, scope: str, layer: Recurrent) -> bool:
     """Return whether a function has a layer's operators: not those of the layer's loop alone, nor of a model called like it."""
     names = [name for name in function.nodes if name.startswith(f"{scope}/")]
     loops = sum(function.nodes[name].op in LOOPS for name in names)
@@ -67,7 +67,7 @@ def _runs(function: Function, scope: str, layer: Recurrent) -> bool:
     return outside and loops in (0, len(layer.layers[0].directions))
 
 
-def _calls(function: Function, scopes: Mapping[str, str], layers: Mapping[str, Recurrent], saved: SavedGraph) -> Calls:
+def _calls(function: GraphDefFunction, scopes: Mapping[str, str], layers: Mapping[str, Recurrent], saved: SavedGraph) -> Calls:
     graph = Graph(DIALECT)
     most = longest([layers[name].layers[-1].output_size for name in scopes.values()])
     for argument, shape in function.shapes.items():
@@ -127,7 +127,7 @@ def _is_random(saved: SavedGraph, scope: str) -> bool:
 class _Layer:
     """The operators of one call of a layer."""
 
-    def __init__(self, function: Function, scope: str, owner: Mapping[str, str]) -> None:
+    def __init__(self, function: GraphDefFunction, scope: str, owner: Mapping[str, str]) -> None:
         self._function, self._scope, self._owner = function, scope, owner
 
     def call(self, graph: Graph, name: str, stack: Recurrent, read: Mapping[str, Sequence[str]], random: bool) -> None:

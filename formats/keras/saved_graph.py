@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert.containers import graph_def
-from rnnconvert.containers.graph_def import Function
+from rnnconvert.containers.graph_def import GraphDefFunction
 
 FILE = "saved_model.pb"
 _FUNCTIONS = {
@@ -67,9 +67,9 @@ class SavedGraph:
     """
 
     def __init__(self, graphs: Iterable[graph_def.Graph], cells: Sequence[str]) -> None:
-        self.parts: list[Function] = []
+        self.parts: list[GraphDefFunction] = []
         self._cells = cells
-        self._library: dict[str, Function] = {}
+        self._library: dict[str, GraphDefFunction] = {}
         self._repeated: set[int] = set()
         for graph in graphs:
             within = itertools.chain(graph.nodes.values(), *(function.nodes.values() for function in graph.functions.values()))
@@ -81,7 +81,7 @@ class SavedGraph:
         self._nodes = {node.name: node.op for node in nodes}
         self._called = {node.name: node.called("f") for node in nodes if node.op in _CALLS}
 
-    def is_repeated(self, function: Function) -> bool:
+    def is_repeated(self, function: GraphDefFunction) -> bool:
         """Return whether a loop or a branch of the model runs a function: any number of times."""
         return id(function) in self._repeated
 
@@ -108,11 +108,11 @@ class SavedGraph:
                 steps.setdefault(match[1], Counter())[operation] += 1
         return [steps["while"]] if "while" in steps else steps.values()
 
-    def _apart(self, scope: str) -> Function | None:
+    def _apart(self, scope: str) -> GraphDefFunction | None:
         """Return the function of its own that Keras 2 makes of a layer as cuDNN has them; None for another layer."""
         return self._library.get(self._called.get(f"{scope}/PartitionedCall", ""))
 
-    def _loops(self, function: Function) -> Iterator[Counter[str]]:
+    def _loops(self, function: GraphDefFunction) -> Iterator[Counter[str]]:
         """Yield the operations of a step of each loop of a function, without those that fetch what it reads and keep what it gives."""
         for node in function.nodes.values():
             body = self._library.get(node.called("body")) if node.op in LOOPS else None

@@ -32,7 +32,7 @@ def recognise(file: Opened) -> str:
     if not file.kinds & KINDS or not file.archive:
         return ""
     try:
-        stored = file.once(archives.reader(file.path, file.head))
+        stored = file.cached(archives.reader(file.path, file.head))
     except UnreadableError:
         return ""
     return f"{file.archive} with variables named as Keras names a recurrent layer's" if scopes(frozenset(stored.arrays)) else ""

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from rnnconvert.containers.layer_calls import Ref
+from rnnconvert.containers.layer_calls import LayerOutput
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras.export.calls import Call, calls
-from rnnconvert.formats.keras.export.layers import Facts, refuse
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 V = TypeVar("V")
 
@@ -20,21 +20,21 @@ class Walk(ABC, Generic[V]):
     """A walk through a model with a value for every tensor."""
 
     @abstractmethod
-    def start(self, old: Old) -> V:
+    def start(self, old: SourceLayer) -> V:
         """Return the value of an input of the outermost model."""
 
     @abstractmethod
-    def layer(self, facts: Facts, values: Sequence[V], call: Call) -> list[V]:
+    def layer(self, facts: LayerFacts, values: Sequence[V], call: Call) -> list[V]:
         """Return what a layer, a model or an operation gives."""
 
-    def model(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
+    def model(self, old: SourceLayer, inputs: Sequence[V] | None) -> list[V]:
         """Return the outputs of a model for some inputs; None for the outermost, whose inputs `start` makes.
 
         Raises RefusedError for a model without inputs, UnreadableError for a damaged configuration.
         """
         return self._line(old, inputs) if old.kind == "Sequential" else self._graph(old, inputs)
 
-    def _line(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
+    def _line(self, old: SourceLayer, inputs: Sequence[V] | None) -> list[V]:
         inside = list(old.inside)
         values = list(inputs) if inputs is not None else []
         if inside and inside[0].kind == "InputLayer":
@@ -43,10 +43,10 @@ class Walk(ABC, Generic[V]):
         if not values:
             raise refuse(old.name, "a Sequential model without the shape of its input", "its graph needs that")
         for layer in inside:
-            values = self.layer(Facts(layer, layer.entry.config), values, Call())
+            values = self.layer(LayerFacts(layer, layer.entry.config), values, Call())
         return values
 
-    def _graph(self, old: Old, inputs: Sequence[V] | None) -> list[V]:
+    def _graph(self, old: SourceLayer, inputs: Sequence[V] | None) -> list[V]:
         config = old.entry.config
         starts, ends = (references(old.name, config.get("input_layers")), references(old.name, config.get("output_layers")))
         layers = {layer.name: layer for layer in old.inside}
@@ -55,7 +55,7 @@ class Walk(ABC, Generic[V]):
         known_calls = {layer.name: calls(layer) for layer in old.inside}
         # Keras counts the call with which a model was built, in the lists of inputs and outputs alone.
         starts, ends = (
-            [Ref(ref.layer, ref.call - (layers[ref.layer].kind in ("Functional", "Model")), ref.index) for ref in refs]
+            [LayerOutput(ref.layer, ref.call - (layers[ref.layer].kind in ("Functional", "Model")), ref.index) for ref in refs]
             for refs in (starts, ends)
         )
         results: dict[tuple[str, int], list[V]] = {}
@@ -66,11 +66,11 @@ class Walk(ABC, Generic[V]):
                 continue
             call = known_calls[name][number]
 
-            def read(refs: Sequence[Ref | None]) -> list[V | None]:
+            def read(refs: Sequence[LayerOutput | None]) -> list[V | None]:
                 return [None if ref is None else results[ref.layer, ref.call][ref.index] for ref in refs]
 
             values = [value for value in read(call.reads) if value is not None]
             named = {key: read(refs) for key, refs in call.named.items()}
-            facts = Facts(layers[name], layers[name].entry.config, named=named, flags=call.flags)  # type: ignore[arg-type]
+            facts = LayerFacts(layers[name], layers[name].entry.config, named=named, flags=call.flags)  # type: ignore[arg-type]
             results[name, number] = self.layer(facts, values, call)
         return [results[end.layer, end.call][end.index] for end in ends]

@@ -20,7 +20,7 @@ from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras import keras_zip
-from rnnconvert.formats.keras.cells import CellArrays, Place, Read
+from rnnconvert.formats.keras.cells import CellArrays, CellPlace, Read
 from rnnconvert.formats.keras.config import Era, activation, snake_case, tree
 from rnnconvert.formats.keras.flow import Graph, is_line
 from rnnconvert.formats.keras.live import described, numbers, read_layer, version
@@ -197,7 +197,7 @@ def _function(value: Any, era: Era) -> str:
     return f"{function.name or 'a function'} with {dict(value)}"
 
 
-def _recurrent(name: str, stack: Recurrent, place: Place, where: Entry | None, full: Any = str) -> list[Unit]:
+def _recurrent(name: str, stack: Recurrent, place: CellPlace, where: Entry | None, full: Any = str) -> list[Unit]:
     """Return a layer, or the layers of stacked cells; two directions that meet only at the end are one layer."""
     facts = _facts(where)
     class_name = where.class_name if where is not None else ""

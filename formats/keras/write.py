@@ -14,7 +14,7 @@ from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
 from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.formats.keras import keras_zip
-from rnnconvert.formats.keras.carry import Tree, carry
+from rnnconvert.formats.keras.carry import VariableTree, carry
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.graph import Graph, Node
 
@@ -98,9 +98,9 @@ def _paths(graph: Graph) -> Iterator[tuple[str, Node]]:
             yield f"layers/{kind}_{number}" if number else f"layers/{kind}", node
 
 
-def _tree(graph: Graph) -> Tree:
+def _tree(graph: Graph) -> VariableTree:
     """Return the variables as Keras 3 lays them out."""
-    tree = Tree({}, {"vars": {"name": "recurrent"}})
+    tree = VariableTree({}, {"vars": {"name": "recurrent"}})
     for path, node in _paths(graph):
         tree.name(path, node.name)
         for variables in node.variables:

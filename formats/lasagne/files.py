@@ -24,7 +24,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.functions import with_functions
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.files.positional import Home, Run, ask_others, check_places, parse_places, placed, search, shapes_of
+from rnnconvert.files.positional import ArrayRun, Home, ask_others, check_places, parse_places, placed, search, shapes_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import assemble, pack, unpack
@@ -60,7 +60,7 @@ def _arrays(file: Opened) -> tuple[list[Array | None], list[LayerNote]]:
     UnreadableError.
     """
     path = file.path
-    stored = file.once(archives.reader(path, file.head))
+    stored = file.cached(archives.reader(path, file.head))
     numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata_as(FileMetadata)["unreadable"]]}
     places = {int(match[1]): name for name, match in numbers.items() if match}
     if not numbers or len(places) < len(numbers) or sorted(places) != list(range(len(places))):
@@ -105,7 +105,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     )
 
 
-def _layer(name: str, run: Run, arrays: Sequence[Array | None], options: Options) -> Recurrent:
+def _layer(name: str, run: ArrayRun, arrays: Sequence[Array | None], options: Options) -> Recurrent:
     """Return a layer in canonical form; what the numbers leave open is asked."""
     tensors = {local: array for local, array in zip(run.names, arrays, strict=True) if array is not None}
     cell = run.layout.cell

@@ -18,7 +18,7 @@ from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Call
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.graphs.row import in_a_row

@@ -53,7 +53,7 @@ class MxnetMetadata(FileMetadata, total=False):
     homes: Any
 
 
-class _Group(NamedTuple):
+class _LayerArrays(NamedTuple):
     """Arrays of one layer: the beginning of their names, their spelling, and their full names by their own."""
 
     prefix: str
@@ -167,7 +167,7 @@ _WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropo
 """Gluon's name for a cell inside a modifier, `base_cell`; it does not show the modifier."""
 
 
-def _modified(group: _Group) -> bool:
+def _modified(group: _LayerArrays) -> bool:
     """Return whether save_parameters found a layer's arrays inside a modifier cell."""
     return any("base_cell" in re.split(r"[.]", _bare(full)) for full in group.names.values())
 
@@ -179,7 +179,7 @@ def _bare(full: str) -> str:
     return matched["name"]
 
 
-def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
+def _groups(arrays: Mapping[str, Array]) -> list[_LayerArrays]:
     """Return arrays that are named as one layer's, in the order of the file."""
     names_by_group: dict[tuple[str, str], dict[str, str]] = {}
     expressions = {style: _expression(_layouts(style)) for style in _STYLES if style != "flat"}
@@ -197,7 +197,7 @@ def _groups(arrays: Mapping[str, Array]) -> list[_Group]:
             match = re.fullmatch(r"(?P<prefix>.*?)(?P<local>parameters|rnn_param)", name, re.S)
             if match and array.ndim == 1:
                 names_by_group[match["prefix"], "flat"] = {match["local"]: full}
-    return [_Group(prefix, style, names) for (prefix, style), names in names_by_group.items() if len(names) > 1 or style == "flat"]
+    return [_LayerArrays(prefix, style, names) for (prefix, style), names in names_by_group.items() if len(names) > 1 or style == "flat"]
 
 
 def _run_together(prefixes: Collection[str]) -> list[str]:
@@ -230,7 +230,7 @@ def _layer_name(prefix: str, used: Mapping[str, Recurrent]) -> str:
 
 
 def _fitted(
-    path: Path, group: _Group, name: str, arrays: Mapping[str, Array], description: Description, options: Options
+    path: Path, group: _LayerArrays, name: str, arrays: Mapping[str, Array], description: Description, options: Options
 ) -> tuple[Layout, Sizes]:
     """Return the layout and sizes of a layer. Raises NotALayerError."""
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}

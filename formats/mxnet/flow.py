@@ -39,7 +39,7 @@ def calls(path: Path, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arr
     Raises UnreadableError for a file that is not a graph.
     """
     with symbol.opened(path) as nodes:
-        received_calls = followed(_Flow(nodes, layers, arrays).graph)
+        received_calls = followed(_SymbolFlow(nodes, layers, arrays).graph)
     unseen = Call(Unknown(f"{path.name} does not show it"))
     return {name: received_calls.get(name, (unseen,)) for name in layers}
 
@@ -54,7 +54,7 @@ class _Cell:
     last: Key | None = None
 
 
-class _Flow:
+class _SymbolFlow:
     """A graph of MXNet's as one of the floor."""
 
     def __init__(self, nodes: Nodes, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arrays: Mapping[str, Array]) -> None:

@@ -75,7 +75,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for a damaged file, and if the list is not as long as the sizes say.
     """
-    document = Opened(path).once(json_file.read)
+    document = Opened(path).cached(json_file.read)
     config, architecture = document.get("config"), document.get("architecture")
     if not isinstance(config, dict) or not isinstance(architecture, str):
         raise UnreadableError(path, "it is JSON without an architecture and its config")

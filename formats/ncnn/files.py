@@ -67,7 +67,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     warnings: list[str] = []
     unread: list[LayerNote] = []
     lost = ""
-    rows: dict[str, tuple[param.Layer, Recurrent]] = {}
+    rows: dict[str, tuple[param.ParamLayer, Recurrent]] = {}
     for described_layer in described:
         if described_layer.type not in _KINDS:
             lost = lost or ("" if param.skip(described_layer, numbers, path) else f"{described_layer.name!r} ({described_layer.type})")
@@ -103,7 +103,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     )
 
 
-def _stored(path: Path, layer: param.Layer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:
+def _stored(path: Path, layer: param.ParamLayer, numbers: Numbers) -> tuple[dict[str, Array], list[str]]:
     """Return the arrays of a layer as numbers, and what a user should know of how they were stored."""
     kind, way = _KINDS[layer.type], layer.integer(2, path)
     output, size = layer.integer(0, path), layer.integer(1, path)
@@ -141,7 +141,7 @@ def _stored(path: Path, layer: param.Layer, numbers: Numbers) -> tuple[dict[str,
     return result, notes
 
 
-def _layer(path: Path, layer: param.Layer, name: str, stored: dict[str, Array], options: Options) -> Recurrent:
+def _layer(path: Path, layer: param.ParamLayer, name: str, stored: dict[str, Array], options: Options) -> Recurrent:
     stated = {f"parameter {key}": value for key, value in layer.parameters.items()}
     facts = options.facts(name, "its layer", stated)
     facts.take(*(f"parameter {key}" for key in (0, 1, 2, 8, *((3,) if layer.type == "LSTM" else ()))))

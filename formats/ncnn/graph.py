@@ -17,7 +17,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.formats.ncnn.param import Layer
+from rnnconvert.formats.ncnn.param import ParamLayer
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Dialect, Graph, Moves, UnfitError, moves, received
 from rnnconvert.graphs import calls as followed
 
@@ -30,7 +30,7 @@ _ORDERS = {2: ("wh", "hw"), 3: ("whc", "hwc", "wch", "cwh", "hcw", "chw")}
 _AXES = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}
 
 
-def calls(described: Sequence[Layer], read: Mapping[str, tuple[Layer, Recurrent]]) -> dict[str, tuple[Call, ...]]:
+def calls(described: Sequence[ParamLayer], read: Mapping[str, tuple[ParamLayer, Recurrent]]) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent layer receives, by its name.
 
     described  the rows of the file

@@ -28,7 +28,7 @@ Parameters = dict[int, str]
 
 
 @dataclass(frozen=True)
-class Layer:
+class ParamLayer:
     """A layer: its type, its name, the blobs that it reads and gives, and its parameters by their numbers, as texts."""
 
     type: str
@@ -45,7 +45,7 @@ class Layer:
         return int(text)
 
 
-def read(path: Path) -> list[Layer]:
+def read(path: Path) -> list[ParamLayer]:
     """Return the layers of a .param file. Raises UnreadableError."""
     content = read_small(path)
     reading = charging(len(content))
@@ -65,7 +65,7 @@ def read(path: Path) -> list[Layer]:
     return [_layer(path, row) for row in rows]
 
 
-def _layer(path: Path, row: list[str]) -> Layer:
+def _layer(path: Path, row: list[str]) -> ParamLayer:
     if len(row) < 4 or not all(re.fullmatch(r"\d{1,6}", digits) for digits in row[2:4]):
         raise UnreadableError(path, f"the line {' '.join(row)[:60]!r} is not that of a layer")
     ins, outs = int(row[2]), int(row[3])
@@ -78,7 +78,7 @@ def _layer(path: Path, row: list[str]) -> Layer:
         if not equals or not _INTEGER.fullmatch(key) or int(key) in parameters:
             raise UnreadableError(path, f"{word!r} of layer {row[1]!r} is not a parameter, or appears twice")
         parameters[int(key)] = value
-    return Layer(row[0], row[1], tuple(blobs[:ins]), tuple(blobs[ins:]), parameters)
+    return ParamLayer(row[0], row[1], tuple(blobs[:ins]), tuple(blobs[ins:]), parameters)
 
 
 class Numbers:
@@ -131,7 +131,7 @@ WEIGHTLESS = frozenset((*_OF_SHAPES, *_OF_NUMBERS))
 """Types of layers without numbers in the .bin."""
 
 
-def skip(layer: Layer, numbers: Numbers, path: Path) -> bool:
+def skip(layer: ParamLayer, numbers: Numbers, path: Path) -> bool:
     """Go past the numbers of a layer without recurrence; return False if their size is unknown here."""
     what = f"the numbers of layer {layer.name!r} ({layer.type})"
 

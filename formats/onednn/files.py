@@ -6,7 +6,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 

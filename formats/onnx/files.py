@@ -19,7 +19,7 @@ from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.hoisted import hoist
-from rnnconvert.formats.onnx.node import KINDS, NAME, Home, Node, Read, label_of
+from rnnconvert.formats.onnx.node import KINDS, NAME, Node, NodePlace, Read, label_of
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.formats.onnx.proto.program import program as as_program
@@ -29,7 +29,7 @@ from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.recognition import flow, turned
-from rnnconvert.recognition.computed import look
+from rnnconvert.recognition.computed import recognise_layers
 from rnnconvert.recognition.suspects import looks_recurrent
 
 SUFFIXES = registry.endings(NAME)
@@ -70,7 +70,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkpoint:
     """Read a model that is open already."""
     layers: dict[str, Recurrent] = {}
-    homes: dict[str, Home] = {}
+    homes: dict[str, NodePlace] = {}
     warnings: list[str] = []
     evidence: list[str] = []
     used: set[tuple[Body, str]] = set()
@@ -95,7 +95,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
                 evidence.append(f"{stack.name}: a node {node.kind} of {scope.path}")
                 used |= reader.used
     warnings += _turned(program, homes, layers)
-    looked = look(program, scopes[0], layers, looks_recurrent(scopes[0]))
+    looked = recognise_layers(program, scopes[0], layers, looks_recurrent(scopes[0]))
     for name, layer in looked.layers.items():
         layers[name] = layer.stack
         warnings += layer.warnings
@@ -137,14 +137,14 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
     )
 
 
-def _turned(program: Program, homes: Mapping[str, Home], layers: Mapping[str, Recurrent]) -> list[str]:
+def _turned(program: Program, homes: Mapping[str, NodePlace], layers: Mapping[str, Recurrent]) -> list[str]:
     """Say which operators read a sequence that other nodes have turned around: as operators they read forward."""
     shapes = Shapes(program)
     warnings: list[str] = []
     for name, home in homes.items():
         directions = layers[name].layers[0].directions
         axis = int(home.scope.attributes(home.node).get("layout") == 1)
-        if len(directions) == 1 and turned.before(home.scope, shapes, home.node.inputs[0], axis):
+        if len(directions) == 1 and turned.sequence_before_reversal(home.scope, shapes, home.node.inputs[0], axis):
             text = f"nodes turn {home.node.inputs[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. "
             warnings.append(LayerNote(name, text + "It is read as its operator is, without that: turn its input around yourself"))
     return warnings

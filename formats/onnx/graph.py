@@ -54,7 +54,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
             "its recurrent operators support it from opset 22 on",
             f"Use {Setting('opset', '22')}, or {Flag('dtype', 'float32')}.",
         )
-    graph = _Graph(opset)
+    graph = _OnnxGraph(opset)
     notes = []
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
@@ -77,7 +77,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
     return model, graph.arrays, notes
 
 
-class _Graph(Nodes):
+class _OnnxGraph(Nodes):
     """A graph under construction."""
 
     def __init__(self, opset: int) -> None:
@@ -97,7 +97,7 @@ class _Graph(Nodes):
 class _Stack:
     """One stack, written into a graph."""
 
-    def __init__(self, graph: _Graph, part: Fitted, prefix: str, job: Job) -> None:
+    def __init__(self, graph: _OnnxGraph, part: Fitted, prefix: str, job: Job) -> None:
         self.graph, self.prefix, self.job = graph, prefix, job
         self.stack, self.layout = part.stack, part.layout
         self.dtype = (job.dtype or part.stack.dtype).newbyteorder("=")

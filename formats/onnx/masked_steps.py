@@ -15,7 +15,7 @@ from rnnconvert.formats.onnx.proto.nodes import Nodes
 
 
 @dataclass(frozen=True)
-class Steps:
+class CountedSteps:
     """Which steps of a tensor a recurrent layer reads.
 
     mask     truths (batch, time)
@@ -78,7 +78,7 @@ def _gather(b: Nodes, name: str, x: str, places: str) -> str:
     return b.add("GatherND", [x, b.add("Unsqueeze", [places, b.integers(2)], f"{name}/places")], f"{name}/taken", batch_dims=1)
 
 
-def steps(b: Nodes, mask: str, name: str) -> Steps:
+def steps(b: Nodes, mask: str, name: str) -> CountedSteps:
     """Add what a recurrent layer needs of a mask, truths (batch, time).
 
     name  what the names of its values begin with
@@ -95,4 +95,4 @@ def steps(b: Nodes, mask: str, name: str) -> Steps:
     before = b.add("Sub", [end, running], f"{name}/behind")
     place = b.add("Where", [mask, b.add("Sub", [running, unit], f"{name}/front"), before], f"{name}/place")
     order = b.add("ScatterElements", [number, place, number], f"{name}/order", axis=1)
-    return Steps(mask, numbers, running, count, order)
+    return CountedSteps(mask, numbers, running, count, order)

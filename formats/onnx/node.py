@@ -47,12 +47,12 @@ class Read:
 
     file: onnx_file.OnnxFile
     scopes: Sequence[Scope]
-    homes: Mapping[str, Home]
+    homes: Mapping[str, NodePlace]
     computed: Mapping[str, Computed]
 
 
 @dataclass(frozen=True)
-class Home:
+class NodePlace:
     """Where a recurrent layer is in a model.
 
     scope, node  its node, and the graph that this is in
@@ -185,13 +185,13 @@ class Node:
             "the weights as initializers",
         )
 
-    def home(self, stack: Recurrent) -> Home:
+    def home(self, stack: Recurrent) -> NodePlace:
         """Return where the layer is that was read."""
         parts = {part for _, _, direction in stack.directions() for part, _ in direction.arrays}
         states = {"initial_h": ("initial_hidden", 5), "initial_c": ("initial_cell", 6)}
         inputs = self._weights() | {name: index for name, (part, index) in states.items() if part in parts}
         values = {name: self._input(index) for name, index in inputs.items() if self._input(index)}
-        return Home(self.scope, self.node, registry.layout(NAME, self.kind, self._reset_after()), values)
+        return NodePlace(self.scope, self.node, registry.layout(NAME, self.kind, self._reset_after()), values)
 
     def _weights(self) -> dict[str, int]:
         """Return the node's inputs that are weights, and which inputs they are."""

@@ -8,7 +8,7 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.graphs.program.operations import Operation, bodies
 from rnnconvert.graphs.program.scopes import Scope
-from rnnconvert.recognition.computed import Looked
+from rnnconvert.recognition.computed import RecognisedLayers
 from rnnconvert.recognition.suspects import LAYERS, carried, gates, unrolled
 
 _BEFORE_QUANTISED = "Read the model as it was before it was quantized."
@@ -21,7 +21,7 @@ def _from_source() -> str:
     )
 
 
-def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -> list[LayerNote]:
+def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: RecognisedLayers) -> list[LayerNote]:
     """Return a sentence for each recurrent computation of a model apart from the layers that were read.
 
     read    the nodes of ONNX's own operators RNN, GRU and LSTM, which have a reader
@@ -55,7 +55,7 @@ def unread(scopes: Sequence[Scope], read: Iterable[Operation], looked: Looked) -
     return [LayerNote("", message, UNREAD) for message in messages]
 
 
-def _written_out(scope: Scope, looked: Looked) -> list[str]:
+def _written_out(scope: Scope, looked: RecognisedLayers) -> list[str]:
     """Return cells that products and functions compute: unrolled ones, and single steps of an LSTM or a GRU."""
     messages = []
     recognised = looked.nodes

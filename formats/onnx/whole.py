@@ -53,19 +53,19 @@ def of_live(model: Any) -> Model:
 def _in_memory(proto: onnx.ModelProto, fill: Callable[[Changed], Any], live: Any) -> Model:
     from rnnconvert.formats.onnx.files import read_model
     from rnnconvert.formats.onnx.proto.file import OnnxFile
-    from rnnconvert.formats.onnx.whole_model.work import Work
+    from rnnconvert.formats.onnx.whole_model.work import OnnxModel
 
     title = f"ONNX model {proto.graph.name!r}"
     file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
-    work = Work(read_model(file, file.path, Options()))
+    work = OnnxModel(read_model(file, file.path, Options()))
     return work.model(title).replace(fill=lambda new: fill(work.changed(new)), live=live)
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """Return a file of any exporter."""
-    from rnnconvert.formats.onnx.whole_model.work import Work
+    from rnnconvert.formats.onnx.whole_model.work import OnnxModel
 
-    return Work(checkpoint).model(checkpoint.path)
+    return OnnxModel(checkpoint).model(checkpoint.path)
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
@@ -76,11 +76,11 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     """
     from rnnconvert.formats.onnx.proto import file as onnx_file
     from rnnconvert.formats.onnx.proto import write as onnx_write
-    from rnnconvert.formats.onnx.whole_model.work import Work
+    from rnnconvert.formats.onnx.whole_model.work import OnnxModel
 
     if path.suffix.lower() in (*onnx_file.TEXT_SUFFIXES, *onnx_file.JSON_SUFFIXES):
         raise UsageError(f"{path}: ONNX models are written in their binary form. Name the file {path.stem}.onnx")
-    work = Work(checkpoint)
+    work = OnnxModel(checkpoint)
     work.model(checkpoint.path)
     # Who may replace the model may replace the file of numbers that lies beside it.
     onnx_write.rewrite(path, work.read.file, work.changed(arrays))

@@ -121,7 +121,7 @@ def write(path: Path, job: Job) -> WriteResult:
 class _Operation:
     """One operation on its way to the canonical form."""
 
-    def __init__(self, path: Path, net: Net, layer: nets.Layer, name: str, options: Options) -> None:
+    def __init__(self, path: Path, net: Net, layer: nets.NetOperation, name: str, options: Options) -> None:
         self.path, self.net, self.layer, self.name, self.options = path, net, layer, name, options
         self.kind = _KINDS[layer.type]
         self.cell = layer.type.endswith("Cell")

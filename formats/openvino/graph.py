@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Call
-from rnnconvert.formats.openvino.net import TYPES, Layer, Net, Value
+from rnnconvert.formats.openvino.net import TYPES, Net, NetOperation, Value
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, LayerCall, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
@@ -75,11 +75,11 @@ def calls(net: Net, operations: Mapping[str, Operation]) -> dict[str, tuple[Call
     return followed(graph)
 
 
-def _numbers(net: Net, layer: Layer) -> Any:
+def _numbers(net: Net, layer: NetOperation) -> Any:
     return lambda: net.constant((layer.id, 0))
 
 
-def _call(graph: Graph, layer: Layer, operation: Operation) -> LayerCall:
+def _call(graph: Graph, layer: NetOperation, operation: Operation) -> LayerCall:
     others = [(layer.id, port) for port in range(len(layer.input_shapes)) if (layer.id, port) not in operation.outputs]
     return graph.call(
         operation.name,
@@ -93,7 +93,7 @@ def _call(graph: Graph, layer: Layer, operation: Operation) -> LayerCall:
     )
 
 
-def _dims(layer: Layer, shape: tuple[int, ...]) -> list[int | str | None]:
+def _dims(layer: NetOperation, shape: tuple[int, ...]) -> list[int | str | None]:
     """Return the lengths of a value's axes; each open one of an input goes by a name."""
     named = layer.type == "Parameter" or None
     return [length if length >= 0 else named and f"{layer.id} {axis}" for axis, length in enumerate(shape)]

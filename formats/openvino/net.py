@@ -16,7 +16,7 @@ from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import BFLOAT16, Array, is_float, widest
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.openvino import xml_file
-from rnnconvert.formats.openvino.xml_file import Element
+from rnnconvert.formats.openvino.xml_file import XmlElement
 
 TYPES: dict[str, np.dtype[Any]] = {
     "f32": np.dtype("<f4"),
@@ -39,7 +39,7 @@ Value = tuple[str, int]
 
 
 @dataclass
-class Layer:
+class NetOperation:
     """An operation: its name, type and version, its attributes, the values that it reads, and the shapes of what it reads and gives.
 
     precision  the element type of what it gives first, as the IR has it
@@ -63,9 +63,9 @@ class Net:
     layers  by their ids
     """
 
-    def __init__(self, path: Path, numbers: Array | None, element: Element, where: str = "") -> None:
+    def __init__(self, path: Path, numbers: Array | None, element: XmlElement, where: str = "") -> None:
         self.path, self.numbers, self.where = path, numbers, where
-        self.layers: dict[str, Layer] = {}
+        self.layers: dict[str, NetOperation] = {}
         outputs: dict[str, dict[str, int]] = {}
         inputs: dict[str, dict[str, int]] = {}
         for child in _children(element, "layers", "layer"):
@@ -76,7 +76,7 @@ class Net:
             shapes = [_shape(port) for port in _children(child, "input", "port")]
             results = [*_children(child, "output", "port")]
             data = child.first("data")
-            self.layers[key] = Layer(
+            self.layers[key] = NetOperation(
                 key,
                 child.attributes.get("name", ""),
                 child.attributes.get("type", ""),
@@ -94,13 +94,13 @@ class Net:
             if out not in outputs.get(source, ()) or into not in inputs.get(target, ()):
                 raise UnreadableError(path, f"an edge from {source}:{out} to {target}:{into}, which are not ports of its layers")
             self.layers[target].inputs[inputs[target][into]] = source, outputs[source][out]
-        self.readers: dict[Value, list[Layer]] = {}
+        self.readers: dict[Value, list[NetOperation]] = {}
         for layer in self.layers.values():
             for value in layer.inputs:
                 if value is not None:
                     self.readers.setdefault(value, []).append(layer)
 
-    def producer(self, value: Value | None) -> Layer | None:
+    def producer(self, value: Value | None) -> NetOperation | None:
         """Return the layer that gives a value."""
         return None if value is None else self.layers[value[0]]
 
@@ -151,7 +151,7 @@ class Net:
         charging(array.nbytes).memory(array.nbytes, self.path)
         return array
 
-    def _stored(self, layer: Layer) -> Array | None:
+    def _stored(self, layer: NetOperation) -> Array | None:
         """Return the numbers of a Const; None for a type of elements that weights do not have."""
         dtype = TYPES.get(layer.data.get("element_type", ""))
         if dtype is None:
@@ -169,18 +169,18 @@ class Net:
         return array
 
 
-def _children(element: Element, above: str, tag: str) -> Iterator[Element]:
+def _children(element: XmlElement, above: str, tag: str) -> Iterator[XmlElement]:
     group = element.first(above)
     return iter(()) if group is None else group.every(tag)
 
 
-def _shape(port: Element) -> tuple[int, ...]:
+def _shape(port: XmlElement) -> tuple[int, ...]:
     """Return the lengths of a port's axes, -1 for one that is open."""
     texts = [dim.text.strip() for dim in port.every("dim")]
     return tuple(int(text) if text.isdecimal() and len(text) < 19 else -1 for text in texts)
 
 
-def read(path: Path) -> tuple[list[Net], Element, Path | None]:
+def read(path: Path) -> tuple[list[Net], XmlElement, Path | None]:
     """Return the graphs of a model, its root element, and the file of its numbers if there is one.
 
     Raises UnreadableError for a damaged file, and one of an older version of the IR.

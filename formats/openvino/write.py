@@ -38,7 +38,7 @@ def companions(path: Path) -> tuple[Path, ...]:
 
 def write(path: Path, job: Job) -> WriteResult:
     """Write the two files."""
-    graph = _Graph(job)
+    graph = _XmlGraph(job)
     notes = []
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
@@ -74,7 +74,7 @@ def write(path: Path, job: Job) -> WriteResult:
     return WriteResult(notes, recipe, [*job.carried])  # a graph of its own has no place for other tensors
 
 
-class _Graph:
+class _XmlGraph:
     """A graph under construction: its operations and edges as XML, and the arrays of its .bin."""
 
     def __init__(self, job: Job) -> None:

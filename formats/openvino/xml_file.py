@@ -27,31 +27,31 @@ def attribute(value: str) -> str:
 
 
 @dataclass
-class Element:
+class XmlElement:
     """An element: its tag, its attributes, the elements in it, and of the text in it as much as a number needs."""
 
     tag: str
     attributes: dict[str, str]
     text: str = ""
-    children: list[Element] = field(default_factory=list)
+    children: list[XmlElement] = field(default_factory=list)
 
-    def first(self, tag: str) -> Element | None:
+    def first(self, tag: str) -> XmlElement | None:
         """Return the first element of that tag in this one."""
         return next(self.every(tag), None)
 
-    def every(self, tag: str) -> Iterator[Element]:
+    def every(self, tag: str) -> Iterator[XmlElement]:
         """Yield the elements of that tag in this one."""
         return (child for child in self.children if child.tag == tag)
 
 
-def read(path: Path) -> Element:
+def read(path: Path) -> XmlElement:
     """Return the root of a file.
 
     Raises UnreadableError for what is not XML, and for a document type, which may define entities.
     """
     content = read_small(path, _LARGEST)
     reading = charging(len(content))
-    top = Element("", {})
+    top = XmlElement("", {})
     open_ones = [top]
     parser = expat.ParserCreate()
 
@@ -59,7 +59,7 @@ def read(path: Path) -> Element:
         reading.work(1 + len(attributes), path)
         if len(open_ones) > _DEEPEST:
             raise UnreadableError(path, f"its elements are nested more than {_DEEPEST} deep")
-        element = Element(tag, attributes)
+        element = XmlElement(tag, attributes)
         open_ones[-1].children.append(element)
         open_ones.append(element)
 

@@ -21,7 +21,7 @@ from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles, sentences
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import inference, paddle_params
@@ -46,7 +46,7 @@ class PaddleFiles(ArrayFiles):
 
     def stored(self, file: Opened) -> Stored:
         """Return every array without duplicates. Raises UnreadableError."""
-        stored = file.once(paddle_params.read)
+        stored = file.cached(paddle_params.read)
         listed = {match["above"] for match in map(_ALIAS.fullmatch, stored.arrays) if match}
         notes = {**stored.metadata_as(PaddleMetadata).get("unreadable", {}), **_contradicting(stored.arrays)}
         return Stored(_once(stored.arrays), {**stored.metadata, "listed": listed, "unreadable": notes})
@@ -57,7 +57,7 @@ class PaddleFiles(ArrayFiles):
         if seen is None or seen.score != SHAPED:
             return seen
         # Others name arrays so, too: Paddle's own files have its names of the parameters in them, or those of cells.
-        stored = file.once(paddle_params.read)
+        stored = file.cached(paddle_params.read)
         has_names = stored.metadata_as(PaddleMetadata)["names"] or any(map(_CELL.fullmatch, stored.arrays))
         named = lowered(file.path).suffix == registry.endings(self.NAME)[0]
         return Seen(STATED if has_names or named else KIND, seen.evidence)

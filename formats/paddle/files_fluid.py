@@ -25,7 +25,7 @@ from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor
 from rnnconvert.formats.paddle import program as paddle_program
-from rnnconvert.formats.paddle.flow import Placed, calls
+from rnnconvert.formats.paddle.flow import RecurrentOperator, calls
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -85,7 +85,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         stored = lod_tensor.read_folder(path)
     layers: dict[str, Recurrent] = {}
     used: set[str] = set()
-    uses: dict[str, list[paddle_program.Stated]] = {}
+    uses: dict[str, list[paddle_program.LayerStatement]] = {}
     evidence, unread = [], []
     matches = [match for match in map(_LAYER.fullmatch, stored.arrays) if match]
     if not matches:
@@ -93,7 +93,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     stated = paddle_program.stated(model) if model is not None else {}
     for match in matches:
         name, kind = match["name"], match["kind"]
-        statement = _Program(name, program, stated.get(f"{name}.w_0", []), options)
+        statement = _FluidProgram(name, program, stated.get(f"{name}.w_0", []), options)
         try:
             fc = _fc(name, kind, stored.arrays, statement, options)
             layers[name], homes = _layer(name, kind, fc, stored.arrays, statement)
@@ -125,11 +125,11 @@ _HARMLESS = frozenset({"op_role", "op_namescope", "op_callstack", "op_device", "
 
 
 def _calls(
-    model: paddle_program.Program, layers: Mapping[str, Recurrent], uses: Mapping[str, Sequence[paddle_program.Stated]]
+    model: paddle_program.Program, layers: Mapping[str, Recurrent], uses: Mapping[str, Sequence[paddle_program.LayerStatement]]
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each layer receives in a program. A sequence has the steps of the whole batch, one behind the other."""
     placed = [
-        Placed(
+        RecurrentOperator(
             name,
             use.operator,
             layers[name],
@@ -149,14 +149,14 @@ def _calls(
     return {name: received_calls.get(name, (unseen,)) for name in layers}
 
 
-class _Program:
+class _FluidProgram:
     """What the program states about a layer; what it does not state is asked.
 
     operator  the layer's operator; None without a program, and where several operators state different things
     fc        the fc before it
     """
 
-    def __init__(self, name: str, path: Path | None, uses: Sequence[paddle_program.Stated], options: Options) -> None:
+    def __init__(self, name: str, path: Path | None, uses: Sequence[paddle_program.LayerStatement], options: Options) -> None:
         self.name, self.options = name, options
         self.where = path.name if path is not None else ""
         agreed = bool(uses) and all((use.fc, use.operator.attributes) == (uses[0].fc, uses[0].operator.attributes) for use in uses)
@@ -183,7 +183,7 @@ class _Program:
         return self.options.ask(option, self.name, assumed=assumed, why=why, choices=choices)
 
 
-def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, options: Options) -> str:
+def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _FluidProgram, options: Options) -> str:
     """Return the fc before a layer. Raises NotALayerError where it is unknown."""
     if arrays[f"{name}.w_0"].ndim != 2:
         raise NotALayerError(f"{name}.w_0 has the shape {arrays[f'{name}.w_0'].shape}, expected a matrix")
@@ -217,7 +217,7 @@ def _fc(name: str, kind: str, arrays: Mapping[str, Array], program: _Program, op
     return options.ask("fc", name, assumed=alike, why=why, choices=fitting)
 
 
-def _layer(name: str, kind: str, fc: str, arrays: Mapping[str, Array], program: _Program) -> tuple[Recurrent, set[str]]:
+def _layer(name: str, kind: str, fc: str, arrays: Mapping[str, Array], program: _FluidProgram) -> tuple[Recurrent, set[str]]:
     """Return a layer and the names of its arrays; what they leave open is asked. Raises NotALayerError."""
     homes = {"fc.w": f"{fc}.w_0", "fc.b": f"{fc}.b_0", f"{kind}.w": f"{name}.w_0", f"{kind}.b": f"{name}.b_0"}
     homes = {local: full for local, full in homes.items() if full in arrays}
@@ -252,7 +252,7 @@ _FUNCTIONS = ("sigmoid", "tanh", "relu", "linear")
 """The activations that Fluid has; it calls linear identity. Source: paddle 1.8 fluid/layers/rnn.py, dynamic_lstm."""
 
 
-def _cell(layout: Layout, program: _Program) -> Cell:
+def _cell(layout: Layout, program: _FluidProgram) -> Cell:
     """Return the cell with the functions that the program states or the caller gives."""
 
     def function(key: str, default: Activation, attribute: str) -> Activation:

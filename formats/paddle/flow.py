@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
-from rnnconvert.formats.paddle.program import Operator
+from rnnconvert.formats.paddle.program import ProgramOperator
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
@@ -33,7 +33,7 @@ Key: TypeAlias = "tuple[str, int]"
 
 
 @dataclass(frozen=True)
-class Placed:
+class RecurrentOperator:
     """A recurrent operator.
 
     name      the layer that is read of it
@@ -44,7 +44,7 @@ class Placed:
     """
 
     name: str
-    operator: Operator
+    operator: ProgramOperator
     stack: Recurrent
     reads: tuple[str, str]
     sequence: tuple[str, str]
@@ -53,7 +53,10 @@ class Placed:
 
 
 def calls(
-    operators: Sequence[Operator], layers: Sequence[Placed], arrays: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]
+    operators: Sequence[ProgramOperator],
+    layers: Sequence[RecurrentOperator],
+    arrays: Mapping[str, Array],
+    shapes: Mapping[str, Sequence[int]],
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent operator of a graph receives, by its layer's name.
 
@@ -106,7 +109,7 @@ def _is_read(name: str, inputs: Mapping[str, Sequence[Key]]) -> bool:
     return any(name == parameter_name for keys in inputs.values() for parameter_name, _ in keys)
 
 
-def _add(graph: Graph, operator: Operator, inputs: Mapping[str, Sequence[Key]], outputs: Sequence[Key]) -> None:
+def _add(graph: Graph, operator: ProgramOperator, inputs: Mapping[str, Sequence[Key]], outputs: Sequence[Key]) -> None:
     first = next((parameter for parameter in _DATA if inputs.get(parameter)), "")
     order = [*([first] if first else []), *(parameter for parameter in inputs if parameter != first)]
     parameters = [parameter for parameter in order for _ in inputs[parameter]]
@@ -125,7 +128,7 @@ def _full(graph: Graph, key: Key) -> Any:
     return constant() if callable(constant) else constant
 
 
-def _filled(operator: Operator) -> Array | None:
+def _filled(operator: ProgramOperator) -> Array | None:
     """Return the number that an operator spreads, or its numbers; their shape matters to nobody here. None for anything else."""
     listed = next((operator.lists[key] for key in _LISTED if key in operator.lists), None)
     value = operator.attributes.get("value", operator.attributes.get("str_value", 0)) if listed is None else listed

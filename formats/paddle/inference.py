@@ -25,8 +25,8 @@ from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor, pir
 from rnnconvert.formats.paddle import program as protobuf
-from rnnconvert.formats.paddle.flow import Placed, calls
-from rnnconvert.formats.paddle.program import Operator, Program
+from rnnconvert.formats.paddle.flow import RecurrentOperator, calls
+from rnnconvert.formats.paddle.program import Program, ProgramOperator
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import assemble, unpack
@@ -66,7 +66,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer of a model. Raises UnreadableError for a damaged or missing file."""
     program, arrays = _opened(path)
     layers: dict[str, Recurrent] = {}
-    placed: list[Placed] = []
+    placed: list[RecurrentOperator] = []
     used: set[str] = set()
     unread, warnings, evidence = [], [], []
     operators = program.graphs[0]
@@ -82,7 +82,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             continue
         used |= homes
         placed.append(
-            Placed(
+            RecurrentOperator(
                 name,
                 operator,
                 layers[name],
@@ -133,7 +133,7 @@ def _opened(path: Path) -> tuple[Program, dict[str, Array]]:
     return model, lod_tensor.read_all(parameters, model.parameters)
 
 
-def _named(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, str]]:
+def _named(operators: tuple[ProgramOperator, ...]) -> Iterator[tuple[ProgramOperator, str]]:
     """Yield the recurrent operators, each with a name of its own."""
     counts: dict[str, int] = {}
     for operator in operators:
@@ -152,7 +152,7 @@ def _named(operators: tuple[Operator, ...]) -> Iterator[tuple[Operator, str]]:
         yield operator, name if counts[name] == 1 else f"{name}.{counts[name]}"
 
 
-def _layer(name: str, operator: Operator, arrays: Mapping[str, Array], options: Options, where: str) -> tuple[Recurrent, set[str]]:
+def _layer(name: str, operator: ProgramOperator, arrays: Mapping[str, Array], options: Options, where: str) -> tuple[Recurrent, set[str]]:
     """Return a layer, and the names of its arrays. Raises NotALayerError."""
     settings = operator.attributes
     kind, number, two = _MODES.get(str(settings.get("mode"))), settings.get("num_layers"), bool(settings.get("is_bidirec"))
@@ -194,7 +194,7 @@ def _layer(name: str, operator: Operator, arrays: Mapping[str, Array], options: 
     return assemble(name, cell, unpack(layout, sizes, layer_arrays), ways), set(weights)
 
 
-def _given_states(name: str, operator: Operator, makes: Mapping[str, Operator]) -> list[LayerNote]:
+def _given_states(name: str, operator: ProgramOperator, makes: Mapping[str, ProgramOperator]) -> list[LayerNote]:
     """Return warnings about what the model gives a layer besides its input."""
     notes = []
     for state in operator.inputs.get("PreState", ()):
@@ -206,7 +206,7 @@ def _given_states(name: str, operator: Operator, makes: Mapping[str, Operator]) 
     return notes
 
 
-def _is_zero(operator: Operator) -> bool:
+def _is_zero(operator: ProgramOperator) -> bool:
     value = operator.attributes.get("value", operator.attributes.get("str_value"))
     try:
         return operator.type == "zeros" or float(value or 0) == 0

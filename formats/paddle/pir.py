@@ -16,7 +16,7 @@ from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.malformed import malformed
-from rnnconvert.formats.paddle.program import MOST, Operator, Program, Value
+from rnnconvert.formats.paddle.program import MOST, Program, ProgramOperator, Value
 
 BEGINS = b'{"base_code":{"magic":"pir"'
 _BUILT_IN_DIALECTS = ("0", "1", "2")
@@ -43,7 +43,7 @@ def read(path: Path) -> Program:
     return Program(path, (operators,), parameters)
 
 
-def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ...]]) -> tuple[Operator, ...]:
+def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ...]]) -> tuple[ProgramOperator, ...]:
     """Return operators, and note the parameters among them."""
     names: dict[int, tuple[str, ...]] = {0: ()}
     """The values that a number stands for: none, one, or those of a list."""
@@ -74,7 +74,7 @@ def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ..
         inputs = {words[at] if at < len(words) else str(at): value for at, value in enumerate(operands)}
         outputs = {str(at): names[number] for at, number in enumerate(results)}
         kind_known = operator if dialect in _BUILT_IN_DIALECTS else kind
-        result.append(Operator(kind_known, inputs, outputs, _attributes(entry["A"]), _lists(entry["A"])))
+        result.append(ProgramOperator(kind_known, inputs, outputs, _attributes(entry["A"]), _lists(entry["A"])))
     return tuple(result)
 
 

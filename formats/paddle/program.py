@@ -33,7 +33,7 @@ Value = str | float | bool
 
 
 @dataclass(frozen=True)
-class Operator:
+class ProgramOperator:
     """One operator: its type, the variables that it reads and writes by parameter, its attributes that are one value, and those that
     are whole numbers in a row.
     """
@@ -51,7 +51,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Stated:
+class LayerStatement:
     """What a program states about a recurrent layer.
 
     operator  its operator
@@ -59,7 +59,7 @@ class Stated:
     reads     the variable that this fc reads
     """
 
-    operator: Operator
+    operator: ProgramOperator
     fc: str
     reads: str = ""
 
@@ -78,7 +78,7 @@ class Program:
     """
 
     path: Path
-    graphs: tuple[tuple[Operator, ...], ...]
+    graphs: tuple[tuple[ProgramOperator, ...], ...]
     parameters: Mapping[str, tuple[int, ...]]
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ def read(path: Path) -> Program:
     data = map_file(path)
     if data.size > MOST:
         raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
-    graphs: list[tuple[Operator, ...]] = []
+    graphs: list[tuple[ProgramOperator, ...]] = []
     parameters: dict[str, tuple[int, ...]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     for number, block in wire.fields(data.data, path):
@@ -120,18 +120,18 @@ def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bo
     return _text(name, path), tuple(shape), fields.get(3) == 1
 
 
-def stated(program: Program) -> dict[str, list[Stated]]:
+def stated(program: Program) -> dict[str, list[LayerStatement]]:
     """Return what a program states about each use of a recurrent weight, by the weight's name."""
-    uses: dict[str, list[Stated]] = {}
+    uses: dict[str, list[LayerStatement]] = {}
     for operators in program.graphs:
         makes = {name: operator for operator in operators for names in operator.outputs.values() for name in names}
         for recurrent in operators:
             if recurrent.type in _RECURRENT and recurrent.read("Weight"):
-                uses.setdefault(recurrent.read("Weight"), []).append(Stated(recurrent, *_fc(recurrent, makes)))
+                uses.setdefault(recurrent.read("Weight"), []).append(LayerStatement(recurrent, *_fc(recurrent, makes)))
     return uses
 
 
-def _fc(operator: Operator, makes: Mapping[str, Operator]) -> tuple[str, str]:
+def _fc(operator: ProgramOperator, makes: Mapping[str, ProgramOperator]) -> tuple[str, str]:
     """Return the fc that makes an operator's input, and what it reads: a product with its weight, and the sum with its bias where it
     has one.
     """
@@ -144,7 +144,7 @@ def _fc(operator: Operator, makes: Mapping[str, Operator]) -> tuple[str, str]:
     return weight.removesuffix(".w_0"), before.read("X")
 
 
-def _operator(content: memoryview, path: Path) -> Operator:
+def _operator(content: memoryview, path: Path) -> ProgramOperator:
     kind = ""
     sides: dict[int, dict[str, tuple[str, ...]]] = {1: {}, 2: {}}
     attributes: dict[str, Value] = {}
@@ -159,7 +159,7 @@ def _operator(content: memoryview, path: Path) -> Operator:
         elif number == 4:
             attributes |= _attribute(value, path)
             lists |= _list(value, path)
-    return Operator(kind, sides[1], sides[2], attributes, lists)
+    return ProgramOperator(kind, sides[1], sides[2], attributes, lists)
 
 
 def _list(content: memoryview, path: Path) -> dict[str, tuple[int, ...]]:

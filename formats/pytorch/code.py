@@ -23,7 +23,7 @@ _CONSTANTS = ("has_biases", "num_layers", "dropout", "train", "bidirectional", "
 
 
 @dataclass(frozen=True)
-class Statement:
+class LayerStatement:
     """What the code states about one layer.
 
     nonlinearity  the function of a plain RNN, or ""
@@ -46,7 +46,7 @@ def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> 
     return [f"{stem}_l{layer}{end}" for layer in range(layers) for end in ends for stem in stems]
 
 
-def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> Statement:
+def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> LayerStatement:
     """Return what the calls state that read a layer's weights.
 
     Raises RefusedError where the calls contradict one another, or the names and shapes of the weights.
@@ -86,7 +86,7 @@ def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str,
             f"the code of {path} calls {' and '.join(f'torch.{name}' for name in functions.values())} with the weights under {prefix!r}",
             f"Save the module's state_dict, and convert that with {Setting('nonlinearity', '...')}",
         )
-    return Statement(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
+    return LayerStatement(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
 
 
 def _check_kind(path: Path, prefix: str, call: Call, kind: str) -> None:

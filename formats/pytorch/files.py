@@ -75,14 +75,14 @@ def _stored(path: Path) -> Stored:
                 'In the PyTorch that saved it: torch.save(torch.jit.load("old.pt").state_dict(), "new.pt").',
             )
         named = "npz" in file.kinds and named_as_torch(file)
-        return file.once(npz_file.read) if named else zip_reader.read(path)
+        return file.cached(npz_file.read) if named else zip_reader.read(path)
     if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":
         return _aliased(safetensors.read(path))
     from rnnconvert.formats.pytorch.archives import legacy
 
     if of_tensors(file):
         return legacy.read_pickle(path)
-    if "pickle" in file.kinds and not file.once(legacy.is_torch_legacy):
+    if "pickle" in file.kinds and not file.cached(legacy.is_torch_legacy):
         return pickled(path)
     return legacy.read(path)
 

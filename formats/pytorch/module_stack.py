@@ -28,7 +28,7 @@ class Stack(nn.Module):
 
     def __init__(self, outline: Recurrent) -> None:
         super().__init__()
-        ways = [Way(direction, number) for number, (_, _, direction) in enumerate(outline.directions())]
+        ways = [ModuleDirection(direction, number) for number, (_, _, direction) in enumerate(outline.directions())]
         last = outline.num_layers - 1
         self.layers = nn.ModuleList(
             _Layer([ways.pop(0) for _ in layer.directions], layer.merge, index == last or outline.join == "layer")
@@ -59,14 +59,14 @@ class Stack(nn.Module):
 class _Layer(nn.Module):
     """The directions of one layer, how their outputs are joined, and whether they are joined here already."""
 
-    def __init__(self, ways: list[Way], merge: str, meets: bool) -> None:
+    def __init__(self, ways: list[ModuleDirection], merge: str, meets: bool) -> None:
         super().__init__()
         self.ways = nn.ModuleList(ways)
         self.merge = merge
         self.meets = meets
 
 
-class Way(Equations, nn.Module):
+class ModuleDirection(Equations, nn.Module):
     """One direction of one layer: a cell, and which way it reads."""
 
     def __init__(self, direction: Direction, number: int) -> None:
@@ -166,7 +166,7 @@ class Clamp(nn.Module):
         return x.clamp(self.low, self.high)
 
 
-class _Function(nn.Module):
+class _FunctionModule(nn.Module):
     """A function that torch.nn has no module for."""
 
     def __init__(self, activation: Activation) -> None:
@@ -175,35 +175,35 @@ class _Function(nn.Module):
         self.beta = 0.0 if activation.beta is None else float(activation.beta)
 
 
-class Affine(_Function):
+class Affine(_FunctionModule):
     """alpha * x + beta."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.alpha * x + self.beta
 
 
-class ScaledTanh(_Function):
+class ScaledTanh(_FunctionModule):
     """alpha * tanh(beta * x)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return self.alpha * torch.tanh(self.beta * x)
 
 
-class HardSigmoid(_Function):
+class HardSigmoid(_FunctionModule):
     """clip(alpha * x + beta, 0, 1)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return (self.alpha * x + self.beta).clamp(0.0, 1.0)
 
 
-class Exponential(_Function):
+class Exponential(_FunctionModule):
     """exp(x)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.exp(x)
 
 
-class Softplus(_Function):
+class Softplus(_FunctionModule):
     """log(1 + exp(x)); torch.nn's own takes x for it past a threshold."""
 
     def forward(self, x: Tensor) -> Tensor:

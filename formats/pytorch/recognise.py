@@ -45,7 +45,7 @@ def recognise(file: Opened) -> Seen | None:
 def _in_safetensors(file: Opened) -> Seen:
     """Return how sure a safetensors file is PyTorch's: its metadata and the names of its tensors speak for it."""
     try:
-        stored = file.once(safetensors.read)
+        stored = file.cached(safetensors.read)
     except UnreadableError:
         return Seen(KIND, "a safetensors header")
     stated = stored.metadata_as(TorchMetadata).get("__metadata__", {}).get("format") == "pt"
@@ -59,7 +59,7 @@ def _is_legacy(file: Opened) -> bool:
         return False
     from rnnconvert.formats.pytorch.archives import legacy
 
-    return file.once(legacy.is_torch_legacy)
+    return file.cached(legacy.is_torch_legacy)
 
 
 def is_exported(file: Opened) -> bool:
@@ -122,7 +122,7 @@ def of_tensors(file: Opened) -> bool:
     if b"_load_from_bytes" in file.head:
         return True
     try:
-        metadata = file.once(pickled_arrays.read).metadata
+        metadata = file.cached(pickled_arrays.read).metadata
     except UnreadableError:
         return False
     makers = (*metadata["unreadable"].values(), *(name for several in metadata["made"].values() for name in several))
@@ -131,7 +131,7 @@ def of_tensors(file: Opened) -> bool:
 
 def pickled(path: Path) -> Stored:
     """Return the arrays of a pickle, with dots between the keys of dictionaries in one another. Raises UnreadableError."""
-    stored = Opened(path).once(pickled_arrays.read)
+    stored = Opened(path).cached(pickled_arrays.read)
     arrays: dict[str, Array] = {}
     for full, array in stored.arrays.items():
         name = full.replace("/", ".")
@@ -143,7 +143,7 @@ def pickled(path: Path) -> Stored:
 
 def _named(file: Opened, reader: Callable[[Path], Stored], kind: str) -> str:
     try:
-        names = file.once(reader).arrays
+        names = file.cached(reader).arrays
     except UnreadableError:
         return ""
     example = next((name for name in names if _NAMED.fullmatch(name)), "")

@@ -58,7 +58,7 @@ def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array],
             inside = entry.full.rpartition(".")[0] == first.rpartition(".")[0]
             if inside and not _is_dropped_out(stored, arrays[first]):
                 disputed[entry.full] = first
-        elif not isinstance(entry.array, np.ndarray) or not _alike(stored, entry.array):
+        elif not isinstance(entry.array, np.ndarray) or not _equal_arrays(stored, entry.array):
             del derived[first]
         else:
             derived[first] = replace(entry, array=stored, note="")
@@ -132,7 +132,7 @@ def _normed(path: Path, full: str, direction: str, magnitude: str, arrays: Mappi
     return _Derived(full, (direction, magnitude), array, "weight norm applied")
 
 
-def _alike(array: Array, other: Array) -> bool:
+def _equal_arrays(array: Array, other: Array) -> bool:
     """Return whether two arrays are the same but for the rounding of one computation."""
     if array.shape != other.shape or array.dtype != other.dtype or not is_float(array):
         return False

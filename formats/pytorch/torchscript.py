@@ -89,7 +89,7 @@ class Constants:
             if name == "_flat_weights":
                 return values.Items([program.stored(array) for array in _flat(stored.arrays, full.removesuffix(name))])
             if full in classes:
-                return values.Module(full)
+                return values.ScriptedModule(full)
             if name in assigned:
                 raise KeyError(full)
             if full in stored.arrays:
@@ -98,7 +98,7 @@ class Constants:
             return values.Items([*value]) if isinstance(value, list) else value
 
         try:
-            return statements.follow(values.Archive(kind, function, attribute))
+            return statements.follow(values.ArchiveScope(kind, function, attribute))
         except (TooLongError, script_text.UnreadError) as error:
             return f"the archive's code is not followed: {error}"
 

@@ -30,7 +30,7 @@ from rnnconvert.formats.pytorch.names import Read, plain_names
 from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
 from rnnconvert.language.layout import Tensor
-from rnnconvert.models.kept import Backup
+from rnnconvert.models.backup import Backup
 from rnnconvert.models.model import (
     Group,
     Model,

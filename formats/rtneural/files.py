@@ -21,7 +21,7 @@ from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.rtneural import recorded
@@ -69,7 +69,7 @@ class RtNeural(ArrayFiles):
 
     def stored(self, file: Opened) -> Stored:
         """Return the weights of all layers, and the document around them."""
-        path, document = file.path, file.once(json_file.read)
+        path, document = file.path, file.cached(json_file.read)
         layers = document.get("layers")
         if not isinstance(layers, list) or not all(isinstance(entry, dict) for entry in layers):
             raise UnreadableError(path, 'it is JSON without a list "layers" of objects')

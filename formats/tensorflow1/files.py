@@ -77,7 +77,7 @@ def _in_archive(file: Opened) -> bool:
     damaged one.
     """
     try:
-        stored = file.once(archives.reader(file.path, file.head))
+        stored = file.cached(archives.reader(file.path, file.head))
     except UnreadableError:
         return False
     attributes = stored.metadata_as(FileMetadata).get("attributes", {}).values()
@@ -172,7 +172,7 @@ def _stored(path: Path) -> tuple[Stored, Graph | None]:
         return tensor_bundle.read(index), graph_def.read(meta_graph) if meta_graph.is_file() else None
     file = Opened(path)
     if file.kinds & {"npz", "hdf5", "pickle"}:
-        return _by_variable(file.once(archives.reader(path, file.head))), None
+        return _by_variable(file.cached(archives.reader(path, file.head))), None
     if sorted_table.ends(path):
         raise UnreadableError(
             path,
@@ -211,7 +211,7 @@ class _Reader:
         self.loops = tensorflow1_graph.loops(graph, arrays) if graph is not None else []
         self.named: set[str] = set()
         self.inside: set[str] = set()
-        self.looked = tensorflow1_loops.Looked()
+        self.looked = tensorflow1_loops.RecognisedLayers()
         self.evidence: list[str] = []
 
     def _read(self) -> set[str]:
@@ -331,7 +331,7 @@ class _Reader:
                 if start.fed
             ]
             states.update(*(start.made_of for start in begins.values()))
-            directions[place] = _begun(direction, begins)
+            directions[place] = _with_starts(direction, begins)
         depth, ways = 1 + max(layer for layer, _ in directions), 1 + max(way for _, way in directions)
         widths = {directions[0, way].input_size for way in range(ways)}
         if len(widths) > 1:
@@ -373,7 +373,7 @@ class _Reader:
         if graph is None:
             return sentences
         cells = [member.matrix for member in wrapped.cells.values()]
-        sums = [addition for matrix in cells for addition in tensorflow1_graph.added(graph, matrix)]
+        sums = [addition for matrix in cells for addition in tensorflow1_graph.residual_adds(graph, matrix)]
         if sums and not gates:
             sentences.append(f"the graph adds something to what its cells give ({sums[0]}), as ResidualWrapper does; that is not read")
         times = max(tensorflow1_graph.uses(graph, matrix) for matrix in cells)
@@ -517,7 +517,7 @@ def _number(value: str) -> float:
     return 0.0 if value == "none" else float(value)
 
 
-def _begun(direction: Direction, begins: Mapping[str, Start]) -> Direction:
+def _with_starts(direction: Direction, begins: Mapping[str, Start]) -> Direction:
     """Return a direction with the states that it begins with, if one of them is not zero."""
     numbers = {part: start.numbers for part, start in begins.items() if start.numbers is not None}
     if not any(array.any() for array in numbers.values()):

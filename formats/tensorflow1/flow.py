@@ -33,11 +33,11 @@ def calls(stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozens
 
     layers  the layers, each with the variables or constants of each direction
     """
-    received_calls = followed(_Flow(stated, layers).graph)
+    received_calls = followed(_GraphDefFlow(stated, layers).graph)
     return {name: received_calls.get(name, (Call(_UNSEEN),)) for name in layers}
 
 
-class _Flow:
+class _GraphDefFlow:
     """A graph of TensorFlow's as one of the floor: values go by their names with the number of the output."""
 
     def __init__(self, stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]) -> None:

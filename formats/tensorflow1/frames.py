@@ -48,11 +48,11 @@ class Frames:
         return self._inside.get(frame, {})
 
     def exits(self, frame: str) -> list[Node]:
-        """Return what leaves a loop."""
+        """Return the nodes by which values leave a loop."""
         return self._exits.get(frame, [])
 
     def enters(self, frame: str) -> list[Node]:
-        """Return what enters a loop."""
+        """Return the nodes by which values enter a loop."""
         return [node for node in self.inside(frame).values() if node.op == "Enter" and node.text("frame_name") == frame]
 
     def parts(self, frame: str) -> tuple[list[Node], dict[str, str], str] | None:

@@ -72,7 +72,7 @@ def cell_facts(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
     return GraphFacts(single.forget_bias, single.activation, None if bound is None else (*single.clips, *bound))
 
 
-def added(graph: Graph, kernel: str) -> list[str]:
+def residual_adds(graph: Graph, kernel: str) -> list[str]:
     """Return the nodes that add something to a cell's output, as ResidualWrapper does, without the cell's own."""
     scopes = {_scope(graph, product) for product in _products(graph, kernel)} - {""}
 
@@ -243,7 +243,7 @@ def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tup
 
 
 @dataclass(frozen=True)
-class Loop:
+class WeightedLoop:
     """A loop that reads matrices, as a recurrent layer does.
 
     name      what its matrices are called, as far as they are called alike
@@ -266,7 +266,7 @@ _NAMED = {"lstm": "an LSTM", "gru": "a GRU", "simple_rnn": "a SimpleRNN"}
 """Words in the names of Keras's cells."""
 
 
-def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
+def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[WeightedLoop]:
     """Return the loops of a graph that read matrices, which are `arrays` by the names of their nodes."""
     matrices_of: dict[str, dict[str, tuple[int, ...]]] = {}
     for node in graph.nodes.values():
@@ -279,10 +279,10 @@ def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[Loop]:
             array = arrays.get(origin)
             if array is not None and array.ndim == 2 and array.size and is_float(array):
                 matrices_of.setdefault(where, {})[origin] = tuple(array.shape)
-    return [Loop(_alike(list(matrices)), where, matrices) for where, matrices in matrices_of.items()]
+    return [WeightedLoop(_common_scope(list(matrices)), where, matrices) for where, matrices in matrices_of.items()]
 
 
-def _alike(names: Sequence[str]) -> str:
+def _common_scope(names: Sequence[str]) -> str:
     """Return the scope that all names have; the first name where there is none."""
     scopes = [name.split("/")[:-1] for name in names]
     shared = 0

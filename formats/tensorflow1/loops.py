@@ -9,18 +9,18 @@ import re
 from pathlib import Path
 
 from rnnconvert.containers.graph_def import Graph
-from rnnconvert.formats.tensorflow1.lowering import Lowering
-from rnnconvert.recognition.computed import Computed, Looked
-from rnnconvert.recognition.lowered import layers_of
+from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
+from rnnconvert.recognition.computed import Computed, RecognisedLayers
+from rnnconvert.recognition.lowered import recognise_in
 
-__all__ = ["Looked", "constants", "read"]
+__all__ = ["RecognisedLayers", "constants", "read"]
 
 _LATER = re.compile(r"(/(Stateful)?PartitionedCall|/while|/MatMul|/BiasAdd)(_\d+)?(/while_context|/while|/MatMul)?$")
 
 
-def read(path: Path, graph: Graph) -> Looked:
+def read(path: Path, graph: Graph) -> RecognisedLayers:
     """Return the layers that a graph computes; their names are the scopes of their operations."""
-    return layers_of(lambda: Lowering(graph).program(path), _LATER)
+    return recognise_in(lambda: GraphDefLowering(graph).program(path), _LATER)
 
 
 def constants(layer: Computed) -> set[str]:

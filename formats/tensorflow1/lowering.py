@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import Function, Graph, Node
+from rnnconvert.containers.graph_def import Graph, GraphDefFunction, Node
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.formats.tensorflow1.operations import DOMAIN, Step
 from rnnconvert.graphs.graph_def import PASSING
-from rnnconvert.graphs.program.lowering import OPSET, Block, Loop, Variable
+from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
 
 _DEEPEST = 20
@@ -65,7 +65,7 @@ class _Variable:
     final: str
 
 
-class Lowering:
+class GraphDefLowering:
     """A graph on its way."""
 
     def __init__(self, graph: Graph) -> None:
@@ -258,7 +258,7 @@ class Lowering:
         shape = None if dims is None else [None if length < 0 else length for length in dims]
         self.inputs.append(Declared(name, dtype, shape))
 
-    def _call(self, function: Function, inputs: Sequence[str], block: Block, prefix: str, depth: int) -> list[str]:
+    def _call(self, function: GraphDefFunction, inputs: Sequence[str], block: Block, prefix: str, depth: int) -> list[str]:
         """Write what a function computes; return the values that it gives."""
         values = dict(zip(function.inputs, inputs, strict=True))
         space = _Space(function.nodes, values, block, prefix, depth)
@@ -362,7 +362,7 @@ class Lowering:
                 for variable, value in part
             ]
 
-        Loop(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
+        LoopLowering(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
 
     def _counts(self, space: _Space, variable: _Variable) -> bool:
         """Return whether a variable is the number of the step: 0, 1, 2 and so on."""

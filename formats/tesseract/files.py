@@ -39,7 +39,7 @@ class TesseractMetadata(TypedDict):
     integers: bool
 
 
-class _Walk:
+class _NetworkWalk:
     """A network on its way to arrays by names."""
 
     def __init__(self, data: Array, path: Path) -> None:
@@ -147,7 +147,7 @@ class Tesseract(ArrayFiles):
             if not 0 < begin < end <= data.size:
                 raise UnreadableError(file.path, "it has no network, or one outside the file")
             data = data[begin:end]
-        walk = _Walk(data, file.path)
+        walk = _NetworkWalk(data, file.path)
         walk.layer("", 0)
         return Stored(walk.arrays, TesseractMetadata(unread=walk.unread, integers=walk.integers))
 

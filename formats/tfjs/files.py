@@ -77,7 +77,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for a damaged file.
     """
-    document = Opened(path).once(json_file.read)
+    document = Opened(path).cached(json_file.read)
     arrays, narrow, files = groups.read(path, document.get("weightsManifest"))
     topology = document.get("modelTopology")
     layers: dict[str, Recurrent] = {}

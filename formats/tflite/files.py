@@ -24,7 +24,7 @@ from rnnconvert.formats.tflite import flatbuffer_write
 from rnnconvert.formats.tflite import graph as graphs
 from rnnconvert.formats.tflite import loops as tflite_loops
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.flow import Fused, Looped, calls
+from rnnconvert.formats.tflite.flow import FusedOperator, Looped, calls
 from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor
 from rnnconvert.formats.tflite.write import build
 from rnnconvert.language import registry
@@ -84,7 +84,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     }
     for number, graph in enumerate(model.graphs):
         where = graph.name or f"graph {number}" if number else ""
-        calls_of: dict[str, Fused | Looped] = {}
+        calls_of: dict[str, FusedOperator | Looped] = {}
         used: set[int] = set()
         for operator in graph.operators:
             loop = operator.code in (s.WHILE, s.STABLEHLO_WHILE)
@@ -179,7 +179,7 @@ def _list_integers(path: Path, graph: Graph, used: Container[int], others: dict[
                 others[unique(tensor.name or f"tensor {place}", others)] = graphs.numbers(path, tensor)
 
 
-def _rounded(model: graphs.Model, loop: Operator) -> str:
+def _rounded(model: graphs.TfliteFile, loop: Operator) -> str:
     """Say that the steps of a loop compute in integers, where one of their products gives integers."""
     for graph in (model.graphs[place] for place in tflite_loops.bodies(loop) if 0 < place < len(model.graphs)):
         for operator in graph.operators:
@@ -195,7 +195,7 @@ _PRODUCTS = ("FULLY_CONNECTED", "BATCH_MATMUL")
 _CELL = re.compile(r"(lstm|gru|rnn)[^;]*/", re.IGNORECASE)
 
 
-def _integers(model: graphs.Model) -> list[LayerNote]:
+def _integers(model: graphs.TfliteFile) -> list[LayerNote]:
     """Name steps of a layer that compute in integers: products under the name of a layer that read one product's result again."""
     for graph in model.graphs[:1]:
         seen: dict[int, str] = {}
@@ -377,7 +377,7 @@ class _Layer:
         time = 0 if self.option("time_major", "?") else 1
         return axes is not None and axes.dtype.kind == "i" and [int(axis) % 3 for axis in axes.reshape(-1)[:2]] == [time]
 
-    def fused(self, stack: Recurrent) -> Fused:
+    def fused(self, stack: Recurrent) -> FusedOperator:
         """Return what the layer reads and gives in its graph."""
         reads, gives = self.operator.input(0), [*self.operator.outputs]
         if stack.first.reverse and (before := self.graph.producer(reads)) is not None:
@@ -385,4 +385,4 @@ class _Layer:
             if stack.output_order == "time":
                 gives = [after.outputs[0] for after in self.graph.consumers(gives[0])]
         step = self.operator.code in (s.LSTM, s.RNN)
-        return Fused(self.operator, stack, reads, gives, bool(self.option("time_major", "?")), step)
+        return FusedOperator(self.operator, stack, reads, gives, bool(self.option("time_major", "?")), step)

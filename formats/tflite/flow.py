@@ -28,7 +28,7 @@ _OPTIONS, _OUTPUT_TYPES = "options", "output types"
 
 
 @dataclass(frozen=True)
-class Fused:
+class FusedOperator:
     """A recurrent operator.
 
     reads      the tensor that it reads: the one before REVERSE_V2 where that belongs to the layer
@@ -87,7 +87,7 @@ class Looped:
     lengths: str = ""
 
 
-Layers: TypeAlias = "Mapping[str, Fused | Looped]"
+Layers: TypeAlias = "Mapping[str, FusedOperator | Looped]"
 
 
 def calls(stated: Stated, layers: Layers) -> dict[str, tuple[Call, ...]]:
@@ -101,7 +101,7 @@ def calls(stated: Stated, layers: Layers) -> dict[str, tuple[Call, ...]]:
         if tensor.stored is not None and not tensor.odd:
             graph.constant(place, tensor.stored)
     for name, layer in layers.items():
-        if isinstance(layer, Fused):
+        if isinstance(layer, FusedOperator):
             _fused(graph, name, layer)
         else:
             _looped(graph, name, layer)
@@ -126,7 +126,7 @@ def _rescaled(stated: Stated, operator: Operator) -> bool:
     return bool(scales) and (len(scales) > 1 or operator.code == s.DEQUANTIZE)
 
 
-def _fused(graph: Graph, name: str, layer: Fused) -> None:
+def _fused(graph: Graph, name: str, layer: FusedOperator) -> None:
     (pair,) = layer.stack.layers
     if layer.step:
         order = "b"

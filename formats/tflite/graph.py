@@ -109,7 +109,7 @@ def numbers(path: Path, tensor: Tensor) -> Array:
 
 
 @dataclass(frozen=True)
-class Model:
+class TfliteFile:
     """A file: its graphs, and what it states about itself."""
 
     graphs: list[Graph]
@@ -117,7 +117,7 @@ class Model:
     version: int
 
 
-def read(path: Path) -> Model:
+def read(path: Path) -> TfliteFile:
     """Read a model. Raises UnreadableError for a damaged file, and one of another version of the format."""
     file = FlatBuffer(path)
     if file.bytes(4, 4).tobytes() != s.IDENTIFIER:
@@ -129,7 +129,7 @@ def read(path: Path) -> Model:
     buffers = [_buffer(file, table) for table in root.tables(s.MODEL["buffers"])]
     codes = [_code(table) for table in root.tables(s.MODEL["operator_codes"])]
     graphs = [_graph(path, table, buffers, codes) for table in root.tables(s.MODEL["subgraphs"])]
-    return Model(graphs, root.text(s.MODEL["description"]), version)
+    return TfliteFile(graphs, root.text(s.MODEL["description"]), version)
 
 
 def _buffer(file: FlatBuffer, table: Table) -> Array:

@@ -20,7 +20,7 @@ _ADD, _CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND = 0, 2,
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class WhileLoop:
     """A WHILE of a graph, with the graph that decides whether it goes on and that of its steps."""
 
     graph: Graph

@@ -20,12 +20,12 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.formats.tflite.flow import Looped, LoopOutput, Read
-from rnnconvert.formats.tflite.graph import Model, Operator, Tensor
+from rnnconvert.formats.tflite.graph import Operator, Tensor, TfliteFile
 from rnnconvert.formats.tflite.lowering import Lowering
 from rnnconvert.formats.tflite.variables import changes
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.recognition.computed import Computed, Looked
-from rnnconvert.recognition.lowered import layers_of
+from rnnconvert.recognition.computed import Computed, RecognisedLayers
+from rnnconvert.recognition.lowered import recognise_in
 
 __all__ = ["Loops", "bodies", "looped", "quantised", "read", "tensors"]
 
@@ -40,7 +40,7 @@ _CHANGED = "it reads variables ({names}) that the model changes while it runs, a
 
 
 @dataclass
-class Loops(Looked):
+class Loops(RecognisedLayers):
     """What there is to say about the layers that the main graph computes.
 
     stored  the numbers that their operators read, by where they lie
@@ -59,10 +59,10 @@ class Loops(Looked):
         return idle and any(stored.shape == array.shape and np.array_equal(stored, array) for array in self.stored.values())
 
 
-def read(path: Path, model: Model) -> Loops:
+def read(path: Path, model: TfliteFile) -> Loops:
     """Return the layers that the main graph computes."""
     lowering = Lowering(path, model)
-    looked = layers_of(lowering.program, _LATER)
+    looked = recognise_in(lowering.program, _LATER)
     result = Loops(looked.layers, {**looked.reasons, **_lost(looked, lowering)}, looked.scope, looked.cells)
     for name, layer in looked.layers.items():
         values = _values(layer.nodes)
@@ -75,7 +75,7 @@ def read(path: Path, model: Model) -> Loops:
     return result
 
 
-def _lost(looked: Looked, lowering: Lowering) -> dict[str, str]:
+def _lost(looked: RecognisedLayers, lowering: Lowering) -> dict[str, str]:
     """Return for each loop that is not read, and for the main graph without layers, which numbers the file lacks."""
     why = _CHANGED if changes(lowering.model) else _LACKING
     return {

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from rnnconvert.formats.tflite import lists, variables
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.graph import Graph, Model, Operator
+from rnnconvert.formats.tflite.graph import Graph, Operator, TfliteFile
 from rnnconvert.formats.tflite.operators import Stored, Written, dtype
-from rnnconvert.graphs.program.lowering import OPSET, Block, Loop, Variable
+from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
 
 _LIST = 14
@@ -26,7 +26,7 @@ class Lowering:
     lost    variables that hold nothing, by the label of the loop that reads them; "" for the main graph
     """
 
-    def __init__(self, path: Path, model: Model) -> None:
+    def __init__(self, path: Path, model: TfliteFile) -> None:
         self.model, self.stored = model, Stored(path)
         self.lost: dict[str, list[str]] = {}
         self._values = variables.initial(model)
@@ -89,7 +89,7 @@ class Lowering:
         after = [f"{prefix}{place}" for place in body.outputs]
         goes_on = self._going(going, after, block, f"{written.label}/next/")
         states, collected, single = list[Variable](), list[tuple[str, str]](), list[Variable]()
-        loop = lists.Loop(written.graph, operator, going, body)
+        loop = lists.WhileLoop(written.graph, operator, going, body)
 
         def variable(number: int, value: int) -> Variable:
             place = body.inputs[number]
@@ -113,7 +113,7 @@ class Lowering:
                 single.append(variable(number, last))
             else:
                 states.append(variable(number, inner_))
-        Loop(written.label, begins, goes_on, states, single, collected).write(written.block, block)
+        LoopLowering(written.label, begins, goes_on, states, single, collected).write(written.block, block)
         return True
 
     def _going(self, graph: Graph, values: Sequence[str], block: Block, prefix: str) -> str:

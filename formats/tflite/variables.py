@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rnnconvert.formats.tflite.graph import Graph, Model, Operator, Tensor
+from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor, TfliteFile
 
 _CALL_ONCE, _HANDLE, _READ, _ASSIGN = 129, 142, 143, 144
 _INNER = {31: 1, 118: 2, 119: 2}
 """Operators that run other graphs, CALL, IF and WHILE: how many of their first options are numbers of graphs."""
 
 
-def initial(model: Model) -> dict[str, Tensor]:
+def initial(model: TfliteFile) -> dict[str, Tensor]:
     """Return the stored tensors that variables of the main graph hold, by the variables' names; not those that it changes."""
     if not model.graphs:
         return {}
@@ -34,7 +34,7 @@ def initial(model: Model) -> dict[str, Tensor]:
     return result
 
 
-def changes(model: Model) -> bool:
+def changes(model: TfliteFile) -> bool:
     """Return whether the main graph gives a variable a value while it runs."""
     return any(True for graph in _reached(model) for _ in _assigned(graph))
 
@@ -75,7 +75,7 @@ def _assigned(graph: Graph) -> Iterator[tuple[str, int]]:
             yield handles.get(operator.input(0), ""), operator.input(1)
 
 
-def _named(model: Model, graph: Graph, operators: Mapping[int, int]) -> Iterator[Graph]:
+def _named(model: TfliteFile, graph: Graph, operators: Mapping[int, int]) -> Iterator[Graph]:
     """Yield the graphs that operators of some codes name in so many of their first options."""
     for operator in graph.operators:
         for field in range(operators.get(operator.code, 0) if operator.options is not None else 0):
@@ -84,7 +84,7 @@ def _named(model: Model, graph: Graph, operators: Mapping[int, int]) -> Iterator
                 yield model.graphs[place]
 
 
-def _reached(model: Model) -> list[Graph]:
+def _reached(model: TfliteFile) -> list[Graph]:
     """Return the main graph and those that run inside it."""
     reached, waiting = list[Graph](), [model.graphs[0]]
     while waiting:

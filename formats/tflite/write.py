@@ -28,7 +28,7 @@ _FLOAT, _INT = 0, 2
 
 def build(path: Path, job: Job) -> tuple[Fields, list[str], list[str]]:
     """Return the root table of a file, what a user should know, and lines of Python that run it."""
-    graph = _Graph(job)
+    graph = _TfliteGraph(job)
     notes = []
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
@@ -53,7 +53,7 @@ def build(path: Path, job: Job) -> tuple[Fields, list[str], list[str]]:
     return graph.root(), notes, recipe
 
 
-class _Graph:
+class _TfliteGraph:
     """A graph under construction: its tables, and the places of its inputs and outputs by name."""
 
     def __init__(self, job: Job) -> None:

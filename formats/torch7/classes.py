@@ -18,7 +18,7 @@ from rnnconvert.core.cells import RELU, TANH, Activation
 from rnnconvert.core.errors import NotALayerError
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS
-from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 from rnnconvert.language.layout import Sizes
 
 _SIDE_BY_SIDE = {
@@ -158,7 +158,7 @@ def leaves(module: object) -> Iterator[Object]:
         if count > 100_000:
             raise NotALayerError("its modules contain themselves")
         inside = node.fields.get("modules") if isinstance(node, Object) else None
-        if isinstance(inside, Table) and inside:
+        if isinstance(inside, LuaTable) and inside:
             stack += reversed(inside.listed())
         elif isinstance(node, Object):
             yield node

@@ -30,7 +30,7 @@ from rnnconvert.formats.torch7.classes import (
 )
 from rnnconvert.formats.torch7.flow import calls
 from rnnconvert.formats.torch7.step import CONSTANTS, HARMLESS, UnknownModuleError, differs
-from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -185,7 +185,7 @@ def write(path: Path, job: Job) -> WriteResult:
     others: dict[str, Array | Pieced] = {}
     dropped = job.carry(others)
     bare = len(modules) == 1 and job.source.format != NAME
-    root = next(iter(modules.values())) if bare else Table({**modules, **others})
+    root = next(iter(modules.values())) if bare else LuaTable({**modules, **others})
     if not job.dry_run:
         torch7_write.write(path, root)
     return WriteResult(notes, dropped=dropped)
@@ -202,7 +202,7 @@ def _module(layout: Layout, stack: Recurrent, arrays: dict[str, Any], dtype: str
     sizes = {"input": stack.input_size, "hidden": stack.hidden_size, "output": stack.first.output_size}
     empty = np.dtype("f8" if dtype == "float64" else "f4")
     tensor = "torch.DoubleTensor" if dtype == "float64" else "torch.FloatTensor"
-    fields = Table({"_type": tensor, "train": False, **arrays})
+    fields = LuaTable({"_type": tensor, "train": False, **arrays})
 
     def add(names: str) -> None:
         for name in names.split():
@@ -211,7 +211,7 @@ def _module(layout: Layout, stack: Recurrent, arrays: dict[str, Any], dtype: str
     if layout.name.startswith(f"{NAME}.cudnn_"):
         return _cudnn(stack, fields, add)
     add("output gradWeight gradBias buffer1 buffer2 h0 grad_h0 grad_x")
-    fields["gradInput"] = Table({1: fields["grad_h0"], 2: fields["grad_x"]})
+    fields["gradInput"] = LuaTable({1: fields["grad_h0"], 2: fields["grad_x"]})
     if layout.kind == "rnn":
         fields |= {"input_dim": sizes["input"], "hidden_dim": sizes["hidden"], "remember_states": False}
         return Object("nn.VanillaRNN", fields)
@@ -221,14 +221,14 @@ def _module(layout: Layout, stack: Recurrent, arrays: dict[str, Any], dtype: str
         fields |= {"inputSize": sizes["input"], "outputSize": sizes["hidden"], "seqLength": 1, "miniBatch": 1}
         return Object("nn.SeqGRU", fields)
     add("cell c0 grad_c0")
-    fields["gradInput"] = Table({1: fields["grad_c0"], 2: fields["grad_h0"], 3: fields["grad_x"]})
+    fields["gradInput"] = LuaTable({1: fields["grad_c0"], 2: fields["grad_h0"], 3: fields["grad_x"]})
     fields |= {"inputsize": sizes["input"], "hiddensize": sizes["hidden"], "outputsize": sizes["output"]}
     if "weightO" in fields:
         add("gradWeightO")
     return Object("nn.SeqLSTMP" if "weightO" in fields else "nn.SeqLSTM", fields)
 
 
-def _cudnn(stack: Recurrent, fields: Table, add: Any) -> Object:
+def _cudnn(stack: Recurrent, fields: LuaTable, add: Any) -> Object:
     add("output gradInput gradWeight reserve hiddenOutput cellOutput gradHiddenInput gradCellInput")
     two = stack.num_directions == 2
     relu = stack.cell.kind == "rnn" and stack.cell.activation.name == "relu"

@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 from rnnconvert.graphs import SAME, Applied, ChangesError, Dialect, Graph, Moves
 from rnnconvert.graphs import calls as followed
 
@@ -51,7 +51,7 @@ class _Follower(NamedTuple):
             return output
         self.done.add(id(module))
         modules, inside = module.fields.get("modules"), list[object]()
-        if module.name == "nn.Sequential" and isinstance(modules, Table):
+        if module.name == "nn.Sequential" and isinstance(modules, LuaTable):
             inside = modules.listed()
         elif module.name == "nn.Sequencer":
             inside = [module.fields.get("module")]

@@ -15,7 +15,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.torch7.torch7_file import Object, Table
+from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 
 CONSTANTS = frozenset({"offset", "length", "index", "addend", "negate", "dimension", "nInputDims", "size", "numElements", "numInputDims"})
 """Fields of modules that their step reads, beside their weights."""
@@ -68,10 +68,10 @@ def _flat(values: Any) -> Iterator[Array]:
 
 
 def _listed(value: Any) -> list[int]:
-    return [int(number) for number in (value.listed() if isinstance(value, Table) else np.asarray(value).reshape(-1).tolist())]
+    return [int(number) for number in (value.listed() if isinstance(value, LuaTable) else np.asarray(value).reshape(-1).tolist())]
 
 
-def _wide(fields: Table, name: str) -> Array:
+def _wide(fields: LuaTable, name: str) -> Array:
     return np.asarray(fields[name], np.float64)
 
 
@@ -81,7 +81,7 @@ def _run(module: Any, x: Any, depth: int) -> Any:
         raise UnknownModuleError("its modules contain themselves, or something else than modules")
     fields, name = module.fields, module.name.rpartition(".")[2]
     held = fields.get("modules")
-    inside = held.listed() if isinstance(held, Table) else []
+    inside = held.listed() if isinstance(held, LuaTable) else []
     match name:
         case "Sequential":
             for child in inside:

@@ -39,7 +39,7 @@ _LONGEST_PATHS = 1 << 24
 """The most characters of all the paths in a file together: a chain of objects multiplies them."""
 
 
-class Table(dict[Any, Any]):
+class LuaTable(dict[Any, Any]):
     """A table of Lua's: keys are texts, numbers (whole ones as int) and other objects. Only itself is equal to it."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -60,7 +60,7 @@ class Object:
     """An object of a class, and its fields; a function has the class "function" and none."""
 
     name: str
-    fields: Table = field(default_factory=Table)
+    fields: LuaTable = field(default_factory=LuaTable)
 
 
 @dataclass(eq=False)
@@ -177,7 +177,7 @@ class _Reader:
             size = self._int()
             if size < 0 or 8 * size > len(self.bytes) - self.at:
                 raise self._wrong(f"a table of {size} entries")
-            self.objects[number] = Table()
+            self.objects[number] = LuaTable()
             return self._begin(self.objects[number], 2 * size, "table")
         return self._object(number)
 
@@ -225,7 +225,7 @@ class _Reader:
                 with contextlib.suppress(TypeError):  # a tensor as a key: nothing is found by it
                     frame.value[frame.key] = value
         elif frame.kind == "object":
-            if isinstance(value, Table):
+            if isinstance(value, LuaTable):
                 frame.value.fields = value
             elif value is not None:
                 raise self._wrong(f"an object of the class {frame.value.name!r} whose fields are not a table")
@@ -274,11 +274,11 @@ def walk(root: Any, skip: frozenset[str] = frozenset(), file: object = "", seen:
         seen.add(id(value))
         yield path, value
         inner = value.fields if isinstance(value, Object) else value
-        if isinstance(inner, Table):
+        if isinstance(inner, LuaTable):
             children = [
                 (key, child)
                 for key, child in inner.items()
-                if isinstance(key, str | int) and key not in skip and isinstance(child, Table | Object | np.ndarray)
+                if isinstance(key, str | int) and key not in skip and isinstance(child, LuaTable | Object | np.ndarray)
             ]
             long += sum(len(path) + len(str(key)) for key, _ in children)
             if long > _LONGEST_PATHS:

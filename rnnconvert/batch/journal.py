@@ -20,7 +20,7 @@ _LONGEST = 1 << 24
 
 
 @dataclass(frozen=True)
-class Entry:
+class JournalEntry:
     """What became of one file.
 
     key      of the source's name and all that was asked
@@ -61,7 +61,7 @@ class Journal:
         Raises UnreadableError for a file that is not a journal, OutputError if it cannot be written.
         """
         self.path = path
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, JournalEntry] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # Without a buffer: what a full disk did not take would be written again when the file is closed.
@@ -94,14 +94,14 @@ class Journal:
                 if document != {"rnnconvert_journal": VERSION}:
                     raise ValueError
                 return
-            entry = Entry(**document)
+            entry = JournalEntry(**document)
             self.entries[entry.key] = entry
         except (ValueError, TypeError):
             raise UnreadableError(
                 self.path, f"it is not a journal of this version (at byte {at})", f"Choose another with {Flag('journal')}, or remove it."
             ) from None
 
-    def add(self, *entries: Entry) -> None:
+    def add(self, *entries: JournalEntry) -> None:
         """Write what became of files; it is on the disk when this returns."""
         self._put(*map(asdict, entries))
         self.entries.update((entry.key, entry) for entry in entries)

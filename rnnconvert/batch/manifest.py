@@ -157,7 +157,7 @@ def _apart(all_items: Sequence[Item]) -> list[Item]:
 
 
 def _place(name: str) -> str:
-    """Return what two names of one file share."""
+    """Return the one name of a file that may have several."""
     return name if is_url(name) else os.path.realpath(name)
 
 

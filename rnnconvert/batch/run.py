@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rnnconvert.batch import listing, stores
-from rnnconvert.batch.journal import Entry, Journal, key_of
+from rnnconvert.batch.journal import Journal, JournalEntry, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.workers import Pool, Workers
 from rnnconvert.containers.asking import is_url
@@ -35,7 +35,7 @@ _TASK = 0.5
 """How many seconds a task should take: so small files are handed out many at a time."""
 _MOST_IN_TASK = 256
 
-Seen = Callable[[Entry, int, int], None]
+Seen = Callable[[JournalEntry, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Done:
     seconds  how long it took
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[JournalEntry, ...]
     resumed: int
     seconds: float
 
@@ -106,7 +106,7 @@ def run(
     return Done(tuple(journal.entries[key] for key in keys), resumed, time.monotonic() - start)
 
 
-def _left(items: Sequence[Item], entries: Sequence[Entry | None]) -> list[Item]:
+def _left(items: Sequence[Item], entries: Sequence[JournalEntry | None]) -> list[Item]:
     """Return the items that are to be converted."""
     written = [item for item, entry in zip(items, entries, strict=True) if entry is not None and entry.code == 0]
     urls = {name for item in written for name in (item.source, item.target) if is_url(name)}
@@ -114,7 +114,7 @@ def _left(items: Sequence[Item], entries: Sequence[Entry | None]) -> list[Item]:
     return [item for item, entry in zip(items, entries, strict=True) if not _is_done(entry, item, states)]
 
 
-def _is_done(entry: Entry | None, item: Item, states: Mapping[str, str]) -> bool:
+def _is_done(entry: JournalEntry | None, item: Item, states: Mapping[str, str]) -> bool:
     """Return whether a journal has this file as written, and neither it nor its source has changed.
 
     states  what listings tell of files; whatever seems to have changed is asked for again
@@ -148,13 +148,13 @@ def _state(names: Sequence[str], states: Mapping[str, str] | None = None) -> str
     return ", ".join(stores.state(name, fresh=True) for name in names)
 
 
-Outcome = tuple[Item, Entry | None]
+Outcome = tuple[Item, JournalEntry | None]
 """What became of an item; None where a worker died while it was under way, so that nobody knows."""
-_Running = dict["concurrent.futures.Future[list[Entry]]", list[Item]]
+_Running = dict["concurrent.futures.Future[list[JournalEntry]]", list[Item]]
 """The items of each task that is under way."""
 
 
-def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) -> Iterator[list[tuple[Item, Entry]]]:
+def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) -> Iterator[list[tuple[Item, JournalEntry]]]:
     """Yield what became of items, in groups as they are finished."""
     if workers.jobs == 1 and not workers.on:
         for item in items:
@@ -172,7 +172,7 @@ def _worked(items: Sequence[Item], workers: Workers, options: dict[str, Any]) ->
             for item in [item for item, entry in outcomes if entry is None]:
                 deaths[item] += single  # of several files nobody knows at which the worker died
                 if deaths[item] >= _DEATHS:
-                    finished.append((item, Entry("", item.source, item.target, 70, _DIED)))
+                    finished.append((item, JournalEntry("", item.source, item.target, 70, _DIED)))
                 else:
                     alone.append(item)
             if finished:
@@ -239,7 +239,7 @@ def _given_up(group: Sequence[Item], single: bool, error: Exception) -> Iterator
     """Yield what becomes of items that a cluster gave up, as it does when workers died at them several times."""
     message = f"the cluster gave it up: {type(error).__name__}: {error}"[:300]
     for item in group:
-        yield item, Entry("", item.source, item.target, 70, message) if single or len(group) == 1 else None
+        yield item, JournalEntry("", item.source, item.target, 70, message) if single or len(group) == 1 else None
 
 
 class _Pace:
@@ -248,7 +248,7 @@ class _Pace:
     def __init__(self) -> None:
         self._mean = 0.0
 
-    def took(self, entries: Sequence[Entry]) -> None:
+    def took(self, entries: Sequence[JournalEntry]) -> None:
         """Take into account how long some files took."""
         mean = sum(entry.seconds for entry in entries) / len(entries)
         self._mean = max(1e-3, mean if not self._mean else 0.8 * self._mean + 0.2 * mean)
@@ -260,20 +260,20 @@ class _Pace:
         return max(1, min(int(_TASK / self._mean), waiting // (2 * tasks), _MOST_IN_TASK))
 
 
-def work_several(items: Sequence[Item], options: dict[str, Any]) -> list[Entry]:
+def work_several(items: Sequence[Item], options: dict[str, Any]) -> list[JournalEntry]:
     """Convert some files, one after another, each as if it were alone."""
     return [contextvars.Context().run(_work_for_the_command_line, item, options) for item in items]
 
 
-def _work_for_the_command_line(item: Item, options: dict[str, Any]) -> Entry:
+def _work_for_the_command_line(item: Item, options: dict[str, Any]) -> JournalEntry:
     with remedies.of_the_command_line():
         return work(item, options)
 
 
-def work(item: Item, options: dict[str, Any]) -> Entry:
+def work(item: Item, options: dict[str, Any]) -> JournalEntry:
     """Convert one file; whatever goes wrong is what the entry says."""
     start = time.monotonic()
-    entry = Entry("", item.source, item.target, 0)
+    entry = JournalEntry("", item.source, item.target, 0)
     if item.wrong:
         return replace(entry, code=2, message=item.wrong)
     try:
@@ -291,7 +291,7 @@ def work(item: Item, options: dict[str, Any]) -> Entry:
     return replace(entry, seconds=round(time.monotonic() - start, 3))
 
 
-def _without_layers(item: Item, entry: Entry, error: RnnConvertError) -> Entry:
+def _without_layers(item: Item, entry: JournalEntry, error: RnnConvertError) -> JournalEntry:
     """Return what became of a file that has no recurrent layer: nothing is to be done, unless layers of it are asked for."""
     message = stores.named_as_asked(str(error), item.source)
     if item.layers:
@@ -300,7 +300,7 @@ def _without_layers(item: Item, entry: Entry, error: RnnConvertError) -> Entry:
     return replace(entry, message=message, state=state, without_layers=True)
 
 
-def _converted(item: Item, entry: Entry, options: dict[str, Any]) -> Entry:
+def _converted(item: Item, entry: JournalEntry, options: dict[str, Any]) -> JournalEntry:
     before = stores.state(item.source, fresh=True)
     with stores.fetched(item.source, item.settings, before) as local, _target(item.target) as target:
         source_hash = "" if is_url(item.source) else stores.digest(local)

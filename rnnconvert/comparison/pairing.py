@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from rnnconvert.comparison.pieces import DIRECTION, Unit, joined, units, ways_as
+from rnnconvert.comparison.pieces import DIRECTION, Pieces, joined, units, ways_as
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag
@@ -32,7 +32,7 @@ _UNNAMED = frozenset({"", "layer", "l0", "recurrent", "rnn", "gru", "lstm", "sim
 
 
 @dataclass(frozen=True)
-class Pair:
+class LayerPair:
     """Which layer of A is which of B.
 
     name         A's name for it, "a+b" where A's layers were joined
@@ -51,7 +51,7 @@ class Pair:
     evidence: str
 
 
-def pair(a: Checkpoint, b: Checkpoint, chosen: Sequence[str] = (), *, selected: bool = False) -> list[Pair]:
+def pair(a: Checkpoint, b: Checkpoint, chosen: Sequence[str] = (), *, selected: bool = False) -> list[LayerPair]:
     """Return every layer of A with its counterpart in B, in A's order.
 
     chosen    pairs decided by the user: see the module
@@ -59,7 +59,7 @@ def pair(a: Checkpoint, b: Checkpoint, chosen: Sequence[str] = (), *, selected: 
 
     Raises UsageError if a layer of either side is left over, or a chosen pair does not exist.
     """
-    work = _Work(a, b)
+    work = _CheckpointPairing(a, b)
     for text in chosen:
         work.choose(text)
     work.match(lambda unit: unit.name, "equal names")
@@ -73,22 +73,22 @@ def pair(a: Checkpoint, b: Checkpoint, chosen: Sequence[str] = (), *, selected: 
     return [paired for _, paired in sorted(work.matched, key=lambda entry: min(order[name] for name in entry[0]))]
 
 
-class _Work:
+class _CheckpointPairing:
     """Two files, what is paired of them and what is not yet."""
 
     def __init__(self, a: Checkpoint, b: Checkpoint) -> None:
         self.a, self.b = a, b
         self.left_a, self.left_b = dict(a.layers), dict(b.layers)
-        self.matched: list[tuple[tuple[str, ...], Pair]] = []
+        self.matched: list[tuple[tuple[str, ...], LayerPair]] = []
 
-    def add(self, unit: Unit, other: Unit, evidence: str) -> None:
+    def add(self, unit: Pieces, other: Pieces, evidence: str) -> None:
         for name in unit.names:
             del self.left_a[name]
         for name in other.names:
             del self.left_b[name]
         stack, counterpart = ways_as(unit, other), ways_as(other, unit)
         name = unit.names[0] if len(unit.names) == 1 else "+".join(unit.names)
-        self.matched.append((unit.names, Pair(name, unit.names, stack.replace(name=name), other.names, counterpart, evidence)))
+        self.matched.append((unit.names, LayerPair(name, unit.names, stack.replace(name=name), other.names, counterpart, evidence)))
 
     def choose(self, text: str) -> None:
         """Pair layers as the user writes it; names may contain "=" and "+"."""
@@ -105,7 +105,7 @@ class _Work:
         again = " (each layer is in one pair only)" if self.matched else ""
         raise UsageError(f"{Flag('pair', text)}: no such layers{again}. Choose from these:", details=self.both())
 
-    def match(self, key: Callable[[Unit], Hashable], evidence: str, ambiguous: bool = True) -> None:
+    def match(self, key: Callable[[Pieces], Hashable], evidence: str, ambiguous: bool = True) -> None:
         """Pair what has equal keys, whole layers first; `ambiguous`: keys are unique, and any pair will do."""
         for unit, other in _candidates(units(self.left_a), units(self.left_b), key, ambiguous):
             if set(unit.names) <= set(self.left_a) and set(other.names) <= set(self.left_b):
@@ -171,8 +171,8 @@ def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:
 
 
 def _candidates(
-    ours: Sequence[Unit], theirs: Sequence[Unit], key: Callable[[Unit], Hashable], ambiguous: bool
-) -> Iterator[tuple[Unit, Unit]]:
+    ours: Sequence[Pieces], theirs: Sequence[Pieces], key: Callable[[Pieces], Hashable], ambiguous: bool
+) -> Iterator[tuple[Pieces, Pieces]]:
     """Yield units of equal keys, those of fewest pieces first; with `ambiguous` false only keys that are unique on each
     side.
     """
@@ -187,7 +187,7 @@ def _candidates(
     return iter(sorted(pairs, key=lambda both: len(both[0].names) + len(both[1].names)))
 
 
-def _may_be(unit: Unit, other: Unit) -> bool:
+def _may_be(unit: Pieces, other: Pieces) -> bool:
     """Return whether pieces have as many layers as their counterpart; two whole layers may differ in anything."""
     if len(unit.names) == len(other.names) == 1:
         return True
@@ -195,13 +195,13 @@ def _may_be(unit: Unit, other: Unit) -> bool:
     return mine.num_layers == theirs.num_layers and mine.num_directions == theirs.num_directions
 
 
-def _written(unit: Unit) -> Hashable:
+def _written(unit: Pieces) -> Hashable:
     """Return a name as writers spell it; layers that nobody named are alike if they are as deep."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", unit.name).strip("_").lower()
     return unit.stack.num_layers if plain in _UNNAMED else plain
 
 
-def _ends_alike(first_unit: Unit, other: Unit) -> bool:
+def _ends_alike(first_unit: Pieces, other: Pieces) -> bool:
     """Return whether a name is the end of the other, component by component."""
     first, second = _components(first_unit.name), _components(other.name)
     short = min(len(first), len(second))
@@ -245,7 +245,7 @@ def _depth(names: Sequence[str], layers: dict[str, Recurrent]) -> int:
     return sum(layers[name].num_layers for name in names)
 
 
-def _worded(unit_a: Unit, other: Unit, evidence: str) -> str:
+def _worded(unit_a: Pieces, other: Pieces, evidence: str) -> str:
     """Return the evidence, and what was taken together."""
     for unit in (unit_a, other):
         if len(unit.names) > 1:

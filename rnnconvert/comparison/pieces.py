@@ -18,7 +18,7 @@ _SECOND = {"forward": "backward", "0": "1"}
 
 
 @dataclass(frozen=True)
-class Unit:
+class Pieces:
     """A layer of a file, or several that may be one: their names in the file, and the name of the whole."""
 
     names: tuple[str, ...]
@@ -26,16 +26,16 @@ class Unit:
     stack: Recurrent
 
 
-def joined(names: Sequence[str], layers: Mapping[str, Recurrent]) -> Unit:
+def joined(names: Sequence[str], layers: Mapping[str, Recurrent]) -> Pieces:
     """Return layers as one. Raises ValueError if they neither read one another nor are two directions of one."""
     stacks = [layers[name] for name in names]
     if len(stacks) == 1:
-        return Unit(tuple(names), names[0], stacks[0])
+        return Pieces(tuple(names), names[0], stacks[0])
     # One that reads from the end, behind one that it could read, is its backward direction only if the names say so.
     apart = len(stacks) == 2 and _are_directions(*stacks)
     if apart and (stacks[1].input_size != stacks[0].layers[-1].output_size or DIRECTION.search(names[1])):
-        return Unit(tuple(names), "+".join(names), _directions(*stacks))
-    return Unit(tuple(names), "+".join(names), join_stack(stacks))
+        return Pieces(tuple(names), "+".join(names), _directions(*stacks))
+    return Pieces(tuple(names), "+".join(names), join_stack(stacks))
 
 
 def _are_directions(first: Recurrent, second: Recurrent) -> bool:
@@ -59,7 +59,7 @@ def _directions(forward: Recurrent, backward: Recurrent) -> Recurrent:
     return forward.replace(layers=layers, join=join, readout=readout, parts=parts)
 
 
-def ways_as(unit: Unit, model: Unit) -> Recurrent:
+def ways_as(unit: Pieces, model: Pieces) -> Recurrent:
     """Return the unit's stack; directions that are stored apart are joined as on the other side."""
     stack, other = unit.stack, model.stack
     apart = len(unit.names) > 1 and any(DIRECTION.search(name) for name in unit.names)
@@ -69,14 +69,14 @@ def ways_as(unit: Unit, model: Unit) -> Recurrent:
     return stack.replace(layers=layers)
 
 
-def units(layers: Mapping[str, Recurrent]) -> list[Unit]:
+def units(layers: Mapping[str, Recurrent]) -> list[Pieces]:
     """Return every layer, then what several may be together."""
-    single = [Unit((name,), name, stack) for name, stack in layers.items()]
+    single = [Pieces((name,), name, stack) for name, stack in layers.items()]
     both = list(_both_directions(single))
     return [*single, *both, *_numbered([*single, *both])]
 
 
-def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
+def _both_directions(wholes: Sequence[Pieces]) -> Iterator[Pieces]:
     named = {unit.name: unit for unit in wholes}
     for name, unit in named.items():
         parts = DIRECTION.search(name)
@@ -86,7 +86,7 @@ def _both_directions(wholes: Sequence[Unit]) -> Iterator[Unit]:
         if other is None or (numbered and not _are_directions(unit.stack, other.stack)):
             continue
         if _parallel(unit.stack, other.stack) and unit.stack.calls == other.stack.calls:
-            yield Unit((*unit.names, *other.names), base, _directions(unit.stack, other.stack))
+            yield Pieces((*unit.names, *other.names), base, _directions(unit.stack, other.stack))
 
 
 def _stored_apart(stacks: Sequence[Recurrent]) -> list[Recurrent]:
@@ -95,9 +95,9 @@ def _stored_apart(stacks: Sequence[Recurrent]) -> list[Recurrent]:
     return [stack.replace(calls=()) if apart else stack for stack in stacks]
 
 
-def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
+def _numbered(pieces: Sequence[Pieces]) -> Iterator[Pieces]:
     """Yield the runs NAME_l0, NAME_l1 and so on as one stack, and l0 or layer_0 and so on of a stack without a name."""
-    runs: dict[str, dict[int, Unit]] = {}
+    runs: dict[str, dict[int, Pieces]] = {}
     for unit in pieces:
         parts = re.fullmatch(r"(?:(.*)_)?l(\d+)|layer_(\d+)", unit.name)
         if parts:
@@ -110,4 +110,4 @@ def _numbered(pieces: Sequence[Unit]) -> Iterator[Unit]:
             stack = join_stack(_stored_apart([unit.stack for unit in members]), base)
         except ValueError:
             continue
-        yield Unit(tuple(name for unit in members for name in unit.names), base, stack.replace(name=base))
+        yield Pieces(tuple(name for unit in members for name in unit.names), base, stack.replace(name=base))

@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -47,33 +48,46 @@ def is_possible() -> bool:
 
 
 _ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-"""The signals that end a process, and that a copy leaves to its parent's cleaning up."""
+"""The signals that end a process; its parent cleans up after a copy."""
 
 
 def copy_process() -> int:
     """Return the number of a child that is a copy of this process; 0 in the child, which must use no other library's threads.
 
-    Libraries that have threads warn of every copy, JAX among them. A signal that comes meanwhile waits until the copy is made:
+    Libraries that have threads warn of every copy, JAX among them. An interrupt that comes meanwhile is raised when the copy is made:
     Python drops what is raised within what libraries do after each copy. The child ends by such signals, and cleans nothing up.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-    child = -1
+    came: list[int] = []
+    handlers = _handlers()
+    for number in handlers:
+        signal.signal(number, lambda number, _: came.append(number))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             child = os.fork()  # noqa: TID251
-        if not child:
-            for number in _ENDING:
-                signal.signal(number, signal.SIG_DFL)
     finally:
-        try:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # raises what waited
-        except BaseException:
-            if child > 0:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-            raise
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if not child:
+        for number in handlers:
+            signal.signal(number, signal.SIG_DFL)
+        return child
+    try:
+        for number in came:
+            signal.raise_signal(number)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
     return child
+
+
+def _handlers() -> dict[int, Callable[..., Any]]:
+    """Return what Python does at the signals that end a process; nothing in another thread than the main one, where it does nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    handlers = {number: signal.getsignal(number) for number in _ENDING}
+    return {number: handler for number, handler in handlers.items() if callable(handler)}
 
 
 def read_apart(read: Callable[[], Stored], data: Array, path: object) -> Stored:
@@ -136,7 +150,8 @@ def _seconds(data: Array) -> int:
 def _live(read: Callable[[], Stored], data: Array, memory: int, sending: int) -> None:
     """Read, send what came of it, and end: the whole life of the child."""
     try:
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        for signal_number in (signal.SIGINT, signal.SIGTERM, signal.SIGPROF):
+            signal.signal(signal_number, signal.SIG_DFL)
         gc.disable()  # nothing is copied that the parent has, but what is used
         faulthandler.disable()
         _bound(data)

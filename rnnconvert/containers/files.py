@@ -20,7 +20,7 @@ import numpy as np
 
 from rnnconvert.containers import temporary
 from rnnconvert.containers.checksums import Crc32
-from rnnconvert.containers.reading import check_sources, replaced
+from rnnconvert.containers.reading import check_sources, forget_replaced
 from rnnconvert.containers.reading import map_file as map_file
 from rnnconvert.containers.writing import counting as counting
 from rnnconvert.containers.writing import write_pieces as write_pieces
@@ -157,7 +157,7 @@ def _part(target: Path, status: os.stat_result | None = None) -> Iterator[tuple[
             os.fsync(file.fileno())
         file.close()
         part.replace(final)
-        replaced(final)
+        forget_replaced(final)
         if _to_disk.get():
             _sync_folder(final.parent)
 
@@ -192,7 +192,7 @@ def move(source: Path, path: Path) -> None:
         source.replace(target)
     except OSError as error:
         raise unwritable(target, error, temporary.remedy(target, error)) from None
-    replaced(target)
+    forget_replaced(target)
     if _to_disk.get():
         _sync_folder(target.parent)
 

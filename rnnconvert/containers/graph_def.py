@@ -112,7 +112,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Function:
+class GraphDefFunction:
     """A function of a graph.
 
     inputs     names of its arguments
@@ -131,7 +131,7 @@ class Function:
 class Graph:
     """Nodes by name, in the file's order, who reads what, and functions by name."""
 
-    def __init__(self, nodes: dict[str, Node], functions: dict[str, Function] | None = None) -> None:
+    def __init__(self, nodes: dict[str, Node], functions: dict[str, GraphDefFunction] | None = None) -> None:
         self.nodes = nodes
         self.functions = functions or {}
 
@@ -200,7 +200,7 @@ def _graph(data: memoryview, path: Path) -> Graph:
     return Graph(nodes, dict(_functions(data, path)))
 
 
-def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
+def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, GraphDefFunction]]:
     """Yield the functions of a graph's library, with their names."""
     for number, library in wire.values(data, path):
         if number != 2 or not isinstance(library, memoryview):
@@ -241,7 +241,7 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, Function]]:
                 nodes = {node.name: node for node in _nodes(content, path, 3)}
                 yield (
                     words[1][0],
-                    Function(tuple(words[2]), tuple(outputs[name] for name in words[3]), nodes, frozenset(resources), shapes),
+                    GraphDefFunction(tuple(words[2]), tuple(outputs[name] for name in words[3]), nodes, frozenset(resources), shapes),
                 )
 
 

@@ -28,7 +28,7 @@ _CONSTANT = "_CONSTANT_VALUE"
 
 
 @dataclass(frozen=True)
-class Ref:
+class LayerOutput:
     """An output of a layer: its name, which of its calls, which of the outputs of that call."""
 
     layer: str
@@ -36,7 +36,7 @@ class Ref:
     index: int
 
     def listed(self) -> list[Any]:
-        """Return it as a model lists its inputs and outputs."""
+        """Return the list [layer, call, index], which models state as their inputs and outputs."""
         return [self.layer, self.call, self.index]
 
 
@@ -51,7 +51,7 @@ class Arguments:
     places: tuple[Any, ...] = ()
     named: Mapping[str, Any] = field(default_factory=dict)
 
-    def sources(self) -> list[Ref]:
+    def sources(self) -> list[LayerOutput]:
         """Return all tensors that it reads."""
         return [*refs(list(self.places)), *refs(dict(self.named))]
 
@@ -135,16 +135,16 @@ def _strange(layer: Entry, path: Where) -> UnreadableError:
     return UnreadableError(path, f"a call of layer {quoted(layer.name)} has an unknown form")
 
 
-def reference(value: object) -> Ref | None:
+def reference(value: object) -> LayerOutput | None:
     """Return the output that a list of a name and two numbers refers to; None for anything else."""
     if isinstance(value, (list, tuple)) and len(value) in (3, 4) and isinstance(value[0], str):
         call, index = value[1:3]
         if type(call) is int and type(index) is int and min(call, index) >= 0:
-            return Ref(value[0], call, index)
+            return LayerOutput(value[0], call, index)
     return None
 
 
-def references(value: object, depth: int = 0) -> list[Ref] | None:
+def references(value: object, depth: int = 0) -> list[LayerOutput] | None:
     """Return the inputs or outputs that a model lists, also by name; None for anything else."""
     ref = reference(value)
     if ref is not None:
@@ -157,9 +157,9 @@ def references(value: object, depth: int = 0) -> list[Ref] | None:
     return None if any(part is None for part in several) else [ref for part in several for ref in part or []]
 
 
-def refs(value: object) -> Iterator[Ref]:
+def refs(value: object) -> Iterator[LayerOutput]:
     """Yield the tensors of an argument, in the order in which Keras flattens it."""
-    if isinstance(value, Ref):
+    if isinstance(value, LayerOutput):
         yield value
     elif isinstance(value, Mapping):
         for key in sorted(value):
@@ -175,7 +175,7 @@ def flat(value: object) -> list[Any]:
 
 
 @overload
-def counted(value: Ref, base: Mapping[str, int]) -> Ref: ...
+def counted(value: LayerOutput, base: Mapping[str, int]) -> LayerOutput: ...
 @overload
 def counted(value: Arguments, base: Mapping[str, int]) -> Arguments: ...
 @overload
@@ -185,7 +185,7 @@ def counted(value: Any, base: Mapping[str, int]) -> Any:
 
     base  from which number those of some layers are counted: see `bases`
     """
-    if isinstance(value, Ref):
+    if isinstance(value, LayerOutput):
         return replace(value, call=max(0, value.call - base.get(value.layer, 0)))
     if isinstance(value, Arguments):
         return Arguments(tuple(counted(place, base) for place in value.places), counted(value.named, base))
@@ -197,11 +197,11 @@ def counted(value: Any, base: Mapping[str, int]) -> Any:
 class Reading(Protocol):
     """A call, as far as its sources go."""
 
-    def sources(self) -> list[Ref]:
+    def sources(self) -> list[LayerOutput]:
         """Return all tensors that it reads."""
 
 
-def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: Iterable[Ref] = ()) -> dict[str, int]:
+def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: Iterable[LayerOutput] = ()) -> dict[str, int]:
     """Return from which number the calls of each model inside a model are counted: Keras 1 and 2 count its own first one.
 
     calls   of every layer
@@ -215,7 +215,9 @@ def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: I
     return {name: 0 if 0 in numbers[name] else 1 for name in numbers}
 
 
-def ordered(calls: Mapping[str, Sequence[Reading]], ends: Iterable[Ref], path: Where) -> tuple[list[tuple[str, int]], dict[str, int]]:
+def ordered(
+    calls: Mapping[str, Sequence[Reading]], ends: Iterable[LayerOutput], path: Where
+) -> tuple[list[tuple[str, int]], dict[str, int]]:
     """Return the calls that outputs depend on, each after those that it reads, and when each layer was met first.
 
     Raises UnreadableError for a graph with a loop or with references to nothing.
@@ -224,8 +226,8 @@ def ordered(calls: Mapping[str, Sequence[Reading]], ends: Iterable[Ref], path: W
     begun: set[tuple[str, int]] = set()
     first: dict[str, int] = {}
     for end in ends:
-        stack: list[tuple[tuple[str, int], Iterator[Ref]]] = []
-        waiting: Iterator[Ref] = iter([end])
+        stack: list[tuple[tuple[str, int], Iterator[LayerOutput]]] = []
+        waiting: Iterator[LayerOutput] = iter([end])
         while True:
             ref = next(waiting, None)
             if ref is None:

@@ -22,6 +22,7 @@ from rnnconvert.containers.pickle_values import CONTAINERS, Foreign, Global, glo
 from rnnconvert.containers.reading import Reading, charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.malformed import MALFORMED
 
 MAX_BYTES = 256 << 20
 """The most bytes that one pickle may have; weights lie outside it, so it is small in any honest file."""
@@ -40,18 +41,7 @@ Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 Followers: TypeAlias = "Mapping[str, Callable[[Foreign, memoryview, int], int]]"
 """By the dotted name of a class, what reads the bytes that follow the state of its object, and returns the byte after them."""
 
-RECOVERABLE = (
-    ValueError,  # UnicodeDecodeError is one
-    TypeError,
-    IndexError,
-    KeyError,
-    AttributeError,
-    ArithmeticError,
-    EOFError,
-    MemoryError,
-    RecursionError,
-    struct.error,
-)
+RECOVERABLE = (*MALFORMED, EOFError, struct.error)
 """What damaged bytes raise in code that decodes them."""
 
 

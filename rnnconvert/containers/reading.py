@@ -220,7 +220,7 @@ def check_sources() -> None:
         under_way.check()
 
 
-def replaced(path: object) -> None:
+def forget_replaced(path: object) -> None:
     """Note that this process itself put another file in the place of one."""
     under_way = _current.get()
     if under_way is not None:

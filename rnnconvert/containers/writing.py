@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from rnnconvert.containers.checksums import Checksum
-from rnnconvert.core.arrays import Array, Pieced, Run, Runs, nbytes, pieces, runs_of
+from rnnconvert.core.arrays import Array, Pieced, Runs, Stretch, nbytes, pieces, runs_of
 from rnnconvert.core.threads import Team
 
 APART = 1 << 20
@@ -70,7 +70,7 @@ def write_pieces(file: IO[bytes], array: Array | Pieced, check: Checksum | None 
             counter(data.nbytes)
 
 
-def _runs(array: Array | Pieced) -> Iterator[Run] | None:
+def _runs(array: Array | Pieced) -> Iterator[Stretch] | None:
     if isinstance(array, np.ndarray):
         return runs_of(array)
     return array.runs() if isinstance(array, Runs) else None
@@ -91,7 +91,7 @@ def little_endian(piece: Array) -> Array:
 class _Apart:
     """An array that several threads write into one file."""
 
-    def __init__(self, file: IO[bytes], dtype: np.dtype[Any], runs: Iterator[Run], check: Checksum | None) -> None:
+    def __init__(self, file: IO[bytes], dtype: np.dtype[Any], runs: Iterator[Stretch], check: Checksum | None) -> None:
         self._file, self._dtype, self._runs, self._check = file, dtype, runs, check
         file.flush()
         self._handle, self._at = file.fileno(), file.tell()

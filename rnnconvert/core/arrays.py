@@ -79,7 +79,7 @@ class Pieced(Protocol):
         ...
 
 
-class Run(NamedTuple):
+class Stretch(NamedTuple):
     """A stretch of an array in C order, which can be made before or after any other one.
 
     size  its number of elements
@@ -97,12 +97,12 @@ class Runs(Protocol):
 
     dtype: np.dtype[Any]
 
-    def runs(self) -> Iterator[Run] | None:
+    def runs(self) -> Iterator[Stretch] | None:
         """Yield the stretches in C order; None if they have to be made one after the other (see Pieced)."""
         ...
 
 
-def in_order(runs: Iterable[Run], dtype: np.dtype[Any]) -> Iterator[Array]:
+def in_order(runs: Iterable[Stretch], dtype: np.dtype[Any]) -> Iterator[Array]:
     """Make one stretch after the other: a buffer is used again for the next but one."""
     buffers = [np.empty(0, dtype), np.empty(0, dtype)]
     turn = 0
@@ -184,7 +184,7 @@ def pieces(array: Array | Pieced) -> Iterator[Array]:
         yield from array.pieces()
 
 
-def runs_of(array: Array) -> Iterator[Run]:
+def runs_of(array: Array) -> Iterator[Stretch]:
     """Yield the stretches of an array in memory, in C order; those of a contiguous one are views of it."""
     if array.size == 0:
         return
@@ -193,7 +193,7 @@ def runs_of(array: Array) -> Iterator[Run]:
         flat = array.reshape(-1)
         for start in range(0, flat.size, step):
             part = flat[start : start + step]
-            yield Run(part.size, lambda room, part=part: part)  # type: ignore[misc]
+            yield Stretch(part.size, lambda room, part=part: part)  # type: ignore[misc]
         return
     rows = max(1, step // max(1, array[0].size))
     for start in range(0, len(array), rows):
@@ -204,7 +204,7 @@ def runs_of(array: Array) -> Iterator[Run]:
             copy_tiled(buffer.reshape(block.shape), block)
             return buffer
 
-        yield Run(block.size, make)
+        yield Stretch(block.size, make)
 
 
 _TILE = (256, 512)

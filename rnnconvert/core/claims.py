@@ -10,7 +10,7 @@ ROUNDED = "so that its outputs are not exactly those of this layer"
 
 
 def proved(errors: Collection[float], what: str = "", where: str = "") -> str:
-    """Return that outputs which were compared, and agree, prove something.
+    """Return the sentence that claims a proof: outputs were compared, and agree.
 
     errors  how far each of them is off
     what    what they prove, in words; where: the inputs or the program, in words

@@ -136,7 +136,7 @@ class Reference:
         """
         numbers = _Numbers([d for *_, d in self.stack.directions()], self.dtype)
         readout = [_ready(matrix, self.dtype) for matrix in self.stack.readout]
-        steps = _Steps(np, self.stack, numbers, readout, self.readings, self.error)
+        steps = _StackSteps(np, self.stack, numbers, readout, self.readings, self.error)
         return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
 
     def _cast(self, states: tuple[Array, ...] | None) -> list[Array] | None:
@@ -168,7 +168,7 @@ class Reference:
         threads = torch.get_num_threads()
         if self.stack.parameters * inputs.shape[0] * inputs.shape[1] < _SMALL:
             torch.set_num_threads(1)  # others would cost more than they help
-        steps = _Steps(torch, self.stack, numbers, readout, self.readings)
+        steps = _StackSteps(torch, self.stack, numbers, readout, self.readings)
         y, h, c = steps.run(inputs, states or None, cells or None, lengths)
         weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
         total = sum((value * fixed(weight)).sum() for value, weight in weighed)
@@ -211,7 +211,7 @@ def _ready(source: Any, dtype: Any) -> Array:
 
 
 @dataclass(frozen=True)
-class _Steps:
+class _StackSteps:
     """A stack's equations on the arrays of one module.
 
     xp       numpy or torch

@@ -121,7 +121,7 @@ class _Layer:
         self._dtype = self._search.dtype
 
     def right(self) -> Sampled | None:
-        """Return that the layer computes the sample, if it does."""
+        """Return a sentence that says that the layer computes the sample, or None if it does not."""
         merge = self._stack.layers[-1].merge
         matching = [sample for sample in self._samples if ratio(self._stack, sample, merge, self._dtype) <= 1]
         if not matching:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnconvert.comparison.common_form import Note, to_common_form
 from rnnconvert.comparison.difference import Difference, differences
-from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.comparison.pairing import LayerPair, pair
 from rnnconvert.comparison.stating import unshared
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
@@ -33,7 +33,7 @@ class Compared:
     stated       what only one of the files states about the layer
     """
 
-    pair: Pair
+    pair: LayerPair
     differences: tuple[Difference, ...]
     stated: tuple[Limit, ...] = ()
 

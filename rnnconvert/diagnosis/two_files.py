@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Generic, NamedTuple, TypeVar, overload
 
 from rnnconvert.comparison.difference import Difference
-from rnnconvert.comparison.pairing import Pair
+from rnnconvert.comparison.pairing import LayerPair
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called, finite
 from rnnconvert.core.verdict import NOT_EQUAL, Limit, Verdict, not_chosen
@@ -76,7 +76,7 @@ class _TwoFiles(Generic[LayerFindings]):
     def _verdict(self) -> str:
         raise NotImplementedError
 
-    def _pair(self, layer: LayerFindings) -> Pair:
+    def _pair(self, layer: LayerFindings) -> LayerPair:
         raise NotImplementedError
 
     def _limits(self, layer: LayerFindings) -> Sequence[Limit]:
@@ -103,7 +103,7 @@ class Comparison(_TwoFiles[Compared]):
     def _verdict(self) -> str:
         return f"are {self.verdict}"
 
-    def _pair(self, layer: Compared) -> Pair:
+    def _pair(self, layer: Compared) -> LayerPair:
         return layer.pair
 
     def _limits(self, layer: Compared) -> Sequence[Limit]:
@@ -131,7 +131,7 @@ class Findings(_TwoFiles[Diagnosed]):
         left = "".join(f"; {limit}" for limit in verdict.limits)
         return f"compute the same{left}" if verdict.word != NOT_EQUAL else "do not compute the same"
 
-    def _pair(self, layer: Diagnosed) -> Pair:
+    def _pair(self, layer: Diagnosed) -> LayerPair:
         return layer.compared.pair
 
     def _limits(self, layer: Diagnosed) -> Sequence[Limit]:
@@ -284,7 +284,7 @@ def _names(names: Sequence[str] | str) -> Sequence[str]:
     return [names] if isinstance(names, str) else names
 
 
-def _headline(pair: Pair) -> str:
+def _headline(pair: LayerPair) -> str:
     """Say which layers are compared, and how they were found."""
     return f"{called(pair.name)} = {' + '.join(map(called, pair.names))} ({pair.evidence})"
 

@@ -281,7 +281,7 @@ def _bare(name: str, endings: tuple[str, ...]) -> Adapter:
     from rnnconvert.files.finder import ArrayFiles  # it imports this module
 
     card = registry.cards().get(name)
-    room = list(vars(importlib.import_module(card.part("layouts"))).values()) if card else registry.added()
+    room = list(vars(importlib.import_module(card.part("layouts"))).values()) if card else registry.installed_layouts()
     written = next((entry.separator for entry in room if isinstance(entry, System) and entry.name == name), "/")
     cuts = next((entry.cuts for entry in room if isinstance(entry, System) and entry.name == name), ())
     array_files: Any = ArrayFiles(name, endings or ArrayFiles.SUFFIXES, written + "/.".replace(written, ""), cuts=cuts)
@@ -290,7 +290,7 @@ def _bare(name: str, endings: tuple[str, ...]) -> Adapter:
 
 def _added() -> dict[str, Adapter]:
     """Return the adapters of installed packages and of the user's own layouts."""
-    added = registry.added()
+    added = registry.installed_layouts()
     if not added:
         return {}
     endings = {entry.name: entry.suffixes for entry in added if isinstance(entry, System)}

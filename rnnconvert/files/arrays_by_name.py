@@ -22,7 +22,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
 from rnnconvert.files.convert import element_type
 from rnnconvert.files.finder import ArrayFiles, unlike
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.load import without_clips
 from rnnconvert.files.options import Options, warn
 from rnnconvert.language import registry

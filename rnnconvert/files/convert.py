@@ -108,12 +108,12 @@ def save(
     chosen = Options(options, settings)
     for layer, key in chosen.unused("read"):
         raise UsageError(f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save")
-    target = Target(path, target_format, layers, dtype, strict, force, dry_run, progress)
+    target = SaveTarget(path, target_format, layers, dtype, strict, force, dry_run, progress)
     return _save(checkpoint, target, chosen)
 
 
 @dataclass(frozen=True)
-class Target:
+class SaveTarget:
     """The file that is to be written, and how: what `save` is called with."""
 
     path: PathLike
@@ -128,7 +128,7 @@ class Target:
 
 
 @np.errstate(all="ignore")  # of numbers that are not finite the summary warns, once
-def _save(checkpoint: Checkpoint, target: Target, options: Options) -> Summary:
+def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summary:
     path, dtype, force, dry_run = Path(target.path), target.dtype, target.force, target.dry_run
     writer = detect.target(path, target.format)
     layers = [target.layers] if isinstance(target.layers, str) else target.layers
@@ -243,7 +243,7 @@ def _bytes(parts: Sequence[Fitted], dtype: str | None) -> int:
     return sum(p.stack.parameters * (FLOATS[dtype] if dtype else p.stack.dtype).itemsize for p in parts)
 
 
-def convert_file(source: Source, source_format: str | None, target: Target, options: Options) -> Summary:
+def convert_file(source: Source, source_format: str | None, target: SaveTarget, options: Options) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
     options  those of both
@@ -277,7 +277,7 @@ def _as_question(question: Question, layers: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Convertibility:
     """Whether a layer goes to a format: "exact", "rewritten" (by which steps) or "refused" (why)."""
 
     layer: str
@@ -286,7 +286,7 @@ class Verdict:
     detail: str
 
 
-def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Iterable[str] | None = None) -> list[Verdict]:
+def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Iterable[str] | None = None) -> list[Convertibility]:
     """Return for every layer and every format that is written: exactly, by which rewrites, or refused and why.
 
     formats  only these, by name
@@ -305,7 +305,7 @@ def targets(checkpoint: Checkpoint, options: Options | None = None, formats: Ite
     return verdicts
 
 
-def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Verdict:
+def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapter, options: Options) -> Convertibility:
     alone = checkpoint.replace(layers={name: stack}, tensors={})
     try:
         part = fitted(stack, writer, options)
@@ -315,8 +315,8 @@ def _verdict(checkpoint: Checkpoint, name: str, stack: Recurrent, writer: Adapte
     except MissingPackageError:
         pass  # that a package is missing here says nothing of the layer
     except RnnConvertError as error:
-        return Verdict(name, writer.NAME, "refused", str(error))
+        return Convertibility(name, writer.NAME, "refused", str(error))
     if not part.steps:
-        return Verdict(name, writer.NAME, "exact", part.layout.class_name)
+        return Convertibility(name, writer.NAME, "exact", part.layout.class_name)
     exact = all(step.exact for step in part.steps)
-    return Verdict(name, writer.NAME, "exact" if exact else "rewritten", "; ".join(step.detail for step in part.steps))
+    return Convertibility(name, writer.NAME, "exact" if exact else "rewritten", "; ".join(step.detail for step in part.steps))

@@ -125,7 +125,7 @@ def _draft(file: Opened) -> list[str]:
     from rnnconvert.files import draft  # few files need one
 
     try:
-        return draft.lines(file.once(archives.reader(file.path, file.head)).arrays) if file.archive else []
+        return draft.lines(file.cached(archives.reader(file.path, file.head)).arrays) if file.archive else []
     except UnreadableError:
         return []
 

@@ -24,7 +24,7 @@ _STEPS = 10_000
 """What looking into a file costs of the budget."""
 
 
-class Model(NamedTuple):
+class EnclosedModel(NamedTuple):
     """A model that was inside a file.
 
     file   the temporary copy, opened
@@ -35,7 +35,7 @@ class Model(NamedTuple):
     where: str
 
 
-def model(file: Opened, holds_layers: Callable[[Opened], bool], empty: bool = False, depth: int = 0) -> Model | None:
+def model(file: Opened, holds_layers: Callable[[Opened], bool], empty: bool = False, depth: int = 0) -> EnclosedModel | None:
     """Return the model inside a file that no format reads directly; None where there is none.
 
     holds_layers  says whether a file has recurrent layers: which of several models inside is meant
@@ -53,9 +53,9 @@ def model(file: Opened, holds_layers: Callable[[Opened], bool], empty: bool = Fa
         opened = Opened(path)
         deeper = None if detect.seen(opened) else model(opened, holds_layers, depth=depth + 1)
         if deeper is not None:
-            models.append(Model(deeper.file, f"{deeper.where}, {where}"))
+            models.append(EnclosedModel(deeper.file, f"{deeper.where}, {where}"))
         elif detect.seen(opened):
-            models.append(Model(_named(opened), where))
+            models.append(EnclosedModel(_named(opened), where))
     if empty:
         models = [candidate for candidate in models if holds_layers(candidate.file)]
     if len(models) < 2:

@@ -25,7 +25,7 @@ from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.cuts import cut
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.functions import as_chosen, class_in_words, clips_of, function_of, why_clips_are_open
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -232,7 +232,7 @@ class ArrayFiles:
             settled = self._settled(name, matched[name], arrays, options)
             if isinstance(settled, FoundLayer) and not self._asked(options, name):
                 neighbours = places.next_to(settled)
-                settled = _plus(settled, neighbours[0]) if neighbours else settled
+                settled = _doubt_about_extra(settled, neighbours[0]) if neighbours else settled
             if isinstance(settled, FoundLayer):
                 groups.append(settled)
             elif settled is not None:
@@ -243,7 +243,7 @@ class ArrayFiles:
         for group, inside in zip(unsaid, _inside(unsaid, arrays, self.separators), strict=True):
             extra = [full for full in inside if full not in used and not any(mark in full for mark in self.training)]
             if extra:
-                wider[group.name] = _plus(group, extra[0])
+                wider[group.name] = _doubt_about_extra(group, extra[0])
         return [group for group in groups if group.name not in wider], {**doubts, **wider}
 
     def _settled(
@@ -334,7 +334,7 @@ class ArrayFiles:
     def stored(self, file: Opened) -> Stored:
         """Return everything in a file. Raises UnreadableError."""
         reader = npy.read_row if self.cuts and "npy" in file.kinds else archives.reader(file.path, file.head)
-        return cut(file.path, file.once(reader), self.cuts)
+        return cut(file.path, file.cached(reader), self.cuts)
 
     def write_arrays(self, path: Path, arrays: Mapping[str, Array | Pieced]) -> None:
         """Write everything into a file."""
@@ -387,7 +387,7 @@ def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
     return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{names_of([layout])})", re.S)
 
 
-def _plus(group: FoundLayer, extra: str) -> Doubt:
+def _doubt_about_extra(group: FoundLayer, extra: str) -> Doubt:
     called = class_in_words(group.layout)
     return Doubt(
         f"it has the arrays of {called} plus {extra!r}, which {called} does not have. If the layer still "

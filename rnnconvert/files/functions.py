@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, Activation, Cell, Clip
 from rnnconvert.core.remedies import Setting
 from rnnconvert.files.catalogue import OPTIONS
-from rnnconvert.files.found import FoundLayer
+from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Layout
 

@@ -96,7 +96,7 @@ class Opened:
         """Return whether it ends as a table of keys and values does."""
         return self._tail == sorted_table.MAGIC
 
-    def once(self, look: Callable[[Path], T]) -> T:
+    def cached(self, look: Callable[[Path], T]) -> T:
         """Return what a reader makes of its path; the same reader is not asked twice. Raises what the reader raises."""
         return self._remembered(look, self.path)
 
@@ -121,7 +121,7 @@ class Opened:
         if "json" not in self.kinds:
             return None
         try:
-            return self.once(json_file.read)
+            return self.cached(json_file.read)
         except UnreadableError:
             return None
 

@@ -53,7 +53,7 @@ INPUTS, UNITS, PROJECTED = 3, 5, 2
 
 
 @dataclass(frozen=True)
-class Pair:
+class SystemPair:
     """The result of converting a system's cell to another system.
 
     verdict  "exact" (bit for bit), "rewritten" (exact in real numbers, and rounded) or "refused"
@@ -111,7 +111,7 @@ def held(source: str, target: str, asked: Asked) -> Fitted:
     return fit_to_layout(stack_of(layout, asked), adapters()[target].layouts(Options()))
 
 
-def pairs() -> Iterator[Pair]:
+def pairs() -> Iterator[SystemPair]:
     """Yield every cell of every system, in every system that is written."""
     names = list(adapters())
     written = [name for name, adapter in adapters().items() if adapter.layouts(Options())]
@@ -123,7 +123,7 @@ def pairs() -> Iterator[Pair]:
                 try:
                     steps = held(source, target, asked).steps
                 except RefusedError as error:
-                    yield Pair(source, target, asked, "refused", feature=error.feature)
+                    yield SystemPair(source, target, asked, "refused", feature=error.feature)
                     continue
                 exact = all(step.exact for step in steps)
-                yield Pair(source, target, asked, "exact" if exact else "rewritten", steps)
+                yield SystemPair(source, target, asked, "exact" if exact else "rewritten", steps)

@@ -32,7 +32,7 @@ _MOST_SHOWN = 6
 """How many of the layers that arrays may be are named in a doubt."""
 
 
-class Run(NamedTuple):
+class ArrayRun(NamedTuple):
     """Arrays that follow one another and are a layer's.
 
     start   the place of the first
@@ -76,7 +76,7 @@ def shapes_of(arrays: Sequence[Array | None]) -> list[Shape | None]:
     return [tuple(array.shape) if array is not None and is_float(array) else None for array in arrays]
 
 
-def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[Run], list[LayerNote]]:
+def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> tuple[list[ArrayRun], list[LayerNote]]:
     """Return the layers among arrays of these shapes (None for one that belongs to no layer), and what is unsettled.
 
     Raises nothing: a doubt is a sentence that ends in the remedy.
@@ -102,14 +102,14 @@ def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> t
     return clear, doubts
 
 
-def parse_places(text: str, array_shapes: Sequence[Shape | None], layouts: Mapping[str, Layout]) -> list[Run]:
+def parse_places(text: str, array_shapes: Sequence[Shape | None], layouts: Mapping[str, Layout]) -> list[ArrayRun]:
     """Return the layers that a caller names: "lstm@0,gru@17".
 
     layouts  by the second half of their names
 
     Raises UsageError if the text does not name layers, or the arrays at a place do not fit.
     """
-    runs: list[Run] = []
+    runs: list[ArrayRun] = []
     for word in filter(None, (word.strip() for word in text.split(","))):
         name, at, place = word.partition("@")
         if not at or not place.isdecimal() or name not in layouts:
@@ -130,7 +130,7 @@ def parse_places(text: str, array_shapes: Sequence[Shape | None], layouts: Mappi
     return sorted(runs, key=lambda run: run.start)
 
 
-def ask_others(runs: Sequence[Run], array_shapes: Sequence[Shape | None], options: Options) -> None:
+def ask_others(runs: Sequence[ArrayRun], array_shapes: Sequence[Shape | None], options: Options) -> None:
     """Ask where the layers begin, if matrices are left beside those that their shapes show: one may be a layer's, and damaged."""
     used = {place for run in runs for place in run.places}
     left = [place for place, shape in enumerate(array_shapes) if shape is None or (len(shape) > 1 and place not in used)]
@@ -161,7 +161,7 @@ def placed(layers: Iterable[tuple[int | None, Sequence[T]]], others: Mapping[int
     return [array for _, arrays in sorted(rows, key=lambda row: row[0]) for array in arrays] + new
 
 
-def _runs(array_shapes: Sequence[Shape | None], start: int, layout: Layout) -> Iterator[Run]:
+def _runs(array_shapes: Sequence[Shape | None], start: int, layout: Layout) -> Iterator[ArrayRun]:
     """Yield every way in which a layer begins at a place."""
     for parts in _choices(layout):
         smallest = shapes(layout, Sizes(layout.kind, 1, 1, parts=parts))
@@ -172,7 +172,7 @@ def _runs(array_shapes: Sequence[Shape | None], start: int, layout: Layout) -> I
         )
         if fitting:
             there = {name: shape for name, shape in zip(smallest, shapes_there, strict=True) if shape is not None}
-            yield from (Run(start, layout, sizes, tuple(there)) for sizes in fits(layout, there) if sizes.parts == parts)
+            yield from (ArrayRun(start, layout, sizes, tuple(there)) for sizes in fits(layout, there) if sizes.parts == parts)
 
 
 def _choices(layout: Layout) -> Iterator[frozenset[str]]:
@@ -183,13 +183,13 @@ def _choices(layout: Layout) -> Iterator[frozenset[str]]:
         yield frozenset({*always, *_MODES[mode], *extra})
 
 
-def _overlap(run: Run, other: Run) -> bool:
+def _overlap(run: ArrayRun, other: ArrayRun) -> bool:
     return run.start < other.stop and other.start < run.stop
 
 
-def _clusters(runs: Sequence[Run]) -> Iterator[list[Run]]:
+def _clusters(runs: Sequence[ArrayRun]) -> Iterator[list[ArrayRun]]:
     """Yield groups of runs that overlap one another."""
-    cluster: list[Run] = []
+    cluster: list[ArrayRun] = []
     end = 0
     for run in sorted(runs, key=lambda run: run.start):
         if cluster and run.start >= end:

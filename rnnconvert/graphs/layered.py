@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from rnnconvert.containers.layer_calls import Arguments, Ref, Where, bases, calls_of, counted, ordered, references, refs
+from rnnconvert.containers.layer_calls import Arguments, LayerOutput, Where, bases, calls_of, counted, ordered, references, refs
 from rnnconvert.containers.layer_config import RECURRENT, Entry, children
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.printable import quoted
@@ -142,7 +142,7 @@ class Layered:
         bound = dict(zip(plan.inputs, inputs or (), strict=False))
         scope: dict[tuple[str, int], Step | list[Tensor]] = {}
 
-        def tensor(ref: Ref) -> Tensor:
+        def tensor(ref: LayerOutput) -> Tensor:
             maker = scope.get((ref.layer, ref.call))
             if isinstance(maker, Step):
                 return maker.output(ref.index)
@@ -184,7 +184,7 @@ class _Plan(NamedTuple):
     calls: Mapping[str, Sequence[Arguments]]
     order: Sequence[tuple[str, int]]
     inputs: Sequence[str]
-    ends: Sequence[Ref]
+    ends: Sequence[LayerOutput]
 
 
 def _plan(model: Entry, path: Where) -> _Plan:
@@ -200,7 +200,7 @@ def _plan(model: Entry, path: Where) -> _Plan:
     calls = {name: [counted(call, base) for call in several] for name, several in calls.items()}
     # Where a model ends, Keras 3 too counts the calls of a graph inside it from one.
     base |= {name: int("output_layers" in layers[name].config) for name in modern}
-    everything = [Ref(name, number, 0) for name, several in calls.items() for number in range(len(several))]
+    everything = [LayerOutput(name, number, 0) for name, several in calls.items() for number in range(len(several))]
     inputs = [ref.layer for ref in starts] or [n for n, layer in layers.items() if layer.class_name == "InputLayer"]
     return _Plan(layers, calls, ordered(calls, everything, path)[0], inputs, [counted(end, base) for end in ends])
 
@@ -274,7 +274,7 @@ def _has_numbers(states: object) -> bool:
     if isinstance(states, Mapping) and states.get("class_name") in ("__tensor__", "__numpy__"):
         config = states.get("config")
         return not isinstance(config, Mapping) or _has_numbers(config.get("value", ""))
-    return not (states is None or isinstance(states, Ref) or (isinstance(states, (int, float)) and states == 0))
+    return not (states is None or isinstance(states, LayerOutput) or (isinstance(states, (int, float)) and states == 0))
 
 
 def _words(passed: Sequence[Step]) -> str:

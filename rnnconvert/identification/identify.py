@@ -231,7 +231,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     if "npy" in file.kinds:
         return npy.read_row(path).arrays
     if file.archive:
-        return file.once(archives.reader(path, file.head)).arrays
+        return file.cached(archives.reader(path, file.head)).arrays
     checkpoint = load(path)
     if not checkpoint.arrays:
         raise UnreadableError(path, f"as {checkpoint.format}, it has no arrays with names", "Save them as an .npz first.")

@@ -15,7 +15,7 @@ from rnnconvert.core.cells import PEEPHOLE_GATES, Activation
 from rnnconvert.core.reference import FUNCTIONS
 from rnnconvert.core.weights import BIAS_PARTS, Key, Merge
 from rnnconvert.identification.reading import Blocks
-from rnnconvert.identification.rows import Rows, slots_of
+from rnnconvert.identification.rows import RowReadings, slots_of
 from rnnconvert.identification.sample import Sample, States
 from rnnconvert.identification.structures import Structure, candidates_only
 from rnnconvert.language.layout import Layout
@@ -24,7 +24,7 @@ _AT_ONCE = 1 << 22
 """How many numbers of the gates are in memory at a time."""
 
 
-def errors(rows: Rows, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge) -> Array:
+def errors(rows: RowReadings, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge) -> Array:
     """Return how far off each reading's outputs are, in parts of the largest; infinite where nothing can be compared."""
     steps, batch, _ = sample.x.shape
     size = max(1, steps * batch * structure.sizes.hidden_size * 4 * structure.sizes.num_directions)
@@ -75,7 +75,7 @@ def _finals(y: Array, hidden: Sequence[Array], merge: Merge) -> Iterator[Array]:
         yield _merged(list(hidden[-2:]), merge)
 
 
-def _run(rows: Rows, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge) -> tuple[Array, list[Array], list[Array]]:
+def _run(rows: RowReadings, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge) -> tuple[Array, list[Array], list[Array]]:
     x = np.asarray(sample.x, np.float64)[None]
     turn = _turner(sample)
     hidden: list[Array] = []
@@ -130,7 +130,7 @@ def _function(activation: Activation) -> Callable[[Array], Array]:
 
 
 def _direction(
-    rows: Rows, layout: Layout, arrays: Mapping[Key, Array], x: Array, starts: Sequence[Array | None], lengths: Array | None
+    rows: RowReadings, layout: Layout, arrays: Mapping[Key, Array], x: Array, starts: Sequence[Array | None], lengths: Array | None
 ) -> tuple[Array, Array, Array]:
     """Return the outputs, (rows, time, batch, width), and the final states."""
     slots = slots_of(layout)
@@ -217,7 +217,7 @@ def _direction(
     return np.stack(outputs, 1), h, c
 
 
-def _products(rows: Rows, layout: Layout, arrays: Mapping[Key, Array], x: Array) -> Array:
+def _products(rows: RowReadings, layout: Layout, arrays: Mapping[Key, Array], x: Array) -> Array:
     """Return all that does not depend on the state, (rows, gates, time, batch, units)."""
     slots = slots_of(layout)
     index = np.arange(rows.number)[:, None]

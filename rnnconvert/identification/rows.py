@@ -19,7 +19,7 @@ from rnnconvert.identification.structures import Tier, candidates_only
 from rnnconvert.language.layout import Layout
 
 
-class Rows(NamedTuple):
+class RowReadings(NamedTuple):
     """Readings of one structure, each a row; functions and the reset mode are those of all.
 
     weights     which of the structure's gates each gate is in W, (rows, gates); likewise in the biases and in R
@@ -37,9 +37,9 @@ class Rows(NamedTuple):
     negated: Array
     forget: Array
 
-    def chosen(self, rows: Array) -> Rows:
+    def chosen(self, rows: Array) -> RowReadings:
         """Return some of the rows."""
-        return Rows(self.functions, self.reset_after, *(column[rows] for column in self[2:]))
+        return RowReadings(self.functions, self.reset_after, *(column[rows] for column in self[2:]))
 
     @property
     def number(self) -> int:
@@ -73,7 +73,7 @@ def _added(kind: str) -> tuple[float, ...]:
 
 
 @functools.cache
-def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: bool, plain: bool) -> tuple[Rows, ...]:
+def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: bool, plain: bool) -> tuple[RowReadings, ...]:
     """Return what a first step from a zero state can decide; R has its gates in the order of W until that is changed.
 
     held         the kinds of biases that there are, and the gates that have a peephole
@@ -91,13 +91,13 @@ def begun(kind: str, coupled: str, shared: bool, held: frozenset[str], tied: boo
     combinations = [(*pair, *more) for pair in pairs for more in itertools.product(range(len(peepholes)), signs, added)]
     first, second, seen, sign, forget = (np.array(column) for column in zip(*combinations, strict=True))
     return tuple(
-        Rows(chosen, reset, orders[first], orders[second], orders[first], peepholes[seen], sign.astype(bool), forget)
+        RowReadings(chosen, reset, orders[first], orders[second], orders[first], peepholes[seen], sign.astype(bool), forget)
         for chosen in functions(kind, plain)
         for reset in reset_modes(kind)
     )
 
 
-def completed(rows: Rows, layout: Layout, tier: Tier) -> Rows:
+def completed(rows: RowReadings, layout: Layout, tier: Tier) -> RowReadings:
     """Return readings with everything that a first step cannot show: the order of R, and what is added at run time."""
     orders = _orders(layout.kind, layout.coupled, bool(layout.letters))
     count = 1 if tier.tied else len(orders)
@@ -112,7 +112,7 @@ def completed(rows: Rows, layout: Layout, tier: Tier) -> Rows:
     return result._replace(forget=np.tile(added, rows.number * count))
 
 
-def varied(reading: Reading) -> Iterator[Rows]:
+def varied(reading: Reading) -> Iterator[RowReadings]:
     """Yield the readings with the same places and other functions, constants and reset modes."""
     layout = reading.structure.layout
     slots = slots_of(layout)
@@ -124,7 +124,7 @@ def varied(reading: Reading) -> Iterator[Rows]:
 
     seeing = [gate for gate in PEEPHOLE_GATES if gate in reading.orders.get("peephole", {})]
     biases = next((part for part in BIAS_PARTS if not candidates_only(layout, part)), "input_bias")
-    single = Rows(
+    single = RowReadings(
         functions(layout.kind, True)[0],
         None,
         of("input", gates),
@@ -141,7 +141,7 @@ def varied(reading: Reading) -> Iterator[Rows]:
             yield rows._replace(functions=chosen, reset_after=reset)
 
 
-def reading_of(base: Reading, rows: Rows, row: int) -> Reading:
+def reading_of(base: Reading, rows: RowReadings, row: int) -> Reading:
     """Return one row as a reading."""
     layout = base.structure.layout
     slots = slots_of(layout)

@@ -22,7 +22,7 @@ from rnnconvert.core.weights import Merge
 from rnnconvert.identification.bindings import bindings
 from rnnconvert.identification.many import errors
 from rnnconvert.identification.reading import Blocks, Reading, blocks_of, off, pairs, ratio, solve, unseen
-from rnnconvert.identification.rows import Rows, begun, completed, reading_of, varied
+from rnnconvert.identification.rows import RowReadings, begun, completed, reading_of, varied
 from rnnconvert.identification.sample import Sample, States
 from rnnconvert.identification.structures import Arranged, Options, Structure, Tier, arranged, enough, known_templates, possible, templates
 from rnnconvert.language.layout import Layout, Sizes
@@ -276,7 +276,7 @@ class Search:
         if not self._alive:
             self._dead.add(fed)
 
-    def _passing(self, base: Reading, rows: Rows, blocks: Blocks, glimpse: Sample) -> Iterator[Reading]:
+    def _passing(self, base: Reading, rows: RowReadings, blocks: Blocks, glimpse: Sample) -> Iterator[Reading]:
         """Yield those of some readings that give what a part of a sample shows, each once."""
         self.findings.tried += rows.number
         off = errors(rows, base.structure, blocks, glimpse, base.merge)
@@ -299,7 +299,7 @@ class Search:
             ]
         return self._turned[key]
 
-    def _begun(self, base: Reading, blocks: Blocks, way: _Way, tier: Tier) -> Iterator[Rows]:
+    def _begun(self, base: Reading, blocks: Blocks, way: _Way, tier: Tier) -> Iterator[RowReadings]:
         """Yield readings that pass the first step; all, where running the whole alone shows it."""
         structure = base.structure
         layout, sizes, sample = structure.layout, structure.sizes, way.sample
@@ -320,7 +320,7 @@ class Search:
             else:
                 yield completed(rows, layout, tier)
 
-    def _first(self, structure: Structure, blocks: Blocks, way: _Way, rows: Rows) -> Rows:
+    def _first(self, structure: Structure, blocks: Blocks, way: _Way, rows: RowReadings) -> RowReadings:
         """Return the readings that pass the first step of each direction from a zero state, in which R has no part."""
         sizes = structure.sizes
         alone = replace(structure, sizes=replace(sizes, num_directions=1))
@@ -343,10 +343,10 @@ class Search:
             self._halves[key] = half.few(2, 1)
         return self._halves[key]
 
-    def _left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: Rows) -> Rows:
+    def _left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: RowReadings) -> RowReadings:
         return rows.chosen(self._rows_left(structure, blocks, sample, rows))
 
-    def _rows_left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: Rows) -> Array:
+    def _rows_left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: RowReadings) -> Array:
         """Return which readings give what a part of the sample shows."""
         self.findings.tried += rows.number
         return np.flatnonzero(errors(rows, structure, blocks, sample, "concat") <= self.loose)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Run, Source, copy_tiled, in_order, nbytes, piece_bytes, runs_of
+from rnnconvert.core.arrays import PIECE_BYTES, Array, Deferred, Source, Stretch, copy_tiled, in_order, nbytes, piece_bytes, runs_of
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Recurrent, gates_of
 from rnnconvert.language.layout import UNUSED, Layout, Place, Shape, Sizes, c_strides
@@ -100,13 +100,13 @@ class Packed:
         """Yield the elements in C order; see rnnconvert.core.arrays.Pieced."""
         return in_order(self._watched(), self.dtype)
 
-    def runs(self) -> Iterator[Run] | None:
+    def runs(self) -> Iterator[Stretch] | None:
         """Yield the elements in C order, see rnnconvert.core.arrays.Runs; None where a run would compute a whole matrix."""
         if any(placed.computed for placed in self._placed):
             return None
         return self._watched()
 
-    def _watched(self) -> Iterator[Run]:
+    def _watched(self) -> Iterator[Stretch]:
         """Yield the stretches; each is shown to the watch when it is made."""
         watch = self._watch
         if watch is None:
@@ -114,16 +114,16 @@ class Packed:
             return
         for run in self._runs():
 
-            def make(room: Room, run: Run = run) -> Array:
+            def make(room: Room, run: Stretch = run) -> Array:
                 piece = run.make(room)
                 watch(piece)
                 return piece
 
-            yield Run(run.size, make)
+            yield Stretch(run.size, make)
 
-    def _runs(self) -> Iterator[Run]:
+    def _runs(self) -> Iterator[Stretch]:
         if nbytes(self) <= PIECE_BYTES // 8:
-            yield Run(math.prod(self.shape), lambda room: np.asarray(self).reshape(-1))
+            yield Stretch(math.prod(self.shape), lambda room: np.asarray(self).reshape(-1))
             return
         for band in self._bands():
             if len(band) == 1 and self._is_complete(band[0].place):
@@ -155,22 +155,22 @@ class Packed:
         if band:
             yield band
 
-    def _straight(self, placed: _Placed) -> Iterator[Run]:
+    def _straight(self, placed: _Placed) -> Iterator[Stretch]:
         """Yield a source that is one run of the array: its own memory, if nothing in it changes."""
         values: Source | None = placed.values() if placed.reinterpreted else placed.source
         if values is None:
             values = np.broadcast_to(np.zeros((), self.dtype), placed.place.shape)
         same = placed.sign == 1 and values.dtype == self.dtype
         for run in runs_of(values) if isinstance(values, np.ndarray) else _computed(values):
-            yield run if same else Run(run.size, functools.partial(self._changed, run, values.dtype, placed.sign))
+            yield run if same else Stretch(run.size, functools.partial(self._changed, run, values.dtype, placed.sign))
 
-    def _changed(self, run: Run, dtype: np.dtype[Any], sign: int, room: Room) -> Array:
+    def _changed(self, run: Stretch, dtype: np.dtype[Any], sign: int, room: Room) -> Array:
         """Make a stretch of a source, and change its sign or the type of its elements."""
         buffer = room(run.size)
         _fill(buffer, run.make(lambda size: np.empty(size, dtype)), sign)
         return buffer
 
-    def _assembled(self, band: list[_Placed]) -> Iterator[Run]:
+    def _assembled(self, band: list[_Placed]) -> Iterator[Stretch]:
         """Yield sources that interleave, a few rows of all of them at a time."""
         strides = [placed.place.strides(self.shape) for placed in band]
         # The slowest axis that is stepped along; one of length 1 may have any stride.
@@ -194,7 +194,7 @@ class Packed:
                     _fill(self._window(buffer, placed.place, first, placed.place.shape), placed.values(), placed.sign)
                 return buffer
 
-            yield Run(size, assembled)
+            yield Stretch(size, assembled)
             return
         rows = max(1, piece_bytes(nbytes(self)) // (row * self.dtype.itemsize))
         for start in range(0, length, rows):
@@ -209,7 +209,7 @@ class Packed:
                     _fill(window, placed.part(part), placed.sign)
                 return buffer
 
-            yield Run(count * row, some)
+            yield Stretch(count * row, some)
 
     def _window(self, buffer: Array, place: Place, first: int, shape: Shape) -> Array:
         """Return a part of that shape, in a buffer that holds the array's elements from `first` on."""
@@ -217,7 +217,7 @@ class Packed:
         return np.lib.stride_tricks.as_strided(buffer[place.offset(self.shape) - first :], shape, strides)
 
 
-def _computed(values: Deferred) -> Iterator[Run]:
+def _computed(values: Deferred) -> Iterator[Stretch]:
     """Yield the stretches of a matrix that is computed: each when it is made, where a part costs less than all of it."""
     if not values.by_parts:
         yield from runs_of(np.ascontiguousarray(values).reshape(-1))
@@ -227,7 +227,7 @@ def _computed(values: Deferred) -> Iterator[Run]:
     for start in range(0, length, rows):
         window = (slice(start, min(start + rows, length)), slice(None))
         size = (window[0].stop - start) * width
-        yield Run(size, lambda room, window=window: np.ascontiguousarray(values[window]).reshape(-1))  # type: ignore[misc]
+        yield Stretch(size, lambda room, window=window: np.ascontiguousarray(values[window]).reshape(-1))  # type: ignore[misc]
 
 
 def _root(array: Array) -> Any:

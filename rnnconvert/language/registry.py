@@ -149,7 +149,7 @@ def surroundings(framework: str) -> list[Surrounding]:
 @functools.cache
 def _data() -> list[Any]:
     """Return everything that the layouts of rnnconvert.formats have names for, and what was added."""
-    return [*_built_in(), *added()]
+    return [*_built_in(), *installed_layouts()]
 
 
 @functools.cache
@@ -224,7 +224,7 @@ def _may_add(place: str) -> bool:
     return False
 
 
-def added() -> list[Any]:
+def installed_layouts() -> list[Any]:
     """Return what installed packages and the user's own files add: layouts, systems, adapters."""
     return [*_installed(), *_ADDED]
 

@@ -11,11 +11,11 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.language import registry
 from rnnconvert.language.layout import System
 from rnnconvert.models.model import Model, Unit, weight_shape
-from rnnconvert.models.pairing import Pair
+from rnnconvert.models.pairing import FilledPair
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingDifference:
     """One setting that differs in the target.
 
     layer           the target's layer
@@ -43,7 +43,7 @@ AS_FAR_AS_THE_KERNEL = "as far as the kernel reaches"
 _TRAINING = ("momentum", "dropout", "recurrent_dropout", "padding_index")
 
 
-def differences(pair: Pair, target: Model, source: Model) -> Iterator[Difference]:
+def differences(pair: FilledPair, target: Model, source: Model) -> Iterator[SettingDifference]:
     """Yield the differences between two paired layers, as far as both models say how they are set."""
     ours, theirs = _plain(pair.target), _plain(pair.source)
     if pair.kind == "group_norm":
@@ -66,10 +66,12 @@ def differences(pair: Pair, target: Model, source: Model) -> Iterator[Difference
             continue
         matters = "training" if option in _TRAINING else "function"
         word = _system(target.framework).words.get(option, option)
-        yield Difference(pair.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs))
+        yield SettingDifference(
+            pair.target.name, option, ours[option], theirs[option], matters, _fix(target.framework, option, word, theirs)
+        )
 
 
-def _unsaid(pair: Pair) -> Iterator[Difference]:
+def _unsaid(pair: FilledPair) -> Iterator[SettingDifference]:
     """Yield settings that one side does not state and whose usual value differs from the other side's."""
     for unit, side in ((pair.target, "target"), (pair.source, "source")):
         for option, default in unit.assumed.items():
@@ -82,7 +84,7 @@ def _unsaid(pair: Pair) -> Iterator[Difference]:
                 f"the {side} does not state it, and {default:g} is the default of such a layer; if they are in fact "
                 f"the same, confirm with {Flag('accept', option)}"
             )
-            yield Difference(pair.target.name, option, values["target"], values["source"], "function", fix)
+            yield SettingDifference(pair.target.name, option, values["target"], values["source"], "function", fix)
             return
 
 
@@ -90,7 +92,7 @@ def _value(unit: Unit, option: str) -> Any:
     return unit.facts.get(option, unit.assumed.get(option))
 
 
-def unconvertible(pair: Pair) -> Iterator[str]:
+def unconvertible(pair: FilledPair) -> Iterator[str]:
     """Yield what one side does that is not a setting of the other side's layer: the other side's own code has to do it."""
     # Of what is no difference of the two because one has it and the other's framework does not.
     seen = {option for option in _ELSEWHERE if _has_no(pair.source, pair.kind, option) or _has_no(pair.target, pair.kind, option)}
@@ -112,7 +114,7 @@ def _has_no(unit: Unit, kind: str, option: str) -> bool:
 _OF_CONVOLUTIONS = ("stride", "padding", "dilation", "output_padding")
 
 
-def unsaid(pair: Pair) -> Iterator[str]:
+def unsaid(pair: FilledPair) -> Iterator[str]:
     """Yield what was not compared because one side does not say how it is set."""
     if pair.kind not in ("conv", "conv_transpose"):
         return

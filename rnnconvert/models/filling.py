@@ -20,7 +20,7 @@ from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal
 from rnnconvert.models.flattening import Flattening
 from rnnconvert.models.model import Group, Model, tensors
-from rnnconvert.models.pairing import Pair
+from rnnconvert.models.pairing import FilledPair
 from rnnconvert.rewrites import DROP_ZEROS, Step, each, largest
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 
@@ -44,7 +44,7 @@ class Filling:
     problems: list[str] = field(default_factory=list)
 
 
-def fill(pairs: Iterable[Pair], target: Model, source: Model, accepted: Iterable[str], orders: Flattening) -> Filling:
+def fill(pairs: Iterable[FilledPair], target: Model, source: Model, accepted: Iterable[str], orders: Flattening) -> Filling:
     """Compute the target's arrays for pairs of layers.
 
     accepted  what the caller takes over (rnnconvert.rewrites.fit_to_layout.ACCEPTS)
@@ -82,7 +82,7 @@ class _Misfit(Exception):
     """What does not fit, in words."""
 
 
-def _put(filling: Filling, pair: Pair, target: Model, name: str, array: Array, made_of: Iterable[str]) -> None:
+def _put(filling: Filling, pair: FilledPair, target: Model, name: str, array: Array, made_of: Iterable[str]) -> None:
     """Store an array in the target's element type."""
     old = target.arrays[name]
     if tuple(array.shape) != tuple(old.shape):
@@ -111,12 +111,12 @@ def _put(filling: Filling, pair: Pair, target: Model, name: str, array: Array, m
     filling.made_of[name] = tuple(made_of)
 
 
-def _array(filling: Filling, pair: Pair, target: Model, source: Model) -> None:
+def _array(filling: Filling, pair: FilledPair, target: Model, source: Model) -> None:
     target_name, other = next(iter(pair.target.names.values())), next(iter(pair.source.names.values()))
     _put(filling, pair, target, target_name, np.asarray(source.arrays[other]), (other,))
 
 
-def _plain(filling: Filling, pair: Pair, target: Model, source: Model, orders: Flattening) -> None:
+def _plain(filling: Filling, pair: FilledPair, target: Model, source: Model, orders: Flattening) -> None:
     layout, giving = pair.target.reading(pair.kind), pair.source.reading(pair.kind)
     parts = source.parts(pair.source, pair.kind)
     names = {tensor.part: pair.source.names[tensor.name] for tensor in tensors(giving, pair.source.names)}
@@ -151,7 +151,7 @@ def _plain(filling: Filling, pair: Pair, target: Model, source: Model, orders: F
             )
 
 
-def _in_order(pair: Pair, parts: dict[str, Array], orders: Flattening) -> None:
+def _in_order(pair: FilledPair, parts: dict[str, Array], orders: Flattening) -> None:
     """Bring a layer's rows and columns into the order in which the target flattens a convolution's output."""
     if pair.kind == "dense":
         out, into = parts["weight"].shape
@@ -169,7 +169,7 @@ _OF_EACH_VALUE = ("batch_norm", "layer_norm", "rms_norm", "prelu")
 """The layers that may stand between a flattened convolution and a dense layer, with one number for each value."""
 
 
-def _recurrent(filling: Filling, pair: Pair, target: Model, accepted: tuple[str, ...], orders: Flattening) -> None:
+def _recurrent(filling: Filling, pair: FilledPair, target: Model, accepted: tuple[str, ...], orders: Flattening) -> None:
     target_stack, stack = pair.target.stack, pair.source.stack
     assert target_stack is not None and stack is not None
     if not pair.target.groups:
@@ -204,7 +204,7 @@ def _recurrent(filling: Filling, pair: Pair, target: Model, accepted: tuple[str,
                 filling.steps.append(Step("zeros", pair.target.name, f"{full} written as zeros", True))
 
 
-def _without_zero_biases(pair: Pair, stack: Recurrent, target_stack: Recurrent) -> Recurrent:
+def _without_zero_biases(pair: FilledPair, stack: Recurrent, target_stack: Recurrent) -> Recurrent:
     """Return the stack without biases, if the target has none and all of them are zero."""
     if target_stack.first.biases != "none" or stack.first.biases == "none":
         return stack
@@ -273,7 +273,7 @@ _WORDS = {
 }
 
 
-def _same_cells(pair: Pair, stack: Recurrent, fitted: Recurrent) -> None:
+def _same_cells(pair: FilledPair, stack: Recurrent, fitted: Recurrent) -> None:
     """Raise _Misfit if the target computes another function with these weights."""
     for (_, _, wanted), (_, _, direction) in zip(stack.directions(), fitted.directions(), strict=True):
         for name, word in _WORDS.items():

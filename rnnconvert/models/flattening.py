@@ -17,7 +17,7 @@ from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag, FlattenAs
 from rnnconvert.language import registry
 from rnnconvert.models.model import Flat, Model, Unit, channels_given, weight_shape
-from rnnconvert.models.pairing import Pair
+from rnnconvert.models.pairing import FilledPair
 
 ORDERS = ("channels_first", "channels_last")
 SIDES = ("target", "source")
@@ -90,7 +90,7 @@ class Flattening:
         sides = [NONE] if self.nothing else list(self.stated)
         return [side for side in sides if side not in self._used]
 
-    def columns(self, pair: Pair, width: int) -> Array | None:
+    def columns(self, pair: FilledPair, width: int) -> Array | None:
         """Return which of the source's columns goes into each column of the target; None where the order is the same.
 
         Raises UsageError where the order matters and the models do not show it.
@@ -102,19 +102,19 @@ class Flattening:
             self._doubt(pair, width)
         return order
 
-    def rows(self, pair: Pair, width: int) -> Array | None:
+    def rows(self, pair: FilledPair, width: int) -> Array | None:
         """Return the same for the rows of a layer whose output is cut into channels."""
         flats = pair.target.gives, pair.source.gives
         guesses = [_cut(model, unit, width) for model, unit in self._in_order(pair)]
         return self._order(pair, width, flats, guesses, "rows")
 
-    def values(self, pair: Pair, width: int) -> Array | None:
+    def values(self, pair: FilledPair, width: int) -> Array | None:
         """Return the same for a layer that has one number for each value: flattened before it, or cut after it."""
         order = self.columns(pair, width)
         return self.rows(pair, width) if order is None else order
 
     def _order(
-        self, pair: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None], what: str
+        self, pair: FilledPair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None], what: str
     ) -> Array | None:
         if self.same:
             return None
@@ -164,7 +164,7 @@ class Flattening:
         """Whether both frameworks usually have channels at the same place."""
         return _default_order(self.target.framework) == _default_order(self.source.framework)
 
-    def _in_order(self, pair: Pair) -> list[tuple[Model, Unit]]:
+    def _in_order(self, pair: FilledPair) -> list[tuple[Model, Unit]]:
         """Return the models whose layers may be in the order of the data: without those sorted by name, if one is not."""
         both = [(self.target, pair.target), (self.source, pair.source)]
         return [(model, unit) for model, unit in both if not model.alphabet] or both
@@ -173,7 +173,7 @@ class Flattening:
         if text not in self.notes:
             self.notes.append(text)
 
-    def _doubt(self, pair: Pair, width: int) -> None:
+    def _doubt(self, pair: FilledPair, width: int) -> None:
         """Note that a dense layer reads a width which no layer gives, so that a flattened convolution may be among its
         input.
         """
@@ -185,7 +185,9 @@ class Flattening:
                 "among them, the two models have to flatten it in the same order, which neither shows"
             )
 
-    def _channels(self, pair: Pair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]) -> tuple[int, bool]:
+    def _channels(
+        self, pair: FilledPair, width: int, flats: tuple[Flat | None, Flat | None], guesses: Sequence[int | None]
+    ) -> tuple[int, bool]:
         """Return how many channels were flattened, 0 for none, and whether other values are flattened with them."""
         seen = [flat for flat in flats if flat is not None]
         counts_seen = {flat.channels for flat in seen} if seen else {guess for guess in guesses if guess is not None}
@@ -200,7 +202,7 @@ class Flattening:
         fits = channels > 1 and (joined or (width % channels == 0 and width > channels))
         return (channels if fits else 0), joined
 
-    def _as_stated(self, pair: Pair, width: int, channels: int, what: str, ours: str, theirs: str) -> tuple[str, str]:
+    def _as_stated(self, pair: FilledPair, width: int, channels: int, what: str, ours: str, theirs: str) -> tuple[str, str]:
         """Return the orders of the target and the source, asking the caller for those that are not shown."""
         sides = (("target", self.target, ours), ("source", self.source, theirs))
         hidden = [(side, model) for side, model, order in sides if not order and side not in self.stated]
@@ -222,7 +224,7 @@ class Flattening:
         self._used |= {side for side, _, order in sides if not order}
         return ours or self.stated["target"], theirs or self.stated["source"]
 
-    def _contradicted(self, pair: Pair, ours: str, theirs: str) -> None:
+    def _contradicted(self, pair: FilledPair, ours: str, theirs: str) -> None:
         """Raise UsageError if the caller contradicts the order that a side shows."""
         for side, model, shown_order in (("target", self.target, ours), ("source", self.source, theirs)):
             stated = self.stated.get(side, shown_order)

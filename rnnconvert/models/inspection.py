@@ -14,7 +14,7 @@ from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.files import convert as conversion
 from rnnconvert.files.adapter import about, adapter
 from rnnconvert.files.checkpoint import Checkpoint, suspects
-from rnnconvert.files.convert import Verdict
+from rnnconvert.files.convert import Convertibility
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options, assumptions
@@ -41,7 +41,7 @@ class Inspection:
     """
 
     checkpoint: Checkpoint
-    targets: Sequence[Verdict] = ()
+    targets: Sequence[Convertibility] = ()
     asked: bool = field(default=False, compare=False)
 
     @cached_property

@@ -25,13 +25,13 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
 from rnnconvert.language.surroundings import equal
-from rnnconvert.models.differences import Difference, differences, unconvertible, unsaid
+from rnnconvert.models.differences import SettingDifference, differences, unconvertible, unsaid
 from rnnconvert.models.filling import Filling, fill
 from rnnconvert.models.flattening import NONE, Flatten, Flattening, orders
 from rnnconvert.models.mapping import Proposal, mapped, propose
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.pairing import Pair, Pairing, pair
-from rnnconvert.models.plan import Plan
+from rnnconvert.models.pairing import FilledPair, Pairing, pair
+from rnnconvert.models.plan import TransplantPlan
 from rnnconvert.models.readers import model_of, reader_of
 from rnnconvert.models.report import Filled, Transplant
 from rnnconvert.models.verified import inputs_of, kept_if_equal
@@ -237,11 +237,11 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     if problems:
         raise TransplantError(target.title, source.title, problems)
     _decided(accepted, filling, unlike, flattening)
-    plan = Plan(target, source, tuple(pairing.pairs), tuple(filling.steps), flattening)
+    plan = TransplantPlan(target, source, tuple(pairing.pairs), tuple(filling.steps), flattening)
     return _report(plan, pairing, filling, unlike, trusted), filling.arrays
 
 
-def _around_alike(matched: Pair) -> Pair:
+def _around_alike(matched: FilledPair) -> FilledPair:
     """Return a pair whose source is taken to read, to order and to join its outputs as the target does: the caller's code sees to it."""
     ours, theirs = matched.target.stack, matched.source.stack
     if ours is None or theirs is None or ours.num_directions != theirs.num_directions or ours.num_layers != theirs.num_layers:
@@ -265,7 +265,7 @@ def _flatten(stated: Flatten, mapped_: Flatten) -> Flatten:
     return mapped_ if stated is None else stated
 
 
-def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Difference], flattening: Flattening) -> None:
+def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[SettingDifference], flattening: Flattening) -> None:
     """Raise UsageError for a choice of the caller that no layer needed: it decides nothing, and hides a mistake."""
     mixed_directions = {difference.option for difference in unlike}
     decided = mixed_directions | {step.rewrite for step in filling.steps if step.rewrite in ACCEPTS}
@@ -377,7 +377,7 @@ def _what(model: Model, unit: Unit) -> str:
     return f"{kinds}: {shapes}"
 
 
-def _report(plan: Plan, pairing: Pairing, filling: Filling, unlike: list[Difference], trusted: bool) -> Transplant:
+def _report(plan: TransplantPlan, pairing: Pairing, filling: Filling, unlike: list[SettingDifference], trusted: bool) -> Transplant:
     target, source = plan.target, plan.source
     notes = [*target.notes, *source.notes, *plan.orders.notes]
     if trusted and all(each.confidence != "order" for each in pairing.pairs):
@@ -408,5 +408,5 @@ def _report(plan: Plan, pairing: Pairing, filling: Filling, unlike: list[Differe
     )
 
 
-def _filled(matched: Pair) -> Filled:
+def _filled(matched: FilledPair) -> Filled:
     return Filled(matched.target.name, matched.source.name, matched.kind, matched.evidence, matched.confidence, matched.target.arrays)

@@ -27,13 +27,13 @@ from rnnconvert.core.printable import printable
 from rnnconvert.core.text_file import read_text
 from rnnconvert.models.flattening import Flatten, orders
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.pairing import Choice, Pair, Pairing, fitting, pair
+from rnnconvert.models.pairing import Choice, FilledPair, Pairing, fitting, pair
 
 _KEYS = ("layers", "leave", "accept", "flatten", "trust_order")
 
 
 @dataclass(frozen=True)
-class Mapped:
+class StatedMapping:
     """What a mapping says; see the module.
 
     remarks  the comments of a file behind the layers, by the target's
@@ -57,25 +57,25 @@ _EVIDENCE = re.compile(rf"[a-z_ ]+: (?!{_PERSON})")
 """What `propose` writes behind the pairs that it found itself."""
 
 
-def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> Mapped:
+def mapped(mapping: str | os.PathLike[str] | Mapping[str, str] | None) -> StatedMapping:
     """Return a mapping that was handed in: a file, or layers by name.
 
     Raises UnreadableError for a file that is not a mapping, UsageError for one that cannot be read.
     """
     if mapping is None:
-        return Mapped()
+        return StatedMapping()
     if isinstance(mapping, Mapping):
-        return Mapped({str(key): str(value) for key, value in mapping.items()})
+        return StatedMapping({str(key): str(value) for key, value in mapping.items()})
     return read(local(mapping))
 
 
-def read(path: Path) -> Mapped:
+def read(path: Path) -> StatedMapping:
     """Read a mapping file. Raises UnreadableError if it is not one, naming what is wrong."""
     text = read_text(path)
     remarks: dict[str, str] = {}
     document = _parse(path, text, remarks)
     if document is None:
-        return Mapped()
+        return StatedMapping()
     if not isinstance(document, dict):
         raise UnreadableError(path, "a mapping has keys, such as 'layers:', but this has none")
     unknown = [key for key in document if key not in _KEYS]
@@ -102,7 +102,7 @@ def read(path: Path) -> Mapped:
     except UsageError as error:
         raise UnreadableError(path, str(error)) from None
     layer_remarks = {name: remarks[name] for name in layers if name in remarks}
-    return Mapped(dict(layers), lists["leave"], lists["accept"], flatten, trust, layer_remarks)
+    return StatedMapping(dict(layers), lists["leave"], lists["accept"], flatten, trust, layer_remarks)
 
 
 def _parse(path: Path, text: str, remarks: dict[str, str]) -> Any:
@@ -151,7 +151,7 @@ class Proposal:
 
     target: Model
     source: Model
-    mapped: Mapped
+    mapped: StatedMapping
     pairing: Pairing
 
     def __str__(self) -> str:
@@ -229,14 +229,14 @@ class Proposal:
         }
 
 
-def propose(target: Model, source: Model, stated: Mapped | None = None) -> Proposal:
+def propose(target: Model, source: Model, stated: StatedMapping | None = None) -> Proposal:
     """Return a mapping for two models, with the evidence of each pair; ambiguous pairs are listed to choose from.
 
     stated  what a person has decided already: it stays, and the same models give the same mapping
     """
-    options = stated or Mapped()
+    options = stated or StatedMapping()
 
-    def paired(layers: Mapping[str, str]) -> dict[tuple[str, str], Pair]:
+    def paired(layers: Mapping[str, str]) -> dict[tuple[str, str], FilledPair]:
         pairing = pair(target, source, layers, options.leave, options.trust_order)
         return {(entry.target.name, entry.source.name): entry for entry in pairing.pairs}
 
@@ -257,7 +257,7 @@ def propose(target: Model, source: Model, stated: Mapped | None = None) -> Propo
     return Proposal(target, source, options, replace(result, pairs=pairs))
 
 
-def _kind_and(entry: Pair) -> str:
+def _kind_and(entry: FilledPair) -> str:
     return f"{entry.kind.replace('_', ' ')}: {entry.evidence}"
 
 

@@ -23,7 +23,7 @@ _FIRST = ("weight", "scale", "slope", "mean")
 
 
 @dataclass(frozen=True)
-class Pair:
+class FilledPair:
     """A layer of the target and the layer of the source that fills it.
 
     target, source  the layers
@@ -66,7 +66,7 @@ class Pairing:
     skipped    layers of the target that the caller leaves unchanged
     """
 
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: list[FilledPair] = field(default_factory=list)
     ambiguous: list[Choice] = field(default_factory=list)
     unfilled: list[Unit] = field(default_factory=list)
     unused: list[Unit] = field(default_factory=list)
@@ -90,7 +90,7 @@ def pair(
 
     Raises UsageError for a missing name, or a pair that the caller names and that cannot be.
     """
-    work = _Work(target, source)
+    work = _ModelPairing(target, source)
     work.skip(skip)
     work.tell(stated or {}, evidence)
     for targets, sources in work.components():
@@ -102,11 +102,11 @@ def pair(
 
 def fitting(target: Model, source: Model) -> Callable[[Unit, Unit], bool]:
     """Return what finds out whether a layer of the source could fill one of the target: of one kind, in the same sizes."""
-    work = _Work(target, source)
+    work = _ModelPairing(target, source)
     return lambda target_unit, two: work.common(target_unit, two) is not None
 
 
-class _Work:
+class _ModelPairing:
     """A pairing on its way."""
 
     def __init__(self, target: Model, source: Model) -> None:
@@ -178,7 +178,7 @@ class _Work:
     def add(self, target: Unit, two: Unit, kind: str, evidence: str, confidence: str) -> None:
         self.targets.remove(target)
         self.sources.remove(two)
-        self.pairing.pairs.append(Pair(target, two, kind, evidence, confidence))
+        self.pairing.pairs.append(FilledPair(target, two, kind, evidence, confidence))
 
     def sizes(self, model: Model, unit: Unit) -> dict[str, object]:
         """Return, for each kind that a layer may be, the sizes that it must share with its counterpart."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from rnnconvert.models.flattening import Flattening
 from rnnconvert.models.model import Model
-from rnnconvert.models.pairing import Pair
+from rnnconvert.models.pairing import FilledPair
 from rnnconvert.rewrites import Step
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class TransplantPlan:
     """The way the weights moved.
 
     target, source  the models, layer by layer
@@ -22,6 +22,6 @@ class Plan:
 
     target: Model
     source: Model
-    pairs: tuple[Pair, ...]
+    pairs: tuple[FilledPair, ...]
     steps: tuple[Step, ...]
     orders: Flattening

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rnnconvert.core.claims import filled
 from rnnconvert.core.printable import called
 from rnnconvert.files.options import Question
-from rnnconvert.models.differences import Difference
+from rnnconvert.models.differences import SettingDifference
 from rnnconvert.rewrites import Step
 
 if TYPE_CHECKING:
-    from rnnconvert.models.plan import Plan
+    from rnnconvert.models.plan import TransplantPlan
     from rnnconvert.models.verify import WholeModels
 
 
@@ -64,14 +64,14 @@ class Transplant:
     left: tuple[str, ...]
     aside: dict[str, str]
     steps: tuple[Step, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
     notes: tuple[str, ...]
     questions: tuple[Question, ...] = ()
     made_of: dict[str, tuple[str, ...]] = field(default_factory=dict)
     model: Any = None
     is_new: bool = False
     giver: Any = None
-    plan: Plan | None = None
+    plan: TransplantPlan | None = None
     proof: WholeModels | None = None
 
     @property

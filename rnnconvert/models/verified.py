@@ -14,7 +14,7 @@ from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import move, old_data, only_replace, remove_old_data
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import NotEqualError, UnreadableError, show_as, unreadable, unwritable
+from rnnconvert.core.errors import NotEqualError, RnnConvertError, UnreadableError, show_as, unreadable, unwritable
 from rnnconvert.models.verify import WholeModels
 
 Written = TypeVar("Written")
@@ -34,7 +34,12 @@ def kept_if_equal(
             raise unwritable(target, error) from None
         path = Path(folder) / target.name
         show_as(path, target)
-        written = write(path)
+        try:
+            written = write(path)
+        except RnnConvertError:  # one of a missing file is an OSError, too
+            raise
+        except OSError as error:
+            raise unwritable(target, error) from None
         proof = prove(path)
         if not proof:
             raise NotEqualError(target, proof)

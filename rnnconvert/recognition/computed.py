@@ -28,7 +28,7 @@ from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.recognition import turned
 from rnnconvert.recognition.conditions import decision
-from rnnconvert.recognition.inputs import Cut, cut
+from rnnconvert.recognition.inputs import Region, extract
 from rnnconvert.recognition.loops import loops
 from rnnconvert.recognition.recognised import RecognisedLayer, Use
 from rnnconvert.recognition.states import States
@@ -73,7 +73,7 @@ class Computed:
 
 
 @dataclass(eq=False)
-class Looked:
+class RecognisedLayers:
     """What was found in a graph.
 
     layers   the layers by name
@@ -109,14 +109,14 @@ class Looked:
         ]
 
 
-def look(program: Program, scope: Scope, reserved: Iterable[str], likely: bool) -> Looked:
+def recognise_layers(program: Program, scope: Scope, reserved: Iterable[str], likely: bool) -> RecognisedLayers:
     """Return the layers of a graph that other operators than RNN, GRU and LSTM compute.
 
     scope   its main graph
     reserved  names of other layers
     likely  whether something in the graph looks like a layer; otherwise only a chain of products with one matrix is one
     """
-    done = Looked(scope=scope)
+    done = RecognisedLayers(scope=scope)
     if not (likely or repeats(Graph(scope, Shapes(program)))):
         return done
     shapes = Shapes(program)
@@ -134,7 +134,7 @@ def look(program: Program, scope: Scope, reserved: Iterable[str], likely: bool) 
                     raise UnmatchedError(form.partly)
                 if form.steps is not None and form.direction.cell.activation.name == "linear":
                     raise UnmatchedError("products and sums without a function between them need not be a layer's steps")
-                region = cut(scope, shapes, form)
+                region = extract(scope, shapes, form)
                 errors = _prove(scope, form, region, Budget(overall=file_budget))
                 name = unique(form.label, names)
                 names.add(name)
@@ -154,7 +154,7 @@ def look(program: Program, scope: Scope, reserved: Iterable[str], likely: bool) 
 
 
 def _guarded(
-    candidates: Iterable[tuple[str, list[RecognisedLayer] | UnmatchedError]], done: Looked
+    candidates: Iterable[tuple[str, list[RecognisedLayer] | UnmatchedError]], done: RecognisedLayers
 ) -> Iterable[tuple[str, list[RecognisedLayer] | UnmatchedError]]:
     """Yield what is found, until a node is not as its operator asks."""
     try:
@@ -165,7 +165,7 @@ def _guarded(
         done.reasons.setdefault("", f"a node is not as its operator asks ({in_words(error)})")
 
 
-def _layer(path: Path, place: tuple[Scope, Shapes], name: str, layer: RecognisedLayer, region: Cut, errors: Sequence[float]) -> Computed:
+def _layer(path: Path, place: tuple[Scope, Shapes], name: str, layer: RecognisedLayer, region: Region, errors: Sequence[float]) -> Computed:
     scope, shapes = place
     direction = layer.direction
     states = States(path, scope, name, (1, direction.hidden_size), direction.get("recurrent", direction.cell.gates[0]))
@@ -177,14 +177,14 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, layer: Recognised
     order: Literal["time", "processing"] = "processing" if layer.processing and sequences else "time"
     inputs = [name for read in layer.reads for name in (read.steps or (read.value,))]
     unsliced = not direction.reverse and not any(read.steps or read.window for read in layer.reads)
-    sources = [turned.before(scope, shapes, read.value, read.axis) if unsliced else "" for read in layer.reads]
+    sources = [turned.sequence_before_reversal(scope, shapes, read.value, read.axis) if unsliced else "" for read in layer.reads]
     if all(sources):
         back = all(use.rank == 2 and turned.is_turned(scope, shapes, use.value, use.axis) for use in sequences)
         inputs, order = sources, "time" if back else "processing"
         direction = direction.replace(reverse=True)
     warnings = list(states.warnings)
     if layer.mask is not None:
-        masked = turned.before(scope, shapes, layer.mask.value, layer.mask.axis) if layer.mask.rank > 1 else ""
+        masked = turned.sequence_before_reversal(scope, shapes, layer.mask.value, layer.mask.axis) if layer.mask.rank > 1 else ""
         if all(sources) != bool(masked):
             raise UnmatchedError(f"its mask {layer.mask.value!r} is not turned around as its sequence is")
         words = decision(scope, layer.mask.value)
@@ -195,11 +195,11 @@ def _layer(path: Path, place: tuple[Scope, Shapes], name: str, layer: Recognised
     stack = Recurrent(
         name, (Layer((direction.with_arrays(states.learned[0]),)),), output_order=order, unconvertible=tuple(states.unconvertible)
     )
-    begun = [node for node in _begun(scope, layer, region) if all(node is not other for other in region.nodes)]
+    begun = [node for node in _zero_start_nodes(scope, layer, region) if all(node is not other for other in region.nodes)]
     return Computed(stack, layer, [*begun, *region.nodes], inputs, all(sources), errors, tuple(warnings))
 
 
-def _begun(scope: Scope, layer: RecognisedLayer, region: Cut) -> list[Operation]:
+def _zero_start_nodes(scope: Scope, layer: RecognisedLayer, region: Region) -> list[Operation]:
     """Return the nodes that make the zeros with which a copy of the output begins: Keras takes a step for their shape."""
     selected: set[Operation] = set()
     waiting = list(layer.zeros)
@@ -211,7 +211,7 @@ def _begun(scope: Scope, layer: RecognisedLayer, region: Cut) -> list[Operation]
     return [node for node in scope.nodes if node in selected]
 
 
-def _prove(scope: Scope, layer: RecognisedLayer, region: Cut, budget: Budget) -> list[float]:
+def _prove(scope: Scope, layer: RecognisedLayer, region: Region, budget: Budget) -> list[float]:
     """Return how far each output of the layer is from that of the operators. Raises UnmatchedError unless all are the same."""
     outputs = [use.value for use in layer.uses]
     errors, informative = list[float](), False

@@ -41,7 +41,7 @@ def _numbers(scope: Scope, names: Iterable[str], kinds: str = "f") -> Iterator[f
 
 
 def decision(scope: Scope, name: str) -> str:
-    """Return what a truth comes from, in words, such as "Equal with -7"; "" where no comparison is found."""
+    """Return the comparison behind a boolean value, in words, such as "Equal with -7"; "" where no comparison is found."""
     waiting, words = [name], ""
     followed: set[str] = set()
     while waiting and len(followed) < _FOLLOWED:

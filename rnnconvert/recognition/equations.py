@@ -15,7 +15,7 @@ Computed = Callable[[Numbers], Array]
 
 
 def run_function(function: Activation, x: Array) -> Array:
-    """Return what a function gives."""
+    """Return the values of an activation function."""
     return np.asarray(FUNCTIONS[function.name](np, x, function.alpha, function.beta))
 
 

@@ -67,7 +67,7 @@ class Fills:
     def uses(
         self, states: Sequence[State], gathered: Sequence[tuple[str, str, int, bool]], used: set[str], memory: State | None
     ) -> list[Use]:
-        """Return what of a loop is used. Raises UnmatchedError for what the operator does not give.
+        """Return the outputs of a loop that something reads. Raises UnmatchedError for what the operator does not give.
 
         gathered  what the body gives at each step: its value, the loop's output, the axis, and whether it is put before the others
         """

@@ -94,10 +94,10 @@ def first_step(
     pairing = _paired(formulas, origins)
     old = () if cell.old is None else (cell.old.key,)
     sums = _Sums([*origins], list(origins.values()))
-    expected = [sums.named(_begun(piece, old)) for piece in (step, cell.new) if piece is not None]
+    expected = [sums.named(_as_zero_start(piece, old)) for piece in (step, cell.new) if piece is not None]
     sums.origins = [*pairing]
     for formula, other in zip(formulas, expected, strict=True):
-        named = sums.named(_begun(formula, ()))
+        named = sums.named(_as_zero_start(formula, ()))
         extra = variables(named).keys() - variables(other).keys()
         if extra or not same_function(named, other):
             more = [function for function in _functions(named) if function not in set(_functions(other))]
@@ -182,7 +182,7 @@ def _paired(pieces: Sequence[Piece], origins: Mapping[Origin, int]) -> dict[Orig
     return pairing
 
 
-def _begun(piece: Piece, states: Collection[object]) -> Piece:
+def _as_zero_start(piece: Piece, states: Collection[object]) -> Piece:
     """Return a formula with zeros in place of its states, and what is zero by that left out.
 
     states  keys of leaves that are states, beside those whose origin is one
@@ -193,7 +193,7 @@ def _begun(piece: Piece, states: Collection[object]) -> Piece:
         return piece
     if isinstance(piece, Linear):
         return _sum_begun(piece, states)
-    operands = tuple(_begun(operand, states) for operand in piece.operands)
+    operands = tuple(_as_zero_start(operand, states) for operand in piece.operands)
     zero = [isinstance(operand, Stored) and not operand.array.any() for operand in operands]
     if piece.operator == "Mul" and any(zero):
         return Stored(np.zeros(()))
@@ -211,7 +211,7 @@ def _sum_begun(piece: Linear, states: Collection[object]) -> Piece:
     for addend in piece.biases:
         bias = bias + addend.array
     for operand, matrix in piece.terms:
-        begun = _begun(operand, states)
+        begun = _as_zero_start(operand, states)
         if not isinstance(begun, Stored):
             if matrix is None or matrix.any():
                 terms.append(Term(begun, matrix))

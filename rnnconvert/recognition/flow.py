@@ -14,7 +14,7 @@ from rnnconvert.graphs.program.dialect import DIALECT, GIVE, OPSET, READ
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.received import states as states_of
-from rnnconvert.recognition.computed import Computed, Looked
+from rnnconvert.recognition.computed import Computed, RecognisedLayers
 
 Home: TypeAlias = "tuple[Scope, Operation]"
 
@@ -24,7 +24,7 @@ _FOLDED = 1 << 12
 
 
 def received(
-    scopes: Sequence[Scope], homes: Mapping[str, Home], looked: Looked, layers: Mapping[str, Recurrent]
+    scopes: Sequence[Scope], homes: Mapping[str, Home], looked: RecognisedLayers, layers: Mapping[str, Recurrent]
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each layer of a model receives.
 
@@ -41,7 +41,9 @@ def _nothing() -> None:
 class _Flow:
     """A model's graphs as one, with functions in place of their calls."""
 
-    def __init__(self, scopes: Sequence[Scope], homes: Mapping[str, Home], looked: Looked, layers: Mapping[str, Recurrent]) -> None:
+    def __init__(
+        self, scopes: Sequence[Scope], homes: Mapping[str, Home], looked: RecognisedLayers, layers: Mapping[str, Recurrent]
+    ) -> None:
         self.graph = Graph(DIALECT)
         self._bodies = {scope.body: scope for scope in scopes if scope.outer is not None}
         self._around = {

@@ -27,7 +27,7 @@ _LONG = ((1, 1), (7, 100_003), (1_000_003, 2))
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class Region:
     """The operators of a layer, cut out of a graph.
 
     nodes   between what it reads and what is used of it, in the graph's order
@@ -40,7 +40,7 @@ class Cut:
     trials: Sequence[Mapping[str, Array]]
 
 
-def cut(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> Cut:
+def extract(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> Region:
     """Cut the operators of a layer out of a graph. Raises UnmatchedError where they cannot be cut."""
     cuts = {name: "read" for read in layer.reads for name in (read.steps or (read.value,))}
     if layer.mask is not None:
@@ -56,7 +56,7 @@ def cut(scope: Scope, shapes: Shapes, layer: RecognisedLayer) -> Cut:
             trials.append(_draw(shapes, scope, layer, cuts, trial, number))
             drawn += sum(array.size for array in trials[-1].values())
     distinct = [draw for n, draw in enumerate(trials) if n in (0, 3) or _shape(draw) != _shape(trials[0])]
-    return Cut(nodes, cuts, [*distinct, *_directed(scope, layer, nodes, distinct[0])])
+    return Region(nodes, cuts, [*distinct, *_directed(scope, layer, nodes, distinct[0])])
 
 
 def _directed(scope: Scope, layer: RecognisedLayer, nodes: Sequence[Operation], trial: Mapping[str, Array]) -> list[dict[str, Array]]:

@@ -307,7 +307,7 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match,
 
 
 def _uses(body: _Body, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int) -> list[Use]:
-    """Return what of a loop is used. Raises UnmatchedError for what the operator does not give."""
+    """Return the outputs of a loop that something reads. Raises UnmatchedError for what the operator does not give."""
     inner = body.inner
     uses = []
     for name, after, first, final in body.states:

@@ -38,7 +38,7 @@ class Truth(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """A value of a step that is one of two.
 
     truth  what decides
@@ -74,7 +74,7 @@ def _to_float(scope: Scope, node: Operation) -> bool:
     return node.kind == "Cast" and attributes.get("to") == np.float32
 
 
-def choice(inner: Scope, name: str) -> Choice | None:
+def choice(inner: Scope, name: str) -> Selection | None:
     """Return a value as one of two: by Where, or as a sum of two products with a truth and its opposite."""
     producer = inner.producer(same_numbers(inner, name))
     if producer is None:
@@ -82,7 +82,7 @@ def choice(inner: Scope, name: str) -> Choice | None:
     node = producer[0]
     if node.kind == "Where":
         truth = _truth(inner, node.inputs[0])
-        return Choice(truth, same_numbers(inner, node.inputs[1]), same_numbers(inner, node.inputs[2]))
+        return Selection(truth, same_numbers(inner, node.inputs[1]), same_numbers(inner, node.inputs[2]))
     if node.kind != "Add":
         return None
     parts = [part for operand in node.inputs if (part := _product(inner, operand)) is not None]
@@ -91,7 +91,7 @@ def choice(inner: Scope, name: str) -> Choice | None:
     (operand_truth, new), (other, old) = parts
     if operand_truth.value != other.value or operand_truth.negated == other.negated:
         return None
-    return Choice(operand_truth, new, old)
+    return Selection(operand_truth, new, old)
 
 
 def _product(inner: Scope, name: str) -> tuple[Truth, str] | None:
@@ -107,7 +107,7 @@ def _product(inner: Scope, name: str) -> tuple[Truth, str] | None:
 
 
 def _truth(inner: Scope, name: str) -> Truth:
-    """Return what a truth comes from. What Where or Not reads is one; ones and zeros come from one by a Cast, which stands last."""
+    """Return the comparison behind a boolean value, through Not and a last Cast, and whether it is negated."""
     negated, producer = False, inner.producer(same(inner, name))
     if producer is not None and producer[0].kind == "Cast":
         name = producer[0].inputs[0]

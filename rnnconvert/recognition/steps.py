@@ -287,7 +287,7 @@ def _step(graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequ
             new = next((n.outputs[0] for n in nodes if n.outputs[0] != after and _is(tracer, n.outputs[0], cell_match.new.key)), "")
         old = _name(graph, tracer, cell_match.old.origin) if cell_match.old is not None else ""
         step = _Step(before, after, pieces[0], tracer, cell_match, packed, old, new, formula, origins)
-        if like is None or _alike(like, step):
+        if like is None or _same_step(like, step):
             return step
         problem = UnmatchedError("its steps are not of one cell")
     raise problem
@@ -321,7 +321,7 @@ def _is(tracer: Tracer, name: str, key: object) -> bool:
     return len(pieces) == 1 and pieces[0].key == key
 
 
-def _alike(step: _Step, other: _Step) -> bool:
+def _same_step(step: _Step, other: _Step) -> bool:
     """Return whether two steps are of one cell with the same numbers."""
     if step.formula == other.formula:
         return True

@@ -22,7 +22,7 @@ _MOST = 1 << 24
 """The most numbers of a sequence that is tried: other axes may have any stated length."""
 
 
-def before(scope: Scope, shapes: Shapes, value: str, axis: int) -> str:
+def sequence_before_reversal(scope: Scope, shapes: Shapes, value: str, axis: int) -> str:
     """Return the sequence that a value is, turned around along an axis; "" if nothing turns it."""
     for _ in range(_FOLLOWED):
         producer = scope.producer(value)

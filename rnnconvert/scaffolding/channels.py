@@ -163,7 +163,7 @@ _THROUGH: dict[str, Through] = {
     "flip": _along("axes"),
     "activation": _activation,
     "reduce": _reduce,
-    "select": _select,
+    **dict.fromkeys(("select", "squeeze"), _select),
     "pad axes": _pad,
 }
 

@@ -43,20 +43,20 @@ def top(build: Builder, x: Tensor, count: int, axis: int, largest: bool) -> list
     return build.several("top", "", [x], outputs, count=count, axis=axis, largest=largest)
 
 
-def parts(build: Builder, x: Tensor, axis: int, sizes: Sequence[int]) -> list[Tensor]:
+def parts(build: Builder, x: Tensor, axis: int, sizes: Sequence[Dim]) -> list[Tensor]:
     """Add the parts of a tensor along an axis."""
     dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
     return build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))
 
 
-def matmul(build: Builder, left_one: Tensor, right_one: Tensor) -> Tensor:
+def matmul(build: Builder, x: Tensor, y: Tensor) -> Tensor:
     """Add a product of matrices, or of a matrix and a vector. Raises ValueError for a number."""
-    if min(left_one.rank, right_one.rank) < 1:
+    if min(x.rank, y.rank) < 1:
         raise ValueError("a product of no matrices")
-    lead = broadcast([left_one.dims[:-2], right_one.dims[:-2]])
-    rows = left_one.dims[-2:-1] if left_one.rank > 1 else ()
-    columns = right_one.dims[-1:] if right_one.rank > 1 else ()
-    return build.add("matmul", [left_one, right_one], (*lead, *rows, *columns), name="product")
+    lead = broadcast([x.dims[:-2], y.dims[:-2]])
+    rows = x.dims[-2:-1] if x.rank > 1 else ()
+    columns = y.dims[-1:] if y.rank > 1 else ()
+    return build.add("matmul", [x, y], (*lead, *rows, *columns), name="product")
 
 
 def einsum(build: Builder, equation: str, tensors: Sequence[Tensor]) -> Tensor:

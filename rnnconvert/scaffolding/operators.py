@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +78,7 @@ class Library:
     name      the variable that it is
     patterns  functions that it spells otherwise, by their words here: with {0}, {1} for their operands and {more} for words behind
     lacks     the words of those that it does not have
+    types     element types that it spells otherwise than as their names
     reshape   returns a tensor in a shape whose lengths are given
     expand    returns a tensor spread over lengths
     lengths   returns lengths as the text of a shape. Raises RefusedError where the library cannot compute them
@@ -88,6 +90,11 @@ class Library:
     lengths: Callable[[Any, Node, Sequence[Length | int]], list[str]]
     patterns: Mapping[str, str] = field(default_factory=dict)
     lacks: frozenset[str] = frozenset()
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    def typed(self, dtype: str) -> str:
+        """Return an element type as an argument."""
+        return f"dtype={self.types.get(dtype) or json.dumps(dtype)}"
 
     def call(self, word: str, *words: str) -> str:
         """Return the call of a function."""
@@ -116,23 +123,23 @@ def rules(library: Library) -> dict[str, Rule]:
 
     def constant(m: Any, node: Node) -> str:
         numbers: Any = np.asarray(node["numbers"])
-        return library.call("array", nested(numbers), f'dtype="{numbers.dtype.name}"')
+        return library.call("array", nested(numbers), library.typed(numbers.dtype.name))
 
     def full(m: Any, node: Node) -> str:
         like = next((value for n, value in enumerate(node.inputs) if _is_shape(node["lengths"], n, value)), None)
         if like is not None:
-            return library.call("full_like", m(like), number(node["number"]), f'dtype="{node.y.dtype}"')
+            return library.call("full_like", m(like), number(node["number"]), library.typed(node.y.dtype))
         shape = _tuple(library.lengths(m, node, node["lengths"]))
-        return library.call("full", shape, number(node["number"]), f'dtype="{node.y.dtype}"')
+        return library.call("full", shape, number(node["number"]), library.typed(node.y.dtype))
 
     def sizes(m: Any, node: Node) -> str:
         inside = ", ".join(library.lengths(m, node, node["lengths"]))
-        return library.call("array", f"[{inside}]" if node.y.shape else inside, f'dtype="{node.y.dtype}"')
+        return library.call("array", f"[{inside}]" if node.y.shape else inside, library.typed(node.y.dtype))
 
     def steps(m: Any, node: Node) -> str:
         start, stop = library.lengths(m, node, (node["start"], node["stop"]))
         step = str(node["step"]) if node["step"] > 1 else ""
-        return library.call("arange", start if start != "0" or step else "", stop, step, f'dtype="{node.y.dtype}"')
+        return library.call("arange", start if start != "0" or step else "", stop, step, library.typed(node.y.dtype))
 
     def split(m: Any, node: Node) -> str:
         parts = node["sizes"]
@@ -183,7 +190,7 @@ def rules(library: Library) -> dict[str, Rule]:
         "gather": lambda m, node: library.call("take", m(node.x), m(node.inputs[1]), f"axis={node['axis']}"),
         "triangle": lambda m, node: library.call("triu" if node["upper"] else "tril", m(node.x),
                                                  f"k={node['diagonal']}" if node["diagonal"] else ""),
-        "one hot": lambda m, node: library.call("one_hot", m(node.x), str(node["count"]), f'dtype="{node.y.dtype}"'),
+        "one hot": lambda m, node: library.call("one_hot", m(node.x), str(node["count"]), library.typed(node.y.dtype)),
         "cumulative": lambda m, node: library.call("cumulative", m(node.x), f"axis={node['axis']}"),
         "tile": lambda m, node: library.call("tile", m(node.x), str(tuple(node["by"]))),
         "einsum": lambda m, node: library.call("einsum", f'"{node["equation"]}"', *map(m, node.inputs)),

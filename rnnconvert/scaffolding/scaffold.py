@@ -16,7 +16,7 @@ from rnnconvert.language import registry
 from rnnconvert.models.load import ALL, load_into
 from rnnconvert.models.model import Model
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import Loaded
+from rnnconvert.models.runners import Loaded, Program
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.scaffolding.description import Description, Scope, prune
@@ -288,10 +288,11 @@ def _written_and_proved(
         if verify:
             loaded = giver.open()
             notes.extend(loaded.notes)
+            source = giver.value if isinstance(loaded.live, Program) else loaded.live  # a function does not say what it is of
             seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
             for inputs in drawn(giver.description):
-                proofs.append(report.verify(inputs, source=loaded.live))
+                proofs.append(report.verify(inputs, source=source))
                 if not proofs[-1]:
                     raise NotEqualError(output or done.source, proofs[-1])
         if weights is not None:
@@ -300,9 +301,9 @@ def _written_and_proved(
         return True
 
     if output is None:
-        from rnnconvert.containers.temporary import new_folder
+        from rnnconvert.containers.temporary import new_folder, room_for
 
-        with new_folder() as folder:
+        with room_for(done.source), new_folder() as folder:
             write(Path(folder) / "model.py")
             prove(Path(folder) / "model.py")
     elif verify or weights is not None:

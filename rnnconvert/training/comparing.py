@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.models.differences import Difference
+from rnnconvert.models.differences import SettingDifference
 from rnnconvert.training.state import INSIDE, OUTSIDE, UNCORRECTED, WORDS, OptimizerState, listed
 
 NOTICED = 1e-4
@@ -59,7 +59,7 @@ def _converted(source: OptimizerState, target: OptimizerState, settings: Mapping
 
 def unlike(
     source: OptimizerState, target: OptimizerState, wanted: Mapping[str, Mapping[str, Any]], spelled: Spelled
-) -> Iterator[tuple[Difference, list[str]]]:
+) -> Iterator[tuple[SettingDifference, list[str]]]:
     """Yield the hyperparameters that differ, each with the arrays that it concerns."""
     groups: dict[tuple[str, Any, Any], list[str]] = {}
     for name, settings in wanted.items():
@@ -69,7 +69,7 @@ def unlike(
                 groups.setdefault((word, ours[word], value), []).append(name)
     for (word, have, want), names in groups.items():
         where = "the optimizer" if len(names) == len(wanted) else listed(names)
-        yield Difference(where, word, have, want, "training", _fix(word, want, source, target, spelled)), names
+        yield SettingDifference(where, word, have, want, "training", _fix(word, want, source, target, spelled)), names
 
 
 def same(ours: Any, other: Any) -> bool:

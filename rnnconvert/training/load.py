@@ -16,7 +16,7 @@ from rnnconvert.files.load import load
 from rnnconvert.models.model import Model
 from rnnconvert.models.report import Transplant
 from rnnconvert.training.optimizer_readers import of_object, optimizers
-from rnnconvert.training.preparing import ACCEPTS, MovedOptimizer, Work
+from rnnconvert.training.preparing import ACCEPTS, MovedOptimizer, StateTransfer
 from rnnconvert.training.state import WORDS, CallerFacts, OptimizerState
 
 
@@ -61,7 +61,7 @@ def load_optimizer_into(
                 f"source's, with {_described(giving, framework.spelled)}"
             ],
         )
-    work = Work(plan, giving, taking, accepted, set_hyperparameters, framework.spelled)
+    work = StateTransfer(plan, giving, taking, accepted, set_hyperparameters, framework.spelled)
     work.notes += [f"the layers train differently: {difference}" for difference in report.differences if difference.matters == "training"]
     state = work.prepared()
     if work.problems:

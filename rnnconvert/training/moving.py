@@ -22,8 +22,8 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import unpack
 from rnnconvert.models.filling import fill
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.pairing import Pair
-from rnnconvert.models.plan import Plan
+from rnnconvert.models.pairing import FilledPair
+from rnnconvert.models.plan import TransplantPlan
 from rnnconvert.rewrites import each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 from rnnconvert.training.state import SLOTS, OptimizerState
@@ -48,7 +48,7 @@ ALIKE = 1e-3
 
 
 @dataclass
-class Moved:
+class MovedState:
     """State on its way into the target.
 
     slots     for each slot, the numbers by the target's names
@@ -71,14 +71,14 @@ class Moved:
     problems: list[str] = field(default_factory=list)
 
 
-def move(plan: Plan, state: OptimizerState, wanted: Collection[str]) -> Moved:
+def move(plan: TransplantPlan, state: OptimizerState, wanted: Collection[str]) -> MovedState:
     """Return the source's state by the target's names.
 
     plan    how the weights moved
     state   of the source
     wanted  the target's arrays whose state is wanted
     """
-    moved = Moved()
+    moved = MovedState()
     pairs = [pair for pair in plan.pairs if set(pair.target.arrays) & set(wanted)]
     pairs = [pair for pair in pairs if _has_rule(pair, plan, state, moved)]
     _untied(pairs, plan, moved)
@@ -97,7 +97,7 @@ def move(plan: Plan, state: OptimizerState, wanted: Collection[str]) -> Moved:
     return moved
 
 
-def _has_rule(pair: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> bool:
+def _has_rule(pair: FilledPair, plan: TransplantPlan, state: OptimizerState, moved: MovedState) -> bool:
     """Return whether a layer's state can move; if not, note why."""
     name = pair.target.name
     if pair.source.stack is not None and not pair.source.groups:
@@ -110,11 +110,11 @@ def _has_rule(pair: Pair, plan: Plan, state: OptimizerState, moved: Moved) -> bo
         )
         return False
     if _summed(pair):
-        return _alike(pair, state, moved)
+        return _equally_trained(pair, state, moved)
     return True
 
 
-def _summed(pair: Pair) -> tuple[str, ...]:
+def _summed(pair: FilledPair) -> tuple[str, ...]:
     """Return the gates for which the source has two biases and the target one."""
     ours, theirs = pair.target.stack, pair.source.stack
     if ours is None or theirs is None or theirs.first.biases != "both" or ours.first.biases == "none":
@@ -125,7 +125,7 @@ def _summed(pair: Pair) -> tuple[str, ...]:
     return tuple(gate for gate in gates if ("recurrent_bias", gate) in source_keys - has)
 
 
-def _alike(pair: Pair, state: OptimizerState, moved: Moved) -> bool:
+def _equally_trained(pair: FilledPair, state: OptimizerState, moved: MovedState) -> bool:
     """Return whether two biases that are summed have the same state, as they do if both were always trained alike."""
     for slot, numbers in state.slots.items():
         if not set(pair.source.arrays) <= set(numbers):
@@ -144,7 +144,7 @@ def _alike(pair: Pair, state: OptimizerState, moved: Moved) -> bool:
     return True
 
 
-def _untied(pairs: list[Pair], plan: Plan, moved: Moved) -> None:
+def _untied(pairs: list[FilledPair], plan: TransplantPlan, moved: MovedState) -> None:
     """Note weights that are one array in the source and two in the target: they get two gradients in place of their
     sum.
     """
@@ -168,7 +168,7 @@ def _unit(model: Model, name: str) -> Unit:
     return unit
 
 
-def _trace(pairs: list[Pair], plan: Plan, moved: Moved, wanted: Collection[str]) -> None:
+def _trace(pairs: list[FilledPair], plan: TransplantPlan, moved: MovedState, wanted: Collection[str]) -> None:
     """Find which of the source's arrays each number of the target comes from: numbered arrays move as the weights did."""
     names = list(plan.source.arrays)
     number = {name: float(place + 1) for place, name in enumerate(names)}
@@ -203,7 +203,9 @@ def _is_bias(unit: Unit, name: str) -> bool:
     )
 
 
-def _filled(pairs: list[Pair], plan: Plan, numbers: Mapping[str, Array], moved: Moved, mark: bool = False) -> dict[str, Array]:
+def _filled(
+    pairs: list[FilledPair], plan: TransplantPlan, numbers: Mapping[str, Array], moved: MovedState, mark: bool = False
+) -> dict[str, Array]:
     """Put numbers by the source's names into the places that the weights took.
 
     mark  put ones in place of the biases that are summed

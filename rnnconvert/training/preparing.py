@@ -10,10 +10,10 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import filled
-from rnnconvert.models.differences import Difference
-from rnnconvert.models.plan import Plan
+from rnnconvert.models.differences import SettingDifference
+from rnnconvert.models.plan import TransplantPlan
 from rnnconvert.training.comparing import FIXED, NOTICED, epsilon_effect, unlike, wanted_settings
-from rnnconvert.training.moving import Moved, move
+from rnnconvert.training.moving import MovedState, move
 from rnnconvert.training.state import INSIDE, SLOTS, WORDS, OptimizerState, listed
 
 ACCEPTS = {
@@ -54,7 +54,7 @@ class MovedOptimizer:
     fresh: tuple[str, ...]
     left: tuple[str, ...]
     steps: int | None
-    differences: tuple[Difference, ...]
+    differences: tuple[SettingDifference, ...]
     notes: tuple[str, ...]
     optimizer: Any = None
 
@@ -69,21 +69,21 @@ class MovedOptimizer:
         return "\n".join(lines)
 
 
-class Work:
+class StateTransfer:
     """A state on its way into an optimizer."""
 
     def __init__(
-        self, plan: Plan, source: OptimizerState, target: OptimizerState, accepted: frozenset[str], setting: bool, spelled: Any
+        self, plan: TransplantPlan, source: OptimizerState, target: OptimizerState, accepted: frozenset[str], setting: bool, spelled: Any
     ) -> None:
         self.plan, self.source, self.target = plan, source, target
         self.accepted, self.setting, self.spelled = accepted, setting, spelled
         self.problems: list[str] = []
         self.acceptable: list[str] = []
         self.notes: list[str] = [*source.notes, *target.notes]
-        self.differences: list[Difference] = []
+        self.differences: list[SettingDifference] = []
         self.frozen: list[str] = []
         self.fresh: list[str] = []
-        self.moved = Moved()
+        self.moved = MovedState()
         self.count: int | None = None
 
     def prepared(self) -> OptimizerState:
@@ -337,7 +337,10 @@ def _pace(target: OptimizerState) -> str:
 
 
 def _settable(
-    difference: Difference, group: Sequence[str], wanted: Mapping[str, Mapping[str, Any]], settings_by_name: Mapping[str, Mapping[str, Any]]
+    difference: SettingDifference,
+    group: Sequence[str],
+    wanted: Mapping[str, Mapping[str, Any]],
+    settings_by_name: Mapping[str, Mapping[str, Any]],
 ) -> bool:
     """Return whether a hyperparameter can be set: all arrays that share it have the same value now, and want the same."""
     fixed = difference.option in FIXED or (difference.option == "momentum" and bool(difference.target) != bool(difference.source))
@@ -345,7 +348,7 @@ def _settable(
     return not fixed and len(want) == 1 and len({repr(settings_by_name[name].get(difference.option)) for name in group}) == 1
 
 
-def _moved(plan: Plan, source: OptimizerState) -> Moved:
+def _moved(plan: TransplantPlan, source: OptimizerState) -> MovedState:
     """Return the source's state by the target's names; arrays that share their memory go by the first of their names."""
     filled = {name for pair in plan.pairs for name in pair.target.arrays}
     moved = move(plan, source, filled)
@@ -357,7 +360,7 @@ def _moved(plan: Plan, source: OptimizerState) -> Moved:
     return moved
 
 
-def _rated(work: Work, slot: str, name: str, array: Array, settings: Mapping[str, Any]) -> Array:
+def _rated(work: StateTransfer, slot: str, name: str, array: Array, settings: Mapping[str, Any]) -> Array:
     """Return a slot's numbers with the learning rate in them as in the target."""
     theirs, ours = work.source.rated.get(slot, 0), work.target.rated.get(slot, 0)
     if theirs == ours:

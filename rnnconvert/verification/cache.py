@@ -22,7 +22,7 @@ import numpy as np
 from rnnconvert import reports
 from rnnconvert.containers.files import replacing
 from rnnconvert.core import version
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, unwritable
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running import registry
@@ -38,12 +38,12 @@ class Cache:
     """A folder of proofs."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Raise UsageError if the folder cannot be made."""
+        """Raise OutputError if the folder cannot be made, UsageError for a path that is none."""
         self.folder = Path(folder)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UsageError(f"{folder}: cannot keep proofs here: {error.strerror}") from None
+            raise unwritable(folder, error) from None
 
     def find(self, key: str) -> Document | None:
         """Return the report kept under a key; None if none is kept, or it is damaged."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rnnconvert.comparison.pairing import Pair, pair
+from rnnconvert.comparison.pairing import LayerPair, pair
 from rnnconvert.comparison.stating import unshared
 from rnnconvert.containers.addresses import local
 from rnnconvert.core import sample_names
@@ -33,7 +33,7 @@ from rnnconvert.running.registry import Executor
 from rnnconvert.verification import recorded
 from rnnconvert.verification.lanes import Lanes, Prepared, Steady, lanes_of, types
 from rnnconvert.verification.plan import Plan, Watch, check
-from rnnconvert.verification.results import LayerResults, Model, Results, hash_file, hash_of
+from rnnconvert.verification.results import LayerResults, ModelFile, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Subject, by_reference, identical
 from rnnconvert.verification.stated import handed_apart, made_for, outlined
 from rnnconvert.verification.truths import Truths
@@ -179,7 +179,7 @@ def _exercised(layer: LayerResults, subjects: Sequence[Subject], subject: Subjec
         layer.cases.append(case)
 
 
-def _side_by_side(name: Pair) -> None:
+def _side_by_side(name: LayerPair) -> None:
     """Raise UsageError for layers whose inputs or outputs cannot be compared."""
     sizes = [(stack.input_size, stack.layers[-1].output_size) for stack in (name.stack, name.counterpart)]
     if sizes[0] != sizes[1]:
@@ -225,12 +225,12 @@ def empty(plan: Plan) -> Results:
     return Results(now, __version__, plan.as_dict())
 
 
-def _model(label: str, checkpoint: Checkpoint) -> Model:
+def _model(label: str, checkpoint: Checkpoint) -> ModelFile:
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         hashing = pool.submit(hash_file, checkpoint.path, checkpoint.beside)
         weights = dict(zip(checkpoint.layers, pool.map(hash_of, checkpoint.layers.values()), strict=True))
     size, digest = hashing.result()
-    return Model(label, checkpoint.path, checkpoint.format, size, digest, weights)
+    return ModelFile(label, checkpoint.path, checkpoint.format, size, digest, weights)
 
 
 def with_cases(subject: Subject, plan: Plan) -> LayerResults:

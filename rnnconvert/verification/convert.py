@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rnnconvert.core.errors import NotEqualError, UsageError
 from rnnconvert.core.remedies import Flag
-from rnnconvert.files.convert import Target, convert_file
+from rnnconvert.files.convert import SaveTarget, convert_file
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.options import Options, as_settings
 from rnnconvert.files.summary import Progress, Summary
@@ -50,7 +50,7 @@ def convert(
     """
     if not isinstance(verify, bool) and type(verify).__name__ != "Plan":
         raise UsageError(f"verify is True, False or a rnnconvert.Plan, not {verify!r}")
-    written = Target(target, target_format, layers, dtype, strict, force, dry_run, progress, assume_defaults)
+    written = SaveTarget(target, target_format, layers, dtype, strict, force, dry_run, progress, assume_defaults)
     if verify is False:
         return convert_file(source, source_format, written, Options(options, settings))
     if dry_run:

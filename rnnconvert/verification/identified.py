@@ -11,7 +11,7 @@ import numpy as np
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
-from rnnconvert.files.convert import Target
+from rnnconvert.files.convert import SaveTarget
 from rnnconvert.files.summary import Summary
 from rnnconvert.identification import sample
 from rnnconvert.identification.identify import Identification
@@ -25,7 +25,7 @@ def convert_identified(
     weights: str | os.PathLike[str],
     identification: Identification,
     io: str | os.PathLike[str],
-    target: Target,
+    target: SaveTarget,
     watch: Watch = lambda text, done=0, total=0: None,
 ) -> tuple[Summary, Report]:
     """Write the layer that was identified, and keep the file only if its own framework gives for the sample's input what the

@@ -22,9 +22,9 @@ from rnnconvert.running.registry import Executor
 from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.recording import Recording, record, wanted
 from rnnconvert.verification.results import LayerResults, Results
-from rnnconvert.verification.running import Run, Subject, rounding, run, runs_as_written
+from rnnconvert.verification.running import LayerRun, Subject, rounding, run, runs_as_written
 
-Steady = Callable[[LayerResults, Run], bool]
+Steady = Callable[[LayerResults, LayerRun], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
 is reported as unsteady."""
 
@@ -58,7 +58,7 @@ class _Lane:
     executors: list[Executor]
     subjects: list[Subject]
     required: bool
-    runs: list[tuple[Subject, Run]] = field(default_factory=list)
+    runs: list[tuple[Subject, LayerRun]] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -236,12 +236,12 @@ def types(subjects: Sequence[Subject], used: Iterable[Executor]) -> dict[str, se
     return types
 
 
-def _superseded(old: Run, new: Run) -> bool:
+def _superseded(old: LayerRun, new: LayerRun) -> bool:
     """Return whether to drop an executor that was tried and refused, because another was found."""
     return old.model == new.model and old.status == "refused" and not old.required and new.status == "ran"
 
 
-def _alike(first: Run, other: Run) -> bool:
+def _alike(first: LayerRun, other: LayerRun) -> bool:
     return first.outputs.keys() == other.outputs.keys() and all(
         np.array_equal(first.outputs[name].y, other.outputs[name].y, equal_nan=True) for name in first.outputs
     )

@@ -15,7 +15,7 @@ from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
 from rnnconvert.judging.cases import Case
-from rnnconvert.verification.results import LayerResults, Model, Results
+from rnnconvert.verification.results import LayerResults, ModelFile, Results
 from rnnconvert.verification.witness import worst
 
 
@@ -98,7 +98,7 @@ def _counterpart(name: str, first: Results, other: Results) -> LayerResults:
     raise UsageError(f"the second results have no layer {name!r}. They have {', '.join(map(quoted, other.layers))}")
 
 
-def _labelled(model: Model, label: str) -> Model:
+def _labelled(model: ModelFile, label: str) -> ModelFile:
     return replace(model, label=label)
 
 

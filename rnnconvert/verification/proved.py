@@ -14,7 +14,7 @@ from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.verdict import BY_LAYER
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import detect
-from rnnconvert.files.convert import Target, convert_file
+from rnnconvert.files.convert import SaveTarget, convert_file
 from rnnconvert.files.in_memory import Source, path_of
 from rnnconvert.files.load import load, load_with
 from rnnconvert.files.options import Options
@@ -31,7 +31,7 @@ from rnnconvert.verification.verify import verify
 def convert_verified(
     source: Source,
     source_format: str | None,
-    target: Target,
+    target: SaveTarget,
     settings: Iterable[str] = (),
     plan: Plan | None = None,
     watch: Watch = lambda text, done=0, total=0: None,

@@ -20,7 +20,7 @@ from rnnconvert.judging.judging import FACTOR, ULPS, Allowance, Comparison, Outp
 from rnnconvert.verification.evidence import concluded, reasons, zeros_would_pass
 from rnnconvert.verification.gradients import Graded
 from rnnconvert.verification.results import LayerResults, Results
-from rnnconvert.verification.running import REFERENCE, Run
+from rnnconvert.verification.running import REFERENCE, LayerRun
 
 SCHEMA = "rnnconvert-report-1"
 
@@ -97,7 +97,7 @@ class Report:
         return to_text(self.document)
 
 
-def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], source: Run | None) -> list[Comparison]:
+def judged(layer: LayerResults, run: LayerRun, tolerances: Mapping[str, Tolerance], source: LayerRun | None) -> list[Comparison]:
     """Compare every output of a run with the truth.
 
     source  the run of the model's own framework, once it has passed: it shows an error of rounding, too
@@ -117,7 +117,7 @@ def judged(layer: LayerResults, run: Run, tolerances: Mapping[str, Tolerance], s
     return comparisons
 
 
-def passes(layer: LayerResults, run: Run) -> bool:
+def passes(layer: LayerResults, run: LayerRun) -> bool:
     """Return whether a run agrees with the truth, as far as the reference's own rounding explains."""
     comparisons = judged(layer, run, {}, None)
     return all(comparison.passed for comparison in comparisons) and any(comparison.telling for comparison in comparisons)
@@ -148,7 +148,7 @@ def _outputs(
         yield joined(output_name, several, "state")
 
 
-def _without(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, str]:
+def _without(layer: LayerResults, run: LayerRun, comparisons: Sequence[Comparison]) -> dict[str, str]:
     """Return what the cases that ran do not prove, and why: states that were not given, and values that rounding
     swamps."""
     absent: dict[str, list[str]] = {}
@@ -257,7 +257,7 @@ def _layer(layer: LayerResults, judgements: Sequence[list[Comparison]]) -> dict[
     }
 
 
-def _run(layer: LayerResults, run: Run, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def _run(layer: LayerResults, run: LayerRun, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     telling = [comparison for comparison in comparisons if comparison.telling or not comparison.passed]
     if not telling:
         verdict = ""

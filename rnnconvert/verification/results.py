@@ -32,14 +32,14 @@ from rnnconvert.judging.cases import Case, Skipped
 from rnnconvert.judging.power import Power
 from rnnconvert.language import outline
 from rnnconvert.rewrites import SUM_BIASES
-from rnnconvert.verification.running import Run
+from rnnconvert.verification.running import LayerRun
 
 KEY = "rnnconvert.results"
 VERSION = 1
 
 
 @dataclass
-class Model:
+class ModelFile:
     """A model's file: label "A" or "B", path, format, size, and the SHA-256 of its bytes and of each layer's weights."""
 
     label: str
@@ -109,7 +109,7 @@ class LayerResults:
     skipped: list[Skipped] = field(default_factory=list)
     truth: dict[str, Outputs] = field(default_factory=dict)
     floors: dict[str, dict[str, Outputs]] = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[LayerRun] = field(default_factory=list)
     whole: ModelRun | None = None
     refuted: list[str] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Results:
     created: str
     rnnconvert: str
     settings: dict[str, Any] = field(default_factory=dict)
-    models: list[Model] = field(default_factory=list)
+    models: list[ModelFile] = field(default_factory=list)
     layers: dict[str, LayerResults] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)

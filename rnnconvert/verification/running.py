@@ -56,7 +56,7 @@ class Subject:
 
 
 @dataclass
-class Run:
+class LayerRun:
     """One layer of one model on one executor.
 
     own_file  whether the user's own file was run, or one made from it
@@ -90,7 +90,7 @@ class Run:
 
 def run(
     process: Process, subject: Subject, cases: Sequence[Case], folder: Path, required: bool = False, ran: Callable[[], None] = lambda: None
-) -> Run:
+) -> LayerRun:
     """Run all cases of a layer on an executor; the answer reports whatever goes wrong.
 
     folder  where a file may be made for the executor
@@ -98,7 +98,7 @@ def run(
     """
     executor = process.executor
     dtype = str(subject.stack.dtype)
-    run_ = Run(subject.model, executor.name, required, dtype=dtype, rounding=rounding(executor, dtype))
+    run_ = LayerRun(subject.model, executor.name, required, dtype=dtype, rounding=rounding(executor, dtype))
     run_.python, run_.device = executor.about["python"], executor.about["device"]
     run_.versions = dict(executor.about["versions"])
     try:
@@ -165,13 +165,13 @@ def rounding(executor: Executor, dtype: str) -> str:
     return "float16" if dtype == "float32" and executor.settings.get("tf32") else dtype
 
 
-def by_reference(subject: Subject, cases: Sequence[Case], solved_outputs: Sequence[Outputs] | None = None) -> Run:
+def by_reference(subject: Subject, cases: Sequence[Case], solved_outputs: Sequence[Outputs] | None = None) -> LayerRun:
     """Compute what rnnconvert itself reads from a file, in the element type of its weights.
 
     solved_outputs  what it gives for each case, where that is known: an identical layer gave it
     """
     dtype = str(subject.stack.dtype)
-    run_ = Run(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
+    run_ = LayerRun(subject.model, REFERENCE, own_file=True, dtype=dtype, rounding=dtype)
     run_.versions = {"numpy": np.__version__}
     start = time.perf_counter()
     fitting = list(cases) if solved_outputs is not None else [case for case in cases if _states_fit(case, subject.stack)]
@@ -340,7 +340,7 @@ class _Ready:
             return error.problem
         return ""
 
-    def answer(self, cases: Sequence[Case], run_: Run, ran: Callable[[], None]) -> None:
+    def answer(self, cases: Sequence[Case], run_: LayerRun, ran: Callable[[], None]) -> None:
         """Store the outputs of every case that the executor supports."""
         start = time.perf_counter()
         for number, case in enumerate(cases):
@@ -400,7 +400,7 @@ class _Ready:
         return {**answer, "y": np.concatenate(pieces)}
 
 
-def _same_offsets(process: Process, run_: Run, part: Fitted) -> None:
+def _same_offsets(process: Process, run_: LayerRun, part: Fitted) -> None:
     """Raise ExecutorError if a library reports other offsets for its buffer than ours."""
     if "offsets" in run_.notes:
         sizes, itemsize = Sizes.of(part.stack), part.stack.dtype.itemsize

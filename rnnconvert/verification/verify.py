@@ -33,7 +33,7 @@ from rnnconvert.verification.merging import merged
 from rnnconvert.verification.plan import FLAGS, Plan, Watch, decides_nothing
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.results import LayerResults, Results, hash_of, read
-from rnnconvert.verification.running import REFERENCE, Run, Subject
+from rnnconvert.verification.running import REFERENCE, LayerRun, Subject
 from rnnconvert.verification.stated import outlines_apart, shows, stated, words
 
 PathLike = str | os.PathLike[str]
@@ -394,7 +394,7 @@ def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
 
 
 def _diagnosed(
-    results: LayerResults, run_: Run, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
+    results: LayerResults, run_: LayerRun, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
 ) -> dict[str, Any]:
     if run_.own_file and run_.model in rounded:  # no convention gives what is rounded to a few steps
         return {"model": run_.model, "executor": run_.executor, "sentences": [_OF_INTEGERS], "fault": "", "cause": "", "kind": ""}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rnnconvert.formats.jax.scaffold.operators import OPERATORS
+from rnnconvert.formats.jax.scaffold.operators import OPERATORS, TYPES
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import Rule, attention, last, letters, number, place, span
@@ -290,7 +290,8 @@ RULES: dict[str, Rule] = {
     "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",
     "unsqueeze": lambda m, node: f"jnp.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",
     "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
-    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}", "cast": lambda m, node: f"{m(node.x)}.astype(jnp.{node['dtype']})",
+    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
+    "cast": lambda m, node: f"{m(node.x)}.astype({TYPES.get(node['dtype']) or 'jnp.' + node['dtype']})",
     "steps to batch": lambda m, node: f"{m(node.x)}.reshape(-1, *{m(node.x)}.shape[2:])",
     "batch to steps": lambda m, node: f"{m(node.x)}.reshape(*{m(node.inputs[1])}.shape[:2], *{m(node.x)}.shape[1:])",
 }  # fmt: skip

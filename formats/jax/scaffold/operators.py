@@ -22,6 +22,8 @@ def _expand(m: Any, node: Node) -> str:
     return f"jnp.broadcast_to({m(node.x)}, ({', '.join(shape)}{',' * (len(shape) == 1)}))"
 
 
+TYPES = {"int64": "int", "float64": "float"}
+"""Without jax_enable_x64 these are of 32 bits, and naming them warns."""
 OPERATORS = rules(
     Library(
         "jnp",
@@ -36,6 +38,7 @@ OPERATORS = rules(
             "top_k": "jax.lax.top_k({0}, {1})",
             "one_hot": "jax.nn.one_hot({0}{more})",
         },
+        types=TYPES,
     )
 )
 """The operators that are known."""

@@ -12,7 +12,7 @@ from typing import Any
 from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.describe.model import Tell, Writer
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
-from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
+from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.export.masks import either, mask_on, masks_on
 from rnnconvert.scaffolding.description import Shape, Value
 
@@ -25,13 +25,13 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def _single(w: Writer, facts: Facts, values: Sequence[Value]) -> Value:
+def _single(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> Value:
     x: Any = one_input(facts, values)  # type: ignore[arg-type]
     value: Value = x
     return value
 
 
-def applied(w: Writer, facts: Facts, spec: Any, x: Value, layer: str = "") -> Value:
+def applied(w: Writer, facts: LayerFacts, spec: Any, x: Value, layer: str = "") -> Value:
     """Add an activation function; `layer` is the layer that it is, where it is one of its own."""
     function = activation(spec, Era("3"))
     name = function.name
@@ -44,14 +44,14 @@ def applied(w: Writer, facts: Facts, spec: Any, x: Value, layer: str = "") -> Va
     return output
 
 
-def _function_layer(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _function_layer(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     return [applied(w, facts, facts.get("activation"), _single(w, facts, values))]
 
 
 def _named(name: str, key: str = "", default: float = 0.0) -> Tell:
     """Return what tells a layer that is one function, with one number."""
 
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         output = w.value(facts.name, x.shape)
         number = float(facts.get(key, default)) if key else None
@@ -61,7 +61,7 @@ def _named(name: str, key: str = "", default: float = 0.0) -> Tell:
     return tell
 
 
-def _softmax(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _softmax(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, axis = _single(w, facts, values), facts.get("axis", -1)
     if w.masks.get(x.name) or facts.named:
         raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
@@ -72,7 +72,7 @@ def _softmax(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return [output]
 
 
-def _relu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _relu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     slope, highest, threshold = (facts.get("negative_slope", 0) or 0, facts.get("max_value"), facts.get("threshold", 0) or 0)
     output = w.value(facts.name, x.shape)
@@ -94,7 +94,7 @@ def _relu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return [output]
 
 
-def _prelu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _prelu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     shared = facts.get("shared_axes") or []
     sizes = [1 if number in shared else size for number, size in enumerate(x.shape) if number]
@@ -103,13 +103,13 @@ def _prelu(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return [w.add("prelu", facts, [x], x.shape, slopes=tuple(sizes))]
 
 
-def _dense(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _dense(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, units = _single(w, facts, values), int(facts.get("units"))
     output = w.add("dense", facts, [x], (*x.shape[:-1], units), units=units, bias=bool(facts.get("use_bias", True)))
     return [applied(w, facts, facts.get("activation"), output)]
 
 
-def _embedding(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _embedding(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, rows, width = _single(w, facts, values), int(facts.get("input_dim")), int(facts.get("output_dim"))
     if facts.get("mask_zero"):
         mask = w.value("mask", x.shape, "bool")
@@ -120,7 +120,7 @@ def _embedding(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return [w.add("embedding", facts, [x], (*x.shape, width), input_size=rows, output_size=width)]
 
 
-def _masking(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _masking(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, number = _single(w, facts, values), facts.get("mask_value", 0.0)
     number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
     if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
@@ -136,14 +136,14 @@ def _masking(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
 # Over space and time
 
 
-def sizes(facts: Facts, key: str, rank: int, default: int = 1) -> tuple[int, ...]:
+def sizes(facts: LayerFacts, key: str, rank: int, default: int = 1) -> tuple[int, ...]:
     """Return a setting that has a number for each axis."""
     stated = facts.get(key, default)
     stated = default if stated is None else stated
     return tuple(int(n) for n in stated) if isinstance(stated, (list, tuple)) else (int(stated),) * rank
 
 
-def _spatial(facts: Facts, x: Value, rank: int) -> int:
+def _spatial(facts: LayerFacts, x: Value, rank: int) -> int:
     """Return the number of channels. Raises RefusedError for channels in front."""
     facts.need("data_format", "channels_last", None)
     if len(x.shape) != rank + 2 or x.shape[-1] is None:
@@ -158,7 +158,7 @@ def _lengths(x: Value, kernel: Sequence[int], strides: Sequence[int], dilation: 
     return tuple(None if n is None else (n - r) // s + 1 for n, r, s in zip(x.shape[1:-1], reach, strides, strict=True))
 
 
-def _window(facts: Facts, x: Value, rank: int) -> dict[str, Any]:
+def _window(facts: LayerFacts, x: Value, rank: int) -> dict[str, Any]:
     padding = facts.get("padding", "valid")
     if padding not in ("valid", "same", "causal"):
         raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
@@ -175,7 +175,7 @@ def _window(facts: Facts, x: Value, rank: int) -> dict[str, Any]:
 
 
 def _convolution(rank: int) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, filters, window = _single(w, facts, values), int(facts.get("filters")), None
         channels = _spatial(facts, x, rank)
         window = _window(facts, x, rank)
@@ -197,7 +197,7 @@ def _convolution(rank: int) -> Tell:
 
 
 def _by_channel(rank: int, separable: bool) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         channels, many = _spatial(facts, x, rank), int(facts.get("depth_multiplier", 1))
         facts.need("groups", 1, None)
@@ -242,7 +242,7 @@ def _by_channel(rank: int, separable: bool) -> Tell:
 
 
 def _transposed(rank: int) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, filters = _single(w, facts, values), int(facts.get("filters"))
         channels = _spatial(facts, x, rank)
         facts.need("groups", 1, None)
@@ -273,7 +273,7 @@ def _transposed(rank: int) -> Tell:
 
 
 def _pooling(operation: str, rank: int) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         channels = _spatial(facts, x, rank)
         kernel = sizes(facts, "pool_size", rank, 2)
@@ -299,7 +299,7 @@ def _pooling(operation: str, rank: int) -> Tell:
 
 
 def _global(operation: str, rank: int) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         channels, keep = _spatial(facts, x, rank), bool(facts.get("keepdims", False))
         mask: Any = mask_on(w, facts, x) if operation == "mean" and rank == 1 else None  # type: ignore[arg-type]
@@ -320,7 +320,7 @@ def _global(operation: str, rank: int) -> Tell:
     return tell
 
 
-def _pairs(facts: Facts, key: str, rank: int) -> tuple[tuple[int, int], ...]:
+def _pairs(facts: LayerFacts, key: str, rank: int) -> tuple[tuple[int, int], ...]:
     """Return how much is added or taken at both ends of each axis."""
     stated = facts.get(key, 1)
     if isinstance(stated, int):
@@ -332,7 +332,7 @@ def _pairs(facts: Facts, key: str, rank: int) -> tuple[tuple[int, int], ...]:
 
 
 def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         channels, pairs = _spatial(facts, x, rank), _pairs(facts, key, rank)
         lengths = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True))
@@ -342,7 +342,7 @@ def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
 
 
 def _upsampling(rank: int) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         channels, by = _spatial(facts, x, rank), sizes(facts, "size", rank, 2)
         facts.need("interpolation", "nearest")
@@ -355,7 +355,7 @@ def _upsampling(rank: int) -> Tell:
 # Norms
 
 
-def _axes(facts: Facts, x: Value) -> list[int]:
+def _axes(facts: LayerFacts, x: Value) -> list[int]:
     """Return the axes that a layer names, counted from the front, in order. Raises RefusedError for the batch."""
     stated, rank = facts.get("axis", -1), len(x.shape)
     axes = [int(n) % rank for n in (stated if isinstance(stated, (list, tuple)) else [stated])]
@@ -364,7 +364,7 @@ def _axes(facts: Facts, x: Value) -> list[int]:
     return axes
 
 
-def _batch_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     axes = _axes(facts, x)
     if len(axes) != 1:
@@ -390,7 +390,7 @@ def _batch_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]
 
 
 def _norm(kind: str, epsilon: float) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = _single(w, facts, values)
         axes, rank = _axes(facts, x), len(x.shape)
         facts.need("rms_scaling", False)
@@ -412,7 +412,7 @@ def _norm(kind: str, epsilon: float) -> Tell:
     return tell
 
 
-def _group_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, groups = _single(w, facts, values), int(facts.get("groups", 32))
     width = x.shape[-1]
     if _axes(facts, x) != [len(x.shape) - 1] or width is None:
@@ -435,12 +435,12 @@ def _group_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]
     ]
 
 
-def _unit_norm(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _unit_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     return [w.add("unit_norm", facts, [x], x.shape, axes=tuple(_axes(facts, x)), epsilon=1e-12)]
 
 
-def _rescaling(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _rescaling(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     scale, shift = facts.get("scale", 1.0), facts.get("offset", 0.0)
     if not all(isinstance(n, (int, float)) and math.isfinite(n) for n in (scale, shift)):
@@ -454,7 +454,7 @@ def _rescaling(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
 def _training_only(*keys: str) -> Tell:
     """Return what tells a layer that computes nothing when a model runs."""
 
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, kind = _single(w, facts, values), facts.old.kind
         for key in (*keys, "noise_shape", "data_format"):
             facts.get(key)
@@ -467,7 +467,7 @@ def _training_only(*keys: str) -> Tell:
     return tell
 
 
-def _flatten(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _flatten(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = _single(w, facts, values)
     facts.need("data_format", "channels_last", None)
     lengths = [n for n in x.shape[1:] if n is not None]
@@ -475,7 +475,7 @@ def _flatten(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return [w.add("flatten", facts, [x], (x.shape[0], width), dtype=x.dtype)]
 
 
-def _reshape(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _reshape(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, target = _single(w, facts, values), [int(n) if n is not None else -1 for n in facts.get("target_shape")]
     lengths = [n for n in x.shape[1:] if n is not None]
     total = math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
@@ -485,18 +485,18 @@ def _reshape(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return [w.add("reshape", facts, [x], (x.shape[0], *out), dtype=x.dtype, sizes=tuple(target))]
 
 
-def _permute(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _permute(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, order = _single(w, facts, values), (0, *(int(n) for n in facts.get("dims")))
     return [w.add("transpose", facts, [x], tuple(x.shape[n] for n in order), dtype=x.dtype, order=order)]
 
 
-def _repeat(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _repeat(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x, count = _single(w, facts, values), int(facts.get("n"))
     return [w.add("repeat", facts, [x], (x.shape[0], count, x.shape[1]), dtype=x.dtype, count=count)]
 
 
 def _merge(operation: str) -> Tell:
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         if len(values) < 2:
             raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
         rank = max(len(value.shape) for value in values)
@@ -517,7 +517,7 @@ def _merge(operation: str) -> Tell:
     return tell
 
 
-def _where(w: Writer, facts: Facts, mask: Value, x: Value, other: Value | float) -> Value:
+def _where(w: Writer, facts: LayerFacts, mask: Value, x: Value, other: Value | float) -> Value:
     """Add a tensor's numbers at the steps that count, and others at those that do not."""
     output = w.value(facts.name, x.shape)
     inputs, number = ([x, other], 0.0) if isinstance(other, Value) else ([x], other)
@@ -525,7 +525,7 @@ def _where(w: Writer, facts: Facts, mask: Value, x: Value, other: Value | float)
     return output
 
 
-def _product(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
+def _product(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
     """Return a product whose factors are 1 at steps that are masked, zero where a step counts in none of them."""
     factors = [value if mask is None else _where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)]
     output = w.add("arithmetic", facts, factors, values[0].shape, operation="multiply")
@@ -533,7 +533,7 @@ def _product(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[V
     return output if counts is None else _where(w, facts, counts, output, 0.0)
 
 
-def _extreme(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
+def _extreme(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
     """Return the largest or smallest of tensors, step by step of those that count there: Keras folds them from the first on."""
     output, counts = values[0], masks[0]
     for value, mask in zip(values[1:], masks[1:], strict=True):
@@ -545,7 +545,7 @@ def _extreme(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[V
     return output
 
 
-def _concatenate(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _concatenate(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     rank = len(values[0].shape)
     axis = int(facts.get("axis", -1)) % rank
     widths, shape = [value.shape[axis] for value in values], list(values[0].shape)
@@ -553,7 +553,7 @@ def _concatenate(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value
     return [w.add("concatenate", facts, values, shape, dtype=values[0].dtype, axis=axis)]
 
 
-def _dot(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _dot(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     stated = facts.get("axes", -1)
     if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
         raise refuse(facts.name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
@@ -568,7 +568,7 @@ def _dot(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
 def _attention(mode: str) -> Tell:
     """Return what tells an attention of sequences to sequences, whose scores are products, or sums bent by tanh."""
 
-    def tell(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
             raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
         query, value, key = (*values, values[1])[:3]

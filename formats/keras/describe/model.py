@@ -16,15 +16,15 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
 from rnnconvert.formats.keras.export.calls import Call
 from rnnconvert.formats.keras.export.files import read
-from rnnconvert.formats.keras.export.layers import Facts, one_input, refuse
+from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
 from rnnconvert.formats.keras.files import is_architecture, stored_in
-from rnnconvert.formats.keras.upgrade.old import Old, is_shape, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape, tree
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.scaffolding.description import Description, Scope, Shape, Value, prune
 from rnnconvert.scaffolding.names import Names
 
-Tell = Callable[["Writer", Facts, Sequence[Value]], list[Value]]
+Tell = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
 """Adds what a layer computes, and returns what it gives."""
 
 
@@ -61,7 +61,7 @@ class Writer(Walk[Value]):
     def add(
         self,
         kind: str,
-        facts: Facts,
+        facts: LayerFacts,
         inputs: Sequence[Value],
         shape: Sequence[int | None],
         named: Mapping[str, Sequence[Value]] | None = None,
@@ -76,7 +76,7 @@ class Writer(Walk[Value]):
     def node(
         self,
         kind: str,
-        facts: Facts,
+        facts: LayerFacts,
         layer: str,
         inputs: Sequence[Value],
         outputs: Sequence[Value],
@@ -100,7 +100,7 @@ class Writer(Walk[Value]):
 
     # The walk
 
-    def start(self, old: Old) -> Value:
+    def start(self, old: SourceLayer) -> Value:
         """Return an input of the model."""
         config = old.entry.config
         shape = config.get("batch_shape", config.get("batch_input_shape"))
@@ -115,7 +115,7 @@ class Writer(Walk[Value]):
         self.scope.inputs += (value,)
         return value
 
-    def layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
+    def layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
         """Return what a layer, a model or an operation gives."""
         from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
         from rnnconvert.formats.keras.describe.operations import OPERATIONS
@@ -146,14 +146,14 @@ class Writer(Walk[Value]):
         hand_on(self, facts, values, outputs, _joined)
         return outputs
 
-    def _each_step(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def _each_step(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
         x: Any = one_input(facts, values)  # type: ignore[arg-type]
         inner = facts.old.inside[0]
         facts.get("layer")
         if len(x.shape) < 2:
             raise refuse(facts.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
-        inside = Facts(inner, inner.entry.config)
+        inside = LayerFacts(inner, inner.entry.config)
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
             if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
                 self.masks[x.name] = mask  # type: ignore[assignment]
@@ -172,7 +172,7 @@ class Writer(Walk[Value]):
         self.scope.add("batch to steps", "", [outputs[0], x], [out])
         return [out]
 
-    def _inner(self, facts: Facts, values: Sequence[Value]) -> list[Value]:
+    def _inner(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         """Return what a model in the model gives; all its calls share one scope, so their tensors must be of one kind."""
         masks = masks_on(self, facts, values)  # type: ignore[arg-type]
         facts.finish_call()
@@ -195,7 +195,9 @@ class Writer(Walk[Value]):
                 self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
         return outputs[: inner.count]
 
-    def _described(self, old: Old, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]) -> _Inner:
+    def _described(
+        self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]
+    ) -> _Inner:
         outer, before = self.scope, self.path
         self.scope, self.path = Scope(old.name, "/".join(path)), path
         inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
@@ -221,10 +223,10 @@ class _Inner:
         self.scope, self.kind, self.count, self.masks = scope, kind, count, masks
 
 
-class _Renamed(Facts):
+class _Renamed(LayerFacts):
     """The settings of the layer in a wrapper, which has the wrapper's name."""
 
-    def __init__(self, facts: Facts, name: str) -> None:
+    def __init__(self, facts: LayerFacts, name: str) -> None:
         super().__init__(facts.old, facts.config, facts.used, facts.named, facts.flags)
         object.__setattr__(self, "outer", name)
 
@@ -234,7 +236,7 @@ class _Renamed(Facts):
         return str(self.__dict__["outer"])
 
 
-def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
+def _joined(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
     """Return the mask on a Concatenate: see formats/keras/export/masks.py."""
     from rnnconvert.formats.keras.export.masks import either
 
@@ -259,7 +261,7 @@ def _joined(w: Writer, facts: Facts, values: Sequence[Value], masks: Sequence[Va
     return output
 
 
-def _top(path: Path, config: Path | None) -> Old:
+def _top(path: Path, config: Path | None) -> SourceLayer:
     """Return the layers of a file: of Keras 3's as the configuration states them, whatever their arrays; of an older one brought up."""
     document, version = architecture.read(config or path) if path.is_file() else ({}, "")
     top = tree(document) if version.startswith("3") else read(path, config)

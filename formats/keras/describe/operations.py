@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.describe.model import Writer
-from rnnconvert.formats.keras.export.layers import Facts, refuse
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.scaffolding.description import Value
 
-Operation = Callable[[Writer, Facts, Sequence[Any]], Value]
+Operation = Callable[[Writer, LayerFacts, Sequence[Any]], Value]
 """Returns what an operation gives for its arguments: tensors and numbers, in its order."""
 _COMPARING = {
     "NotEqual": "not_equal",
@@ -31,12 +31,12 @@ def _operation_output(w: Writer, operation: str, inputs: Sequence[Value], shape:
     return mask
 
 
-def _unfit(facts: Facts, arguments: Sequence[Any]) -> Exception:
+def _unfit(facts: LayerFacts, arguments: Sequence[Any]) -> Exception:
     what = f"{facts.old.kind} of {len(arguments)} arguments"
     return refuse(facts.name, what, "only operations that make masks, of tensors of one fitting type, are known here")
 
 
-def _compared(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _compared(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return a comparison of a tensor with a number."""
     if len(arguments) != 2 or not isinstance(arguments[0], Value) or isinstance(arguments[1], (bool, Value)):
         raise _unfit(facts, arguments)
@@ -46,7 +46,7 @@ def _compared(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     return _operation_output(w, _COMPARING[facts.old.kind], [x], x.shape, value=number)
 
 
-def _joined(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _joined(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return two masks as one."""
     if len(arguments) != 2 or any(not isinstance(argument, Value) or argument.dtype != "bool" for argument in arguments):
         raise _unfit(facts, arguments)
@@ -57,25 +57,25 @@ def _joined(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     return _operation_output(w, _JOINING[facts.old.kind], arguments, shape)
 
 
-def _truths(facts: Facts, arguments: Sequence[Any]) -> Value:
+def _truths(facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return the only argument, a mask."""
     if len(arguments) != 1 or not isinstance(arguments[0], Value) or arguments[0].dtype != "bool":
         raise _unfit(facts, arguments)
     return arguments[0]
 
 
-def _negated(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _negated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = _truths(facts, arguments)
     return _operation_output(w, "not", [x], x.shape)
 
 
-def _itself(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _itself(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     for key in ("dtype", "sparse"):
         facts.need(key, None)
     return _truths(facts, arguments)
 
 
-def _reduced(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _reduced(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return whether one of the truths along an axis holds, or all."""
     x, axis, keep = _truths(facts, arguments), facts.get("axis"), bool(facts.get("keepdims", False))
     axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
@@ -86,14 +86,14 @@ def _reduced(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     return _operation_output(w, facts.old.kind.lower(), [x], shape, axis=axis, keep=keep)
 
 
-def _widened(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _widened(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     x = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], Value) else _truths(facts, arguments)
     if facts.get("axis") != -1:
         raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only a new last axis is known here")
     return _operation_output(w, "widened", [x], (*x.shape, 1))
 
 
-def _alike(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _alike(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return truths, all alike, one for each number of a tensor."""
     facts.need("dtype", "bool")
     if len(arguments) != 1 or not isinstance(arguments[0], Value):
@@ -101,7 +101,7 @@ def _alike(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
     return _operation_output(w, "ones" if facts.old.kind == "OnesLike" else "zeros", arguments, arguments[0].shape)
 
 
-def _concatenated(w: Writer, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _concatenated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return masks, one behind the other."""
     if not arguments or any(not isinstance(argument, Value) or argument.dtype != "bool" for argument in arguments):
         raise _unfit(facts, arguments)

@@ -9,12 +9,12 @@ from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.model import Tell, Writer
-from rnnconvert.formats.keras.export.layers import Facts, refuse
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.scaffolding.description import Value
 
 
-def _cell(facts: Facts) -> Cell:
+def _cell(facts: LayerFacts) -> Cell:
     """Return what a layer's cell computes."""
     kind: Any = KINDS[facts.old.kind]
     act, gate = functions(Entry(facts.name, facts.old.kind, facts.config), Era("3"))
@@ -28,7 +28,7 @@ def _cell(facts: Facts) -> Cell:
     return Cell(kind, reset_after, act, gate) if kind == "gru" else Cell(kind, None, act, gate, act)
 
 
-def _inputs(w: Writer, facts: Facts, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
+def _inputs(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> tuple[Value, list[Value], list[Value]]:
     """Return what a layer reads: its sequence, its initial states, and the mask in a list."""
     if not values:
         raise refuse(facts.name, "a call without an input", "only calls with the input in front are known here")
@@ -39,7 +39,7 @@ def _inputs(w: Writer, facts: Facts, values: Sequence[Value]) -> tuple[Value, li
     return x, states, [] if mask is None else [mask]  # type: ignore[return-value]
 
 
-def _run(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _run(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return what a recurrent layer gives."""
     x, states, mask = _inputs(w, facts, values)
     cell, units = _cell(facts), int(facts.get("units"))
@@ -74,7 +74,7 @@ def _run(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return [out, *finals]
 
 
-def _both(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return what a Bidirectional gives."""
     x, states, mask = _inputs(w, facts, values)
     facts.get("layer"), facts.get("backward_layer")
@@ -88,7 +88,7 @@ def _both(w: Writer, facts: Facts, values: Sequence[Value]) -> list[Value]:
         )
     settings: dict[str, Any] = {}
     for number, layer in enumerate(facts.old.inside):
-        inner = Facts(layer, layer.entry.config)
+        inner = LayerFacts(layer, layer.entry.config)
         if bool(inner.get("go_backwards", False)) != bool(number):
             raise refuse(facts.name, "a forward layer that reads from the end", "the order of its outputs is unknown")
         cells.append(_cell(inner))

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import Builder, EmitAll, Facts, Value, refuse
+from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder, LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.masks import masks_on
 
 
-def _number(b: Builder, name: str, value: float) -> str:
+def _number(b: GraphBuilder, name: str, value: float) -> str:
     return b.constant(name, np.array(value, np.float32))
 
 
-def _three(facts: Facts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
+def _three(facts: LayerFacts, values: Sequence[ModelTensor]) -> tuple[ModelTensor, ModelTensor, ModelTensor]:
     """Return query, value and key. Raises RefusedError for a mask, or other tensors than sequences."""
     if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
         raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
@@ -27,7 +27,7 @@ def _three(facts: Facts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
     return query, value, key
 
 
-def _earlier(b: Builder, name: str, scores: str) -> str:
+def _earlier(b: GraphBuilder, name: str, scores: str) -> str:
     """Add whether a step of the query, the last axis but one, may see a step of the key: those up to its own."""
     size = b.add("Shape", [scores], f"{name}/sizes")
     zero, step = (b.constant(f"{name}/{word}", np.array(n, np.int64)) for word, n in (("from", 0), ("by", 1)))
@@ -39,7 +39,7 @@ def _earlier(b: Builder, name: str, scores: str) -> str:
     return b.add("GreaterOrEqual", [rows, ranges[1]], f"{name}/earlier")
 
 
-def _every(b: Builder, name: str, truths: Sequence[str]) -> str:
+def _every(b: GraphBuilder, name: str, truths: Sequence[str]) -> str:
     """Add whether all of some truths hold."""
     result, *others = truths
     for other in others:
@@ -47,7 +47,7 @@ def _every(b: Builder, name: str, truths: Sequence[str]) -> str:
     return result
 
 
-def _weighed(b: Builder, facts: Facts, scores: str, value: str, visible: Sequence[str]) -> tuple[str, str]:
+def _weighed(b: GraphBuilder, facts: LayerFacts, scores: str, value: str, visible: Sequence[str]) -> tuple[str, str]:
     """Add the softmax of scores, and the sum of the values weighed so.
 
     visible  which steps each step of the query may see; where it may see none, it sees all in the same way
@@ -60,12 +60,12 @@ def _weighed(b: Builder, facts: Facts, scores: str, value: str, visible: Sequenc
     return b.add("MatMul", [weights, value], f"{name}/attended"), weights
 
 
-def _wide(b: Builder, name: str, mask: Value | None, axis: int) -> list[str]:
+def _wide(b: GraphBuilder, name: str, mask: ModelTensor | None, axis: int) -> list[str]:
     """Add a mask over the steps of the query (axis 2) or of the key (axis 1) as one over both."""
     return [] if mask is None else [b.add("Unsqueeze", [mask.name, b.integers(axis)], f"{name}/wide")]
 
 
-def _masks(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value | None]:
+def _masks(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor | None]:
     """Return the masks over time. Raises RefusedError for others."""
     masks = masks_on(b, facts, values)
     if any(mask is not None and len(mask.shape) != 2 for mask in masks):
@@ -73,7 +73,9 @@ def _masks(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value | No
     return masks
 
 
-def _looked(b: Builder, facts: Facts, tensors: Sequence[Value], scores: tuple[str, Sequence[int | None]]) -> list[Value]:
+def _looked(
+    b: GraphBuilder, facts: LayerFacts, tensors: Sequence[ModelTensor], scores: tuple[str, Sequence[int | None]]
+) -> list[ModelTensor]:
     """Return what Attention and AdditiveAttention give for their scores: zeros at masked steps of the query."""
     (query, value, _), name = _three(facts, tensors), facts.name
     masks = _masks(b, facts, tensors)
@@ -87,20 +89,20 @@ def _looked(b: Builder, facts: Facts, tensors: Sequence[Value], scores: tuple[st
     return _results(facts, (output, weights), (*query.shape[:2], value.shape[2]), scores[1])
 
 
-def _pairs(b: Builder, name: str, query: Value, key: Value) -> str:
+def _pairs(b: GraphBuilder, name: str, query: ModelTensor, key: ModelTensor) -> str:
     """Add the sum of each step of the query with each of the key."""
     rows = b.add("Unsqueeze", [query.name, b.integers(2)], f"{name}/rows")
     columns = b.add("Unsqueeze", [key.name, b.integers(1)], f"{name}/columns")
     return b.add("Add", [rows, columns], f"{name}/pairs")
 
 
-def _results(facts: Facts, outputs: tuple[str, str], out: Sequence[int | None], scores: Sequence[int | None]) -> list[Value]:
+def _results(facts: LayerFacts, outputs: tuple[str, str], out: Sequence[int | None], scores: Sequence[int | None]) -> list[ModelTensor]:
     """Return the output, and the weights where the call asks for them."""
-    results = [Value(outputs[0], tuple(out))]
-    return [*results, Value(outputs[1], tuple(scores))] if facts.flag("return_attention_scores") else results
+    results = [ModelTensor(outputs[0], tuple(out))]
+    return [*results, ModelTensor(outputs[1], tuple(scores))] if facts.flag("return_attention_scores") else results
 
 
-def _attention(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _attention(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
     query, _, key = _three(facts, values)
     name, scale = facts.name, facts.array("scale")
     facts.get("use_scale")
@@ -118,7 +120,7 @@ def _attention(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]
     return _looked(b, facts, values, (scores, (*query.shape[:2], key.shape[1])))
 
 
-def _additive(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _additive(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
     query, _, key = _three(facts, values)
     name, scale = facts.name, facts.array("scale")
     facts.get("use_scale")
@@ -129,7 +131,7 @@ def _additive(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return _looked(b, facts, values, (scores, (*query.shape[:2], key.shape[1])))
 
 
-def _heads(b: Builder, facts: Facts, x: Value, word: str, order: Sequence[int]) -> str:
+def _heads(b: GraphBuilder, facts: LayerFacts, x: ModelTensor, word: str, order: Sequence[int]) -> str:
     """Add a projection to all heads, its axes (batch, time, heads, size) in an order."""
     kernel, bias = facts.weight(f"{word}_kernel"), facts.array(f"{word}_bias")
     name, (width, heads, size) = f"{facts.name}/{word}", kernel.shape
@@ -139,11 +141,11 @@ def _heads(b: Builder, facts: Facts, x: Value, word: str, order: Sequence[int]) 
     return b.transposed(output, order, name)
 
 
-def _plus(b: Builder, name: str, value: str, bias: Array | None) -> str:
+def _plus(b: GraphBuilder, name: str, value: str, bias: Array | None) -> str:
     return value if bias is None else b.add("Add", [value, b.constant(f"{name}/bias", bias)], f"{name}/sum")
 
 
-def _arguments(facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _arguments(facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
     """Return query, value and key of a call, the key only where it is given."""
     arguments = [*values]
     named = [word for word in ("query", "value", "key") if word in facts.named]
@@ -154,7 +156,7 @@ def _arguments(facts: Facts, values: Sequence[Value]) -> list[Value]:
     return arguments
 
 
-def _seen(b: Builder, facts: Facts, tensors: Sequence[Value], scores: str) -> list[str]:
+def _seen(b: GraphBuilder, facts: LayerFacts, tensors: Sequence[ModelTensor], scores: str) -> list[str]:
     """Return which steps each step of the query may see, with masks, as the call says or as Keras hands them on."""
     name, axes = facts.name, (2, 1, 1)
     visible = []
@@ -173,7 +175,7 @@ def _seen(b: Builder, facts: Facts, tensors: Sequence[Value], scores: str) -> li
     return visible
 
 
-def _multi_head(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _multi_head(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
     name, tensors = facts.name, _arguments(facts, values)
     query, value, key = _three(facts, tensors)
     for word in ("num_heads", "value_dim", "use_bias", "output_shape"):

@@ -8,9 +8,9 @@ from typing import Any
 
 import onnx
 
-from rnnconvert.containers.layer_calls import Arguments, Ref, calls_of, flat
-from rnnconvert.formats.keras.export.layers import Value, refuse
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.containers.layer_calls import Arguments, LayerOutput, calls_of, flat
+from rnnconvert.formats.keras.export.layers import ModelTensor, refuse
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 
 @dataclass(frozen=True)
@@ -23,33 +23,33 @@ class Call:
     numbers  of an operation: the numbers among its arguments, by their places
     """
 
-    reads: list[Ref] = field(default_factory=list)
-    named: dict[str, list[Ref | None]] = field(default_factory=dict)
+    reads: list[LayerOutput] = field(default_factory=list)
+    named: dict[str, list[LayerOutput | None]] = field(default_factory=dict)
     flags: dict[str, Any] = field(default_factory=dict)
     numbers: dict[int, Any] = field(default_factory=dict)
 
-    def sources(self) -> list[Ref]:
+    def sources(self) -> list[LayerOutput]:
         """Return all that it reads, in Keras's order."""
         named = (ref for _, refs in sorted(self.named.items()) for ref in refs)
         return [*self.reads, *(ref for ref in named if ref is not None)]
 
-    def arguments(self, values: Sequence[Value]) -> list[Any]:
+    def arguments(self, values: Sequence[ModelTensor]) -> list[Any]:
         """Return the arguments of an operation: tensors and numbers."""
         left = iter(values)
         return [self.numbers[n] if n in self.numbers else next(left) for n in range(len(values) + len(self.numbers))]
 
 
-def calls(old: Old) -> list[Call]:
+def calls(old: SourceLayer) -> list[Call]:
     """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
     if not all(isinstance(node, Mapping) for node in old.raw.get("inbound_nodes") or []):  # as Keras 2 has them
         raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
     return [_call(old, arguments) for arguments in calls_of(old.entry, "the configuration")] or [Call()]
 
 
-def _call(old: Old, arguments: Arguments) -> Call:
+def _call(old: SourceLayer, arguments: Arguments) -> Call:
     call = Call()
     for number, value in enumerate(flat(arguments.places)):
-        if isinstance(value, Ref):
+        if isinstance(value, LayerOutput):
             call.reads.append(value)
         elif old.is_operation and isinstance(value, (int, float)):
             call.numbers[number] = value
@@ -59,7 +59,7 @@ def _call(old: Old, arguments: Arguments) -> Call:
         several = flat(value)
         if all(inside is None for inside in several) or (key == "training" and value is False):
             continue
-        stated = [isinstance(inside, Ref) for inside in several]
+        stated = [isinstance(inside, LayerOutput) for inside in several]
         if any(stated) and not all(ok or (inside is None and key == "mask") for ok, inside in zip(stated, several, strict=True)):
             raise refuse(old.name, f"a call with {key}", "some of its tensors are not known")
         if any(stated):

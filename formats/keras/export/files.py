@@ -24,7 +24,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import Call, axes, described
-from rnnconvert.formats.keras.export.layers import OPSET, WEIGHTS, Builder, Emit, EmitAll, Facts, Value, one_input, refuse
+from rnnconvert.formats.keras.export.layers import OPSET, WEIGHTS, Emit, EmitAll, GraphBuilder, LayerFacts, ModelTensor, one_input, refuse
 from rnnconvert.formats.keras.export.masks import MASKS, hand_on, masks_on
 from rnnconvert.formats.keras.export.norms import NORMS
 from rnnconvert.formats.keras.export.operations import OPERATIONS
@@ -34,7 +34,7 @@ from rnnconvert.formats.keras.export.space import SPACE
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.upgrade import files as old_models
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
-from rnnconvert.formats.keras.upgrade.old import Old, assign_by_path, is_shape, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, assign_by_path, is_shape, tree
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.models.verified import kept_if_equal
@@ -111,7 +111,7 @@ def export_model(
     if not dry_run:
         only_replace(out, force)
     with of_file(path, "rnnconvert.formats.keras"):
-        model = _Model(read(path))
+        model = _Exported(read(path))
         proto, done = model.finished(str(path), str(out))
     if dry_run:
         return done
@@ -133,7 +133,7 @@ def _compared(source: Path, exported: Path) -> WholeModels:
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
-def read(path: Path, config_file: Path | None = None) -> Old:
+def read(path: Path, config_file: Path | None = None) -> SourceLayer:
     """Return the model with every array in its layer.
 
     config_file  the model of weights that are alone, as model.to_json wrote it
@@ -184,7 +184,7 @@ _NEW = {
 """The weights of layers that only Keras 3 has in this form, in its order, each with what it depends on."""
 
 
-def _places(old: Old) -> dict[str, str] | None:
+def _places(old: SourceLayer) -> dict[str, str] | None:
     """Return where the weights of such a layer are, None for any other."""
     config = old.entry.config
     if not old.entry.built_in:
@@ -201,11 +201,11 @@ def _places(old: Old) -> dict[str, str] | None:
     return {word: f"vars/{number}" for number, word in enumerate(words)}
 
 
-class _Model(Walk[Value]):
+class _Exported(Walk[ModelTensor]):
     """A model on its way into a graph."""
 
-    def __init__(self, top: Old) -> None:
-        self.top, self.b = top, Builder()
+    def __init__(self, top: SourceLayer) -> None:
+        self.top, self.b = top, GraphBuilder()
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs = self.model(top, None)
 
@@ -226,7 +226,7 @@ class _Model(Walk[Value]):
         size = sum(map(nbytes, self.b.arrays.values()))
         return proto, Exported(source, target, starts, ends, len(self.b.nodes), tuple(self.b.recurrent), size)
 
-    def start(self, old: Old) -> Value:
+    def start(self, old: SourceLayer) -> ModelTensor:
         """Return an input of the graph."""
         config = old.entry.config
         shape = config.get("batch_shape", config.get("batch_input_shape"))
@@ -241,9 +241,9 @@ class _Model(Walk[Value]):
         self.inputs.append(helper.make_tensor_value_info(name, _TYPES[dtype], axes(shape, name)))
         if dtype != "float32":
             self.b.dtypes[name] = dtype
-        return Value(name, tuple(shape))
+        return ModelTensor(name, tuple(shape))
 
-    def layer(self, facts: Facts, values: Sequence[Value], call: Call) -> list[Value]:
+    def layer(self, facts: LayerFacts, values: Sequence[ModelTensor], call: Call) -> list[ModelTensor]:
         """Return what a layer, a model or an operation gives."""
         old = facts.old
         if old.is_model:
@@ -272,7 +272,7 @@ class _Model(Walk[Value]):
             self.b.dtypes |= {value.name: dtypes[0] for value in outputs}
         return outputs
 
-    def _each_step(self, old: Old, facts: Facts, values: Sequence[Value]) -> Value:
+    def _each_step(self, old: SourceLayer, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
         x, inner = one_input(facts, values), old.inside[0]
         facts.get("layer")
@@ -285,7 +285,7 @@ class _Model(Walk[Value]):
         mask = masks_on(b, facts, [x])[0]
         if mask is not None:
             b.masks[flat.name] = _side_by_side(b, f"{name}/mask", mask)
-        outputs = self.layer(Facts(inner, inner.entry.config), [flat], Call())
+        outputs = self.layer(LayerFacts(inner, inner.entry.config), [flat], Call())
         if len(outputs) != 1:
             raise refuse(old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         start = b.add("Slice", [size, b.integers(0), b.integers(2)], f"{name}/batch_and_time")
@@ -294,10 +294,10 @@ class _Model(Walk[Value]):
         out = b.add("Reshape", [outputs[0].name, shape], f"{name}/together")
         if outputs[0].name in b.dtypes:
             b.dtypes[out] = b.dtypes[outputs[0].name]
-        return Value(out, (*x.shape[:2], *outputs[0].shape[1:]))
+        return ModelTensor(out, (*x.shape[:2], *outputs[0].shape[1:]))
 
 
-def _side_by_side(b: Builder, name: str, x: Value) -> Value:
+def _side_by_side(b: GraphBuilder, name: str, x: ModelTensor) -> ModelTensor:
     """Return the steps of a tensor, or of its mask, as one batch."""
     if len(x.shape) < 2:
         raise refuse(name, "a mask without time in a TimeDistributed", "its steps are laid side by side")
@@ -307,4 +307,4 @@ def _side_by_side(b: Builder, name: str, x: Value) -> Value:
     flat = b.add("Reshape", [x.name, shape], f"{name}/steps")
     if x.name in b.dtypes:
         b.dtypes[flat] = b.dtypes[x.name]
-    return Value(flat, (None, *x.shape[2:]))
+    return ModelTensor(flat, (None, *x.shape[2:]))

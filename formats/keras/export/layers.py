@@ -16,7 +16,7 @@ import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 from rnnconvert.formats.onnx.proto.nodes import Nodes
 
 TARGET = "ONNX"
@@ -28,7 +28,7 @@ _ENDINGS = ("_initializer", "_regularizer", "_constraint")
 
 
 @dataclass(frozen=True)
-class Value:
+class ModelTensor:
     """A tensor of the model.
 
     name   in the graph
@@ -44,7 +44,7 @@ def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedEr
     return RefusedError(feature, TARGET, reason, remedy, layer)
 
 
-class Builder(Nodes):
+class GraphBuilder(Nodes):
     """An ONNX graph under construction.
 
     recurrent  its recurrent nodes by name
@@ -57,7 +57,7 @@ class Builder(Nodes):
         super().__init__()
         self.recurrent: list[str] = []
         self.dtypes: dict[str, str] = {}
-        self.masks: dict[str, Value] = {}
+        self.masks: dict[str, ModelTensor] = {}
         self.steps: dict[str, Any] = {}
         self._reserved: set[str] = set()
 
@@ -74,11 +74,11 @@ class Builder(Nodes):
         self._reserved.add(wanted)
         return super().shared(wanted, array)
 
-    def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None], **attributes: Any) -> Value:
+    def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None], **attributes: Any) -> ModelTensor:
         """Add a node that gives truths."""
         name = self.add(operator, inputs, wanted, **attributes)
         self.dtypes[name] = "bool"
-        return Value(name, tuple(shape))
+        return ModelTensor(name, tuple(shape))
 
     def prune(self, outputs: Sequence[str]) -> None:
         """Drop the nodes and numbers on which no output depends: masks that no layer reads."""
@@ -99,7 +99,7 @@ class Builder(Nodes):
 
 
 @dataclass(frozen=True)
-class Facts:
+class LayerFacts:
     """A layer's configuration and one of its calls; what nobody asked for is refused at the end.
 
     old     the layer
@@ -109,10 +109,10 @@ class Facts:
     flags   what else the call states: use_causal_mask
     """
 
-    old: Old
+    old: SourceLayer
     config: Mapping[str, Any]
     used: set[str] = field(default_factory=set)
-    named: Mapping[str, Sequence[Value | None]] = field(default_factory=dict)
+    named: Mapping[str, Sequence[ModelTensor | None]] = field(default_factory=dict)
     flags: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -141,7 +141,7 @@ class Facts:
             raise refuse(self.name, f"a {self.old.kind} without its {word}", "the file does not hold it")
         return array
 
-    def tensors(self, key: str) -> Sequence[Value]:
+    def tensors(self, key: str) -> Sequence[ModelTensor]:
         """Return the tensors that the call names."""
         self.used.add(f"call {key}")
         return [value for value in self.named.get(key, ()) if value is not None]
@@ -170,11 +170,11 @@ class Facts:
                 raise refuse(self.name, f"a call with {key}", "it changes what the layer computes, or is not known")
 
 
-Emit = Callable[[Builder, Facts, Sequence[Value]], Value]
-EmitAll = Callable[[Builder, Facts, Sequence[Value]], list[Value]]
+Emit = Callable[[GraphBuilder, LayerFacts, Sequence[ModelTensor]], ModelTensor]
+EmitAll = Callable[[GraphBuilder, LayerFacts, Sequence[ModelTensor]], list[ModelTensor]]
 
 
-def function(b: Builder, layer: str, spec: Any, value: Value) -> Value:
+def function(b: GraphBuilder, layer: str, spec: Any, value: ModelTensor) -> ModelTensor:
     """Add an activation function."""
     config: Mapping[str, Any] = {}
     if isinstance(spec, Mapping):
@@ -219,24 +219,24 @@ _PLAIN: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def one_input(facts: Facts, values: Sequence[Value]) -> Value:
+def one_input(facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     """Return the only input of a layer. Raises RefusedError for several."""
     if len(values) != 1:
         raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes one")
     return values[0]
 
 
-def _dense(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _dense(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
     kernel, bias = facts.weight("kernel"), facts.array("bias")
     facts.get("units"), facts.get("use_bias")
     output = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel)], f"{name}/product")
     if bias is not None:
         output = b.add("Add", [output, b.constant(f"{name}/bias", bias)], f"{name}/sum")
-    return function(b, name, facts.get("activation"), Value(output, (*x.shape[:-1], kernel.shape[1])))
+    return function(b, name, facts.get("activation"), ModelTensor(output, (*x.shape[:-1], kernel.shape[1])))
 
 
-def _embedding(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _embedding(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, table = one_input(facts, values), facts.weight("embeddings")
     facts.get("input_dim"), facts.get("output_dim")
     index = b.add("Cast", [x.name], f"{facts.name}/index", to=onnx.TensorProto.INT32)
@@ -245,10 +245,10 @@ def _embedding(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
         zero = b.constant(f"{facts.name}/zero", np.array(0, b.dtypes.get(x.name, "float32")))
         same = b.truth("Equal", [x.name, zero], f"{facts.name}/padding", x.shape)
         b.masks[output] = b.truth("Not", [same.name], f"{facts.name}/mask", x.shape)
-    return Value(output, (*x.shape, table.shape[1]))
+    return ModelTensor(output, (*x.shape, table.shape[1]))
 
 
-def bounded(b: Builder, name: str, value: str, low: float, high: float | None) -> str:
+def bounded(b: GraphBuilder, name: str, value: str, low: float, high: float | None) -> str:
     """Add a Clip."""
     bounds = [b.constant(f"{name}/low", np.array(low, np.float32))]
     if high is not None:
@@ -256,7 +256,7 @@ def bounded(b: Builder, name: str, value: str, low: float, high: float | None) -
     return b.add("Clip", [value, *bounds], f"{name}/bounded")
 
 
-def _relu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _relu(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
     slope, highest = float(facts.get("negative_slope", 0) or 0), facts.get("max_value")
     threshold = float(facts.get("threshold", 0) or 0)
@@ -278,7 +278,7 @@ def _relu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
 
 
 def _activation(operator: str, **keys: str) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
         if operator == "Softmax" and (b.masks.get(x.name) or facts.named):
             raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
@@ -291,7 +291,7 @@ def _activation(operator: str, **keys: str) -> Emit:
     return emit
 
 
-def _prelu(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _prelu(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x = one_input(facts, values)
     facts.get("shared_axes")
     slopes = b.constant(f"{facts.name}/alpha", facts.weight("alpha"))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from rnnconvert.formats.keras.export.layers import Builder, Emit, Facts, Value, one_input, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, one_input, refuse
 
 _PASS = {
     "Activation", "ActivityRegularization", "AlphaDropout", "BatchNormalization", "Dense", "Dropout", "ELU", "GaussianDropout",
@@ -28,7 +28,7 @@ _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "Bidirectional"}
 _MERGES = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
 
 
-def masks_on(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value | None]:
+def masks_on(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor | None]:
     """Return the mask on each of a layer's inputs: those that the call names, or those that Keras hands on."""
     named = list(facts.named.get("mask", ()))
     if not named:
@@ -41,7 +41,7 @@ def masks_on(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value | 
     return [*named, *[None] * (len(values) - len(named))]
 
 
-def mask_on(b: Builder, facts: Facts, x: Value, axes: int | None = None) -> Value | None:
+def mask_on(b: GraphBuilder, facts: LayerFacts, x: ModelTensor, axes: int | None = None) -> ModelTensor | None:
     """Return the mask on a layer's only input, of as many axes as the layer needs.
 
     axes  the input's own, less the last, where this is None
@@ -56,10 +56,10 @@ def mask_on(b: Builder, facts: Facts, x: Value, axes: int | None = None) -> Valu
 
 def hand_on(
     b: Any,
-    facts: Facts,
+    facts: LayerFacts,
     values: Sequence[Any],
     outputs: Sequence[Any],
-    joined: Callable[[Any, Facts, Sequence[Any], Sequence[Any]], Any] | None = None,
+    joined: Callable[[Any, LayerFacts, Sequence[Any], Sequence[Any]], Any] | None = None,
 ) -> None:
     """Note the masks on what a layer gave, where Keras sets them and the layer itself did not.
 
@@ -69,7 +69,7 @@ def hand_on(
     if not values or not outputs or outputs[0].name in b.masks:
         return
     masks = masks_on(b, facts, values)
-    mask: Value | None = None
+    mask: ModelTensor | None = None
     if kind in _PASS or kind in _FIRST:
         mask = masks[0]
     elif kind in _RECURRENT:
@@ -85,7 +85,7 @@ def hand_on(
         b.masks[outputs[0].name] = mask
 
 
-def either(b: Builder, facts: Facts, masks: Sequence[Value | None]) -> Value | None:
+def either(b: GraphBuilder, facts: LayerFacts, masks: Sequence[ModelTensor | None]) -> ModelTensor | None:
     """Return the mask on a merge: a step counts if it counts in one of its inputs; none if one of them has none."""
     there = [mask for mask in masks if mask is not None]
     if len(there) != len(masks):
@@ -100,7 +100,7 @@ def either(b: Builder, facts: Facts, masks: Sequence[Value | None]) -> Value | N
     return joined
 
 
-def _joined(b: Builder, facts: Facts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
+def _joined(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor], masks: Sequence[ModelTensor | None]) -> ModelTensor | None:
     """Return the mask on a Concatenate: those of its inputs, one behind the other, or joined along the last axis."""
     if all(mask is None for mask in masks):
         return None
@@ -123,13 +123,13 @@ def _joined(b: Builder, facts: Facts, values: Sequence[Value], masks: Sequence[V
     return b.truth("Concat", names, f"{name}/joined", tuple(shape), axis=axis)
 
 
-def differs(b: Builder, name: str, value: Value, number: str) -> Value:
+def differs(b: GraphBuilder, name: str, value: ModelTensor, number: str) -> ModelTensor:
     """Add whether a tensor differs from a number."""
     same = b.truth("Equal", [value.name, number], f"{name}/equal", value.shape)
     return b.truth("Not", [same.name], f"{name}/differs", value.shape)
 
 
-def some(b: Builder, name: str, value: Value, axis: int, keep: bool, operator: str = "ReduceMax") -> Value:
+def some(b: GraphBuilder, name: str, value: ModelTensor, axis: int, keep: bool, operator: str = "ReduceMax") -> ModelTensor:
     """Add whether one of the truths along an axis holds, or with ReduceMin whether all of them do."""
     axis %= len(value.shape)
     numbers = b.add("Cast", [value.name], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
@@ -138,7 +138,7 @@ def some(b: Builder, name: str, value: Value, axis: int, keep: bool, operator: s
     return b.truth("Cast", [most], f"{name}/any", shape, to=onnx.TensorProto.BOOL)
 
 
-def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _masking(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name, number = one_input(facts, values), facts.name, facts.get("mask_value", 0.0)
     number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
     if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
@@ -147,7 +147,7 @@ def _masking(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     wide = some(b, name, differing, -1, True)
     output = b.add("Where", [wide.name, x.name, b.zero()], f"{name}/masked")
     b.masks[output] = b.truth("Squeeze", [wide.name, b.integers(len(x.shape) - 1)], f"{name}/mask", x.shape[:-1])
-    return Value(output, x.shape)
+    return ModelTensor(output, x.shape)
 
 
 MASKS: Mapping[str, Emit] = {"Masking": _masking}

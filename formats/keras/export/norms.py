@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import Builder, Emit, Facts, Value, bounded, one_input, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, bounded, one_input, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 
 _TRAINING = ("momentum", "center", "scale", "synchronized", "renorm_momentum", "renorm_clipping", "virtual_batch_size")
 
 
-def scaled(b: Builder, facts: Facts, x: Value, scale: Array | None, shift: Array | None) -> Value:
+def scaled(b: GraphBuilder, facts: LayerFacts, x: ModelTensor, scale: Array | None, shift: Array | None) -> ModelTensor:
     """Add a product and a sum with stored numbers, where there are such."""
     for operator, word, array in (("Mul", "scale", scale), ("Add", "shift", shift)):
         if array is not None:
@@ -25,7 +25,7 @@ def scaled(b: Builder, facts: Facts, x: Value, scale: Array | None, shift: Array
     return x
 
 
-def _axes(facts: Facts, x: Value) -> list[int]:
+def _axes(facts: LayerFacts, x: ModelTensor) -> list[int]:
     """Return the axes that a layer names, counted from the front, in order. Raises RefusedError for the batch."""
     stated = facts.get("axis", -1)
     rank = len(x.shape)
@@ -35,7 +35,7 @@ def _axes(facts: Facts, x: Value) -> list[int]:
     return axes
 
 
-def _along(facts: Facts, x: Value, axes: Sequence[int], array: Array) -> Array:
+def _along(facts: LayerFacts, x: ModelTensor, axes: Sequence[int], array: Array) -> Array:
     """Return weights in a shape that spreads over a tensor: one axis for each of its axes from the first named on."""
     if any(x.shape[n] not in (None, size) for n, size in zip(axes, array.shape, strict=True)):
         raise refuse(facts.name, f"weights of shape {array.shape}", f"its input has the shape {x.shape}")
@@ -43,7 +43,7 @@ def _along(facts: Facts, x: Value, axes: Sequence[int], array: Array) -> Array:
     return array.reshape([sizes.get(n, 1) for n in range(axes[0], len(x.shape))])
 
 
-def _batch_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _batch_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x = one_input(facts, values)
     axes = _axes(facts, x)
     if len(axes) != 1:
@@ -61,7 +61,7 @@ def _batch_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     return scaled(b, facts, x, *spread)
 
 
-def _layer_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _layer_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
     axes = _axes(facts, x)
     facts.need("rms_scaling", False)
@@ -80,13 +80,13 @@ def _layer_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     return replace(x, name=b.transposed(output, [int(n) for n in np.argsort(order)], f"{name}/out"))
 
 
-def _inverse_root(b: Builder, name: str, square: str, epsilon: float) -> str:
+def _inverse_root(b: GraphBuilder, name: str, square: str, epsilon: float) -> str:
     """Add one over the root of a variance."""
     safe = b.add("Add", [square, b.constant(f"{name}/epsilon", np.array(epsilon, np.float32))], f"{name}/safe")
     return b.add("Reciprocal", [b.add("Sqrt", [safe], f"{name}/root")], f"{name}/inverse")
 
 
-def _rms_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _rms_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
     axes = _axes(facts, x)
     if axes != list(range(axes[0], len(x.shape))):
@@ -94,11 +94,11 @@ def _rms_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     square = b.add("Mul", [x.name, x.name], f"{name}/square")
     mean = b.add("ReduceMean", [square], f"{name}/mean", axes=axes, keepdims=1)
     inverse = _inverse_root(b, name, mean, float(facts.get("epsilon", 1e-6)))
-    output = Value(b.add("Mul", [x.name, inverse], f"{name}/normal"), x.shape)  # Keras hands no mask on here
+    output = ModelTensor(b.add("Mul", [x.name, inverse], f"{name}/normal"), x.shape)  # Keras hands no mask on here
     return scaled(b, facts, output, _along(facts, x, axes, facts.weight("scale")), None)
 
 
-def _group_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _group_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
     width, groups = x.shape[-1], int(facts.get("groups", 32))
     if _axes(facts, x) != [len(x.shape) - 1] or width is None:
@@ -118,18 +118,18 @@ def _group_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     return scaled(b, facts, replace(x, name=output), facts.array("gamma"), facts.array("beta"))
 
 
-def unit(b: Builder, name: str, value: str, axes: Sequence[int], epsilon: float) -> str:
+def unit(b: GraphBuilder, name: str, value: str, axes: Sequence[int], epsilon: float) -> str:
     """Add what gives a vector the length one: Keras bounds its inverse length."""
     length = b.add("ReduceL2", [value], f"{name}/length", axes=list(axes), keepdims=1)
     return b.add("Div", [value, bounded(b, name, length, epsilon, None)], f"{name}/unit")
 
 
-def _unit_norm(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _unit_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x = one_input(facts, values)
     return replace(x, name=unit(b, facts.name, x.name, _axes(facts, x), 1e-12))
 
 
-def _normalization(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _normalization(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     """Add a Normalization, with its moments from its weights or its configuration."""
     x, name = one_input(facts, values), facts.name
     stated = [facts.get("mean"), facts.get("variance")]
@@ -151,7 +151,7 @@ def _normalization(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     return replace(x, name=b.add("Div", [centred, constants["spread"]], f"{name}/normal"))
 
 
-def _rescaling(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _rescaling(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     scale, shift = (np.asarray(facts.get(key, default), np.float32) for key, default in (("scale", 1.0), ("offset", 0.0)))
     return scaled(b, facts, one_input(facts, values), scale, shift)
 

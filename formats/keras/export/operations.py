@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from rnnconvert.formats.keras.export.layers import Builder, Facts, Value, refuse
+from rnnconvert.formats.keras.export.layers import GraphBuilder, LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.masks import some
 
 _COMPARING = {
@@ -26,14 +26,14 @@ _COMPARING = {
 _JOINING = {"LogicalAnd": "And", "LogicalOr": "Or"}
 _COUNTING = {"Multiply": "Mul", "Maximum": "Max", "Minimum": "Min", "Add": "Add", "Subtract": "Sub"}
 
-Operation = Callable[[Builder, Facts, Sequence[Any]], Value]
+Operation = Callable[[GraphBuilder, LayerFacts, Sequence[Any]], ModelTensor]
 """Returns what an operation gives for its arguments: tensors and numbers, in its order."""
 
 
-def _two(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _two(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return a comparison, a sum or the like of two tensors, or of a tensor and a number."""
     kind, name = facts.old.kind, facts.name
-    tensors = [argument for argument in arguments if isinstance(argument, Value)]
+    tensors = [argument for argument in arguments if isinstance(argument, ModelTensor)]
     dtypes = {_dtype(b, tensor) for tensor in tensors}
     if kind in _JOINING:
         fitting = {"bool"}
@@ -47,29 +47,29 @@ def _two(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
         raise refuse(name, f"{kind} of tensors with other numbers of axes", "Keras spreads them as numpy does")
     dtype, shape, names = dtypes.pop(), tensors[0].shape, []
     for operand in arguments:
-        if isinstance(operand, Value):
+        if isinstance(operand, ModelTensor):
             shape = tuple(m if n == 1 else n for n, m in zip(shape, operand.shape, strict=True))
         elif isinstance(operand, bool) or dtype == "bool" or not isinstance(operand, (int, float) if dtype == "float32" else int):
             raise _unfit(facts, arguments, {dtype})
-        names.append(operand.name if isinstance(operand, Value) else b.constant(f"{name}/number", np.array(operand, dtype)))
+        names.append(operand.name if isinstance(operand, ModelTensor) else b.constant(f"{name}/number", np.array(operand, dtype)))
     if kind in _COUNTING:
-        return Value(b.add(_COUNTING[kind], names, name), shape)
+        return ModelTensor(b.add(_COUNTING[kind], names, name), shape)
     output = b.truth(_COMPARING.get(kind) or _JOINING[kind], names, f"{name}/truth", shape)
     return b.truth("Not", [output.name], name, shape) if kind == "NotEqual" else output
 
 
-def _negated(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _negated(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     x = _single(b, facts, arguments)
     return b.truth("Not", [x.name], facts.name, x.shape)
 
 
-def _itself(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _itself(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     for key in ("dtype", "sparse"):
         facts.need(key, None)
     return _single(b, facts, arguments)
 
 
-def _reduced(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _reduced(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return whether one of the truths along an axis holds, or all."""
     x, axis, keep = _single(b, facts, arguments), facts.get("axis"), bool(facts.get("keepdims", False))
     axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
@@ -78,26 +78,26 @@ def _reduced(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     return some(b, facts.name, x, axis, keep, "ReduceMax" if facts.old.kind == "Any" else "ReduceMin")
 
 
-def _widened(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _widened(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     x, axis = _single(b, facts, arguments), facts.get("axis")
     if axis != -1:
         raise refuse(facts.name, f"axis = {axis!r}", "only a new last axis is known here")
     return b.truth("Unsqueeze", [x.name, b.integers(len(x.shape))], facts.name, (*x.shape, 1))
 
 
-def _alike(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _alike(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return truths, all alike, one for each number of a tensor."""
     facts.need("dtype", "bool")
-    if len(arguments) != 1 or not isinstance(arguments[0], Value):
+    if len(arguments) != 1 or not isinstance(arguments[0], ModelTensor):
         raise _unfit(facts, arguments, set())
     filled = helper.make_tensor("", 9, [1], [facts.old.kind == "OnesLike"])
     size = b.add("Shape", [arguments[0].name], f"{facts.name}/size")
     return b.truth("ConstantOfShape", [size], facts.name, arguments[0].shape, value=filled)
 
 
-def _joined(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _joined(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return tensors of truths, one behind the other."""
-    if not arguments or any(not isinstance(argument, Value) or _dtype(b, argument) != "bool" for argument in arguments):
+    if not arguments or any(not isinstance(argument, ModelTensor) or _dtype(b, argument) != "bool" for argument in arguments):
         raise _unfit(facts, arguments, set())
     shape = list(arguments[0].shape)
     axis = int(facts.get("axis", -1)) % len(shape)
@@ -106,18 +106,18 @@ def _joined(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
     return b.truth("Concat", [argument.name for argument in arguments], facts.name, shape, axis=axis)
 
 
-def _dtype(b: Builder, value: Value) -> str:
+def _dtype(b: GraphBuilder, value: ModelTensor) -> str:
     return b.dtypes.get(value.name, "float32")
 
 
-def _single(b: Builder, facts: Facts, arguments: Sequence[Any]) -> Value:
+def _single(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return the only argument, a tensor of truths."""
-    if len(arguments) != 1 or not isinstance(arguments[0], Value) or _dtype(b, arguments[0]) != "bool":
+    if len(arguments) != 1 or not isinstance(arguments[0], ModelTensor) or _dtype(b, arguments[0]) != "bool":
         raise _unfit(facts, arguments, set())
     return arguments[0]
 
 
-def _unfit(facts: Facts, arguments: Sequence[Any], dtypes: set[str]) -> Exception:
+def _unfit(facts: LayerFacts, arguments: Sequence[Any], dtypes: set[str]) -> Exception:
     what = f"{facts.old.kind} of {len(arguments)} arguments" + (f" ({', '.join(sorted(dtypes))})" if dtypes else "")
     return refuse(facts.name, what, "only operations that make masks, of tensors of one fitting type, are known here")
 

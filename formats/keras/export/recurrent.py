@@ -10,12 +10,12 @@ import numpy as np
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras.config import Era
-from rnnconvert.formats.keras.export.layers import Builder, EmitAll, Facts, Value, refuse
+from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder, LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.formats.keras.upgrade.config import Notes, Translator
 from rnnconvert.formats.keras.upgrade.layers import Layers, New
 from rnnconvert.formats.onnx.graph import attributes
-from rnnconvert.formats.onnx.masked_steps import Steps, steps
+from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
@@ -23,7 +23,7 @@ from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 _PLAIN = ("LSTM", "GRU", "SimpleRNN")
 
 
-def _run(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _run(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
     """Return what a recurrent layer gives."""
     start = _start(b, facts, values)
     sequences, zero = bool(facts.get("return_sequences", False)), bool(facts.get("zero_output_for_mask", False))
@@ -35,9 +35,9 @@ def _run(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
 class _Start:
     """What a recurrent layer reads, the states that it starts from, and which steps count; None for all."""
 
-    x: Value
-    states: Sequence[Value]
-    steps: Steps | None
+    x: ModelTensor
+    states: Sequence[ModelTensor]
+    steps: CountedSteps | None
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Wish:
     turned: bool = False
 
 
-def _start(b: Builder, facts: Facts, values: Sequence[Value]) -> _Start:
+def _start(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> _Start:
     """Return what a layer starts with: its states follow the input or have a name in the call.
 
     Keras hands a layer the mask of its input where the input is the only tensor of the call.
@@ -70,7 +70,7 @@ def _start(b: Builder, facts: Facts, values: Sequence[Value]) -> _Start:
     return _Start(x, states, None if mask is None else b.steps[mask.name])
 
 
-def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, list[Value]]:
+def _node(b: GraphBuilder, facts: LayerFacts, start: _Start, wish: _Wish) -> tuple[ModelTensor, list[ModelTensor]]:
     """Return the output of a recurrent layer in the order in which Keras has it, and its final states."""
     x, states, counting = start.x, start.states, start.steps
     for key in ("use_bias", "activation", "recurrent_activation", "reset_after", "units"):
@@ -121,10 +121,10 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
     if counting is not None:
         first = [state.name for state in states] or [b.zero()] * len(ends)
         finals = [counting.ended(b, label, *both) for both in zip(ends, first, strict=True)]
-    states = [Value(final, (x.shape[0], size)) for final in finals]
+    states = [ModelTensor(final, (x.shape[0], size)) for final in finals]
     if not wish.sequences:
         last = ends[0] if counting is None else counting.last(b, label, ends[0], backwards, wish.zero)
-        return Value(last, (x.shape[0], size)), states
+        return ModelTensor(last, (x.shape[0], size)), states
     every = b.add("Squeeze", [outputs[0], b.integers(1)], f"{label}/states")
     every = b.transposed(every, [1, 0, 2], f"{label}/out")
     if counting is not None:
@@ -132,10 +132,10 @@ def _node(b: Builder, facts: Facts, start: _Start, wish: _Wish) -> tuple[Value, 
     if backwards and not wish.turned:
         bounds = [b.integers(-1), b.integers(np.iinfo(np.int64).min + 1), b.integers(1), b.integers(-1)]
         every = b.add("Slice", [every, *bounds], f"{label}/in_processing_order")
-    return Value(every, (*x.shape[:2], size)), states
+    return ModelTensor(every, (*x.shape[:2], size)), states
 
 
-def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
+def _both(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
     """Return what a Bidirectional gives."""
     start = _start(b, facts, values)
     states = start.states
@@ -143,10 +143,10 @@ def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     mode, name, old = facts.get("merge_mode", "concat"), facts.name, facts.old
     half = len(states) // 2
     halves = [states[:half], states[half:]]
-    ends: list[Value] = []
-    finals: list[Value] = []
+    ends: list[ModelTensor] = []
+    finals: list[ModelTensor] = []
     for layer, own_states in zip(old.inside, halves, strict=True):
-        inner = Facts(layer, layer.entry.config)
+        inner = LayerFacts(layer, layer.entry.config)
         if layer.kind not in _PLAIN:
             raise refuse(name, f"a Bidirectional around {layer.kind}", "only plain LSTM, GRU and SimpleRNN are known here")
         if bool(inner.get("go_backwards", False)) != (layer is not old.inside[0]):
@@ -162,20 +162,20 @@ def _both(b: Builder, facts: Facts, values: Sequence[Value]) -> list[Value]:
     return [*_merged(b, facts, mode, ends), *finals]
 
 
-def _merged(b: Builder, facts: Facts, mode: str | None, ends: Sequence[Value]) -> list[Value]:
+def _merged(b: GraphBuilder, facts: LayerFacts, mode: str | None, ends: Sequence[ModelTensor]) -> list[ModelTensor]:
     """Return what comes of both directions."""
     shape, names, name = ends[0].shape, [end.name for end in ends], facts.name
     if mode is None:
         return list(ends)
     if mode == "concat":
         output = b.add("Concat", names, f"{name}/joined", axis=-1)
-        return [Value(output, (*shape[:-1], sum(end.shape[-1] or 0 for end in ends)))]
+        return [ModelTensor(output, (*shape[:-1], sum(end.shape[-1] or 0 for end in ends)))]
     if mode not in ("sum", "mul", "ave"):
         raise refuse(name, f"merge_mode = {mode!r}", "only concat, sum, mul, ave and None are known here")
     output = b.add("Mul" if mode == "mul" else "Add", names, f"{name}/joined")
     if mode == "ave":
         output = b.add("Mul", [output, b.constant(f"{name}/half", np.array(0.5, np.float32))], f"{name}/halved")
-    return [Value(output, shape)]
+    return [ModelTensor(output, shape)]
 
 
 RECURRENT: Mapping[str, EmitAll] = {**dict.fromkeys(_PLAIN, _run), "Bidirectional": _both}

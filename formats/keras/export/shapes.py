@@ -7,32 +7,32 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rnnconvert.formats.keras.export.layers import Builder, Emit, Facts, Value, function, one_input, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, function, one_input, refuse
 from rnnconvert.formats.keras.export.norms import unit
 
 
-def _nothing(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _nothing(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     for key in ("rate", "noise_shape", "stddev", "l1", "l2", "data_format"):
         facts.get(key)
     return one_input(facts, values)
 
 
-def _function_layer(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _function_layer(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     return function(b, facts.name, facts.get("activation"), one_input(facts, values))
 
 
-def _shaped(b: Builder, facts: Facts, x: Value, shape: Sequence[int], out: Sequence[int | None]) -> Value:
-    return Value(b.add("Reshape", [x.name, b.integers(0, *shape)], f"{facts.name}/reshaped"), (x.shape[0], *out))
+def _shaped(b: GraphBuilder, facts: LayerFacts, x: ModelTensor, shape: Sequence[int], out: Sequence[int | None]) -> ModelTensor:
+    return ModelTensor(b.add("Reshape", [x.name, b.integers(0, *shape)], f"{facts.name}/reshaped"), (x.shape[0], *out))
 
 
-def _flatten(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _flatten(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x = one_input(facts, values)
     facts.need("data_format", "channels_last", None)
     lengths = [n for n in x.shape[1:] if n is not None]
     return _shaped(b, facts, x, [-1], [math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None])
 
 
-def _reshape(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _reshape(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, target = one_input(facts, values), [int(n) if n is not None else -1 for n in facts.get("target_shape")]
     lengths = [n for n in x.shape[1:] if n is not None]
     total = math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
@@ -41,21 +41,21 @@ def _reshape(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     return _shaped(b, facts, x, target, [inferred if n == -1 else n for n in target])
 
 
-def _permute(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _permute(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, dims = one_input(facts, values), [int(n) for n in facts.get("dims")]
     output = b.add("Transpose", [x.name], f"{facts.name}/transposed", perm=[0, *dims])
-    return Value(output, (x.shape[0], *(x.shape[n] for n in dims)))
+    return ModelTensor(output, (x.shape[0], *(x.shape[n] for n in dims)))
 
 
-def _repeat(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _repeat(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, count = one_input(facts, values), int(facts.get("n"))
     wide = b.add("Unsqueeze", [x.name, b.integers(1)], f"{facts.name}/wide")
     output = b.add("Expand", [wide, b.integers(1, count, 1)], f"{facts.name}/repeated")
-    return Value(output, (x.shape[0], count, x.shape[1]))
+    return ModelTensor(output, (x.shape[0], count, x.shape[1]))
 
 
 def _merge(operator: str) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         if len(values) < 2:
             raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
         rank = max(len(value.shape) for value in values)
@@ -70,7 +70,7 @@ def _merge(operator: str) -> Emit:
         if operator == "Mean":
             count = b.constant(f"{facts.name}/count", np.array(len(values), np.float32))
             output = b.add("Div", [output, count], f"{facts.name}/mean")
-        return Value(output, shape)
+        return ModelTensor(output, shape)
 
     return emit
 
@@ -78,13 +78,13 @@ def _merge(operator: str) -> Emit:
 _READING = ("Mul", "Max", "Min")
 
 
-def _masked_merge(b: Builder, facts: Facts, values: Sequence[Value], operator: str) -> Value:
+def _masked_merge(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor], operator: str) -> ModelTensor:
     """Return a product, maximum or minimum of tensors with masks, which leaves out the steps that do not count.
 
     The first to count at a step is taken as it is; where none counts, a product is zero, the others keep what is there.
     """
     name = facts.name
-    wide: list[Value | None] = []
+    wide: list[ModelTensor | None] = []
     for value in values:
         mask = b.masks.get(value.name)
         if mask is not None and len(mask.shape) != len(value.shape) - 1:
@@ -117,19 +117,19 @@ def _masked_merge(b: Builder, facts: Facts, values: Sequence[Value], operator: s
             counting = b.truth("Or", [mask.name, counting.name], f"{name}/any", shape) if both and mask and counting else None
     if operator == "Mul" and everywhere and counting is not None:
         output = b.add("Where", [counting.name, output, b.zero()], f"{name}/zeroed")
-    return Value(output, shape)
+    return ModelTensor(output, shape)
 
 
-def _widened(b: Builder, facts: Facts, value: Value, rank: int) -> Value:
+def _widened(b: GraphBuilder, facts: LayerFacts, value: ModelTensor, rank: int) -> ModelTensor:
     """Return a tensor with as many axes: Keras puts new ones behind the batch."""
     missing = rank - len(value.shape)
     if not missing:
         return value
     output = b.add("Unsqueeze", [value.name, b.integers(*range(1, missing + 1))], f"{facts.name}/widened")
-    return Value(output, (value.shape[0], *[1] * missing, *value.shape[1:]))
+    return ModelTensor(output, (value.shape[0], *[1] * missing, *value.shape[1:]))
 
 
-def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _dot(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     """Add a Dot: products of two tensors with two or three axes, summed over one axis of each."""
     stated, name = facts.get("axes", -1), facts.name
     if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
@@ -153,7 +153,7 @@ def _dot(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
     if len(single) == 2:
         single, rest = [1], [1]
     operand = b.add("Squeeze", [operand, b.integers(*single)], f"{name}/narrow") if single else operand
-    return Value(operand, (values[0].shape[0], *rest))
+    return ModelTensor(operand, (values[0].shape[0], *rest))
 
 
 def _wider(size: int | None, other: int | None) -> int | None:
@@ -164,13 +164,13 @@ def _wider(size: int | None, other: int | None) -> int | None:
     return other
 
 
-def _concatenate(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+def _concatenate(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     rank = len(values[0].shape)
     axis = int(facts.get("axis", -1)) % rank
     widths = [value.shape[axis] for value in values]
     shape = list(values[0].shape)
     shape[axis] = None if None in widths else sum(n for n in widths if n is not None)
-    return Value(b.add("Concat", [value.name for value in values], f"{facts.name}/joined", axis=axis), tuple(shape))
+    return ModelTensor(b.add("Concat", [value.name for value in values], f"{facts.name}/joined", axis=axis), tuple(shape))
 
 
 SHAPES: Mapping[str, Emit] = {

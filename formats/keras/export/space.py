@@ -13,24 +13,24 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import Builder, Emit, Facts, Value, function, one_input, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, function, one_input, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 
 
-def _sizes(facts: Facts, key: str, axes: int, default: int = 1) -> list[int]:
+def _sizes(facts: LayerFacts, key: str, axes: int, default: int = 1) -> list[int]:
     sizes = facts.get(key, default)
     sizes = default if sizes is None else sizes
     return [int(size) for size in sizes] if isinstance(sizes, (list, tuple)) else [int(sizes)] * axes
 
 
-def _spatial(facts: Facts, x: Value, axes: int) -> None:
+def _spatial(facts: LayerFacts, x: ModelTensor, axes: int) -> None:
     facts.need("data_format", "channels_last", None)
     if len(x.shape) != axes + 2:
         raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {axes + 2}")
 
 
 def _window(
-    facts: Facts, x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    facts: LayerFacts, x: ModelTensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[dict[str, Any], tuple[int | None, ...]]:
     """Return how a convolution or pooling pads, and the lengths that come out."""
     padding = facts.get("padding", "valid")
@@ -61,18 +61,18 @@ def _trail(axes: int) -> list[int]:
     return [0, *range(2, axes + 2), 1]
 
 
-def _weight(b: Builder, facts: Facts, array: Array, order: Sequence[int]) -> str:
+def _weight(b: GraphBuilder, facts: LayerFacts, array: Array, order: Sequence[int]) -> str:
     return b.constant(f"{facts.name}/kernel", np.ascontiguousarray(array.transpose(list(order))))
 
 
-def _bias(b: Builder, facts: Facts) -> list[str]:
+def _bias(b: GraphBuilder, facts: LayerFacts) -> list[str]:
     facts.get("use_bias")
     bias = facts.array("bias")
     return [b.constant(f"{facts.name}/bias", bias)] if bias is not None else []
 
 
 def _convolution(axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
         _spatial(facts, x, axes)
         facts.get("filters"), facts.get("kernel_size")
@@ -91,7 +91,7 @@ def _convolution(axes: int) -> Emit:
             **pads,
         )
         output = b.transposed(output, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), Value(output, (x.shape[0], *lengths, kernel.shape[-1])))
+        return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-1])))
 
     return emit
 
@@ -99,7 +99,7 @@ def _convolution(axes: int) -> Emit:
 def _by_channel(axes: int, separable: bool) -> Emit:
     """Return what adds a DepthwiseConv, or a SeparableConv, whose second kernel mixes the channels."""
 
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("depthwise_kernel")
         _spatial(facts, x, axes)
         for key in ("filters", "kernel_size", "depth_multiplier"):
@@ -129,13 +129,13 @@ def _by_channel(axes: int, separable: bool) -> Emit:
             weight = _weight(b, facts, point, [axes + 1, axes, *range(axes)])
             output = b.add("Conv", [output, weight, *bias], f"{name}/mixed", kernel_shape=[1] * axes)
         output = b.transposed(output, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), Value(output, (x.shape[0], *lengths, width)))
+        return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, width)))
 
     return emit
 
 
 def _transposed(axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
         _spatial(facts, x, axes)
         facts.get("filters"), facts.get("kernel_size")
@@ -164,12 +164,12 @@ def _transposed(axes: int) -> Emit:
             kernel_shape=list(kernel.shape[:axes]),
         )
         output = b.transposed(output, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), Value(output, (x.shape[0], *lengths, kernel.shape[-2])))
+        return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-2])))
 
     return emit
 
 
-def _as_long(b: Builder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
+def _as_long(b: GraphBuilder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
     """Add a check of how long a pooling's output is: of less than one window onnxruntime makes one, and Keras none.
 
     around  what is pooled, and what came of it (batch, channels, lengths)
@@ -186,7 +186,7 @@ def _as_long(b: Builder, name: str, around: tuple[str, str], size: Sequence[int]
 
 
 def _pooling(operator: str, axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name = one_input(facts, values), facts.name
         _spatial(facts, x, axes)
         size = _sizes(facts, "pool_size", axes, 2)
@@ -199,13 +199,13 @@ def _pooling(operator: str, axes: int) -> Emit:
         if None in lengths and facts.get("padding", "valid") == "valid":
             output = _as_long(b, name, (first, output), size, strides)
         output = b.transposed(output, _trail(axes), f"{name}/out")
-        return Value(output, (x.shape[0], *lengths, x.shape[-1]))
+        return ModelTensor(output, (x.shape[0], *lengths, x.shape[-1]))
 
     return emit
 
 
 def _global(operator: str, axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
         _spatial(facts, x, axes)
         keep = bool(facts.get("keepdims", False))
@@ -214,12 +214,12 @@ def _global(operator: str, axes: int) -> Emit:
             output = b.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
         else:
             output = _mean_of_steps(b, facts.name, x, mask, int(keep))
-        return Value(output, (x.shape[0], *([1] * axes if keep else []), x.shape[-1]))
+        return ModelTensor(output, (x.shape[0], *([1] * axes if keep else []), x.shape[-1]))
 
     return emit
 
 
-def _mean_of_steps(b: Builder, name: str, x: Value, mask: Value, keep: int) -> str:
+def _mean_of_steps(b: GraphBuilder, name: str, x: ModelTensor, mask: ModelTensor, keep: int) -> str:
     """Add the mean over the steps that count; as in Keras, it is not a number where none does."""
     wide = b.add("Unsqueeze", [mask.name, b.integers(2)], f"{name}/mask")
     masked = b.add("Where", [wide, x.name, b.zero()], f"{name}/kept")
@@ -228,7 +228,7 @@ def _mean_of_steps(b: Builder, name: str, x: Value, mask: Value, keep: int) -> s
     return b.add("Div", sums, f"{name}/pooled")
 
 
-def _pairs(facts: Facts, key: str, axes: int) -> list[tuple[int, int]]:
+def _pairs(facts: LayerFacts, key: str, axes: int) -> list[tuple[int, int]]:
     """Return how much is added or taken at both ends of each axis."""
     stated = facts.get(key, 1)
     if isinstance(stated, int):
@@ -242,37 +242,37 @@ def _pairs(facts: Facts, key: str, axes: int) -> list[tuple[int, int]]:
     return [(int(low), int(high)) for low, high in each]
 
 
-def _grown(x: Value, pairs: Sequence[tuple[int, int]], sign: int) -> tuple[int | None, ...]:
+def _grown(x: ModelTensor, pairs: Sequence[tuple[int, int]], sign: int) -> tuple[int | None, ...]:
     sizes = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True))
     return (x.shape[0], *sizes, x.shape[-1])
 
 
 def _padding(axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
         _spatial(facts, x, axes)
         pairs = _pairs(facts, "padding", axes)
         pads = b.integers(0, *(low for low, _ in pairs), 0, 0, *(high for _, high in pairs), 0)
-        return Value(b.add("Pad", [x.name, pads], f"{facts.name}/padded"), _grown(x, pairs, 1))
+        return ModelTensor(b.add("Pad", [x.name, pads], f"{facts.name}/padded"), _grown(x, pairs, 1))
 
     return emit
 
 
 def _cropping(axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
         _spatial(facts, x, axes)
         pairs = _pairs(facts, "cropping", axes)
         starts = b.integers(*(low for low, _ in pairs))
         ends = b.integers(*(-high if high else np.iinfo(np.int64).max for _, high in pairs))
         output = b.add("Slice", [x.name, starts, ends, b.integers(*range(1, axes + 1))], f"{facts.name}/cropped")
-        return Value(output, _grown(x, pairs, -1))
+        return ModelTensor(output, _grown(x, pairs, -1))
 
     return emit
 
 
 def _upsampling(axes: int) -> Emit:
-    def emit(b: Builder, facts: Facts, values: Sequence[Value]) -> Value:
+    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name = one_input(facts, values), facts.name
         _spatial(facts, x, axes)
         facts.need("interpolation", "nearest")
@@ -282,7 +282,7 @@ def _upsampling(axes: int) -> Emit:
         many = b.add("Expand", [wide, b.integers(*repeats)], f"{name}/repeated")
         size = b.add("Mul", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(1, *sizes, 1)], f"{name}/size")
         lengths = (None if n is None else n * size for n, size in zip(x.shape[1:-1], sizes, strict=True))
-        return Value(b.add("Reshape", [many, size], f"{name}/together"), (x.shape[0], *lengths, x.shape[-1]))
+        return ModelTensor(b.add("Reshape", [many, size], f"{name}/together"), (x.shape[0], *lengths, x.shape[-1]))
 
     return emit
 

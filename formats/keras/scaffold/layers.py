@@ -274,6 +274,12 @@ def _attention(m: Any, node: Node) -> str:
     return ""
 
 
+def _slice(m: Any, node: Node) -> str:
+    """Write a slice; a tensor of a functional model takes one of its first axis in a tuple alone."""
+    rest = "" if node["axis"] else ", ..."
+    return f"{m(node.x)}{place(node).removesuffix(']')}{rest}]"
+
+
 def _clip(m: Any, node: Node) -> str:
     low, high = (sign * 3e38 if node[key] is None else node[key] for key, sign in (("min", -1), ("max", 1)))
     return f"ops.clip({m(node.x)}, {number(low)}, {number(high)})"
@@ -370,7 +376,7 @@ RULES: dict[str, Rule] = {
     "clip": _clip,
     "parameter": _parameter,
     "select": lambda m, node: f"{m(node.x)}{place(node)}",
-    "slice": lambda m, node: f"{m(node.x)}{place(node)}",
+    "slice": _slice,
     "flip": lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node['axes'])})",
     "unsqueeze": lambda m, node: f"ops.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",
     "squeeze": lambda m, node: f"ops.squeeze({m(node.x)}, {last(node['axis'], len(node.x.shape))})",

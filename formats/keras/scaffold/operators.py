@@ -30,7 +30,7 @@ def _reshape(m: Any, node: Node, values: Sequence[Length | int]) -> str:
 
 
 def _expand(m: Any, node: Node) -> str:
-    """Write a tensor repeated along its axes of length 1: the others stay as they are, whatever their lengths."""
+    """Write a tensor repeated along its axes of length 1; the others may be of any length."""
     values, x = node["lengths"], node.x
     shape = (*(1,) * (len(values) - len(x.shape)), *x.shape)
     by = []

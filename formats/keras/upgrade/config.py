@@ -99,7 +99,7 @@ class Translator:
             "forget": lambda _, value: value in ("one", "ones", True),
         }
 
-    def translate(self, name: str, rule: tables.Rule, config: Mapping[str, Any]) -> Translated:
+    def translate(self, name: str, rule: tables.ClassRule, config: Mapping[str, Any]) -> Translated:
         """Return what becomes of a layer's configuration.
 
         Raises RefusedError for a key or a value that is not known.
@@ -296,7 +296,7 @@ def spelled(name: str, reserved: Iterable[str] = ()) -> str:
     return candidate
 
 
-def rule_of(name: str, class_name: str, ours: bool = True) -> tables.Rule:
+def rule_of(name: str, class_name: str, ours: bool = True) -> tables.ClassRule:
     """Return what becomes of a class. Raises RefusedError for one that is not known."""
     rule = tables.LAYERS.get(class_name) if ours else None
     if rule is None:

@@ -27,7 +27,7 @@ from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import TARGET, Notes, Translator
 from rnnconvert.formats.keras.upgrade.layers import Layers
 from rnnconvert.formats.keras.upgrade.model import Models
-from rnnconvert.formats.keras.upgrade.old import Old, assign, assign_by_path, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, assign, assign_by_path, tree
 
 VERSION = "3.6.0"
 """The Keras version whose files these resemble."""
@@ -225,7 +225,7 @@ def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, 
     return config
 
 
-def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], top: Old, notes: Notes) -> None:
+def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], top: SourceLayer, notes: Notes) -> None:
     """Give every layer its arrays. Raises RefusedError unless every array of the model belongs to one."""
     used: set[str] = set()
     arrays = dict(stored.arrays)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.containers import layer_calls
-from rnnconvert.containers.layer_calls import Arguments, Reading, Ref, flat, ordered, refs
+from rnnconvert.containers.layer_calls import Arguments, LayerOutput, Reading, flat, ordered, refs
 from rnnconvert.containers.layer_config import Entry
 from rnnconvert.formats.keras.upgrade.config import refuse
 
 
-def serialised(ref: Ref, dtype: str) -> dict[str, Any]:
+def serialised(ref: LayerOutput, dtype: str) -> dict[str, Any]:
     """Return an output as a call refers to it; Keras replaces it by the tensor itself, whose shape it knows."""
     config = {"shape": [], "dtype": dtype, "keras_history": ref.listed()}
     return {"class_name": "__keras_tensor__", "config": config}
@@ -31,11 +31,11 @@ class Call:
     masks   of each output that it reads: the mask on it
     """
 
-    reads: list[Ref] = field(default_factory=list)
-    states: list[Ref] = field(default_factory=list)
-    masks: list[Ref | None] = field(default_factory=list)
+    reads: list[LayerOutput] = field(default_factory=list)
+    states: list[LayerOutput] = field(default_factory=list)
+    masks: list[LayerOutput | None] = field(default_factory=list)
 
-    def sources(self) -> list[Ref]:
+    def sources(self) -> list[LayerOutput]:
         """Return all that it reads, in Keras's order."""
         return [*self.reads, *self.states, *(mask for mask in self.masks if mask is not None)]
 
@@ -46,7 +46,7 @@ class Operation:
 
     name: str
     class_name: str
-    reads: tuple[Ref, ...]
+    reads: tuple[LayerOutput, ...]
     config: Mapping[str, Any]
 
     def serialised(self, dtype: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def calls_of(layer: Entry, takes: str) -> list[Call]:
 
 def _call(name: str, arguments: Arguments, takes: str) -> Call:
     call = Call(list(refs(arguments.places)))
-    if any(not isinstance(value, Ref) for place in arguments.places for value in flat(place)):
+    if any(not isinstance(value, LayerOutput) for place in arguments.places for value in flat(place)):
         raise refuse(name, f"a call with {str(arguments.places)[:80]}", "it changes what the layer computes, or is not known")
     for key, value in arguments.named.items():
         _argument(name, call, key, value, takes)
@@ -82,13 +82,13 @@ def _argument(name: str, call: Call, key: str, value: Any, takes: str) -> None:
     """Take one further argument of a call."""
     if all(inside is None for inside in flat(value)) or (key == "training" and value is False):
         return
-    if key == "initial_state" and takes == "states" and all(isinstance(inside, Ref) for inside in flat(value)):
+    if key == "initial_state" and takes == "states" and all(isinstance(inside, LayerOutput) for inside in flat(value)):
         call.states += refs(value)
         return
     raise refuse(name, f"a call with {key} = {str(value)[:80]}", "it changes what the layer computes, or is not known")
 
 
-def references(model: str, value: object) -> list[Ref]:
+def references(model: str, value: object) -> list[LayerOutput]:
     """Return the inputs or outputs of a model."""
     listed = None if isinstance(value, Mapping) else layer_calls.references(value)
     if not listed:
@@ -96,7 +96,7 @@ def references(model: str, value: object) -> list[Ref]:
     return listed
 
 
-def order(calls: Mapping[str, Sequence[Reading]], ends: Sequence[Ref], starts: Sequence[Ref]) -> list[str]:
+def order(calls: Mapping[str, Sequence[Reading]], ends: Sequence[LayerOutput], starts: Sequence[LayerOutput]) -> list[str]:
     """Return the layers in the order of Keras 3's model.layers: farthest from the outputs first.
 
     calls  of every layer; an input has one without sources
@@ -110,7 +110,7 @@ def order(calls: Mapping[str, Sequence[Reading]], ends: Sequence[Ref], starts: S
     return sorted(layers, key=lambda name: (-layers[name], first[name]))
 
 
-def order_of_running(calls: Mapping[str, Sequence[Reading]], ends: Sequence[Ref]) -> list[tuple[str, int]]:
+def order_of_running(calls: Mapping[str, Sequence[Reading]], ends: Sequence[LayerOutput]) -> list[tuple[str, int]]:
     """Return the calls of a graph in the order in which Keras 3 runs them. Raises UnreadableError as `order` does."""
     depths, _ = _depths(calls, ordered(calls, ends, "the configuration")[0])
     return sorted(depths, key=lambda node: -depths[node])

@@ -15,7 +15,7 @@ from rnnconvert.formats.keras.graph import VARIABLES
 from rnnconvert.formats.keras.keys import Arrays, contradicted
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import Translator, refuse, rule_of, serialised
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
 from rnnconvert.language.layout import Layout
@@ -58,7 +58,7 @@ class Layers:
         self.translator, self.backend = translator, backend
         self.notes = translator.notes
 
-    def new(self, old: Old, name: str, batch: int | None = None) -> New:
+    def new(self, old: SourceLayer, name: str, batch: int | None = None) -> New:
         """Return any layer but a model.
 
         batch  how many sequences a batch has, where that is fixed
@@ -96,7 +96,7 @@ class Layers:
             )
         return new
 
-    def _plain(self, old: Old, new: New, rule: tables.Rule, softened: bool) -> None:
+    def _plain(self, old: SourceLayer, new: New, rule: tables.ClassRule, softened: bool) -> None:
         """Give a layer without time its weights."""
         if softened and not rule.scaled:
             new.softens = True
@@ -114,7 +114,7 @@ class Layers:
             ordered = [arrays[alternatives[0]] for alternatives, _ in old.words(False)]
             new.variables = [("", new.name, list(ordered))]
 
-    def _turned(self, old: Old, new: New, word: str, array: Array) -> Array:
+    def _turned(self, old: SourceLayer, new: New, word: str, array: Array) -> Array:
         """Return a convolution's kernel as Keras 3 has it: axes of Keras 1 exchanged, Theano's reversed."""
         rule = rule_of(old.name, old.kind)
         if "Conv" not in rule.new:
@@ -133,7 +133,7 @@ class Layers:
             self.notes.change(new.name, "its kernel is reversed: Theano computes the true convolution")
         return array
 
-    def _of_keras_1(self, old: Old, new: New, array: Array) -> Array:
+    def _of_keras_1(self, old: SourceLayer, new: New, array: Array) -> Array:
         """Return the kernel of a Convolution1D or 2D of Keras 1 as (space, in, out)."""
         filters = new.config.get("filters")
         if new.class_name == "Conv1D":
@@ -146,7 +146,7 @@ class Layers:
             return array.transpose(2, 3, 1, 0)
         return array
 
-    def _recurrent(self, old: Old, new: New) -> None:
+    def _recurrent(self, old: SourceLayer, new: New) -> None:
         """State the functions of a recurrent layer, which old files may leave to the version."""
         if old.kind.startswith("CuDNN"):
             return
@@ -160,7 +160,7 @@ class Layers:
                 self.notes.change(new.name, f"{key} is {function.name}, the default of the version that wrote the file")
             config[key] = self.translator.function(key, function.name if not stated_here or stated_here[0] is None else stated_here[0])
 
-    def _cell(self, old: Old, new: New) -> list[Array | Pieced]:
+    def _cell(self, old: SourceLayer, new: New) -> list[Array | Pieced]:
         """Return a recurrent cell's weights as Keras 3 has them."""
         direction, layout = self.direction(old, new)
         bias = direction.biases != "none"
@@ -192,7 +192,7 @@ class Layers:
         packed = pack(target, single, direction.dtype.newbyteorder("="))
         return [packed[name] for name in VARIABLES if name in packed]
 
-    def direction(self, old: Old, new: New) -> tuple[Direction, Layout]:
+    def direction(self, old: SourceLayer, new: New) -> tuple[Direction, Layout]:
         """Return a recurrent layer's weights, and how the file lays them out."""
         kind: Any = KINDS[old.kind]
         names = {"kernel": "kernel", "recurrent_kernel": "recurrent_kernel", "bias": "bias"}
@@ -224,7 +224,7 @@ class Layers:
         cell = Cell(kind, layout.reset_after, candidate, gates if kind != "rnn" else SIGMOID, plain)
         return Direction(cell, unpack(layout, sizes, arrays)[0, 0]), layout
 
-    def _stack(self, old: Old, new: New) -> None:
+    def _stack(self, old: SourceLayer, new: New) -> None:
         """Give an RNN around cells its cells."""
         cell = old.inside[0]
         if cell.kind == "StackedRNNCells" and new.config.get("return_state"):
@@ -246,7 +246,7 @@ class Layers:
         new.config["cell"] = single.serialised()
         new.variables = [("cell", label, arrays) for _, label, arrays in single.variables]
 
-    def _both(self, old: Old, new: New, batch: int | None) -> None:
+    def _both(self, old: SourceLayer, new: New, batch: int | None) -> None:
         """Give a Bidirectional its two layers."""
         for key, word, side in zip(("layer", "backward_layer"), ("forward", "backward"), old.inside, strict=True):
             inner = self.new(side, side.name, batch)
@@ -256,7 +256,7 @@ class Layers:
             new.variables += [(f"{word}_layer/{path}", label, arrays) for path, label, arrays in inner.variables]
 
 
-def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.Rule, arrays: Mapping[str, Array]) -> None:
+def _check_sizes(name: str, config: Mapping[str, Any], rule: tables.ClassRule, arrays: Mapping[str, Array]) -> None:
     """Raise a RefusedError where the sizes of a new configuration are not those of its weights."""
     for word in rule.sizes.split():
         key, _, place = word.partition(":")

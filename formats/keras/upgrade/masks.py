@@ -13,16 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.containers.layer_calls import Ref, ordered
+from rnnconvert.containers.layer_calls import LayerOutput, ordered
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import Notes, refuse, spelled
 from rnnconvert.formats.keras.upgrade.graph import Call, Operation
-from rnnconvert.formats.keras.upgrade.old import Old
+from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 
 @dataclass(frozen=True)
-class Mask:
+class TensorMask:
     """A mask on a tensor.
 
     where    the tensor that holds it, in a graph
@@ -31,7 +31,7 @@ class Mask:
     tensors  on how many of the layer's outputs it is
     """
 
-    where: Ref | None = None
+    where: LayerOutput | None = None
     unknown: str = ""
     zeroed: str = ""
     tensors: int = 1
@@ -47,13 +47,13 @@ class Masked:
     last        the mask on an output
     """
 
-    stated: dict[tuple[str, int], list[Ref | None]] = field(default_factory=dict)
+    stated: dict[tuple[str, int], list[LayerOutput | None]] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     merges: set[str] = field(default_factory=set)
-    last: Mask | None = None
+    last: TensorMask | None = None
 
 
-MakeOperation = Callable[[str, Sequence[Ref], Mapping[str, Any]], Ref]
+MakeOperation = Callable[[str, Sequence[LayerOutput], Mapping[str, Any]], LayerOutput]
 """Adds an operation to a graph: its class, what it reads, its configuration."""
 
 
@@ -62,25 +62,27 @@ class Masks:
 
     def __init__(self, era: Era, notes: Notes) -> None:
         self.notes = notes
-        self.leaving: dict[int, Mask | None] = {}  # by model inside a model: the mask on its last output
+        self.leaving: dict[int, TensorMask | None] = {}  # by model inside a model: the mask on its last output
         number = re.match(r"(\d+)\.(\d+)", era.text)
         self.repeats = "tf" not in era.text and number is not None and (int(number[1]), int(number[2])) < (2, 4)
 
-    def line(self, model: Old, mask: Mask | None = None) -> Mask | None:
+    def line(self, model: SourceLayer, mask: TensorMask | None = None) -> TensorMask | None:
         """Return the mask on the outputs of a Sequential. Raises RefusedError where Keras 3 would mask other steps."""
         for layer in model.inside:
             if layer.kind != "InputLayer":
                 mask = self.after(layer, [mask], None)
         return mask
 
-    def graph(self, olds: Mapping[str, Old], calls: Mapping[str, Sequence[Call]], ends: Sequence[Ref], reserved: set[str]) -> Masked:
+    def graph(
+        self, olds: Mapping[str, SourceLayer], calls: Mapping[str, Sequence[Call]], ends: Sequence[LayerOutput], reserved: set[str]
+    ) -> Masked:
         """Return what masks change in a graph."""
-        masks_of: dict[tuple[str, int], Mask | None] = {}
+        masks_of: dict[tuple[str, int], TensorMask | None] = {}
         masked = Masked()
         stated, operations = masked.stated, masked.operations
-        cache: dict[Any, Ref] = {}
+        cache: dict[Any, LayerOutput] = {}
 
-        def on(ref: Ref) -> Mask | None:
+        def on(ref: LayerOutput) -> TensorMask | None:
             mask = masks_of.get((ref.layer, ref.call))
             return mask if mask is not None and ref.index < mask.tensors else None
 
@@ -90,12 +92,12 @@ class Masks:
             if old.kind == "InputLayer":
                 continue
 
-            def make(class_name: str, reads: Sequence[Ref], config: Mapping[str, Any], name: str = name) -> Ref:
+            def make(class_name: str, reads: Sequence[LayerOutput], config: Mapping[str, Any], name: str = name) -> LayerOutput:
                 key = (class_name, tuple(reads), tuple(config.items()))
                 if key not in cache:
                     label = spelled(f"{name}_mask", reserved)
                     reserved.add(label)
-                    cache[key] = Ref(label, 0, 0)
+                    cache[key] = LayerOutput(label, 0, 0)
                     operations.append(Operation(label, class_name, tuple(reads), config))
                 return cache[key]
 
@@ -109,7 +111,7 @@ class Masks:
         masked.last = next((mask for mask in last if mask is not None), None)
         return masked
 
-    def after(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, MakeOperation] | None) -> Mask | None:
+    def after(self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
         """Return the mask on what a layer gives.
 
         masks  on what it reads
@@ -132,7 +134,7 @@ class Masks:
             return self._steps(old, masks[0])
         zeroed = next((mask.zeroed for mask in there if mask.zeroed), "")
         if "differs" in words:
-            return Mask(None, f"{old.name!r} before it passes masks on in Keras 3, but did not before")
+            return TensorMask(None, f"{old.name!r} before it passes masks on in Keras 3, but did not before")
         if "pass" in words:
             return masks[0]
         if zeroed:
@@ -140,15 +142,15 @@ class Masks:
             raise refuse(zeroed, "its outputs at masked steps", reason)
         return self._merged(old, masks, graph) if "merge" in words else None
 
-    def _model(self, old: Old, there: Sequence[Mask]) -> Mask | None:
+    def _model(self, old: SourceLayer, there: Sequence[TensorMask]) -> TensorMask | None:
         leaving = self.leaving.get(id(old))
         if there and (old.kind != "Sequential" or any(layer.is_model for layer in old.inside)):
             raise refuse(old.name, "a mask on the input of a model inside a model", "how it goes on inside is unknown")
         if there:
             leaving = self.line(old, there[0])
-        return Mask(None, f"it comes out of {old.name!r}, a model inside the model") if leaving is not None else None
+        return TensorMask(None, f"it comes out of {old.name!r}, a model inside the model") if leaving is not None else None
 
-    def _inside(self, old: Old, masked: bool) -> None:
+    def _inside(self, old: SourceLayer, masked: bool) -> None:
         """Refuse masks of a TimeDistributed's own layer."""
         if old.kind != "TimeDistributed":
             return
@@ -156,18 +158,18 @@ class Masks:
         if any(_makes(layer) for layer in inner.walk()) or (masked and _reads(inner)):
             raise refuse(old.name, f"masks in a TimeDistributed of {inner.kind}", "Keras 3 passes them on differently")
 
-    def _new(self, old: Old, graph: tuple[Call, MakeOperation] | None) -> Mask | None:
+    def _new(self, old: SourceLayer, graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
         """Return the mask that a layer makes."""
         if not _makes(old):
             return None
         if graph is None:
-            return Mask()
+            return TensorMask()
         call, make = graph
         value = 0 if old.kind == "Embedding" else _number(old.entry.config.get("mask_value", 0.0))
         where = make("NotEqual", call.reads[:1], {"value": value})
-        return Mask(where if old.kind == "Embedding" else make("Any", [where], {"axis": -1, "keepdims": False}))
+        return TensorMask(where if old.kind == "Embedding" else make("Any", [where], {"axis": -1, "keepdims": False}))
 
-    def _steps(self, old: Old, mask: Mask | None) -> Mask | None:
+    def _steps(self, old: SourceLayer, mask: TensorMask | None) -> TensorMask | None:
         """Return the mask on the outputs of a recurrent layer."""
         layer = old.inside[0] if old.kind == "Bidirectional" else old
         if mask is None or not layer.entry.config.get("return_sequences"):
@@ -176,31 +178,31 @@ class Masks:
         zeroed = old.name if old.kind == "Bidirectional" and self.repeats else ""
         if zeroed:
             self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
-        return Mask(mask.where, "", zeroed, tensors)
+        return TensorMask(mask.where, "", zeroed, tensors)
 
-    def _merged(self, old: Old, masks: Sequence[Mask | None], graph: tuple[Call, MakeOperation] | None) -> Mask | None:
+    def _merged(self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
         if old.kind in ("Attention", "AdditiveAttention"):
             return masks[0]
         unknown = next((mask.unknown for mask in masks if mask is not None and mask.unknown), "")
         if unknown:
-            return Mask(None, unknown)
+            return TensorMask(None, unknown)
         if old.kind == "Concatenate" and old.entry.config.get("axis", -1) not in (-1,):
             axis = old.entry.config.get("axis")
-            return Mask(None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs")
+            return TensorMask(None, f"{old.name!r} before it joins masked values along axis {axis}, whose meaning for masks differs")
         assert graph is not None, "a Sequential merges nothing"
         wheres = list(dict.fromkeys(mask.where for mask in masks if mask is not None and mask.where is not None))
         joined = wheres[0]
         for where in wheres[1:]:
             joined = graph[1]("LogicalAnd", [joined, where], {})
-        return Mask(joined)
+        return TensorMask(joined)
 
 
-def _reads(old: Old) -> bool:
+def _reads(old: SourceLayer) -> bool:
     """Return whether Keras 3 hands a layer the mask of its input."""
     return old.is_model or (old.kind in tables.LAYERS and "reads" in tables.LAYERS[old.kind].mask.split())
 
 
-def _makes(old: Old) -> bool:
+def _makes(old: SourceLayer) -> bool:
     return old.kind == "Masking" or (old.kind == "Embedding" and bool(old.entry.config.get("mask_zero")))
 
 

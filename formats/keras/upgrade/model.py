@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rnnconvert.containers.layer_calls import Ref, bases, counted
+from rnnconvert.containers.layer_calls import LayerOutput, bases, counted
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.formats.keras.carry import Tree
+from rnnconvert.formats.keras.carry import VariableTree
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import Notes, refuse, serialised, spelled
@@ -18,7 +18,7 @@ from rnnconvert.formats.keras.upgrade.graph import Call, Operation, calls_of, or
 from rnnconvert.formats.keras.upgrade.graph import serialised as referred
 from rnnconvert.formats.keras.upgrade.layers import Layers, New, rewritten
 from rnnconvert.formats.keras.upgrade.masks import Masks
-from rnnconvert.formats.keras.upgrade.old import Old, batch_of, is_shape, shape_of
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, batch_of, is_shape, shape_of
 
 _MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
 
@@ -54,9 +54,9 @@ class NewModel:
             for inside, label, arrays in layer.variables:
                 yield f"{below}/{inside}".rstrip("/"), label, arrays
 
-    def tree(self) -> Tree:
+    def tree(self) -> VariableTree:
         """Return all weights as a Keras 3 file lays them out."""
-        tree = Tree({}, {"vars": {"name": self.name}})
+        tree = VariableTree({}, {"vars": {"name": self.name}})
         for path, label, arrays in self.variables():
             tree.put(path, arrays, label)
         return tree
@@ -69,7 +69,7 @@ class Models:
         self.layers, self.notes = layers, notes
         self.masks = Masks(layers.translator.era, notes)
 
-    def model(self, old: Old, outermost: bool = True) -> NewModel:
+    def model(self, old: SourceLayer, outermost: bool = True) -> NewModel:
         """Return a model. Raises RefusedError for what Keras 3 cannot hold."""
         config = old.entry.config
         name = spelled(old.name or old.kind.lower())
@@ -87,7 +87,7 @@ class Models:
         model.config["trainable"] = bool(config.get("trainable", True))
         return model
 
-    def _sequential(self, old: Old, name: str, outermost: bool) -> NewModel:
+    def _sequential(self, old: SourceLayer, name: str, outermost: bool) -> NewModel:
         names: set[str] = set()
         model = NewModel(name, "Sequential", {"name": name})
         inside = list(old.inside)
@@ -116,7 +116,7 @@ class Models:
             model.config["build_input_shape"] = list(shape)
         return model
 
-    def _inner(self, old: Old, names: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
+    def _inner(self, old: SourceLayer, names: set[str], batch: int | None, model: NewModel | None = None) -> list[New | NewModel]:
         """Return what becomes of a layer: usually one, under its own name."""
         name = spelled(old.name or old.kind.lower(), names)
         names.add(name)
@@ -136,7 +136,7 @@ class Models:
         names.add(first.name)
         return [first, last]
 
-    def _input(self, old: Old, names: set[str]) -> New:
+    def _input(self, old: SourceLayer, names: set[str]) -> New:
         """Return an InputLayer."""
         config = old.entry.config
         name = spelled(old.name or "input", names)
@@ -155,7 +155,7 @@ class Models:
         config_ = {"name": name, "batch_shape": list(shape), "dtype": self._input_type(old), "sparse": False}
         return New(name, "InputLayer", config_)
 
-    def _input_type(self, old: Old) -> str:
+    def _input_type(self, old: SourceLayer) -> str:
         config = old.entry.config
         value = config.get("input_dtype") or config.get("dtype")
         dtype = self.layers.translator.type_of(old.name, value)
@@ -165,7 +165,7 @@ class Models:
             return "bfloat16"
         return dtype
 
-    def _written_out(self, old: Old, call: Call, operations: list[Operation], names: set[str]) -> Ref:
+    def _written_out(self, old: SourceLayer, call: Call, operations: list[Operation], names: set[str]) -> LayerOutput:
         """Return the result of a merge as operations, which read no masks."""
         self.notes.change(old.name, f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps")
         self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.entry.config)
@@ -174,10 +174,10 @@ class Models:
             name = spelled(f"{old.name}_values", names)
             names.add(name)
             operations.append(Operation(name, old.kind, (result, other), {}))
-            result = Ref(name, 0, 0)
+            result = LayerOutput(name, 0, 0)
         return result
 
-    def _graph(self, old: Old, name: str) -> NewModel:
+    def _graph(self, old: SourceLayer, name: str) -> NewModel:
         """Return a model whose layers read one another as its configuration says."""
         config = old.entry.config
         ends, starts = references(name, config.get("output_layers")), references(name, config.get("input_layers"))
@@ -186,7 +186,7 @@ class Models:
             raise UnreadableError("the configuration", f"two layers of {name!r} have one name")
         calls: dict[str, list[Call]] = {}
         for child in old.inside:
-            rule = tables.LAYERS.get(child.kind, tables.Rule(""))
+            rule = tables.LAYERS.get(child.kind, tables.ClassRule(""))
             calls[child.name] = [Call()] if child.kind == "InputLayer" else calls_of(child.entry, rule.takes)
         base = bases(calls, [sublayer.name for sublayer in old.inside if sublayer.is_model], [*ends, *starts])
         for several in calls.values():
@@ -199,7 +199,7 @@ class Models:
         self.masks.leaving[id(old)] = masked.last
         for (name_, number), masks in masked.stated.items():
             calls[name_][number].masks = masks
-        operations, steps_of = list(masked.operations), dict[tuple[str, int], Ref]()
+        operations, steps_of = list(masked.operations), dict[tuple[str, int], LayerOutput]()
         for merge in sorted(masked.merges):
             for number, call in enumerate(calls[merge]):
                 steps_of[merge, number] = self._written_out(olds[merge], call, operations, names)
@@ -214,7 +214,7 @@ class Models:
                 chains[source.name] = self._inner(source, names, batch, inner.get(source.name))
         final = {label: chain[-1].name for label, chain in chains.items()} | {operation.name: operation.name for operation in operations}
 
-        def moved(refs: Sequence[Ref | None]) -> list[Any]:
+        def moved(refs: Sequence[LayerOutput | None]) -> list[Any]:
             replaced = [ref and steps_of.get((ref.layer, ref.call), ref) for ref in refs]
             return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in replaced]
 
@@ -226,7 +226,7 @@ class Models:
             for layer in chains[source.name]:
                 built[layer.name], new_calls[layer.name] = layer, calls_
                 lists[layer.name] = _takes_list(source)
-                calls_ = [Call([Ref(layer.name, number, 0)]) for number in range(len(calls_))]
+                calls_ = [Call([LayerOutput(layer.name, number, 0)]) for number in range(len(calls_))]
         starts, ends = moved(starts), moved(ends)
         listed = order(new_calls, ends, starts)
         if unread := sorted(set(built) - set(listed)):
@@ -268,14 +268,14 @@ def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[
     return nodes
 
 
-def _ends(refs: Sequence[Ref], from_one: set[str]) -> list[Any]:
+def _ends(refs: Sequence[LayerOutput], from_one: set[str]) -> list[Any]:
     """Return a model's inputs or outputs: there Keras counts the calls of a graph inside it from one."""
     listed = [[ref.layer, ref.call + (ref.layer in from_one), ref.index] for ref in refs]
     return listed[0] if len(listed) == 1 else listed
 
 
-def _takes_list(old: Old) -> bool:
+def _takes_list(old: SourceLayer) -> bool:
     """Return whether a layer takes its inputs as one list."""
     if old.is_model:
         return old.kind != "Sequential" and len(references(old.name, old.entry.config.get("input_layers"))) > 1
-    return tables.LAYERS.get(old.kind, tables.Rule("")).takes == "list"
+    return tables.LAYERS.get(old.kind, tables.ClassRule("")).takes == "list"

@@ -43,7 +43,7 @@ _OPERATIONS = frozenset(
 
 
 @dataclass
-class Old:
+class SourceLayer:
     """A layer.
 
     entry   what its configuration states
@@ -53,7 +53,7 @@ class Old:
     """
 
     entry: Entry
-    inside: list[Old] = field(default_factory=list)
+    inside: list[SourceLayer] = field(default_factory=list)
     raw: Mapping[str, Any] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class Old:
         module = self.raw.get("module")
         return self.kind in _OPERATIONS if module is None else str(module).startswith("keras.src.ops")
 
-    def walk(self) -> Iterator[Old]:
+    def walk(self) -> Iterator[SourceLayer]:
         """Yield it and everything inside it."""
         yield self
         for inner in self.inside:
@@ -106,7 +106,7 @@ class Old:
         return bool(config.get("bias" if key == "use_bias" and "bias" in config else key, key != "use_scale"))
 
 
-def tree(raw: Mapping[str, Any], depth: int = 0) -> Old:
+def tree(raw: Mapping[str, Any], depth: int = 0) -> SourceLayer:
     """Return a layer of a configuration with everything inside it.
 
     Raises UnreadableError for a configuration of an unknown form.
@@ -114,7 +114,7 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> Old:
     where = _merge(entry(raw))
     if depth > DEPTH:
         raise UnreadableError("the configuration", f"its models are nested more than {DEPTH} deep")
-    layer = Old(where, raw=raw)
+    layer = SourceLayer(where, raw=raw)
     if where.class_name in tables.MODELS and where.built_in:
         layers = where.config.get("layers")
         if not isinstance(layers, list) or len(layers) > LAYERS:
@@ -135,9 +135,8 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> Old:
         cell = where.config.get("cell")
         cells = listed(cell) if isinstance(cell, list) else []
         if cells and isinstance(cell, list):
-            layer.inside = [
-                Old(Entry("stacked_rnn_cells", "StackedRNNCells", {}), [tree(_mapping(cell_config), depth + 1) for cell_config in cell])
-            ]
+            inside = [tree(_mapping(cell_config), depth + 1) for cell_config in cell]
+            layer.inside = [SourceLayer(Entry("stacked_rnn_cells", "StackedRNNCells", {}), inside)]
         else:
             layer.inside = [tree(_mapping(cell), depth + 1)]
     elif where.class_name == "StackedRNNCells":
@@ -168,7 +167,7 @@ def _side(layer: Mapping[str, Any], word: str, **more: Any) -> Mapping[str, Any]
     return {**layer, "config": {**config, "name": f"{word}_{config.get('name', 'layer')}", **more}}
 
 
-def _trainable(old: Old, per_gate: bool) -> list[tuple[Old, bool]]:
+def _trainable(old: SourceLayer, per_gate: bool) -> list[tuple[SourceLayer, bool]]:
     """Return whose weights the trained ones of a layer are, in the order in which Keras lists them."""
     if not old.entry.config.get("trainable", True):
         return []
@@ -176,7 +175,7 @@ def _trainable(old: Old, per_gate: bool) -> list[tuple[Old, bool]]:
     return trained_words + [pair for child in old.inside for pair in _trainable(child, per_gate)]
 
 
-def _others(old: Old, per_gate: bool) -> list[tuple[Old, bool]]:
+def _others(old: SourceLayer, per_gate: bool) -> list[tuple[SourceLayer, bool]]:
     frozen_words = [(old, False) for _, trained in old.words(per_gate) if not trained]
     below = [other for child in old.inside for other in _others(child, per_gate)]
     if old.entry.config.get("trainable", True):
@@ -185,7 +184,7 @@ def _others(old: Old, per_gate: bool) -> list[tuple[Old, bool]]:
     return [*frozen, *[pair for child in old.inside for pair in _trainable(child, per_gate)], *frozen_words, *below]
 
 
-def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[str]:
+def assign(top: SourceLayer, names: Sequence[str], arrays: Mapping[str, Array]) -> set[str]:
     """Give a layer of the file, and what is inside it, its arrays; return their names.
 
     names  as the file lists them for the layer: trained first, then the others, each in the order of the layers
@@ -213,7 +212,7 @@ def assign(top: Old, names: Sequence[str], arrays: Mapping[str, Array]) -> set[s
     return set(names)
 
 
-def _labels(layer: Old, above: frozenset[str] = frozenset()) -> Iterator[tuple[int, frozenset[str]]]:
+def _labels(layer: SourceLayer, above: frozenset[str] = frozenset()) -> Iterator[tuple[int, frozenset[str]]]:
     """Yield of each layer its own name with those of the layers around it."""
     names = above | {layer.name}
     yield id(layer), names
@@ -221,7 +220,7 @@ def _labels(layer: Old, above: frozenset[str] = frozenset()) -> Iterator[tuple[i
         yield from _labels(inner, names)
 
 
-def _matched(owner: Old, names: Sequence[str], per_gate: bool) -> dict[str, str]:
+def _matched(owner: SourceLayer, names: Sequence[str], per_gate: bool) -> dict[str, str]:
     """Return a layer's weights by the first names of the table. Raises RefusedError if they are others."""
     leaves = {full: full.rpartition("/")[2].partition(":")[0] for full in names}
     matched: dict[str, str] = {}
@@ -240,15 +239,15 @@ def _matched(owner: Old, names: Sequence[str], per_gate: bool) -> dict[str, str]
     return matched
 
 
-Places = Callable[[Old], "Mapping[str, str] | None"]
+Places = Callable[[SourceLayer], "Mapping[str, str] | None"]
 """What tells of a layer at which path below its own each of its weights is, None where the table tells."""
 
 
-def _nowhere(old: Old) -> None:
+def _nowhere(old: SourceLayer) -> None:
     """Leave every layer to the table."""
 
 
-def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Places = _nowhere) -> set[str]:
+def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], places: Places = _nowhere) -> set[str]:
     """Give a model the arrays of the tree that a .keras file holds; return their names.
 
     places  tells of layers that the table lacks
@@ -269,7 +268,7 @@ def assign_by_path(top: Old, path: str, arrays: Mapping[str, Array], places: Pla
         used |= assign_by_path(child, below.lstrip("/"), arrays, places)
     paths = places(top)
     if paths is None:
-        inside = tables.LAYERS.get(top.kind, tables.Rule("")).takes == "states" and not top.kind.startswith("CuDNN")
+        inside = tables.LAYERS.get(top.kind, tables.ClassRule("")).takes == "states" and not top.kind.startswith("CuDNN")
         inner = "cell/vars" if inside else "vars"
         firsts = [alternatives[0] for alternatives, _ in top.words(False)]
         paths = {word: f"{inner}/{number}" for number, word in enumerate(firsts)}
@@ -287,7 +286,7 @@ def is_shape(shape: object) -> bool:
     return isinstance(shape, list) and bool(shape) and all(size is None or (isinstance(size, int) and size >= 0) for size in shape)
 
 
-def shape_of(model: Old, inside: Sequence[Old]) -> list[int | None] | None:
+def shape_of(model: SourceLayer, inside: Sequence[SourceLayer]) -> list[int | None] | None:
     """Return the shape of a Sequential's input, as its first layer or the model itself states it."""
     first = inside[0].entry.config if inside else {}
     within = inside[0].inside[0].entry.config if inside and inside[0].inside and not inside[0].is_model else {}
@@ -298,7 +297,7 @@ def shape_of(model: Old, inside: Sequence[Old]) -> list[int | None] | None:
     return None
 
 
-def batch_of(model: Old) -> int | None:
+def batch_of(model: SourceLayer) -> int | None:
     """Return the batch that every input of a graph has, if they have one."""
     shapes = [layer.entry.config.get("batch_input_shape") or [None] for layer in model.inside if layer.kind == "InputLayer"]
     sizes = {shape[0] for shape in shapes if isinstance(shape, list)}

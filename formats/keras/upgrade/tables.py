@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Rule:
+class ClassRule:
     """What becomes of a class of layers.
 
     new      its class in Keras 3
@@ -87,10 +87,10 @@ _POOL = f"pool_size pool_length>pool_size strides:sizes stride>strides {_PADDED}
 _DROP = "rate:rate p>rate:rate seed rng_type!"
 
 
-def _separable(space: str) -> Rule:
+def _separable(space: str) -> ClassRule:
     words = "depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
     words += words.replace("depthwise", "pointwise")
-    return Rule(
+    return ClassRule(
         f"SeparableConv{space}",
         _CONV.replace("groups:size", "groups=1") + words + "depth_multiplier:size "
         "kernel_initializer! kernel_regularizer=null kernel_constraint=null",
@@ -102,9 +102,9 @@ def _separable(space: str) -> Rule:
     )
 
 
-def _conv(new: str, more: str = "", one_group: bool = False) -> Rule:
+def _conv(new: str, more: str = "", one_group: bool = False) -> ClassRule:
     keys = _CONV.replace("groups:size", "groups=1") if one_group else _CONV
-    return Rule(
+    return ClassRule(
         new,
         f"{keys}{_kernel()} {more}",
         "kernel|W bias|b?use_bias",
@@ -118,14 +118,14 @@ def _conv(new: str, more: str = "", one_group: bool = False) -> Rule:
 
 _CONV1D = _conv("Conv1D", "filter_length>kernel_size:sizes subsample_length>strides:sizes")
 _CONV2D = _conv("Conv2D", "nb_row>kernel_size.0:size nb_col>kernel_size.1:size")
-_DENSE = Rule(
+_DENSE = ClassRule(
     "Dense",
     f"units:size output_dim>units:size activation:activation {_BIAS} {_kernel()}",
     "kernel|W bias|b?use_bias",
     "kernel bias",
     sizes="units:kernel.-1 units:bias.0",
 )
-_BATCH_NORM = Rule(
+_BATCH_NORM = ClassRule(
     "BatchNormalization",
     "axis:axis momentum:number epsilon:number center:flag scale:flag beta_initializer:initializer gamma_initializer:initializer "
     "beta_init>beta_initializer:initializer gamma_init>gamma_initializer:initializer moving_mean_initializer:initializer "
@@ -135,7 +135,7 @@ _BATCH_NORM = Rule(
     "gamma?scale beta?center -moving_mean|running_mean -moving_variance|running_std",
     mask="reads pass",
 )
-_DEPTHWISE = Rule(
+_DEPTHWISE = ClassRule(
     "DepthwiseConv2D",
     _CONV.replace("groups:size", "groups=1").replace("filters:size nb_filter>filters:size", "")
     + "depth_multiplier:size depthwise_initializer:initializer depthwise_regularizer:regularizer depthwise_constraint:constraint "
@@ -148,32 +148,32 @@ _DEPTHWISE = Rule(
 )
 _EMBEDDINGS = _kernel("embeddings").replace("input_dim!", "")
 
-LAYERS: dict[str, Rule] = {
+LAYERS: dict[str, ClassRule] = {
     "Dense": _DENSE,
     "TimeDistributedDense": _DENSE,
-    "Embedding": Rule("Embedding", f"input_dim:size output_dim:size {_EMBEDDINGS} mask_zero:flag dropout~ sparse=false",
+    "Embedding": ClassRule("Embedding", f"input_dim:size output_dim:size {_EMBEDDINGS} mask_zero:flag dropout~ sparse=false",
                       "embeddings|W", mask="make",
                       sizes="input_dim:embeddings.0 output_dim:embeddings.1"),
-    "LSTM": Rule("LSTM", f"{_GATED} {_FORGET}", _CELL, takes="states", mask="reads sequences"),
-    "GRU": Rule("GRU", _GRU, _CELL, takes="states", mask="reads sequences"),
-    "SimpleRNN": Rule("SimpleRNN", _RNN, _CELL, takes="states", mask="reads sequences"),
-    "CuDNNLSTM": Rule(
+    "LSTM": ClassRule("LSTM", f"{_GATED} {_FORGET}", _CELL, takes="states", mask="reads sequences"),
+    "GRU": ClassRule("GRU", _GRU, _CELL, takes="states", mask="reads sequences"),
+    "SimpleRNN": ClassRule("SimpleRNN", _RNN, _CELL, takes="states", mask="reads sequences"),
+    "CuDNNLSTM": ClassRule(
         "LSTM", f"{_RNN} {_FORGET}", _CELL, takes="states", mask="reads sequences",
         fixed={"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True},
     ),
-    "CuDNNGRU": Rule(
+    "CuDNNGRU": ClassRule(
         "GRU", _RNN, _CELL, takes="states", mask="reads sequences",
         fixed={"activation": "tanh", "recurrent_activation": "sigmoid", "use_bias": True, "reset_after": True},
     ),
-    "LSTMCell": Rule("LSTMCell", f"{_GATED} {_FORGET}", _CELL),
-    "GRUCell": Rule("GRUCell", _GRU, _CELL),
-    "SimpleRNNCell": Rule("SimpleRNNCell", _RNN, _CELL),
-    "StackedRNNCells": Rule("StackedRNNCells", "cells! reverse_state_order=false"),
-    "RNN": Rule("RNN", "cell! return_sequences:flag return_state:flag go_backwards:flag stateful:flag unroll:flag time_major=false "
+    "LSTMCell": ClassRule("LSTMCell", f"{_GATED} {_FORGET}", _CELL),
+    "GRUCell": ClassRule("GRUCell", _GRU, _CELL),
+    "SimpleRNNCell": ClassRule("SimpleRNNCell", _RNN, _CELL),
+    "StackedRNNCells": ClassRule("StackedRNNCells", "cells! reverse_state_order=false"),
+    "RNN": ClassRule("RNN", "cell! return_sequences:flag return_state:flag go_backwards:flag stateful:flag unroll:flag time_major=false "
                 "zero_output_for_mask:flag "
                 "num_constants=null", takes="states", mask="reads sequences"),
-    "Bidirectional": Rule("Bidirectional", "layer! backward_layer! merge_mode:merge", takes="states", mask="reads sequences"),
-    "TimeDistributed": Rule("TimeDistributed", "layer!", mask="reads pass"),
+    "Bidirectional": ClassRule("Bidirectional", "layer! backward_layer! merge_mode:merge", takes="states", mask="reads sequences"),
+    "TimeDistributed": ClassRule("TimeDistributed", "layer!", mask="reads pass"),
     "Conv1D": _CONV1D, "Convolution1D": _CONV1D, "AtrousConvolution1D": _CONV1D,
     "Conv2D": _CONV2D, "Convolution2D": _CONV2D, "AtrousConvolution2D": _CONV2D,
     "Conv3D": _conv("Conv3D", "kernel_dim1>kernel_size.0:size kernel_dim2>kernel_size.1:size kernel_dim3>kernel_size.2:size"),
@@ -181,56 +181,56 @@ LAYERS: dict[str, Rule] = {
     "SeparableConv1D": _separable("1D"), "SeparableConv2D": _separable("2D"),
     "DepthwiseConv2D": _DEPTHWISE,
     "BatchNormalization": _BATCH_NORM, "BatchNormalizationV1": _BATCH_NORM, "BatchNormalizationV2": _BATCH_NORM,
-    "LayerNormalization": Rule(
+    "LayerNormalization": ClassRule(
         "LayerNormalization", "axis epsilon:number center:flag scale:flag beta_initializer:initializer gamma_initializer:initializer "
         "beta_regularizer:regularizer gamma_regularizer:regularizer beta_constraint:constraint gamma_constraint:constraint",
         "gamma?scale beta?center",
     ),
-    "UnitNormalization": Rule("UnitNormalization", "axis"),
-    "Activation": Rule("Activation", "activation:activation"),
-    "ReLU": Rule("ReLU", "max_value:number negative_slope:number threshold:number"),
-    "LeakyReLU": Rule("LeakyReLU", "alpha>negative_slope:number negative_slope:number"),
-    "ThresholdedReLU": Rule("ReLU", "theta>threshold:number"),
-    "ELU": Rule("ELU", "alpha:number"),
-    "Softmax": Rule("Softmax", "axis", mask="reads pass"),
-    "PReLU": Rule("PReLU", "alpha_initializer:initializer alpha_regularizer:regularizer alpha_constraint:constraint "
+    "UnitNormalization": ClassRule("UnitNormalization", "axis"),
+    "Activation": ClassRule("Activation", "activation:activation"),
+    "ReLU": ClassRule("ReLU", "max_value:number negative_slope:number threshold:number"),
+    "LeakyReLU": ClassRule("LeakyReLU", "alpha>negative_slope:number negative_slope:number"),
+    "ThresholdedReLU": ClassRule("ReLU", "theta>threshold:number"),
+    "ELU": ClassRule("ELU", "alpha:number"),
+    "Softmax": ClassRule("Softmax", "axis", mask="reads pass"),
+    "PReLU": ClassRule("PReLU", "alpha_initializer:initializer alpha_regularizer:regularizer alpha_constraint:constraint "
                   "shared_axes init>alpha_initializer:initializer", "alpha|alphas"),
-    "Dropout": Rule("Dropout", f"{_DROP} noise_shape"),
-    "SpatialDropout1D": Rule("SpatialDropout1D", f"{_DROP} trainable! noise_shape=null"),
-    "SpatialDropout2D": Rule("SpatialDropout2D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
-    "SpatialDropout3D": Rule("SpatialDropout3D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
-    "GaussianNoise": Rule("GaussianNoise", "stddev:number sigma>stddev:number seed rng_type!"),
-    "GaussianDropout": Rule("GaussianDropout", _DROP),
-    "AlphaDropout": Rule("AlphaDropout", f"{_DROP} noise_shape"),
-    "ActivityRegularization": Rule("ActivityRegularization", "l1:number l2:number"),
-    "Masking": Rule("Masking", "mask_value:number", mask="make"),
-    "Flatten": Rule("Flatten", "data_format", mask="drop", fixed=_LAST),
-    "Reshape": Rule("Reshape", "target_shape", mask="drop"),
-    "Permute": Rule("Permute", "dims", mask="drop"),
-    "RepeatVector": Rule("RepeatVector", "n:size", mask="drop"),
-    "Rescaling": Rule("Rescaling", "scale offset", mask="differs"),
-    **{f"{kind}Pooling{n}D": Rule(f"{kind}Pooling{n}D", _POOL, mask="drop", fixed=_LAST)
+    "Dropout": ClassRule("Dropout", f"{_DROP} noise_shape"),
+    "SpatialDropout1D": ClassRule("SpatialDropout1D", f"{_DROP} trainable! noise_shape=null"),
+    "SpatialDropout2D": ClassRule("SpatialDropout2D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
+    "SpatialDropout3D": ClassRule("SpatialDropout3D", f"{_DROP} trainable! noise_shape=null {_SPACE}", fixed=_LAST),
+    "GaussianNoise": ClassRule("GaussianNoise", "stddev:number sigma>stddev:number seed rng_type!"),
+    "GaussianDropout": ClassRule("GaussianDropout", _DROP),
+    "AlphaDropout": ClassRule("AlphaDropout", f"{_DROP} noise_shape"),
+    "ActivityRegularization": ClassRule("ActivityRegularization", "l1:number l2:number"),
+    "Masking": ClassRule("Masking", "mask_value:number", mask="make"),
+    "Flatten": ClassRule("Flatten", "data_format", mask="drop", fixed=_LAST),
+    "Reshape": ClassRule("Reshape", "target_shape", mask="drop"),
+    "Permute": ClassRule("Permute", "dims", mask="drop"),
+    "RepeatVector": ClassRule("RepeatVector", "n:size", mask="drop"),
+    "Rescaling": ClassRule("Rescaling", "scale offset", mask="differs"),
+    **{f"{kind}Pooling{n}D": ClassRule(f"{kind}Pooling{n}D", _POOL, mask="drop", fixed=_LAST)
        for kind in ("Max", "Average") for n in (1, 2, 3)},
-    **{f"GlobalMaxPooling{n}D": Rule(f"GlobalMaxPooling{n}D", f"{_SPACE} keepdims:flag", mask="drop", fixed=_LAST)
+    **{f"GlobalMaxPooling{n}D": ClassRule(f"GlobalMaxPooling{n}D", f"{_SPACE} keepdims:flag", mask="drop", fixed=_LAST)
        for n in (1, 2, 3)},
-    **{f"GlobalAveragePooling{n}D": Rule(f"GlobalAveragePooling{n}D", f"{_SPACE} keepdims:flag", mask="reads drop", fixed=_LAST)
+    **{f"GlobalAveragePooling{n}D": ClassRule(f"GlobalAveragePooling{n}D", f"{_SPACE} keepdims:flag", mask="reads drop", fixed=_LAST)
        for n in (1, 2, 3)},
-    "ZeroPadding1D": Rule("ZeroPadding1D", "padding", mask="drop"),
-    "ZeroPadding2D": Rule("ZeroPadding2D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
-    "ZeroPadding3D": Rule("ZeroPadding3D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
-    "Cropping1D": Rule("Cropping1D", "cropping", mask="drop"),
-    "Cropping2D": Rule("Cropping2D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
-    "Cropping3D": Rule("Cropping3D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
-    "UpSampling1D": Rule("UpSampling1D", "size length>size", mask="drop"),
-    "UpSampling2D": Rule("UpSampling2D", f"size {_SPACE} interpolation:interpolation", mask="drop", fixed=_LAST),
-    "UpSampling3D": Rule("UpSampling3D", f"size {_SPACE}", mask="drop", fixed=_LAST),
-    **{name: Rule(name, takes="list", mask="merge")
+    "ZeroPadding1D": ClassRule("ZeroPadding1D", "padding", mask="drop"),
+    "ZeroPadding2D": ClassRule("ZeroPadding2D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
+    "ZeroPadding3D": ClassRule("ZeroPadding3D", f"padding {_SPACE}", mask="drop", fixed=_LAST),
+    "Cropping1D": ClassRule("Cropping1D", "cropping", mask="drop"),
+    "Cropping2D": ClassRule("Cropping2D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
+    "Cropping3D": ClassRule("Cropping3D", f"cropping {_SPACE}", mask="drop", fixed=_LAST),
+    "UpSampling1D": ClassRule("UpSampling1D", "size length>size", mask="drop"),
+    "UpSampling2D": ClassRule("UpSampling2D", f"size {_SPACE} interpolation:interpolation", mask="drop", fixed=_LAST),
+    "UpSampling3D": ClassRule("UpSampling3D", f"size {_SPACE}", mask="drop", fixed=_LAST),
+    **{name: ClassRule(name, takes="list", mask="merge")
        for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
-    "Concatenate": Rule("Concatenate", "axis", takes="list", mask="merge"),
-    "Dot": Rule("Dot", "axes normalize:flag", takes="list", mask="drop"),
-    "Attention": Rule("Attention", 'use_scale:flag score_mode="dot" dropout:rate causal=false seed', "scale?use_scale", takes="list",
+    "Concatenate": ClassRule("Concatenate", "axis", takes="list", mask="merge"),
+    "Dot": ClassRule("Dot", "axes normalize:flag", takes="list", mask="drop"),
+    "Attention": ClassRule("Attention", 'use_scale:flag score_mode="dot" dropout:rate causal=false seed', "scale?use_scale", takes="list",
                       mask="reads merge"),
-    "AdditiveAttention": Rule("AdditiveAttention", "use_scale:flag dropout:rate causal=false seed", "scale?use_scale", takes="list",
+    "AdditiveAttention": ClassRule("AdditiveAttention", "use_scale:flag dropout:rate causal=false seed", "scale?use_scale", takes="list",
                               mask="reads merge"),
 }  # fmt: skip
 """Every class of layers that is known, by its old name."""

@@ -15,7 +15,7 @@ from rnnconvert.formats.onnx.describe.counting import COUNTED, FUNCTIONS, Op, co
 from rnnconvert.formats.onnx.describe.names import layer_names
 from rnnconvert.formats.onnx.node import label_of
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses
-from rnnconvert.formats.onnx.whole_model.work import Work
+from rnnconvert.formats.onnx.whole_model.work import OnnxModel
 from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
@@ -49,7 +49,7 @@ class Reading:
     names  what the file calls each layer
     """
 
-    def __init__(self, work: Work, units: Sequence[Unit], name: str) -> None:
+    def __init__(self, work: OnnxModel, units: Sequence[Unit], name: str) -> None:
         self.work = work
         self.build = Builder(Described(name))
         self.names: dict[str, tuple[str, ...]] = {}
@@ -256,6 +256,6 @@ def describe(path: Path, config: Path | None = None) -> Description:
     """
     if config is not None:
         raise UsageError(f"{path} states its model. Leave out config ({config})")
-    work = Work(load_with(path, "onnx", Options()))
+    work = OnnxModel(load_with(path, "onnx", Options()))
     model, name = work.model(str(path)), work.read.file.model.graph.name
     return Reading(work, model.units, "model" if name.lower() in _BY_EXPORTERS else name or "model").description()

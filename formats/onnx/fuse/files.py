@@ -24,8 +24,8 @@ from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.load import load
-from rnnconvert.formats.onnx.fuse.graph import Names, as_nodes, names_in, reads, replaced
-from rnnconvert.formats.onnx.fuse.proof import Graph, Pair, prove
+from rnnconvert.formats.onnx.fuse.graph import NameTree, as_nodes, names_in, reads, splice
+from rnnconvert.formats.onnx.fuse.proof import Graph, ModelPair, prove
 from rnnconvert.formats.onnx.fuse.region import region, whole_inputs
 from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.proto import file as onnx_file
@@ -45,7 +45,7 @@ _OPSETS = 7
 
 
 @dataclass(frozen=True)
-class Layered:
+class FusedLayer:
     """A layer that is one node now.
 
     name    what it was called: the node, or the first product of its steps
@@ -74,7 +74,7 @@ class Fused:
 
     source: str
     target: str
-    layers: tuple[Layered, ...]
+    layers: tuple[FusedLayer, ...]
     left: tuple[tuple[str, str], ...]
     nodes: tuple[int, int]
     error: float | None
@@ -131,7 +131,7 @@ def fuse(
     tell = watch or (lambda what: None)
     tell("looking for layers")
     try:
-        work = _Work(onnx_file.read(source), source, tell)
+        work = _Fuser(onnx_file.read(source), source, tell)
         with new_folder() as folder:
             graph, done = work.fused(folder, str(path))
     except MALFORMED as error:
@@ -160,7 +160,7 @@ def _nothing(source: Path, done: Fused) -> RefusedError:
     return RefusedError(f"every layer of {source}", "ONNX's RNN, GRU and LSTM", reasons, "Nothing was written.")
 
 
-class _Work:
+class _Fuser:
     """A model on its way."""
 
     def __init__(self, file: OnnxFile, source: Path, tell: Callable[[str], None]) -> None:
@@ -200,7 +200,7 @@ class _Work:
 
     def fused(self, folder: Path, target: str) -> tuple[Graph, Fused]:
         """Return the model with every layer that is proved as one node."""
-        pairs: list[tuple[int, RecognisedLayer, Pair]] = []
+        pairs: list[tuple[int, RecognisedLayer, ModelPair]] = []
         reasons: dict[int, tuple[str, str]] = {}
         candidates = self.candidates()
         for number, forms in enumerate(candidates):
@@ -222,7 +222,7 @@ class _Work:
         proved_layers = list(proved.values())
         if proved_layers:
             graph, proved_layers, error = self._prove_together(proved_layers, folder)
-        layers = tuple(Layered(entry.label, entry.what, _cell(entry), off) for entry, off in proved_layers)
+        layers = tuple(FusedLayer(entry.label, entry.what, _cell(entry), off) for entry, off in proved_layers)
         self.left += [(f"the step before those of {entry.label}", entry.partly) for entry, _ in proved_layers if entry.partly]
         counts = (_count(self.old.model.graph), _count(graph.model.graph))
         return graph, Fused(str(self.source), target, layers, tuple(self.left), counts, error)
@@ -238,7 +238,7 @@ class _Work:
         self.tell("proving the whole model")
         outputs = [output.name for output in self.old.model.graph.output]
         graph = self._with([layer for layer, _ in proved])
-        pair = Pair("the whole model", self.old, graph, outputs, inputs)
+        pair = ModelPair("the whole model", self.old, graph, outputs, inputs)
         (verdict,) = prove([pair], _inside(folder, "whole"), least=2)
         if verdict.equal:
             return graph, proved, verdict.error
@@ -249,7 +249,7 @@ class _Work:
         error: float | None = None
         for number, candidate in enumerate(proved):  # one after another: those that are proved stay
             graph = self._with([each for each, _ in [*accepted, candidate]])
-            pair = Pair("the whole model", self.old, graph, outputs, inputs)
+            pair = ModelPair("the whole model", self.old, graph, outputs, inputs)
             (verdict,) = prove([pair], _inside(folder, f"whole{number}"), least=2)
             if verdict.equal:
                 accepted.append(candidate)
@@ -264,7 +264,7 @@ class _Work:
         model.CopyFrom(self.old.model)
         arrays: dict[str, Array | Pieced] = dict(self.old.arrays)
         model.ir_version = max(4, model.ir_version)  # before, every initializer had to be an input
-        names = Names(names_in(model.graph) | set(arrays))
+        names = NameTree(names_in(model.graph) | set(arrays))
         nodes: list[onnx.NodeProto] = []
         supplied: list[str] = []
         for layer in layers:
@@ -273,7 +273,7 @@ class _Work:
             nodes += new
             arrays.update(numbers)
             supplied += [use.value for use in layer.uses]
-        replaced(model.graph, nodes, supplied)
+        splice(model.graph, nodes, supplied)
         seen: set[str] = set()
         for node in model.graph.node:  # a name of a node is not to be given twice
             node.name = unique(node.name, seen)

@@ -13,7 +13,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx.graph import attributes
-from rnnconvert.formats.onnx.masked_steps import Steps, steps
+from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
 from rnnconvert.formats.onnx.proto.nodes import Nodes
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.language import registry
@@ -92,7 +92,7 @@ def as_nodes(layer: RecognisedLayer, prefix: str, opset: int, states: Mapping[st
     return nodes.nodes, nodes.arrays
 
 
-def _counting(nodes: _Nodes, mask: Mask, x: str) -> Steps:
+def _counting(nodes: _Nodes, mask: Mask, x: str) -> CountedSteps:
     """Add which steps of each sequence count."""
     if nodes.opset < 13:
         raise UnmatchedError(f"its mask {mask.value!r} needs operators of set 13 or later")
@@ -114,7 +114,7 @@ def _counting(nodes: _Nodes, mask: Mask, x: str) -> Steps:
     return steps(nodes, truths, "mask")
 
 
-def _give_masked(nodes: _Nodes, layer: RecognisedLayer, counting: Steps, outputs: Sequence[str], states: Mapping[str, str]) -> None:
+def _give_masked(nodes: _Nodes, layer: RecognisedLayer, counting: CountedSteps, outputs: Sequence[str], states: Mapping[str, str]) -> None:
     """Add what turns the operator's outputs into the values that are used, with what stands for steps that do not count."""
     every = nodes.add("Transpose", [nodes.axes("Squeeze", outputs[0], [1], "states")], "states_by_sequence", perm=[1, 0, 2])
     for number, use in enumerate(layer.uses):
@@ -178,7 +178,7 @@ def _give(nodes: _Nodes, layer: RecognisedLayer, outputs: Sequence[str]) -> None
                 nodes.axes("Squeeze", last, [0], f"last_{use.kind}_{len(nodes.nodes)}", use.value)
 
 
-def replaced(graph: onnx.GraphProto, new: Sequence[onnx.NodeProto], values: Iterable[str]) -> None:
+def splice(graph: onnx.GraphProto, new: Sequence[onnx.NodeProto], values: Iterable[str]) -> None:
     """Put nodes into a graph in place of those that gave the same values, and remove what nobody needs any more."""
     gone = set(values)
     remaining = [node for node in graph.node if not gone & set(node.output)]
@@ -220,7 +220,7 @@ def names_in(graph: onnx.GraphProto) -> set[str]:
     return names
 
 
-class Names:
+class NameTree:
     """Names of values, in which a name stands for what lies below it, too: "a" is among them where "a/b" is."""
 
     def __init__(self, names: Iterable[str]) -> None:

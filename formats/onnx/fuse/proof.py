@@ -50,7 +50,7 @@ class Graph:
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class ModelPair:
     """An old and a new model with the same outputs, and inputs to run both on.
 
     label   what is compared
@@ -67,7 +67,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PairVerdict:
     """What the runs of a pair showed.
 
     comparisons  of each output in each trial
@@ -98,7 +98,7 @@ class Verdict:
         return f"its output {worst.output} is off by {worst.error:.2g} (tolerance {worst.allowed:.2g})"
 
 
-def prove(pairs: Sequence[Pair], folder: Path, least: int = 1) -> list[Verdict]:
+def prove(pairs: Sequence[ModelPair], folder: Path, least: int = 1) -> list[PairVerdict]:
     """Run every pair in one process of onnxruntime.
 
     least  how many trials the old model must be able to run
@@ -124,7 +124,7 @@ def prove(pairs: Sequence[Pair], folder: Path, least: int = 1) -> list[Verdict]:
     return [_verdict(number, pair, folder, failed, least) for number, pair in enumerate(pairs)]
 
 
-def _verdict(number: int, pair: Pair, folder: Path, failed: Mapping[str, str], least: int) -> Verdict:
+def _verdict(number: int, pair: ModelPair, folder: Path, failed: Mapping[str, str], least: int) -> PairVerdict:
     comparisons: list[Comparison] = []
     ran = 0
     for trial in range(len(pair.inputs)):
@@ -132,7 +132,7 @@ def _verdict(number: int, pair: Pair, folder: Path, failed: Mapping[str, str], l
             continue  # an input that the model itself does not take
         problem = failed.get(f"{number}_{trial}_new.npz")
         if problem is not None:
-            return Verdict(problem=f"onnxruntime does not run it: {problem}")
+            return PairVerdict(problem=f"onnxruntime does not run it: {problem}")
         ran += 1
         truth, results = (_saved(folder / f"{number}_{trial}_{kind}.npz") for kind in ("old", "new"))
         shaken = [
@@ -149,11 +149,11 @@ def _verdict(number: int, pair: Pair, folder: Path, failed: Mapping[str, str], l
                 new, old = (np.where(there, each, 0) for each in (result, two))
                 comparisons.append(compare(Output(case, name), new, old, Allowance(floors, pair.dtype)))
             elif not np.array_equal(result, two, equal_nan=two.dtype.kind == "f"):
-                return Verdict(problem=f"its output {name} is another one")
+                return PairVerdict(problem=f"its output {name} is another one")
     if ran < least:
         problem = next((failed[key] for key in failed if key.startswith(f"{number}_") and key.endswith("_old.npz")), "")
-        return Verdict(problem=f"onnxruntime does not run the model as it is: {problem}")
-    return Verdict(tuple(comparisons))
+        return PairVerdict(problem=f"onnxruntime does not run the model as it is: {problem}")
+    return PairVerdict(tuple(comparisons))
 
 
 def _finite(inputs: Mapping[str, Array]) -> bool:

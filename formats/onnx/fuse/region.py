@@ -10,19 +10,19 @@ from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.formats.onnx.fuse.graph import as_nodes, reads
-from rnnconvert.formats.onnx.fuse.proof import Graph, Pair
+from rnnconvert.formats.onnx.fuse.proof import Graph, ModelPair
 from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.formats.onnx.proto.nodes import code_of, initializer
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
-from rnnconvert.recognition.inputs import cut
+from rnnconvert.recognition.inputs import extract
 from rnnconvert.recognition.recognised import RecognisedLayer
 
 
-def region(graph: Graph, scope: Scope, shapes: Shapes, layer: RecognisedLayer, opset: int) -> Pair:
+def region(graph: Graph, scope: Scope, shapes: Shapes, layer: RecognisedLayer, opset: int) -> ModelPair:
     """Return the operators of a layer, cut out of a model, and the new node. Raises UnmatchedError where they cannot be cut."""
-    part = cut(scope, shapes, layer)
+    part = extract(scope, shapes, layer)
     outputs = [use.value for use in layer.uses]
     new, arrays = as_nodes(layer, "fused", opset, layer.states)
     inputs = [_value(scope, shapes, layer, name, kind) for name, kind in part.cuts.items()]
@@ -31,7 +31,7 @@ def region(graph: Graph, scope: Scope, shapes: Shapes, layer: RecognisedLayer, o
     new_arrays = {**{name: graph.arrays[name] for name in layer.states.values() if name in graph.arrays}, **arrays}
     constants = _constants(scope, graph, new, {*part.cuts, *new_arrays})
     new_model = _model(graph.model, [*constants, *new], inputs, output_infos, new_arrays)
-    return Pair(layer.label, old_model, new_model, outputs, part.trials, np.dtype(layer.direction.dtype))
+    return ModelPair(layer.label, old_model, new_model, outputs, part.trials, np.dtype(layer.direction.dtype))
 
 
 def _constants(scope: Scope, graph: Graph, new: Sequence[onnx.NodeProto], defined: set[str]) -> list[onnx.NodeProto]:

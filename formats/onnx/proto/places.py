@@ -14,7 +14,7 @@ from rnnconvert.graphs.program.scopes import Scope
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class ConstantPlace:
     """Where a constant value is stored.
 
     tensors  the tensors that hold its numbers
@@ -31,12 +31,12 @@ class Place:
         return self.tensors, index.astype(np.int64).tobytes()
 
 
-def place(scope: Scope, name: str) -> Place | None:
+def place(scope: Scope, name: str) -> ConstantPlace | None:
     """Return where a constant value is stored, or None if it cannot be written: it is computed, or repeats a number."""
     scope, name = scope.resolve(name)
     tensor = scope.stored(name)
     if tensor is not None:
-        return Place((tensor,))
+        return ConstantPlace((tensor,))
     starts: dict[Stored, int] = {}
     tensors: list[Stored] = []
 
@@ -50,7 +50,7 @@ def place(scope: Scope, name: str) -> Place | None:
     numbers = scope.moved(name, numbered)
     if numbers is None or np.unique(numbers).size != numbers.size:
         return None
-    return Place(tuple(tensors), numbers.reshape(-1))
+    return ConstantPlace(tuple(tensors), numbers.reshape(-1))
 
 
 def _size(tensor: Stored) -> int:
@@ -86,7 +86,7 @@ class Scattered:
     problems: list[str] = field(default_factory=list)
 
 
-def scatter(new: Mapping[str, Array], places: Mapping[str, Place]) -> Scattered:
+def scatter(new: Mapping[str, Array], places: Mapping[str, ConstantPlace]) -> Scattered:
     """Return the stored tensors with new numbers for some values.
 
     Two values that share a stored number but need different ones are a problem.

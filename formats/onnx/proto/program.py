@@ -12,7 +12,7 @@ import onnx
 
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
-from rnnconvert.graphs.program.operations import Body, Declared, Operation, Program, Reference, Stored
+from rnnconvert.graphs.program.operations import AttributeReference, Body, Declared, Operation, Program, Stored
 
 _KIND = onnx.AttributeProto
 _PLAIN = {_KIND.INT: "i", _KIND.FLOAT: "f", _KIND.INTS: "ints", _KIND.FLOATS: "floats"}
@@ -117,14 +117,14 @@ class _Reader:
                     (attribute.name, self.graph(graph, inner)) for graph in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
                 ]
                 continue
-            value = Reference(attribute.ref_attr_name) if attribute.ref_attr_name else self.value(attribute)
+            value = AttributeReference(attribute.ref_attr_name) if attribute.ref_attr_name else self.value(attribute)
             odd |= attribute.name in attributes or value is None
             if not domain and not attribute.ref_attr_name and node.op_type not in ("RNN", "GRU", "LSTM"):
                 types = _WIDER.get(attribute.name) or _TYPED.get(attribute.name)
                 domain = domain if types is None or attribute.type in types else _ODD
             if value is not None:
                 attributes[attribute.name] = value
-        if not domain and "to" in attributes and not isinstance(attributes["to"], Reference):
+        if not domain and "to" in attributes and not isinstance(attributes["to"], AttributeReference):
             attributes["to"] = element_type(attributes["to"])
         return Operation(
             node.op_type,

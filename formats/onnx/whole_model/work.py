@@ -15,8 +15,8 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.onnx import quantised
-from rnnconvert.formats.onnx.node import Home, Read
-from rnnconvert.formats.onnx.proto.places import Place, Readers, Scattered, place, scatter, sources
+from rnnconvert.formats.onnx.node import NodePlace, Read
+from rnnconvert.formats.onnx.proto.places import ConstantPlace, Readers, Scattered, place, scatter, sources
 from rnnconvert.formats.onnx.whole_model.flow import flattened, in_line
 from rnnconvert.formats.onnx.whole_model.layers import layers
 from rnnconvert.formats.onnx.whole_model.names import made_up, module_path
@@ -33,7 +33,7 @@ Changed = list[tuple[onnx.TensorProto, Array]]
 
 
 @dataclass(eq=False)
-class Work:
+class OnnxModel:
     """A model on its way, and where its arrays are stored.
 
     checkpoint  what the adapter read
@@ -48,7 +48,7 @@ class Work:
     values: dict[str, tuple[Scope, str]] = field(default_factory=dict)
     inputs: dict[str, list[tuple[Operation, int]]] = field(default_factory=dict)
     plain_layers: dict[str, GraphLayer] = field(default_factory=dict)
-    _places: dict[str, Place | None] = field(default_factory=dict)
+    _places: dict[str, ConstantPlace | None] = field(default_factory=dict)
     _stuck: dict[str, str] = field(default_factory=dict)
     _same: dict[object, tuple[Scope, str]] = field(default_factory=dict)
 
@@ -119,7 +119,7 @@ class Work:
             questions=self.checkpoint.questions,
         )
 
-    def _paths(self, homes: Mapping[str, Home]) -> dict[str, str]:
+    def _paths(self, homes: Mapping[str, NodePlace]) -> dict[str, str]:
         """Return the modules that recurrent nodes were made from; for several layers of one module, with their numbers."""
         paths = {
             name: module_path(home.node, [tensor.name for tensor in sources(home.scope, home.values["W"])]) for name, home in homes.items()
@@ -132,7 +132,7 @@ class Work:
             name: path if len(names) == 1 else f"{path}[{number}]" for path, names in of_path.items() for number, name in enumerate(names)
         }
 
-    def _recurrent(self, name: str, home: Home, path: str) -> Unit:
+    def _recurrent(self, name: str, home: NodePlace, path: str) -> Unit:
         stack = self.checkpoint.layers[name]
         places = {"W": 1, "R": 2, "B": 3, "P": 7}
         names = {
@@ -160,7 +160,7 @@ class Work:
         group = Group(layout, (0,), names)
         return Unit(name, stack=stack, groups=(group,), title=stack.describe())
 
-    def _add_state(self, home: Home, value: str, number: int, directions: int) -> str:
+    def _add_state(self, home: NodePlace, value: str, number: int, directions: int) -> str:
         """Note a learned state, which nodes may spread over the batch; "" for one that is not stored as one array."""
         inputs = [(home.node, number)]
         shapes = (directions, 1), (1, directions)
@@ -216,7 +216,7 @@ class Work:
         self.inputs.setdefault(name, []).extend(inputs)
         return name
 
-    def _others(self, units: Sequence[Unit], homes: Mapping[str, Home]) -> dict[str, str]:
+    def _others(self, units: Sequence[Unit], homes: Mapping[str, NodePlace]) -> dict[str, str]:
         """Add the tensors of no layer, and say which of them are not weights."""
         used = {tensor for where, value in self.values.values() for tensor in sources(where, value)}
         main = self.read.scopes[0]
@@ -244,7 +244,7 @@ class Work:
                 self.values.setdefault(name, (scope, value))
         return aside
 
-    def _place(self, name: str) -> Place | None:
+    def _place(self, name: str) -> ConstantPlace | None:
         if name not in self._places:
             self._places[name] = place(*self.values[name]) if name in self.values else None
         return self._places[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ MAX_JSON = 1 << 26
 """The most bytes of a description of weights, or of a graph."""
 
 _WEIGHTS = "data/weights/model_weights_config.json"
+_CONSTANTS = "data/constants/model_constants_config.json"
 _GRAPH = "models/model.json"
 
 
@@ -54,33 +55,41 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 
 def _read(archive: Archive, root: str) -> Stored:
-    config = _json(archive, root + _WEIGHTS)["config"]
     if bytes(archive.read(f"{root}byteorder")).strip() != b"little":
         raise UnreadableError(archive.path, "its numbers are not little-endian")
-    arrays: dict[str, Array] = {}
-    unreadable: dict[str, str] = {}
-    for name, entry in config.items():
-        meta = entry["tensor_meta"]
-        dtype = export_graph.DTYPES.get(meta["dtype"])
-        if entry["use_pickle"] or dtype is None:
-            unreadable[name] = f"it is pickled, or of the type {meta['dtype']}, which is not supported"
-            continue
-        record = archive.read(f"{root}data/weights/{entry['path_name']}")
-        arrays[name] = _view(archive.path, name, record, meta, dtype)
+    arrays, unreadable = _arrays(archive, root, _WEIGHTS)
+    constants = _arrays(archive, root, _CONSTANTS)[0] if f"{root}{_CONSTANTS}" in archive else {}
     metadata: dict[str, Any] = {"unreadable": unreadable, "root": "an exported program", "torchscript": True}
     if f"{root}{_GRAPH}" in archive:
         program = _json(archive, root + _GRAPH)
         metadata["calls"] = list(_calls(program["graph_module"]))
-        metadata["follow"] = functools.partial(_follow, program["graph_module"])
+        metadata["follow"] = functools.partial(_follow, program["graph_module"], constants)
         if isinstance(program.get("torch_version"), str):
             metadata["torch_version"] = program["torch_version"]
     return Stored(arrays, metadata)
 
 
-def _follow(module: Any) -> Program | str:
+def _arrays(archive: Archive, root: str, config: str) -> tuple[dict[str, Array], dict[str, str]]:
+    """Return the arrays that a description lists, by their names in the module, and why others are not read."""
+    arrays: dict[str, Array] = {}
+    unreadable: dict[str, str] = {}
+    for name, entry in _json(archive, root + config)["config"].items():
+        meta = entry["tensor_meta"]
+        dtype = None if meta is None else export_graph.DTYPES.get(meta["dtype"])
+        if entry["use_pickle"] or meta is None or dtype is None:
+            unreadable[name] = f"it is pickled, or of the type {meta and meta['dtype']}, which is not supported"
+            continue
+        record = archive.read(f"{root}{config.rpartition('/')[0]}/{entry['path_name']}")
+        arrays[name] = _view(archive.path, name, record, meta, dtype)
+    return arrays, unreadable
+
+
+def _follow(module: Any, constants: Mapping[str, Array]) -> Program | str:
     """Return what the program computes, or why that is not followed."""
     try:
-        return export_graph.follow(module)
+        program = export_graph.follow(module)
+        program.constants = constants
+        return program
     except TooLongError as error:
         return str(error)
     except RECOVERABLE as error:

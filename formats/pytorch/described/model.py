@@ -22,7 +22,7 @@ from rnnconvert.formats.pytorch.program.program import RECURRENT, Program, Ref
 from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.sizes import Dim, Dims, open_size
+from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
 
 _TRIES = 200
 """The most readings of one program."""
@@ -101,7 +101,7 @@ def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
     first: RnnConvertError | None = None
     tries = 0
     for choice in itertools.product(*stated):
-        needs: dict[str, int | str] = {}
+        needs: dict[str, Dim | str] = {}
         while tries < _TRIES:
             tries += 1
             inputs = [_input(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
@@ -117,12 +117,16 @@ def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 
-def _input(ref: Ref, rank: int, needs: Mapping[str, int | str]) -> tuple[Dims, str]:
+def _input(ref: Ref, rank: int, needs: Mapping[str, Dim | str]) -> tuple[Dims, str]:
     """Return the axes and the element type of an input."""
     dims: list[Dim] = []
     for axis in range(rank):
         length = ref.dims[axis] if ref.dims is not None else None
         symbol = length if isinstance(length, str) else f"{ref.name}, axis {axis}"
         bound = needs.get(symbol, length)
-        dims.append(bound if isinstance(bound, int) else open_size(symbol))
+        if isinstance(bound, Size):  # as many of a part: of a length itself, once that is asked for
+            ((names, count),) = bound.terms
+            part = needs.get(names[0])
+            bound = part * count if isinstance(part, int) else bound
+        dims.append(open_size(symbol) if bound is None or isinstance(bound, str) else bound)
     return tuple(dims), str(needs.get(f"type of {ref.name}", ref.dtype or "float32"))

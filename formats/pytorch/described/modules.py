@@ -81,8 +81,7 @@ class Modules:
             raise self._unlike(caller)
         build = self.reading.build
         read = [build.read(x) for x in inputs]
-        given = dict(zip(gives, outputs, strict=True))
-        after = {ref: _renewed(inside, build.value) for ref, inside in given.items()}
+        after = {ref: _renewed(inside, build.value) for ref, inside in zip(gives, outputs, strict=True)}
         values = [value for outside in after.values() for value in _values(outside)]
         path = caller.path.replace(".", "/")
         build.scope.add("model", path.removeprefix(f"{build.scope.path}/") if build.scope.path else path, read, values, scope=first)
@@ -97,11 +96,11 @@ class Modules:
     def _described(
         self, caller: Caller, operations: list[Operation], depth: int, gives: list[Ref]
     ) -> tuple[Scope, list[Tensor], list[Any]] | None:
-        """Return a module as a model, the tensors that it reads and what it gives; None for one that is no model of its own."""
+        """Return a module as a model, the tensors that it reads and what it gives; None for one that cannot be a model."""
         reading = self.reading
         produced = {ref for operation in operations for ref in operation.outputs.values()}
         wanted = dict.fromkeys(ref for operation in operations for ref in _read(operation) if ref not in produced and not ref.stored)
-        outside = {ref: reading.given(ref) for ref in wanted}
+        outside = {ref: reading.outcome(ref) for ref in wanted}
         if any(isinstance(value, Exception) for value in outside.values()):
             return None
         done, inputs = dict(self._done), list[Tensor]()
@@ -117,7 +116,7 @@ class Modules:
             for ref, value in outside.items():
                 reading.give(ref, _renewed(value, enter))
             self.run(operations, depth + 1)
-            results = [reading.given(ref) for ref in gives]
+            results = [reading.outcome(ref) for ref in gives]
             try:
                 if any(isinstance(result, Exception) for result in results):
                     raise next(result for result in results if isinstance(result, Exception))
@@ -143,17 +142,17 @@ def _renewed(value: Any, make: Callable[[Tensor], Value]) -> Any:
 
 def _tensors(value: Any) -> list[Tensor]:
     """Return the tensors that `_renewed` makes anew, in its order."""
-    made: list[Tensor] = []
-    _renewed(value, lambda x: made.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
-    return made
+    tensors: list[Tensor] = []
+    _renewed(value, lambda x: tensors.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
+    return tensors
 
 
 def _values(value: Any) -> list[Value]:
     if isinstance(value, list):
-        return [made for item in value for made in _values(item)]
+        return [inner for item in value for inner in _values(item)]
     if not isinstance(value, Tensor):
         return []
-    return [value.value] if value.value is not None else [made for part in value.parts for made in _values(part)]
+    return [value.value] if value.value is not None else [inner for part in value.parts for inner in _values(part)]
 
 
 def _caller(operation: Operation, depth: int) -> Caller | None:

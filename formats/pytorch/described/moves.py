@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import Call, NeedError, Reading, Rule
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.sizes import Dim, Size, product
+from rnnconvert.scaffolding.sizes import Dim, Size, divided, open_size, product
 from rnnconvert.scaffolding.tensors import Tensor
 
 
@@ -100,10 +100,16 @@ def _fixed(x: Tensor, axis: int) -> int:
 
 
 def _chunk(r: Reading, call: Call) -> list[Tensor]:
-    x, axis = call.tensor(), call.axis("dim", 0)
-    length = _fixed(x, axis)
-    step = -(-length // call("chunks"))
-    return operations.parts(r.build, x, axis, [min(step, length - start) for start in range(0, length, step)])
+    x, axis, count = call.tensor(), call.axis("dim", 0), int(call("chunks"))
+    length = x.dims[axis]
+    if isinstance(length, Size) and count > 1:
+        part = divided(length, count)
+        if part is None and length.symbol:  # its parts may be asked for by weights: the axis is as many of them
+            raise NeedError(length.symbol, open_size(f"{length.symbol} / {count}") * count)
+        if part is not None:
+            return operations.parts(r.build, x, axis, [part] * count)
+    step = -(-_fixed(x, axis) // count)
+    return operations.parts(r.build, x, axis, [min(step, _fixed(x, axis) - start) for start in range(0, _fixed(x, axis), step)])
 
 
 def _split(r: Reading, call: Call) -> list[Tensor]:

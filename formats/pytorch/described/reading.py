@@ -16,7 +16,7 @@ from rnnconvert.formats.pytorch.described.modules import Modules
 from rnnconvert.formats.pytorch.program.program import Operation, Program, Ref
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.description import Description, Scope, Value, prune
+from rnnconvert.scaffolding.description import Description, Node, Scope, Value, prune
 from rnnconvert.scaffolding.sizes import Dim, Dims, Size
 from rnnconvert.scaffolding.tensors import Tensor
 
@@ -26,7 +26,7 @@ _INLINE = 16
 class NeedError(Exception):
     """An input has to be of a certain length, or of a certain element type."""
 
-    def __init__(self, symbol: str, value: int | str) -> None:
+    def __init__(self, symbol: str, value: Dim | str) -> None:
         super().__init__(symbol, value)
         self.symbol, self.value = symbol, value
 
@@ -90,7 +90,7 @@ class Reading:
     def __init__(self, program: Program, units: Sequence[Unit], arrays: Mapping[str, Array], name: str) -> None:
         self.build = Builder(Scope(name), hold=self._hold)
         self.names: dict[str, tuple[str, ...]] = {}
-        self.arrays, self._program = arrays, program
+        self.arrays, self._program = {**program.constants, **arrays}, program
         self._values: dict[Ref, Any] = {}
         self._held: dict[str, Tensor] = {}
         self._modules = Modules(self, program.operations, program.outputs)
@@ -111,6 +111,8 @@ class Reading:
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
         prune(scope)
+        if any(not isinstance(size, int) for node in _every(scope) if node.kind == "split" for size in node["sizes"]):
+            raise self.build.refuse("an open axis cut into parts", "no weights ask for a length of them")
         return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
 
     @contextlib.contextmanager
@@ -123,7 +125,7 @@ class Reading:
         finally:
             self.build, self._values, self._held = before
 
-    def given(self, ref: Ref) -> Any:
+    def outcome(self, ref: Ref) -> Any:
         """Return what stands for a value of the program, or the error for one that could not be read."""
         try:
             return self.value(ref)
@@ -228,7 +230,7 @@ class Reading:
     def path(self, operation: Operation, default: str) -> str:
         """Return the path of a layer without weights: that of torch.nn's module that calls it, or a new one."""
         path, within = operation.callers[-1].path if self.module(operation) else "", self.build.scope.path.replace("/", ".")
-        if path and path.startswith(within):
+        if path and f"{path}.".startswith(f"{within}." if within else ""):
             return path.removeprefix(within).lstrip(".")
         return f"{default}_{len(self.build.scope.nodes)}"
 
@@ -252,6 +254,12 @@ class Reading:
 
 
 _OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")
+
+
+def _every(scope: Scope) -> Iterator[Node]:
+    """Yield the nodes of a model and of the models in it."""
+    for inside in (*scope.inner(), scope):
+        yield from inside.nodes
 
 
 def _flat(value: Any) -> list[Any]:

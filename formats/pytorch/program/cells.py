@@ -44,7 +44,7 @@ class Step:
 
 
 @dataclass
-class Run:
+class StepRun:
     """Steps that hand their states on, from the first one to the last.
 
     sequence  in a loop: the tensor whose steps are read in order, and its axes
@@ -57,10 +57,10 @@ class Run:
 
 
 @dataclass
-class Runs:
+class CellRuns:
     """The runs of a cell, and why some of its steps are none."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[StepRun] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
 
@@ -74,14 +74,14 @@ def native(operation: Operation) -> Step | None:
     return Step(operation, inputs[0], states[0], states[1] if len(states) > 1 else None, outputs[0], outputs[1])
 
 
-def runs(steps: Sequence[Step]) -> Runs:
+def runs(steps: Sequence[Step]) -> CellRuns:
     """Return the runs that the steps of one cell make."""
-    result = Runs()
+    result = CellRuns()
     after: dict[Ref, Step] = {}
     for step in steps:
         for ref in step.outputs():
             after[ref] = step
-    ends: dict[Step, Run] = {}
+    ends: dict[Step, StepRun] = {}
     for step in steps:
         if len(result.reasons) > _REASONS:
             break
@@ -98,7 +98,7 @@ def runs(steps: Sequence[Step]) -> Runs:
         elif (change := _changed(step, after)) is not None:
             result.reasons.append(change)
         else:
-            ends[step] = Run([step])
+            ends[step] = StepRun([step])
             result.runs.append(ends[step])
     for run in result.runs:
         result.reasons += _order(run)
@@ -149,7 +149,7 @@ def _since(state: Any, after: Mapping[Ref, Step]) -> list[Operation] | None:
 _OF_SHAPES = frozenset({"size", "dim", "numel", *aten.ZEROS})
 
 
-def _in_loop(step: Step, after: Mapping[Ref, Step], result: Runs) -> None:
+def _in_loop(step: Step, after: Mapping[Ref, Step], result: CellRuns) -> None:
     """Note a step in the body of a loop: a run if it hands its states on to itself and reads one step after the other."""
     h, c = plain(step.h), plain(step.c)
     firsts = []
@@ -166,7 +166,7 @@ def _in_loop(step: Step, after: Mapping[Ref, Step], result: Runs) -> None:
     element = _element_taken(step.x)
     loop = step.operation.loop
     if element is None or (element[0].operation is not None and element[0].operation.loop is loop):
-        result.runs.append(Run([step], None, firsts))
+        result.runs.append(StepRun([step], None, firsts))
         return
     base, axis, index = element
     number = index.operation if isinstance(index, Ref) else None
@@ -178,7 +178,7 @@ def _in_loop(step: Step, after: Mapping[Ref, Step], result: Runs) -> None:
     # Another tensor of the model may be as long as the sequence; which axis of it is the time nothing tells.
     if counted is None or (counted[1] != axis if counted[0] is base else counted[1] not in (0, 1)):
         axes = None  # the layer reads a part of it
-    result.runs.append(Run([step], None if axes is None else (base, axes), firsts))
+    result.runs.append(StepRun([step], None if axes is None else (base, axes), firsts))
 
 
 APART = ("unbind", "unsafe_unbind")
@@ -202,7 +202,7 @@ def _counted(count: Any) -> tuple[Any, Any] | None:
     return plain(of), axis
 
 
-def _order(run: Run) -> Iterator[str]:
+def _order(run: StepRun) -> Iterator[str]:
     """Yield how a run reads the steps of one sequence in another order than the first to the last."""
     elements = [_element_taken(step.x) for step in run.steps]
     if len(elements) < 2 or any(element is None for element in elements):

@@ -15,7 +15,7 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells, shapes
 from rnnconvert.formats.pytorch.program import written as program_written
 from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Operation, Program, Ref, lower, refs
-from rnnconvert.formats.pytorch.program.states import States, between
+from rnnconvert.formats.pytorch.program.states import GivenStates, between
 from rnnconvert.formats.pytorch.program.states import kept_names as kept_by
 from rnnconvert.graphs import Graph, calls
 
@@ -63,7 +63,7 @@ class Received:
 
 
 def unfollowed(layers: Iterable[str], why: str) -> Received:
-    """Return that nothing is known of the calls of layers, and why."""
+    """Return calls of layers of which nothing is known, with the reason."""
     return Received({name: (Call(Unknown(why, stated=True)),) for name in layers})
 
 
@@ -117,7 +117,7 @@ class _Calls:
         self._program, self._layers, self._owners, self._arrays = program, layers, owners, arrays
         self._graph = Graph(aten.DIALECT)
         self._owned: dict[Operation, str] = {}
-        self._states = States(program, self._owned, arrays)
+        self._states = GivenStates(program, self._owned, arrays)
         self.unconvertible: dict[str, Unconvertible] = {}
         self.others: dict[str, tuple[Call, ...]] = {}
         self.warnings: list[str] = []
@@ -156,7 +156,7 @@ class _Calls:
             self._cells(name, run)
         return self._graph
 
-    def _written_out(self, name: str, count: int, runs: cells.Runs | None) -> None:
+    def _written_out(self, name: str, count: int, runs: cells.CellRuns | None) -> None:
         """Note products with a layer's recurrent weights that do not belong to steps as PyTorch writes them."""
         if runs is not None:
             runs.reasons.append(f"{count} of its steps are written out as other operators than PyTorch's cell")
@@ -236,7 +236,7 @@ class _Calls:
                 reason = f"its weights go through {', '.join([*labels][:4])} in the model"
                 self.unconvertible[name] = Unconvertible("unaccounted", "weights that the model computes", reason)
 
-    def _cells(self, name: str, several: cells.Runs) -> None:
+    def _cells(self, name: str, several: cells.CellRuns) -> None:
         """Note the runs of a cell, or why they are not a layer's."""
         stack = self._layers[name]
         if several.reasons:

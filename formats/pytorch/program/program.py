@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.graphs import Computes, Graph, Measures
 from rnnconvert.graphs.graph import Dims
@@ -31,7 +32,7 @@ class TooLongError(Exception):
 
 
 @dataclass(eq=False, repr=False)
-class Storage:
+class SharedElements:
     """Elements that tensors share.
 
     version   how often they were changed in place
@@ -42,8 +43,8 @@ class Storage:
 
     version: int = 0
     apart: bool = False
-    parents: tuple[Storage, ...] = ()
-    children: list[Storage] = field(default_factory=list)
+    parents: tuple[SharedElements, ...] = ()
+    children: list[SharedElements] = field(default_factory=list)
 
 
 @dataclass(eq=False, repr=False)
@@ -58,7 +59,7 @@ class Ref:
     """
 
     name: str
-    storage: Storage
+    storage: SharedElements
     operation: Operation | None = None
     stored: str = ""
     version: int = 0
@@ -99,7 +100,7 @@ class Operation:
     inputs: list[Any]
     attributes: dict[str, Any]
     label: str
-    base: Storage | None = None
+    base: SharedElements | None = None
     loop: object = None
     outputs: dict[int, Ref] = field(default_factory=dict)
     called: tuple[str, list[Any], dict[str, Any]] | None = None
@@ -122,9 +123,11 @@ class Program:
 
     inputs   what it is called with
     outputs  what it gives: a value, or a list of them
+    constants  the numbers that it holds besides its module's weights, by name
     """
 
     def __init__(self) -> None:
+        self.constants: Mapping[str, Array] = {}
         self.operations: list[Operation] = []
         self.inputs: list[Ref] = []
         self.outputs: Argument = None
@@ -135,13 +138,13 @@ class Program:
 
     def input(self, name: str, dims: Dims | None = None) -> Ref:
         """Return a new value that nothing in the program gives."""
-        self.inputs.append(Ref(name, Storage(), dims=dims))
+        self.inputs.append(Ref(name, SharedElements(), dims=dims))
         return self.inputs[-1]
 
     def stored(self, name: str) -> Ref:
         """Return a parameter, buffer or constant by its name."""
         if name not in self._stored:
-            self._stored[name] = Ref(name, Storage(), stored=name)
+            self._stored[name] = Ref(name, SharedElements(), stored=name)
         return self._stored[name]
 
     def is_changed(self, ref: Ref) -> bool:
@@ -190,7 +193,7 @@ class Program:
             self._now[value] = current
         return current
 
-    def _change(self, storage: Storage) -> None:
+    def _change(self, storage: SharedElements) -> None:
         """Note that elements are changed in place, and with them those of every tensor that may share some."""
         changed, above = {storage: None}, [storage]
         below = [*storage.children]
@@ -265,18 +268,18 @@ def _is_off(operation: Operation) -> bool:
     return "dropout" in operation.kind and operation.inputs[2:3] == [False]
 
 
-def _storage_of(operation: Operation) -> Storage:
+def _storage_of(operation: Operation) -> SharedElements:
     """Return the elements that an operator's result consists of: its inputs', unless it is known to make new ones."""
     kind = operation.kind
     if operation.base is not None:
         return operation.base
     fresh = isinstance(aten.DIALECT.get(kind), Computes | Measures) or kind in (*RECURRENT, *CELLS)
     if fresh or kind in aten.FRESH or kind in aten.ZEROS:
-        return Storage()
+        return SharedElements()
     shared = tuple({ref.storage: None for ref in refs(operation.inputs)})
     if len(shared) == 1 and kind not in aten.SPLITS:
         return shared[0]
-    storage = Storage(apart=kind in aten.SPLITS, parents=shared)
+    storage = SharedElements(apart=kind in aten.SPLITS, parents=shared)
     for parent in shared:
         parent.children.append(storage)
     return storage

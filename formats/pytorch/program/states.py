@@ -18,7 +18,7 @@ _VISITED = 1 << 12
 """The most operators that are followed back from a weight or a state."""
 
 
-class States:
+class GivenStates:
     """The states that layers are given.
 
     learned  of each layer, for each of its calls: those of its states that are parameters, by layer and direction

@@ -12,8 +12,19 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import APART, LOOP
 from rnnconvert.formats.pytorch.program.operators import operator
 from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Program, Ref, Several, TooLongError, refs
-from rnnconvert.formats.pytorch.script.text import Class, Expression, Function
-from rnnconvert.formats.pytorch.script.values import DTYPES, STATIC, Archive, Bound, Frame, Items, Module, Name, RaisedError, static
+from rnnconvert.formats.pytorch.script.text import Class, Expression, ScriptFunction
+from rnnconvert.formats.pytorch.script.values import (
+    DTYPES,
+    STATIC,
+    ArchiveScope,
+    Bound,
+    Frame,
+    Items,
+    Name,
+    RaisedError,
+    ScriptedModule,
+    static,
+)
 
 MAX_STATEMENTS = 1 << 16
 """The most statements that are followed."""
@@ -35,7 +46,7 @@ A_BRANCH = "a branch that the code chooses when it runs"
 class Expressions:
     """What expressions give. What follows statements derives from it and follows calls of functions."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: ArchiveScope) -> None:
         self.program = Program()
         self.archive = archive
         self.left = MAX_STATEMENTS
@@ -47,8 +58,8 @@ class Expressions:
         """In how many branches and loops that are not decided here the code stands."""
         return len(self.within)
 
-    def call(self, function: Function, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        """Return what a function gives."""
+    def call(self, function: ScriptFunction, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Return the value that a function of the code returns."""
         raise NotImplementedError
 
     def spend(self) -> None:
@@ -66,7 +77,7 @@ class Expressions:
             return items if value.complete else [*items, "more items"]
         if isinstance(value, dict):
             return [self.argument(item) for item in value.values()]
-        return None if isinstance(value, Module | Name | Bound) else value
+        return None if isinstance(value, ScriptedModule | Name | Bound) else value
 
     def _is_static(self, value: Any) -> bool:
         if isinstance(value, Items):
@@ -104,7 +115,7 @@ class Expressions:
             if of.text == "CONSTANTS":
                 return self.program.stored(f"CONSTANTS.{name}")
             return Name(f"{of.text}.{name}")
-        if isinstance(of, Module):
+        if isinstance(of, ScriptedModule):
             kind = self.archive.module(of.path)
             if kind is not None and name in kind.methods:
                 return Bound(of, kind.methods[name])
@@ -175,7 +186,7 @@ class Expressions:
         if name.startswith("__torch__.torch.autograd.grad_mode.") and name.endswith(".__new__"):
             return GRAD_MODE
         definition = self.archive.function(name)
-        if isinstance(definition, Function):
+        if isinstance(definition, ScriptFunction):
             return self.call(definition, arguments, keywords)
         if isinstance(definition, Class) and definition.base == "NamedTuple" and len(definition.fields) == len(arguments):
             return Items([*arguments], self.level, definition.fields)

@@ -16,14 +16,14 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import LOOP
 from rnnconvert.formats.pytorch.program.program import Program, Ref, Several, TooLongError, refs
 from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, MAX_STATEMENTS, Expressions
-from rnnconvert.formats.pytorch.script.text import Function, Statement, UnreadError, statements
-from rnnconvert.formats.pytorch.script.values import Archive, Frame, Items, Loop, Module, RaisedError
+from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, UnreadError, statements
+from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, RaisedError, ScriptedModule, UnknownLoop
 
 MAX_CALLS = 40
 """The most calls of functions within one another."""
 
 
-def follow(archive: Archive) -> Program:
+def follow(archive: ArchiveScope) -> Program:
     """Return what the forward of an archive's module computes.
 
     Raises TooLongError or UnreadError where it cannot be followed.
@@ -35,7 +35,7 @@ def follow(archive: Archive) -> Program:
     method = kind.methods["forward"]
     inputs = [run.program.input(name) for name, default in method.parameters[1:] if default is None]
     try:
-        run.program.outputs = run.argument(run.call(method, [Module(""), *inputs], {}))
+        run.program.outputs = run.argument(run.call(method, [ScriptedModule(""), *inputs], {}))
     except RecursionError:
         raise TooLongError("its functions call one another too often") from None
     except RaisedError:
@@ -46,15 +46,15 @@ def follow(archive: Archive) -> Program:
 class _Run(Expressions):
     """One way through the code."""
 
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, archive: ArchiveScope) -> None:
         super().__init__(archive)
         self._depth = 0
-        self._parsed: dict[Function, list[Statement]] = {}
+        self._parsed: dict[ScriptFunction, list[Statement]] = {}
 
     # Functions ---------------------------------------------------------------------------------------
 
-    def call(self, function: Function, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
-        """Return what a function gives."""
+    def call(self, function: ScriptFunction, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """Return the value that a function of the code returns."""
         if self._depth >= MAX_CALLS:
             raise TooLongError(f"more than {MAX_CALLS} of its functions call one another")
         values = dict(zip((name for name, _ in function.parameters), arguments, strict=False))
@@ -183,7 +183,7 @@ class _Run(Expressions):
         carried = sorted({*_assigned(statement.body)} & frame.values.keys())
         before = {name: frame.values[name] for name in carried}
         handed = {name: self._handed(value) for name, value in before.items()}
-        outer, loop = self.program.loop, Loop()
+        outer, loop = self.program.loop, UnknownLoop()
         self.program.loop = loop
         if statement.targets:
             loop.index = self.output("the number of a loop's step", [count])

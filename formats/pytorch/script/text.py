@@ -34,7 +34,7 @@ class UnreadError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class ScriptFunction:
     """A function or method: its parameters with their defaults, and the lines of its body."""
 
     name: str
@@ -48,7 +48,7 @@ class Class:
 
     base: str
     fields: tuple[str, ...]
-    methods: dict[str, Function]
+    methods: dict[str, ScriptFunction]
 
 
 @dataclass
@@ -67,10 +67,10 @@ class Statement:
     orelse: Sequence[Statement] = ()
 
 
-def classes_and_functions(text: str) -> tuple[dict[str, Class], dict[str, Function]]:
+def classes_and_functions(text: str) -> tuple[dict[str, Class], dict[str, ScriptFunction]]:
     """Return what a source defines."""
     classes: dict[str, Class] = {}
-    functions: dict[str, Function] = {}
+    functions: dict[str, ScriptFunction] = {}
     lines = text.split("\n")
     at, current = 0, ""
     while at < len(lines):
@@ -95,7 +95,7 @@ def classes_and_functions(text: str) -> tuple[dict[str, Class], dict[str, Functi
     return classes, functions
 
 
-def _function(lines: Sequence[str], at: int, indent: int) -> tuple[Function, int]:
+def _function(lines: Sequence[str], at: int, indent: int) -> tuple[ScriptFunction, int]:
     """Return the function that begins at a line, and the line behind it."""
     head = at
     while at < len(lines) and not lines[at].endswith(":"):
@@ -109,7 +109,7 @@ def _function(lines: Sequence[str], at: int, indent: int) -> tuple[Function, int
         parameters = tuple(_Expressions(header[header.index("(") + 1 :]).parameters())
     except UnreadError:
         parameters = ()
-    return Function(name, parameters, tuple(lines[begin:at])), at
+    return ScriptFunction(name, parameters, tuple(lines[begin:at])), at
 
 
 def statements(lines: Sequence[str]) -> list[Statement]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.formats.pytorch.program.program import Program, Ref
-from rnnconvert.formats.pytorch.script.text import Class, Function
+from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
 
 DTYPES: Mapping[int, np.dtype[Any]] = {
     0: np.dtype(np.uint8),
@@ -29,7 +29,7 @@ DTYPES: Mapping[int, np.dtype[Any]] = {
 
 
 @dataclass(frozen=True)
-class Module:
+class ScriptedModule:
     """A module of the archive, by the names on the way to it."""
 
     path: str
@@ -46,8 +46,8 @@ class Name:
 class Bound:
     """A method of a module."""
 
-    module: Module
-    function: Function
+    module: ScriptedModule
+    function: ScriptFunction
 
 
 @dataclass(eq=False)
@@ -64,14 +64,14 @@ class Items:
 
 
 @dataclass(eq=False)
-class Loop:
+class UnknownLoop:
     """A loop whose steps are not known; index: the number of the step, if it counts them."""
 
     index: Ref | None = None
 
 
 @dataclass(frozen=True)
-class Archive:
+class ArchiveScope:
     """What the code of an archive can name.
 
     module     returns the class of a module by its path, None where there is none
@@ -80,7 +80,7 @@ class Archive:
     """
 
     module: Callable[[str], Class | None]
-    function: Callable[[str], Function | Class | None]
+    function: Callable[[str], ScriptFunction | Class | None]
     attribute: Callable[[Program, str, str], Any]
 
 

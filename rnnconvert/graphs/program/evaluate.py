@@ -71,7 +71,7 @@ class Evaluation:
 
     def __init__(self, scope: Scope, arrays: Mapping[str, Array], budget: Budget, shaken: np.random.Generator | None = None) -> None:
         self.scope, self.budget, self.shaken = scope, budget, shaken
-        self._values: dict[tuple[Scope, str], Array] = {(scope, name): _wide(array) for name, array in arrays.items()}
+        self._values: dict[tuple[Scope, str], Array] = {(scope, name): _as_float64(array) for name, array in arrays.items()}
         self._stored: dict[tuple[Scope, str], Array] = {}
         self.held = 0
 
@@ -99,7 +99,7 @@ class Evaluation:
         if self.held > self.budget.stored:
             raise UnmatchedError("its matrices are larger than this proof may hold")
         self.budget.spend(1, stored.size)
-        array = _wide(stored)
+        array = _as_float64(stored)
         if self.shaken is None or not is_float(stored) or stored.size == 1:  # one number may be what others equal
             return array
         eps = float(2.0**-7 if stored.dtype.kind == "V" or stored.dtype.name == "bfloat16" else np.finfo(stored.dtype).eps)
@@ -135,7 +135,7 @@ class Evaluation:
             raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here: {error}") from None
         if results is None:
             raise UnmatchedError(f"a node {kind} ({next(iter(node.outputs), '')!r}) cannot be computed here")
-        return [_wide(result) for result in results]
+        return [_as_float64(result) for result in results]
 
     def _body(self, scope: Scope, node: Operation) -> Scope:
         return next(scope.inner(node, 0))
@@ -152,7 +152,7 @@ class Evaluation:
         names = inner.body.inputs
         most = None if inputs[0] is None else int(inputs[0].reshape(()))
         going = inputs[1] is None or bool(inputs[1].reshape(()))
-        states = [_there(array) for array in inputs[2:]]
+        states = [_required(array) for array in inputs[2:]]
         gathered: list[list[Array]] = [[] for _ in inner.body.outputs[1 + len(states) :]]
         number = 0
         while going and (most is None or number < most):
@@ -172,9 +172,9 @@ class Evaluation:
         def listed(name: str, length: int) -> list[int]:
             return list(attributes.get(name, [0] * length))
 
-        states = [_there(array) for array in inputs[:count]]
+        states = [_required(array) for array in inputs[:count]]
         sequences = [
-            np.moveaxis(_there(array), axis, 0)
+            np.moveaxis(_required(array), axis, 0)
             for array, axis in zip(inputs[count:], listed("scan_input_axes", len(inputs) - count), strict=True)
         ]
         ways = listed("scan_input_directions", len(sequences))
@@ -193,12 +193,12 @@ class Evaluation:
         return [*states, *stacked]
 
 
-def _there(array: Array | None) -> Array:
+def _required(array: Array | None) -> Array:
     if array is None:
         raise UnmatchedError("a state without a first value")
     return array
 
 
-def _wide(array: Array) -> Array:
+def _as_float64(array: Array) -> Array:
     """Return floats as doubles, and anything else as it is."""
     return np.asarray(array, np.float64) if is_float(array) else np.asarray(array)

@@ -91,7 +91,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopLowering:
     """A loop on its way.
 
     name       what the file calls it

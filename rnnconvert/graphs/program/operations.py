@@ -49,7 +49,7 @@ class Stored:
 
 
 @dataclass(frozen=True, eq=False)
-class Reference:
+class AttributeReference:
     """An attribute that stands for one of the function around its operation, by the name that it has there."""
 
     name: str

@@ -25,7 +25,7 @@ def part(scope: Scope, node: Operation, shape: Array) -> Array:
     return shape[slice(start, end)]
 
 
-class Rule:
+class ShapeRule:
     """One node, whose output's shape is asked for."""
 
     def __init__(self, shapes: Shapes, scope: Scope, node: Operation, index: int, deep: int) -> None:
@@ -265,12 +265,13 @@ def _spread(shapes: Iterable[Dims | None]) -> list[int | None] | None:
     return result
 
 
-_RULES: Mapping[str, Callable[[Rule], Dims | None]] = {
-    "Transpose": Rule.transpose, "Squeeze": Rule.squeeze, "Unsqueeze": Rule.unsqueeze, "Reshape": Rule.reshape,
-    "Gather": Rule.gather, "Slice": Rule.slice, "Split": Rule.split, "Concat": Rule.concat, "MatMul": Rule.mat_mul,
-    "Gemm": Rule.gemm, "Einsum": Rule.einsum, "ConstantOfShape": Rule.filled, "Expand": Rule.expand, "Shape": Rule.shape,
-    "Tile": Rule.tile,
-    "Conv": Rule.convolved, "MaxPool": Rule.convolved, "AveragePool": Rule.convolved,
-    **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceL2"), Rule.reduced),
-    "Loop": Rule.loop, "Scan": Rule.loop, "RNN": Rule.recurrent, "GRU": Rule.recurrent, "LSTM": Rule.recurrent,
+_RULES: Mapping[str, Callable[[ShapeRule], Dims | None]] = {
+    "Transpose": ShapeRule.transpose, "Squeeze": ShapeRule.squeeze, "Unsqueeze": ShapeRule.unsqueeze, "Reshape": ShapeRule.reshape,
+    "Gather": ShapeRule.gather, "Slice": ShapeRule.slice, "Split": ShapeRule.split, "Concat": ShapeRule.concat, "MatMul": ShapeRule.mat_mul,
+    "Gemm": ShapeRule.gemm, "Einsum": ShapeRule.einsum, "ConstantOfShape": ShapeRule.filled, "Expand": ShapeRule.expand,
+    "Shape": ShapeRule.shape,
+    "Tile": ShapeRule.tile,
+    "Conv": ShapeRule.convolved, "MaxPool": ShapeRule.convolved, "AveragePool": ShapeRule.convolved,
+    **dict.fromkeys(("ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "ReduceProd", "ReduceL2"), ShapeRule.reduced),
+    "Loop": ShapeRule.loop, "Scan": ShapeRule.loop, "RNN": ShapeRule.recurrent, "GRU": ShapeRule.recurrent, "LSTM": ShapeRule.recurrent,
 }  # fmt: skip

@@ -12,7 +12,7 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.malformed import Fields
 from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.kinds import MEASURING, MOVING
-from rnnconvert.graphs.program.operations import Body, Operation, Program, Reference, Stored
+from rnnconvert.graphs.program.operations import AttributeReference, Body, Operation, Program, Stored
 
 SCOPES = 10_000
 """The most graphs of one program that are visited, each call of a function counted."""
@@ -89,12 +89,12 @@ class Scope:
 
     def attributes(self, node: Operation) -> Mapping[str, Any]:
         """Return an operation's attributes by name; in a function, references stand for what the caller gave."""
-        if not any(isinstance(value, Reference) for value in node.attributes.values()):
+        if not any(isinstance(value, AttributeReference) for value in node.attributes.values()):
             return node.attributes
         outer = self._holder()._attributes
         result = Fields()
         for name, value in node.attributes.items():
-            if not isinstance(value, Reference):
+            if not isinstance(value, AttributeReference):
                 result[name] = value
             elif value.name in outer:
                 typed = node.kind == "Cast" and name == "to"

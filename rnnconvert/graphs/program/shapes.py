@@ -15,7 +15,7 @@ from rnnconvert.graphs.program.fold import Call, fold
 from rnnconvert.graphs.program.kinds import ALIKE, COMPARED, MEASURING, SPREAD
 from rnnconvert.graphs.program.operations import Body, Operation, Program, Stored, bodies
 from rnnconvert.graphs.program.products import product_of
-from rnnconvert.graphs.program.rules import Dims, Rule, part
+from rnnconvert.graphs.program.rules import Dims, ShapeRule, part
 from rnnconvert.graphs.program.scopes import Scope
 
 _DEEPEST = 40
@@ -100,7 +100,7 @@ class Shapes:
             return None
         node, index = producer
         try:
-            dims = Rule(self, scope, node, index, deep + 1).dims()
+            dims = ShapeRule(self, scope, node, index, deep + 1).dims()
         except MALFORMED as error:
             if passes(error):
                 raise

@@ -20,7 +20,7 @@ from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import cell, joins, weights
 from rnnconvert.rewrites.fit_to_layout.cell import allows as allows
-from rnnconvert.rewrites.fit_to_layout.work import Work
+from rnnconvert.rewrites.fit_to_layout.work import Fitting
 from rnnconvert.rewrites.left_to_caller import ACCEPTS as ACCEPTS
 
 
@@ -52,7 +52,7 @@ def fit_to_layout(stack: Recurrent, layouts: Sequence[Layout], accept: Iterable[
             f"Split them: {Setting('directions', 'split')} or {Setting('stack', 'split')}.",
             stack.name,
         )
-    work = Work(stack, _choose(stack, layouts), frozenset(accept), retyped=retyped)
+    work = Fitting(stack, _choose(stack, layouts), frozenset(accept), retyped=retyped)
     settled = mixed and work.layout.holds.mixed_directions
     with _within_range(work.target):
         if settled:
@@ -78,14 +78,14 @@ def _within_range(target: str) -> Iterator[None]:
         ) from None
 
 
-def _each_by_itself(work: Work, layouts: Sequence[Layout]) -> None:
+def _each_by_itself(work: Fitting, layouts: Sequence[Layout]) -> None:
     """Bring every direction into the layout of its own cell, where a stack has cells of several kinds."""
     layers = []
     for layer in work.stack.layers:
         changed = []
         for direction in layer.directions:
             single = Recurrent(work.stack.name, (Layer((direction,)),))
-            single_work = Work(single, _choose(single, layouts), work.accepted, retyped=work.retyped)
+            single_work = Fitting(single, _choose(single, layouts), work.accepted, retyped=work.retyped)
             for feature in _FEATURES:
                 if feature not in _OF_STACKS:
                     feature(single_work)

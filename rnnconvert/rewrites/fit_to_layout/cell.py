@@ -13,11 +13,11 @@ from rnnconvert.core.weights import Direction
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.rewrites import COUPLED_GATE, FOLD_CONSTANTS, MOVE_RESET_GATE, SCALE_HARD_SIGMOID, each
-from rnnconvert.rewrites.fit_to_layout.work import Work
+from rnnconvert.rewrites.fit_to_layout.work import Fitting
 from rnnconvert.rewrites.fold_constants import in_force
 
 
-def reset_gate(work: Work) -> None:
+def reset_gate(work: Fitting) -> None:
     """Move the reset gate to where the target has it."""
     wanted = work.layout.reset_after
     others = work.every(lambda d: d.cell.kind == "gru" and d.cell.reset_after != wanted)
@@ -29,7 +29,7 @@ def reset_gate(work: Work) -> None:
         work.done(MOVE_RESET_GATE, "reset gate moved: the candidate's recurrent matrix is diagonal", exact)
 
 
-def coupled(work: Work) -> None:
+def coupled(work: Fitting) -> None:
     """Write out the coupled gates that the target does not know."""
     held = ("", *work.layout.holds.coupled, work.layout.coupled)
     written = work.every(lambda d: d.cell.coupled not in held)
@@ -42,7 +42,7 @@ def coupled(work: Work) -> None:
         work.done(COUPLED_GATE, f"{which} written out as a gate of its own")
 
 
-def constants(work: Work) -> None:
+def constants(work: Fitting) -> None:
     """Fold what is added at run time into the biases, where the target adds something else."""
     holds = work.layout.holds
 
@@ -67,7 +67,7 @@ def allows(allowed: Sequence[str | Activation], activation: Activation) -> bool:
     return any(entry in ("any", activation.name) or entry == activation for entry in allowed)
 
 
-def activations(work: Work) -> None:
+def activations(work: Fitting) -> None:
     """Bring the functions of the cell to those that the target has."""
     _function(work, "activation", work.layout.holds.activations)
     if work.layout.kind != "rnn":
@@ -76,7 +76,7 @@ def activations(work: Work) -> None:
         _output_function(work)
 
 
-def _function(work: Work, role: str, allowed: Sequence[str | Activation]) -> None:
+def _function(work: Fitting, role: str, allowed: Sequence[str | Activation]) -> None:
     """Keep one function of the cell, or write it for the target's other hard_sigmoid."""
     while outside := work.every(lambda d: not allows(allowed, getattr(d.cell, role))):
         function: Activation = getattr(outside[0].cell, role)
@@ -97,7 +97,7 @@ def _with_three_functions() -> str:
     return registry.holding(lambda layout: layout.kind == "lstm" and layout.holds.output_activation != "same")
 
 
-def _output_function(work: Work) -> None:
+def _output_function(work: Fitting) -> None:
     holds = work.layout.holds
     for direction in work.every(lambda d: True):
         cell = direction.cell
@@ -119,7 +119,7 @@ def _held(layout: Layout, role: str) -> Sequence[str | Activation]:
     return () if alone else layout.holds.activations
 
 
-def _refuse_activation(work: Work, role: str, function: Activation, allowed: Sequence[str | Activation]) -> RefusedError:
+def _refuse_activation(work: Fitting, role: str, function: Activation, allowed: Sequence[str | Activation]) -> RefusedError:
     what = {"gate_activation": "its gates", "activation": "its candidate", "output_activation": "its output"}[role]
     unknown_note = "" if function.known else " (an unknown function)"
     having = registry.holding(lambda layout: layout.kind == work.layout.kind and allows(_held(layout, role), function))
@@ -137,7 +137,7 @@ _CLIP_PLACES = {
 }
 
 
-def clips(work: Work) -> None:
+def clips(work: Fitting) -> None:
     """Keep the clips that the target can have; refuse one that it lacks, and a cell without one that it always has."""
     holds = work.layout.holds
     allowed_kinds = (*holds.open_clips, *(clip.kind for clip in holds.fixed_clips))
@@ -157,7 +157,7 @@ def clips(work: Work) -> None:
         )
 
 
-def _check_clip(work: Work, clip: Clip) -> None:
+def _check_clip(work: Fitting, clip: Clip) -> None:
     """Raise RefusedError for a clip with finite bounds that the target does not have."""
     holds = work.layout.holds
     if clip in holds.fixed_clips or not np.isfinite([clip.low, clip.high]).any():

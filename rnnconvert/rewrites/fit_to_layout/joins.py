@@ -9,12 +9,12 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.language import registry
 from rnnconvert.rewrites import FOLD_MERGE, JOIN_WITH_ZEROS, Step
-from rnnconvert.rewrites.fit_to_layout.work import Work
+from rnnconvert.rewrites.fit_to_layout.work import Fitting
 from rnnconvert.rewrites.fold_merge import summed_below
 from rnnconvert.rewrites.left_to_caller import ACCEPTS, flipped, flips, side_by_side
 
 
-def read_out(work: Work) -> None:
+def read_out(work: Fitting) -> None:
     """Refuse a matrix after the last layer where the target cannot keep it."""
     if work.stack.readout and not work.layout.holds.readout:
         raise work.refuse(
@@ -24,7 +24,7 @@ def read_out(work: Work) -> None:
         )
 
 
-def unconvertible(work: Work) -> None:
+def unconvertible(work: Fitting) -> None:
     """Refuse what the source computes in addition, unless the caller takes it over."""
     for feature in work.stack.unconvertible:
         value, meaning = ACCEPTS[feature.option]
@@ -35,7 +35,7 @@ def unconvertible(work: Work) -> None:
     work.stack = work.stack.replace(unconvertible=())
 
 
-def directions(work: Work) -> None:
+def directions(work: Fitting) -> None:
     """Refuse directions that the target does not read, unless the caller flips them."""
     stack, holds = work.stack, work.layout.holds
     if max(len(layer.directions) for layer in stack.layers) > holds.directions:
@@ -66,7 +66,7 @@ def directions(work: Work) -> None:
         raise _refuse_ways(work, "layers that read in other directions", "a layer of the target reads forward, or forward and backward")
 
 
-def _flipped(work: Work, option: str, feature: str, reason: str, remedy: str) -> None:
+def _flipped(work: Fitting, option: str, feature: str, reason: str, remedy: str) -> None:
     """Return the stack as one that reads forward, if the caller flips its sequences."""
     if option not in work.accepted:
         raise work.refuse(feature, reason, f"{remedy}, and confirm with {Setting(option, ACCEPTS[option][0])}.")
@@ -74,7 +74,7 @@ def _flipped(work: Work, option: str, feature: str, reason: str, remedy: str) ->
     work.steps.append(Step(option, work.stack.name, "direction left to the caller: flip the sequences", True))
 
 
-def _refuse_ways(work: Work, feature: str, reason: str) -> RefusedError:
+def _refuse_ways(work: Fitting, feature: str, reason: str) -> RefusedError:
     """Refuse directions that no flip before or after the whole stack makes right."""
     words = {False: "forward", True: "from the end"}
     ways = " then ".join(" next to ".join(words[direction.reverse] for direction in layer.directions) for layer in work.stack.layers)
@@ -86,7 +86,7 @@ def _refuse_ways(work: Work, feature: str, reason: str) -> RefusedError:
     )
 
 
-def joins(work: Work) -> None:
+def joins(work: Fitting) -> None:
     """Bring the joins of two directions to those that the target has."""
     stack, holds = work.stack, work.layout.holds
     if stack.num_directions == 1:
@@ -116,7 +116,7 @@ def joins(work: Work) -> None:
 _MERGES = {"sum": "f + b", "ave": "(f + b) / 2", "mul": "f * b", "concat": "[f; b]", "none": "f and b apart"}
 
 
-def alike(work: Work) -> None:
+def alike(work: Fitting) -> None:
     """Refuse layers and directions that differ where the target holds one set of arrays."""
     holds, stack = work.layout.holds, work.stack
     dtypes = {str(direction.dtype) for direction in work.every(lambda d: True)}

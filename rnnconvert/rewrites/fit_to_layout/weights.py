@@ -21,12 +21,12 @@ from rnnconvert.rewrites import (
     each,
     zero_state,
 )
-from rnnconvert.rewrites.fit_to_layout.work import Work
+from rnnconvert.rewrites.fit_to_layout.work import Fitting
 from rnnconvert.rewrites.fold_merge import summed_below
 from rnnconvert.rewrites.left_to_caller import without_state
 
 
-def element_type(work: Work) -> None:
+def element_type(work: Fitting) -> None:
     """Write arrays of several element types in the one that holds them all, before anything is computed from them."""
     several = work.every(lambda d: len(d.dtypes) > 1)
     if several:
@@ -35,7 +35,7 @@ def element_type(work: Work) -> None:
         work.done(WIDEN, f"its arrays are {' and '.join(types)}: written as {work.stack.dtype}")
 
 
-def skip_input(work: Work) -> None:
+def skip_input(work: Fitting) -> None:
     """Keep an input that is read unweighted where the target's first layer can do the same, in all its directions."""
     if "input" not in work.layout.part_names:
         return
@@ -44,7 +44,7 @@ def skip_input(work: Work) -> None:
     work.write_identities([d for layer in work.stack.layers[len(first) :] for d in layer.directions])
 
 
-def unweighted(work: Work) -> None:
+def unweighted(work: Fitting) -> None:
     """Leave out identity matrices for a target that adds its input unweighted."""
     if "input" in work.layout.part_names:
         return
@@ -56,7 +56,7 @@ def unweighted(work: Work) -> None:
         work.done(DROP_IDENTITY, "identity matrices of the input left out")
 
 
-def peepholes(work: Work) -> None:
+def peepholes(work: Fitting) -> None:
     """Drop peepholes of zeros where the target has none."""
     if "peephole" in work.layout.part_names:
         return
@@ -68,7 +68,7 @@ def peepholes(work: Work) -> None:
         work.done(DROP_ZEROS, "peepholes dropped: all are zero")
 
 
-def projection(work: Work) -> None:
+def projection(work: Fitting) -> None:
     """Fold a projection that the target does not have."""
     projected = work.every(lambda d: d.projection_size)
     if not projected or ("projection" in work.layout.part_names and _fits_projection(work, projected)):
@@ -95,11 +95,11 @@ def projection(work: Work) -> None:
     )
 
 
-def _fits_projection(work: Work, projected: list[Direction]) -> bool:
+def _fits_projection(work: Fitting, projected: list[Direction]) -> bool:
     return work.layout.holds.full_projection or all(d.projection_size < d.hidden_size for d in projected)
 
 
-def initial_states(work: Work) -> None:
+def initial_states(work: Fitting) -> None:
     """Keep learned states where the target stores them, unless the caller passes them."""
     for part in ("initial_hidden", "initial_cell"):
         if "initial_state" in work.accepted or not (work.layout.holds.initial_states and part in work.layout.part_names):
@@ -108,7 +108,7 @@ def initial_states(work: Work) -> None:
             _state_in_each(work, part)
 
 
-def _state_in_each(work: Work, part: str) -> None:
+def _state_in_each(work: Fitting, part: str) -> None:
     """Write zeros where one direction of a layer has a learned state and the other one starts from zero."""
     layers = list(work.stack.layers)
     for index, layer in enumerate(layers):
@@ -117,7 +117,7 @@ def _state_in_each(work: Work, part: str) -> None:
     work.stack = work.stack.replace(layers=tuple(layers))
 
 
-def _leave_out_state(work: Work, part: str) -> None:
+def _leave_out_state(work: Fitting, part: str) -> None:
     having = work.every(lambda d: (part, "") in d.arrays)
     learned = next((obstacle for d in having if (obstacle := DROP_ZEROS.applies(d, part))), None)
     if "initial_state" not in work.accepted:
@@ -130,7 +130,7 @@ def _leave_out_state(work: Work, part: str) -> None:
         work.done(DROP_ZEROS, f"{part} dropped: it is zero")
 
 
-def biases(work: Work) -> None:
+def biases(work: Fitting) -> None:
     """Bring the biases to those that the target has a place for."""
     _bias_mode(work)
     for part in BIAS_PARTS:
@@ -140,7 +140,7 @@ def biases(work: Work) -> None:
             _into_the_other(work, part, lacking)
 
 
-def _into_the_other(work: Work, part: str, lacking: Sequence[str]) -> None:
+def _into_the_other(work: Fitting, part: str, lacking: Sequence[str]) -> None:
     """Sum the biases of gates that the target has no place for in one part into the other."""
     moved = work.every(lambda d: any(np.any(d.get(part, gate)) for gate in lacking))
     if moved:
@@ -152,7 +152,7 @@ def _into_the_other(work: Work, part: str, lacking: Sequence[str]) -> None:
         work.done(SUM_BIASES, "the two biases of each gate but the candidate summed into one", exact)
 
 
-def _bias_mode(work: Work) -> None:
+def _bias_mode(work: Fitting) -> None:
     modes = work.layout.holds.biases
     modes_there = {direction.biases for direction in work.every(lambda d: True)}
     if len(modes_there) == 1 and modes_there <= set(modes):
@@ -177,7 +177,7 @@ def _bias_mode(work: Work) -> None:
         work.done(ZERO_BIASES, "the bias vectors that the target needs are written as zeros")
 
 
-def _no_biases(work: Work) -> None:
+def _no_biases(work: Fitting) -> None:
     """Leave out biases of zero, where the target has none."""
     for part in BIAS_PARTS:
         for direction in work.every(lambda d: True):
@@ -186,7 +186,7 @@ def _no_biases(work: Work) -> None:
     work.done(DROP_ZEROS, "biases dropped: all are zero")
 
 
-def _one_bias(work: Work) -> None:
+def _one_bias(work: Fitting) -> None:
     two = work.every(lambda d: d.biases in ("both", "recurrent"))
     for direction in two:
         work.demand(SUM_BIASES.applies(direction))

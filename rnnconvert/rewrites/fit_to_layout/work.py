@@ -13,7 +13,7 @@ from rnnconvert.rewrites import WRITE_IDENTITY, Obstacle, Rewrite, Step, each
 
 
 @dataclass
-class Work:
+class Fitting:
     """A stack on its way into a layout.
 
     stack     its current form

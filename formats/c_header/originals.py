@@ -15,7 +15,7 @@ from pathlib import Path
 from rnnconvert.containers.c_text import LARGEST
 from rnnconvert.containers.reading import read_small
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.c_header.write import Written, rendered
+from rnnconvert.formats.c_header.write import WrittenLayer, rendered
 
 _GUARD = re.compile(r"^#ifndef (RNNCONVERT_[A-Z0-9_]{0,255}_H)\r?$", re.M)
 
@@ -28,16 +28,16 @@ class Original:
     line    the first line that is not what the writer makes of them; 0 where none is
     """
 
-    layers: Sequence[Written]
+    layers: Sequence[WrittenLayer]
     line: int = 0
 
 
-def compared(path: Path, layers: Sequence[Written]) -> Original:
+def compared(path: Path, layers: Sequence[WrittenLayer]) -> Original:
     """Return what a header holds, compared with what is written for it."""
     return Original(layers, _compared(path, layers)[1])
 
 
-def _compared(path: Path, layers: Sequence[Written]) -> tuple[str, int]:
+def _compared(path: Path, layers: Sequence[WrittenLayer]) -> tuple[str, int]:
     """Return what is written for these layers, and the first line in which a file differs from it; 0 for none."""
     stored_text = read_small(path, LARGEST).decode("utf-8", "replace").replace("\r\n", "\n")
     guard = _GUARD.search(stored_text)

@@ -43,7 +43,7 @@ class Network:
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedSettings:
     """What a layer states besides its arrays.
 
     kind     rnn, gru or lstm
@@ -60,7 +60,7 @@ class UnknownError(ValueError):
     """Why a layer is named and not read."""
 
 
-def assembled(path: object, name: str, format: str, arrays: Mapping[str, Array], stated: Stated) -> Recurrent:
+def assembled(path: object, name: str, format: str, arrays: Mapping[str, Array], stated: StatedSettings) -> Recurrent:
     """Return the layer of these arrays. Raises UnreadableError if they do not fit together."""
     layout = registry.layout(format, stated.kind, False if stated.kind == "gru" else None)
     odd = next((local for local, array in arrays.items() if not is_float(array)), "")
