@@ -706,6 +706,11 @@ def test_an_executor_of_the_users_own_is_added_and_forgotten(own: Path, monkeypa
         registry.remove("mine")
 
 
+def test_an_executor_that_runs_wherever_its_packages_are_need_not_say_so(own: Path) -> None:
+    own.write_text(OWN.replace("def absent(variant)", "def unasked(variant)"))
+    assert registry.add("mine", sys.executable, module=str(own)).absent == ""
+
+
 def test_an_executor_under_another_python_is_added(own: Path, tmp_path: Path) -> None:
     need("mxnet", environments.missing("mxnet"))
     python = str(environments.place("mxnet") / "bin" / "python")

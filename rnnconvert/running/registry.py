@@ -196,7 +196,7 @@ def _variants(module: str) -> list[str]:
     """Return the variants of an executor's module. Raises UnreadableError if the file is not an executor."""
     try:
         loaded = child.load(module)
-        lacking = [name for name in ("NEEDS", "FORMAT", "SUFFIX", "absent", "answer") if not hasattr(loaded, name)]
+        lacking = [name for name in ("NEEDS", "FORMAT", "SUFFIX", "answer") if not hasattr(loaded, name)]
         lacking += [f"device of {name!r}" for name, variant in loaded.VARIANTS.items() if "device" not in variant]
         if lacking:
             raise AttributeError(f"no {lacking[0]}")
