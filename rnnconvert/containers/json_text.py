@@ -10,6 +10,7 @@ from rnnconvert.core.malformed import Fields
 
 _LIST, _OBJECT, _VALUE, _TEXT = 88, 232, 40, 64
 """Bytes of Python's values, measured on 3.11: a list or object with its first entry, an entry with its number, a text."""
+_FIELDS = json.JSONDecoder(object_hook=Fields)
 
 
 def loads(text: str | bytes, path: object, **hooks: Any) -> Any:
@@ -22,7 +23,9 @@ def loads(text: str | bytes, path: object, **hooks: Any) -> Any:
     size = width * len(text) + _TEXT * (1 + _count(text, '"') // 2) + _VALUE * (_count(text, ",") + _count(text, ":"))
     charging(len(text)).memory(size + _LIST * _count(text, "[") + _OBJECT * _count(text, "{"), path)
     try:
-        return json.loads(text, **(hooks or {"object_hook": Fields}))
+        if hooks:
+            return json.loads(text, **hooks)
+        return _FIELDS.decode(text if isinstance(text, str) else text.decode(json.detect_encoding(text), "surrogatepass"))
     except RecursionError:
         raise ValueError("lists or objects too deep inside one another") from None
 

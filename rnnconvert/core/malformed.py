@@ -41,6 +41,8 @@ class AbsentError(KeyError, IndexError):
 class Fields(dict[str, Any]):
     """Values that a file states by name. A name that it does not state raises AbsentError."""
 
+    __slots__ = ()
+
     def __missing__(self, name: str) -> Any:
         raise AbsentError(f"it states no {name!r}")
 
