@@ -59,7 +59,7 @@ def test_the_wheel_has_the_program_alone(artefacts: list[Path]) -> None:
         names = archive.namelist()
     assert {name.partition("/")[0] for name in names} == {"rnnconvert", f"rnnconvert-{__version__}.dist-info"}
     endings = {Path(name).suffix for name in names if name.startswith("rnnconvert/")}
-    assert endings == {".py", ".typed", ".json", ".css", ".js"}
+    assert endings == {".py", ".pyi", ".typed", ".json", ".css", ".js"}
 
 
 def test_everything_in_the_artefacts_has_the_time_that_was_asked_for(artefacts: list[Path]) -> None:

@@ -36,7 +36,7 @@ _PEEPHOLE = re.compile(r"(?:(?P<above>.*)/)?peep_[ifo]/W", re.S)
 class ChainerMetadata(FileMetadata, total=False):
     """What a file says: the matrices that hold those of all gates in full."""
 
-    whole: set[str]
+    full_matrices: set[str]
 
 
 class ChainerFiles(ArrayFiles):
@@ -95,7 +95,7 @@ class ChainerFiles(ArrayFiles):
         square = {name for name, array in stored.arrays.items() if _PEEPHOLE.fullmatch(name) and array.ndim == 2}
         diagonal = {name: np.diagonal(array) if name in square else array for name, array in stored.arrays.items()}
         full_matrices = {name for name in square if _has_off_diagonals(stored.arrays[name])}
-        return replace(stored, arrays=diagonal, metadata={**stored.metadata, "whole": full_matrices})
+        return replace(stored, arrays=diagonal, metadata={**stored.metadata, "full_matrices": full_matrices})
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
         """Return the links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller states that F.lstm reads
@@ -133,7 +133,7 @@ class ChainerFiles(ArrayFiles):
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return the canonical form of a link. Raises RefusedError for peepholes that are whole matrices."""
-        full_matrices = sorted(stored.metadata_as(ChainerMetadata).get("whole", set()) & set(group.names.values()))
+        full_matrices = sorted(stored.metadata_as(ChainerMetadata).get("full_matrices", set()) & set(group.names.values()))
         if full_matrices:
             raise RefusedError(
                 "a peephole that is a whole matrix",

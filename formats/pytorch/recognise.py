@@ -125,7 +125,7 @@ def of_tensors(file: Opened) -> bool:
         metadata = file.cached(pickled_arrays.read).metadata
     except UnreadableError:
         return False
-    makers = (*metadata["unreadable"].values(), *(name for several in metadata["made"].values() for name in several))
+    makers = (*metadata["unreadable"].values(), *(name for several in metadata["makers"].values() for name in several))
     return any("_load_from_bytes" in maker for maker in makers)
 
 

@@ -43,7 +43,7 @@ _FLOAT = 0
 
 def dtype(tensor: Tensor) -> np.dtype[Any]:
     """Return the element type of a tensor, as far as steps of layers have it: float32 for others."""
-    return _TYPES.get(tensor.kind, _TYPES[_FLOAT])
+    return _TYPES.get(tensor.kind, np.dtype("f4"))
 
 
 class Stored:

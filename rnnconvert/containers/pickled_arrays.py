@@ -49,7 +49,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     """Return every array by its path, with a slash between keys, places and attributes; those of a list alone are called
     arr_0, arr_1 and so on, as numpy.savez calls them.
 
-    Metadata "unreadable" says of objects without an array in them what made them, "made" what made those with arrays.
+    Metadata "unreadable" says of objects without an array in them what made them, "makers" what made those with arrays.
 
     Raises UnreadableError if the pickle is damaged, or if its objects are nested too deep.
     """
@@ -73,7 +73,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
                 raise UnreadableError(path, f"two of its arrays are called {name!r}")
         else:
             arrays[name] = element
-    return Stored(arrays, FileMetadata(unreadable=unreadable, made=makers))
+    return Stored(arrays, FileMetadata(unreadable=unreadable, makers=makers))
 
 
 def _same(first: Array, other: Array) -> bool:

@@ -19,7 +19,7 @@ class FileMetadata(TypedDict, total=False):
     __metadata__  what a .safetensors holds for anybody
     index         the index of a model in several files
     texts         single texts among the variables of a checkpoint
-    made          the classes that make the values of a pickle, by their paths
+    makers        the classes that make the values of a pickle, by their paths
     """
 
     unreadable: dict[str, str]
@@ -27,7 +27,7 @@ class FileMetadata(TypedDict, total=False):
     __metadata__: dict[str, str]
     index: Any
     texts: dict[str, Any]
-    made: dict[str, list[str]]
+    makers: dict[str, list[str]]
 
 
 @dataclass(frozen=True)

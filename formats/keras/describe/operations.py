@@ -114,7 +114,7 @@ def _concatenated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Val
     return output
 
 
-def _taken(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+def _indexed(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return the part of a tensor that an index of numbers and slices takes."""
     x, *places = arguments or [None]
     if not isinstance(x, Value) or not places or len(places) > len(x.shape) or not _plain(places):
@@ -155,6 +155,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "ZerosLike": _alike,
     "OnesLike": _alike,
     "Concatenate": _concatenated,
-    "GetItem": _taken,
+    "GetItem": _indexed,
 }
 """The operations that are known. They are not layers: masks beside tensors change nothing in them."""

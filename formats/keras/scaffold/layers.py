@@ -72,6 +72,8 @@ def _activation(m: Any, node: Node) -> str:
 
 
 def _dense(m: Any, node: Node) -> str:
+    if len(node.x.shape) < 2:
+        raise m.refused(node, "a dense layer on a tensor of one axis", "Keras's takes two or more")
     return f"layers.Dense({words(str(node['units']), _function(m, node), _bias(node))})"
 
 
