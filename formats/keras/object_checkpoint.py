@@ -79,7 +79,7 @@ def read(path: Path) -> Stored:
             'Load the model where it was made, and save it with model.save("model.keras").',
         )
     metadata: dict[str, Any] = {"kind": "tensorflow"}
-    configs, version, model = _keras_metadata(path) if is_model else ({}, "", None)
+    configs, version, model = keras_metadata(path) if is_model else ({}, "", None)
     if configs:
         metadata |= {"layer_configs": configs, "keras_version": f"{version.removesuffix('-tf') or '2'}-tf", "root_config": model}
     elif by_graph:
@@ -263,7 +263,7 @@ def _inside(message: memoryview, wanted: int, path: Path) -> Iterator[memoryview
     yield from (content for number, content in wire.fields(message, path) if number == wanted)
 
 
-def _keras_metadata(folder: Path) -> tuple[dict[str, Mapping[str, Any]], str, Mapping[str, Any] | None]:
+def keras_metadata(folder: Path) -> tuple[dict[str, Mapping[str, Any]], str, Mapping[str, Any] | None]:
     """Return the layers' configurations by name, Keras's version, and the configuration of the whole model if there is one,
     from a SavedModel of TensorFlow's Keras 2."""
     configs: dict[str, Mapping[str, Any]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError
 from rnnconvert.formats.keras import architecture
 from rnnconvert.formats.keras.live import numbers
+from rnnconvert.formats.keras.object_checkpoint import keras_metadata
 from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
 from rnnconvert.models.runners import Loaded, Program, Ran, Tap, moved
@@ -99,7 +100,8 @@ def _signature(path: Path) -> Program:
     served = loaded.signatures.get("serving_default") or next(iter(loaded.signatures.values()), None)
     if served is None:
         raise UsageError(f"{path} has no signature: nothing says which of its functions is the model")
-    names = sorted(served.structured_input_signature[1])
+    config = (keras_metadata(path)[2] or {}).get("config", {})
+    names = _ordered(served.structured_input_signature[1], config.get("input_layers"))
 
     def call(*inputs: Array, held: Any = loaded) -> list[Array]:
         if len(inputs) != len(names):
@@ -107,9 +109,15 @@ def _signature(path: Path) -> Program:
         kinds = served.structured_input_signature[1]
         tensors = {name: tf.cast(tf.constant(array), kinds[name].dtype) for name, array in zip(names, inputs, strict=True)}
         results = served(**tensors)
-        return [results[name].numpy() for name in sorted(results)]
+        return [results[name].numpy() for name in _ordered(results, config.get("output_layers"))]
 
     return Program(call, str(path))
+
+
+def _ordered(names: Collection[str], stated: object) -> list[str]:
+    """Return the names of tensors in the order of a model's configuration, by the alphabet where that lists others."""
+    listed = [str(reference[0]) for reference in stated if isinstance(reference, list) and reference] if isinstance(stated, list) else []
+    return listed if sorted(listed) == sorted(names) else sorted(names)
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:

@@ -111,7 +111,7 @@ def export_model(
     if not dry_run:
         only_replace(out, force)
     with of_file(path, "rnnconvert.formats.keras"):
-        model = _Exported(read(path))
+        model = _Exported(read(path, check=_check))
         proto, done = model.finished(str(path), str(out))
     if dry_run:
         return done
@@ -133,11 +133,17 @@ def _compared(source: Path, exported: Path) -> WholeModels:
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
-def read(path: Path, config_file: Path | None = None, altered: Callable[[Any], Any] = lambda config: config) -> SourceLayer:
+def read(
+    path: Path,
+    config_file: Path | None = None,
+    altered: Callable[[Any], Any] = lambda config: config,
+    check: Callable[[SourceLayer], None] = lambda top: None,
+) -> SourceLayer:
     """Return the model with every array in its layer.
 
     config_file  the model of weights that are alone, as model.to_json wrote it
     altered      returns the configuration of an old model to read in place of the stated one
+    check        raises RefusedError for layers that the target lacks, before they get their arrays
     """
     stored = old_models.read(path)
     stated = stored.metadata_as(KerasMetadata)
@@ -154,17 +160,22 @@ def read(path: Path, config_file: Path | None = None, altered: Callable[[Any], A
     top = tree(config)
     if not top.is_model or not top.entry.built_in:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
+    check(top)
+    used = assign_by_path(top, "", arrays, _places)
+    aside = {name for name in arrays if name.partition("/")[0] in _ASIDE or "/seed_generator/" in name}
+    if rest := sorted(set(arrays) - used - aside):
+        raise refuse(top.name, f"the arrays {', '.join(rest[:5])}", "they belong to no layer of the model")
+    return top
+
+
+def _check(top: SourceLayer) -> None:
+    """Raise RefusedError for a layer or an operation that ONNX's table lacks."""
     for layer in top.walk():
         if layer.is_operation and layer.kind not in OPERATIONS:
             operations = ", ".join(sorted(OPERATIONS))
             raise refuse(layer.name, f"an operation of class {layer.kind!r}", f"the known ones are {operations}")
         if not layer.is_model and not layer.is_operation and layer.kind not in _SUPPORTED:
             raise refuse(layer.name, f"a layer of class {layer.kind!r}", f"the known ones are {', '.join(sorted(_SUPPORTED))}")
-    used = assign_by_path(top, "", arrays, _places)
-    aside = {name for name in arrays if name.partition("/")[0] in _ASIDE or "/seed_generator/" in name}
-    if rest := sorted(set(arrays) - used - aside):
-        raise refuse(top.name, f"the arrays {', '.join(rest[:5])}", "they belong to no layer of the model")
-    return top
 
 
 _MOVING = ("Flatten", "Reshape", "Permute", "RepeatVector")

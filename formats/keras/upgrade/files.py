@@ -20,18 +20,18 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
-from rnnconvert.formats.keras import architecture, keras_zip
+from rnnconvert.formats.keras import architecture, keras_zip, object_checkpoint
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import TARGET, Notes, Translator
 from rnnconvert.formats.keras.upgrade.layers import Layers
 from rnnconvert.formats.keras.upgrade.model import Models
-from rnnconvert.formats.keras.upgrade.old import SourceLayer, assign, assign_by_path, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, assign, assign_by_names, assign_by_path, tree
 
 VERSION = "3.6.0"
 """The Keras version whose files these resemble."""
-_ASIDE = ("optimizer", "optimizer_weights", "_optimizer", "metrics", "_metrics")
+_ASIDE = ("optimizer", "optimizer_weights", "_optimizer", "metrics", "_metrics", "keras_api")
 """Groups of a file that hold what training left there."""
 
 
@@ -83,7 +83,7 @@ def upgrade(
 ) -> Upgraded:
     """Write an old model, with its weights, as a .keras file that Keras 3 opens in safe mode without custom objects.
 
-    old      an HDF5 file with a model configuration, as Keras 1, Keras 2 and tf.keras wrote it, or a .keras file of Keras 2
+    old      an HDF5 file with a model configuration, as Keras 1, Keras 2 and tf.keras wrote it, or a .keras file or SavedModel of Keras 2
     config   the model's configuration, as model.to_json wrote it, where the old file holds weights alone
     force    replace the new file if it exists
     dry_run  write nothing
@@ -164,10 +164,13 @@ def as_keras_3(
 def read(source: Path) -> Stored:
     """Return what a file holds."""
     if source.is_dir():
-        raise UsageError(
-            f"{source}: a SavedModel holds its layers as code. Load it in its own Keras and save it as .h5, or convert "
-            "its recurrent layers: rnnconvert convert"
-        )
+        stored = object_checkpoint.read(source)
+        if stored.metadata_as(KerasMetadata).get("root_config") is None:
+            raise UsageError(
+                f"{source}: this SavedModel holds its layers as code alone, as those of Keras 3 and of models with a class of "
+                "their own do. Load it in its own Keras and save it as .h5, or convert its recurrent layers: rnnconvert convert"
+            )
+        return stored
     if source.is_file() and zipfile.is_zipfile(source):
         return keras_zip.read(source)
     return hdf5.read(source)
@@ -184,7 +187,13 @@ def written_before_keras_3(source: Path) -> bool:
 
 def _written(stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> tuple[str, str]:
     """Return the version and the backend that wrote a file, as far as they are stated or shown."""
-    places = [stored.metadata_as(KerasMetadata).get("metadata", {}), attributes.get("", {}), attributes.get("model_weights", {}), config]
+    places = [
+        stored.metadata_as(KerasMetadata).get("metadata", {}),
+        stored.metadata,
+        attributes.get("", {}),
+        attributes.get("model_weights", {}),
+        config,
+    ]
     version = next((str(place["keras_version"]) for place in places if place.get("keras_version")), "")
     backend = next((str(place["backend"]) for place in places if place.get("backend")), "")
     weights = (name for name in stored.arrays if name.partition("/")[0] not in _ASIDE)
@@ -212,7 +221,8 @@ def _of_json(source: Path, text: str | bytes, what: str = "it") -> Any:
 
 
 def _config(source: Path, stored: Stored, attributes: Mapping[str, Mapping[str, Any]], config_file: Path | None) -> Mapping[str, Any]:
-    config = stored.metadata_as(KerasMetadata).get("config") or _json(source, attributes, "model_config")
+    stated = stored.metadata_as(KerasMetadata)
+    config = stated.get("config") or stated.get("root_config") or _json(source, attributes, "model_config")
     if config is not None and config_file is not None:
         raise UsageError(f"{source} holds its model's configuration. Leave out {Flag('config')}")
     if config_file is not None:
@@ -236,6 +246,8 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
     arrays = dict(stored.arrays)
     if "config" in stored.metadata:
         used = assign_by_path(top, "", arrays)
+    elif "root_config" in stored.metadata:
+        used = assign_by_names(top, arrays)
     else:
         children = {layer.name: layer for layer in top.inside}
         whole_model = "layer_names" in attributes.get("model_weights", {})

@@ -268,8 +268,7 @@ def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], pla
         used |= assign_by_path(child, below.lstrip("/"), arrays, places)
     paths = places(top)
     if paths is None:
-        inside = tables.LAYERS.get(top.kind, tables.ClassRule("")).takes == "states" and not top.kind.startswith("CuDNN")
-        inner = "cell/vars" if inside else "vars"
+        inner = "cell/vars" if _has_cell(top) else "vars"
         firsts = [alternatives[0] for alternatives, _ in top.words(False)]
         paths = {word: f"{inner}/{number}" for number, word in enumerate(firsts)}
     for word, below in paths.items():
@@ -278,6 +277,35 @@ def assign_by_path(top: SourceLayer, path: str, arrays: Mapping[str, Array], pla
             raise refuse(top.name, f"the weight {word!r}", f"the file holds no {name!r}")
         top.arrays[word] = arrays[name]
         used.add(name)
+    return used
+
+
+def _has_cell(layer: SourceLayer) -> bool:
+    """Return whether a layer's weights are those of a cell of its own."""
+    return tables.LAYERS.get(layer.kind, tables.ClassRule("")).takes == "states" and not layer.kind.startswith("CuDNN")
+
+
+def assign_by_names(top: SourceLayer, arrays: Mapping[str, Array]) -> set[str]:
+    """Give a model the arrays of a SavedModel, whose names hold those of the layers around a weight; return their names.
+
+    Raises RefusedError for a weight that is not there, or more than once.
+    """
+    labels = frozenset(layer.name for layer in top.walk() if layer is not top)
+    by_place: dict[tuple[bool, frozenset[str], str], list[str]] = {}
+    for name in arrays:
+        *components, leaf = name.split("/")
+        by_place.setdefault((False, labels.intersection(components), leaf), []).append(name)
+        by_place.setdefault((True, labels.intersection(components[:-1]), leaf), []).append(name)
+    around = dict(_labels(top))
+    used: set[str] = set()
+    for layer in top.walk():
+        place = (around[id(layer)] - {top.name}) & labels
+        for alternatives, _ in layer.words(False):
+            names = [name for word in alternatives for name in by_place.get((_has_cell(layer), place, word), ())]
+            if len(names) != 1:
+                raise refuse(layer.name, f"the weight {alternatives[0]!r}", f"the file holds {len(names)} arrays of that name for it")
+            layer.arrays[alternatives[0]] = arrays[names[0]]
+            used.add(names[0])
     return used
 
 

@@ -1,0 +1,79 @@
+"""SavedModels of Keras 2 as whole models: brought to Keras 3, to ONNX, and written as code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from tests.frameworks import KERAS_WARNS, by_keras_2
+from tests.requirements import needed
+
+pytestmark = KERAS_WARNS
+SCRIPT = """
+import sys, numpy as np, tf_keras as keras
+L, folder = keras.layers, sys.argv[1]
+tokens, extra = keras.Input((7,), dtype="int32", name="tokens"), keras.Input((3,), name="extra")
+x = L.Embedding(20, 6, mask_zero=True)(tokens)
+x = L.Bidirectional(L.LSTM(4, recurrent_activation="hard_sigmoid", return_sequences=True))(x)
+x = L.GRU(3)(x)
+dense = L.Dense(4, activation="relu", name="shared")
+y = L.BatchNormalization()(dense(L.Dense(4)(L.Concatenate()([x, extra]))))
+model = keras.Model([tokens, extra], [L.Dense(1, name="out")(dense(y)), L.Add()([y, L.Dense(4)(x)])])
+random = np.random.RandomState(3)
+signs = lambda w: random.choice([-1, 1] if w.ndim > 1 else [1], w.shape)
+model.set_weights([random.uniform(0.2, 0.6, w.shape) * signs(w) for w in model.get_weights()])
+model.save(f"{folder}/model", save_format="tf")
+x = [random.randint(0, 20, (3, 7)), random.normal(size=(3, 3)).astype("f")]
+np.savez(f"{folder}/x.npz", tokens=x[0], extra=x[1], **{f"y{n}": y for n, y in enumerate(model(x))})
+
+cells = keras.Sequential([keras.Input((5, 3)), L.LSTM(4, return_sequences=True), L.RNN([L.LSTMCell(4), L.GRUCell(3)])])
+cells.set_weights([random.normal(size=w.shape) for w in cells.get_weights()])
+cells.save(f"{folder}/cells", save_format="tf")
+
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.lstm = L.LSTM(3)
+    def call(self, x, training=None):
+        return self.lstm(x)
+own = Own()
+own(np.zeros((1, 4, 3), "f"))
+own.save(f"{folder}/own", save_format="tf")
+"""
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a SavedModel of layers, what it computes, and a SavedModel of a class of its own."""
+    folder = tmp_path_factory.mktemp("saved")
+    by_keras_2(SCRIPT, folder)
+    return folder
+
+
+def test_a_saved_model_computes_the_same_in_keras_3_and_onnx(saved: Path, tmp_path: Path) -> None:
+    keras, runtime = needed("keras", "keras"), needed("onnxruntime", "onnxruntime")
+    rc.upgrade(saved / "model", tmp_path / "new.keras")
+    rc.export_model(saved / "model", tmp_path / "new.onnx")
+    with np.load(saved / "x.npz") as arrays:
+        x, truth = [arrays["tokens"], arrays["extra"]], [arrays["y0"], arrays["y1"]]
+    session = runtime.InferenceSession(tmp_path / "new.onnx")
+    feeds = {"tokens": x[0].astype(np.int32), "extra": x[1]}
+    for results in (keras.models.load_model(tmp_path / "new.keras")(x), session.run(None, feeds)):
+        for result, expected in zip(results, truth, strict=True):
+            np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["model", "cells"])
+def test_a_saved_model_is_written_as_code_and_proved_by_tensorflow(name: str, saved: Path, tmp_path: Path) -> None:
+    """Inputs and outputs have the order of the configuration, not that of the alphabet; a cell is not the one inside another layer."""
+    needed("torch", "torch")
+    assert rc.scaffold(saved / name, "pytorch", tmp_path / "model.py", verify=True).equal
+
+
+def test_a_saved_model_of_a_class_of_its_own_states_no_layers(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(rc.UsageError, match="layers as code alone"):
+        rc.upgrade(saved / "own", tmp_path / "new.keras")
+    assert not any(tmp_path.iterdir())
