@@ -164,13 +164,14 @@ def as_keras_3(
 def read(source: Path) -> Stored:
     """Return what a file holds."""
     if source.is_dir():
-        stored = object_checkpoint.read(source)
-        if stored.metadata_as(KerasMetadata).get("root_config") is None:
+        if not (source / "saved_model.pb").is_file():
+            raise UsageError(f"{source} is a folder without a saved_model.pb. Name the file of a model, or the folder of a SavedModel")
+        if object_checkpoint.keras_metadata(source)[2] is None:
             raise UsageError(
                 f"{source}: this SavedModel holds its layers as code alone, as those of Keras 3 and of models with a class of "
                 "their own do. Load it in its own Keras and save it as .h5, or convert its recurrent layers: rnnconvert convert"
             )
-        return stored
+        return object_checkpoint.read(source)
     if source.is_file() and zipfile.is_zipfile(source):
         return keras_zip.read(source)
     return hdf5.read(source)

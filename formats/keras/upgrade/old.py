@@ -288,7 +288,7 @@ def _has_cell(layer: SourceLayer) -> bool:
 def assign_by_names(top: SourceLayer, arrays: Mapping[str, Array]) -> set[str]:
     """Give a model the arrays of a SavedModel, whose names hold those of the layers around a weight; return their names.
 
-    Raises RefusedError for a weight that is not there, or more than once.
+    Raises RefusedError for a weight that the file lacks or holds more than once.
     """
     labels = frozenset(layer.name for layer in top.walk() if layer is not top)
     by_place: dict[tuple[bool, frozenset[str], str], list[str]] = {}
