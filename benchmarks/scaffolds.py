@@ -31,7 +31,7 @@ def measured(file: str, to: str, folder: Path) -> dict[str, Any]:
     except rc.RnnConvertError as error:
         kind = "refused" if error.exit_code == 4 else f"exit {error.exit_code}"
         return {"result": kind, "why": " ".join(str(error).split()), "seconds": round(time.monotonic() - begun, 1)}
-    except Exception as error:
+    except Exception as error:  # a file that breaks the command is a row of the table, and does not end it
         return {"result": "failed", "why": f"{type(error).__name__}: {error}"[:200], "seconds": round(time.monotonic() - begun, 1)}
     differences = [float(number) for entry in done.proof for number in re.findall(r"off by ([0-9.e+-]+)", str(entry))]
     return {

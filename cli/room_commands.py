@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import functools
 import importlib
-import os
 from contextlib import nullcontext
 from typing import Any
 
 import click
 
-import rnnconvert.formats
 from rnnconvert.cli.terminal import FilePath, emit, say, watching
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.room_command import RoomCommand
+from rnnconvert.language.rooms import rooms
 
 
 @functools.cache
 def offered() -> dict[str, RoomCommand]:
     """Return what the rooms offer, by name. Of a room nothing but its module `commands` is imported: the help begins at once."""
-    folders = [(path, room) for path in rnnconvert.formats.__path__ for room in os.listdir(path)]  # noqa: PTH208  # as in cli.main
-    rooms = sorted({room for path, room in folders if os.path.isfile(f"{path}/{room}/commands.py")})  # noqa: PTH113  # likewise
-    modules = [importlib.import_module(f"rnnconvert.formats.{room}.commands") for room in rooms]
+    modules = map(importlib.import_module, rooms("commands"))
     return {command.name: command for module in modules for command in module.COMMANDS}
 
 

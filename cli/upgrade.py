@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import click
 
 from rnnconvert.cli.terminal import FilePath, emit, say
+from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
 Examples:
@@ -20,6 +21,19 @@ Keras 3 is refused by name; what only training needs is left out, and named.
 """
 
 
+class UpgradeOptions(NamedTuple):
+    """What the command is given, by its options and arguments."""
+
+    old: str
+    new: str
+    config: str | None
+    verify: bool
+    force: bool
+    dry_run: bool
+    as_json: bool
+    quiet: bool
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("old", type=FilePath())
 @click.argument("new", type=FilePath())
@@ -29,14 +43,15 @@ Keras 3 is refused by name; what only training needs is left out, and named.
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def upgrade(old: str, new: str, as_json: bool, quiet: bool, **options: Any) -> None:
+@in_one(UpgradeOptions)
+def upgrade(asked: UpgradeOptions) -> None:
     """Rewrite OLD, a whole model of Keras 1, Keras 2 or tf.keras, as the Keras 3 file NEW."""
     from rnnconvert.formats.keras.upgrade.files import upgrade as upgrade_file
 
-    done = upgrade_file(old, new, **options)
-    if as_json:
+    done = upgrade_file(asked.old, asked.new, config=asked.config, force=asked.force, dry_run=asked.dry_run, verify=asked.verify)
+    if asked.as_json:
         emit(done.as_dict())
         return
-    say(f"{'would write' if options['dry_run'] else 'wrote'} {new}", quiet)
+    say(f"{'would write' if asked.dry_run else 'wrote'} {asked.new}", asked.quiet)
     for line in done.lines():
-        say(line, quiet)
+        say(line, asked.quiet)

@@ -8,7 +8,7 @@ from rnnconvert.cli.main import main
 
 
 def call(*words: object, given: bytes | None = None, **environment: str) -> Result:
-    """What the command does with these words; an exception that is none of its own fails the test.
+    """Run the command with these words. An exception that the command does not handle fails the test.
 
     given        its standard input
     environment  variables of its process

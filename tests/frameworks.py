@@ -59,9 +59,9 @@ def outputs(answer: Mapping[str, Any]) -> Outputs:
 def _beside(framework: str, executor: str) -> Executor:
     """An executor in an environment beside this one, which must be there."""
     need(framework, environments.missing(framework))
-    found = replace(registry.built_in()[executor], python=str(environments.place(framework) / "bin" / "python"))
-    need(framework, found.absent)
-    return found
+    runner = replace(registry.built_in()[executor], python=str(environments.place(framework) / "bin" / "python"))
+    need(framework, runner.absent)
+    return runner
 
 
 def mxnet(name: str = "mxnet") -> Executor:

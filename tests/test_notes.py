@@ -52,7 +52,7 @@ def test_notes_of_layers_that_are_left_out_go_with_them(tmp_path: Path) -> None:
 
 
 def named_in_front(node: ast.expr) -> bool:
-    """Whether a text begins with a value and a colon, as a note of a layer does that is no data."""
+    """Return whether a text begins with a value and a colon: it is a note on a layer, written as plain text."""
     return (
         isinstance(node, ast.JoinedStr)
         and len(node.values) > 1

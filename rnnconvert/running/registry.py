@@ -21,7 +21,7 @@ from rnnconvert.containers.files import replacing
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.errors import AbsentExecutorError, UnreadableError, UsageError, unreadable, unwritable
 from rnnconvert.core.remedies import Flag
-from rnnconvert.language import registry
+from rnnconvert.language.rooms import rooms
 from rnnconvert.running import child
 
 VARIABLE = "RNNCONVERT_EXECUTORS"
@@ -106,7 +106,7 @@ def _asked(executor: Executor) -> dict[str, Any]:
 def built_in() -> dict[str, Executor]:
     """Return the executors in the frameworks' rooms, by name."""
     result = {}
-    for module in registry.rooms("run*"):
+    for module in rooms("run*"):
         imported = importlib.import_module(module)
         for name in getattr(imported, "VARIANTS", ()):
             result[name] = Executor(name, str(Path(str(imported.__file__))), name)

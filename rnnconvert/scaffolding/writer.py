@@ -198,7 +198,7 @@ class Module(ABC):
             self.line(f"{self.new(end.y)} = {text}  # {self.axes(end.y)}")
 
     def _text(self, rules: Mapping[str, Rule], node: Node) -> str:
-        """Return the line of a node. Raises RefusedError where there is none."""
+        """Return the line of a node. Raises RefusedError for a node that the target has no line for."""
         if node.kind == "left out":
             raise node["error"]
         if any(not value.sized for value in node.reads()):

@@ -1,4 +1,4 @@
-"""SourceLayer models with layers that have no equivalent: a layer that does nothing stands for each, so that the rest can be read."""
+"""Models of Keras 1 and 2 with layers that have no equivalent: a layer that does nothing stands for each, so that the rest can be read."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ class Rule:
         return self.add("ConstantOfShape", [shape], value=Stored.of(np.array([level], np.float32)))
 
     def repeated(self, kind: str) -> bool:
-        """Write a value several times along its axes: so often as the second input says (Tile), or up to its lengths (Expand)."""
+        """Write a value several times along its axes: as often as the second input says (Tile), or up to its lengths (Expand)."""
         return self.add(kind, [self.inputs[0], self.block.add("Cast", self.inputs[1:2], to=WIDE)])
 
     def flip(self, axes: Sequence[int] | None) -> bool:
