@@ -177,8 +177,10 @@ def _recurrent(filling: Filling, pair: FilledPair, target: Model, accepted: tupl
             f"{quoted(pair.target.name)}: its weights cannot be replaced in place: the model computes them from others, or has "
             "them in a form that can only be read"
         )
-    if len({group.layout for group in pair.target.groups}) > 1 and target_stack.num_layers == stack.num_layers == 1:
-        for group in pair.target.groups:  # directions of unlike cells: each is a layer of its own here
+    if _unlike(pair.target, target_stack) and target_stack.num_layers == stack.num_layers == 1:
+        if not pair.target.apart:
+            _same_ends(pair, target_stack, stack)
+        for group in pair.target.groups:  # each is a layer of its own here
             _recurrent(filling, _direction(pair, group), target, accepted, orders)
         return
     stack = stack.replace(name=pair.target.name)
@@ -221,6 +223,11 @@ def _without_zero_biases(pair: FilledPair, stack: Recurrent, target_stack: Recur
                 )
         stack = each(stack, functools.partial(DROP_ZEROS.apply, part=part))
     return stack
+
+
+def _unlike(unit: Unit, stack: Recurrent) -> bool:
+    """Return whether the directions of a layer are unlike, each with arrays of its own."""
+    return not stack.uniform and all(len(group.directions) == 1 for group in unit.groups) and len(unit.groups) > 1
 
 
 def _direction(pair: FilledPair, group: Group) -> FilledPair:
@@ -307,6 +314,11 @@ def _same_cells(pair: FilledPair, stack: Recurrent, fitted: Recurrent) -> None:
             raise _Misfit(
                 f"{quoted(pair.target.name)} reads {_way(wanted)}, but {quoted(pair.source.name)} of the source reads {_way(direction)}"
             )
+    _same_ends(pair, stack, fitted)
+
+
+def _same_ends(pair: FilledPair, stack: Recurrent, fitted: Recurrent) -> None:
+    """Raise _Misfit if the target joins or orders its outputs otherwise."""
     if stack.layers[-1].merge != fitted.layers[-1].merge and stack.num_directions > 1:
         raise _Misfit(
             f"{quoted(pair.target.name)} joins its directions by {stack.layers[-1].merge}, but {quoted(pair.source.name)} of the source "

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell
-from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.writer import File
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
@@ -75,11 +74,6 @@ def steps(cell: Cell, language: Language, recurrent: str, bias: str, theirs: str
         f"z = {call(gate, added('x_z', 'h', 'weight_z'))}",
         f"h = (1 - z) * {call(act, added('x_n', 'r * h' if language.bare else '(r * h)', 'weight_n'))} + z * h",
     ]
-
-
-def unlike(node: Node) -> bool:
-    """Return whether the two directions of a recurrent node differ in more than their way."""
-    return len(set(node["cells"])) > 1 or isinstance(node["units"], tuple) or isinstance(node["biases"], tuple)
 
 
 def settings(cell: Cell, indent: int) -> str:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding.channels import channels_last
 from rnnconvert.scaffolding.description import Description, Node, Scope, Shape, Value
+from rnnconvert.scaffolding.directions import apart
 from rnnconvert.scaffolding.names import RESERVED, Names, class_name, comment, identifier
 
 Rule = Callable[[Any, Node], str]
@@ -369,6 +370,7 @@ class Style:
     zeros      returns zeros of some sizes and a type
     needs      what the file needs with weights of the framework's own, as a sentence
     ended      whether its layers over space have their channels at the end
+    unlike     whether its layers of two directions may have unlike cells
     """
 
     module: type[Module]
@@ -383,12 +385,15 @@ class Style:
     zeros: Callable[[str, str], str]
     needs: str
     ended: bool = True
+    unlike: bool = False
 
 
 def text(description: Description, source: str, style: Style) -> tuple[str, tuple[str, ...]]:
     """Return the file, and what is left out of it. Raises RefusedError for a layer without an equivalent."""
     if style.ended:
         channels_last(description.scope)
+    if not style.unlike:
+        apart(description.scope)
     file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
     file.words, file.partial = description.words, description.partial
     word = class_name(top.name)
@@ -399,8 +404,7 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
         file.modules[id(scope)] = module = style.module(file, scope)
         module.write(style.rules)
         bodies.append(module.text(file.classes[id(scope)], scope is top))
-    paths = submodules(file.modules[id(top)])
-    layers = {part: description.names[path][0] for part, path in paths.items() if path in description.names}
+    layers = {part: description.names[path][0] for part, path in _parts_of(file.modules[id(top)]).items() if path in description.names}
     rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
     table = ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])] if layers else []
     parts = [
@@ -451,12 +455,20 @@ def submodules(module: Module, prefix: str = "") -> dict[str, str]:
         if node.kind == "model":
             modules |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
             continue
-        layer = f"{module.scope.path}/{node.layer}".lstrip("/")
+        layer = f"{module.scope.path}/{node.settings.get('of', node.layer)}".lstrip("/")
         if node.layer in module.inside:
             modules |= {f"{part}{module.SEPARATOR}{inner}": f"{layer}/{name}" for inner, name in module.inside[node.layer].items()}
         else:
             modules[part + module.within.get(node.layer, "")] = layer
     return modules
+
+
+def _parts_of(module: Module) -> dict[str, str]:
+    """Return the submodules as LAYERS names them, and their layers: those that are one layer of the source with a plus between."""
+    parts: dict[str, list[str]] = {}
+    for part, layer in submodules(module).items():
+        parts.setdefault(layer, []).append(part)
+    return {" + ".join(several): layer for layer, several in parts.items()}
 
 
 def imported(path: Path) -> tuple[Any, dict[str, str]]:

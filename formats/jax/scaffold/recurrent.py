@@ -7,7 +7,7 @@ from typing import Any
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.steps import GATES, Language, class_of, settings, steps, unlike
+from rnnconvert.scaffolding.steps import GATES, Language, class_of, settings, steps
 
 FUNCTIONS = {
     "relu": "nnx.relu({})", "sigmoid": "nnx.sigmoid({})", "tanh": "jnp.tanh({})", "exponential": "jnp.exp({})",
@@ -118,8 +118,6 @@ def recurrent(m: Any, node: Node) -> str:
     """Write the lines of a recurrent layer."""
     cells, both, mask = node["cells"], len(node["cells"]) > 1, node.named.get("mask")
     cell, lstm = cells[0], cells[0].kind == "lstm"
-    if unlike(node):
-        raise m.refused(node, "two directions of different cells or sizes", "they are written as one layer")
     sizes = f"{node.x.shape[-1]}, {node['units']}"
     turn = "[:, ::-1]" if node["backwards"] else ""
     x = f"{m(node.x)}{turn}"

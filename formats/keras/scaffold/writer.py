@@ -208,4 +208,5 @@ STYLE = Style(
     _MAIN,
     lambda sizes, dtype: f"keras.ops.zeros(({sizes})" + (")" if dtype == "float32" else f', dtype="{dtype}")'),
     "with weights that Keras saved, it needs Keras alone.",
+    unlike=True,
 )

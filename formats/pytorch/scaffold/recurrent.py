@@ -5,7 +5,7 @@ from __future__ import annotations
 from rnnconvert.core.cells import SIGMOID, TANH, Cell
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.steps import class_of, unlike
+from rnnconvert.scaffolding.steps import class_of
 from rnnconvert.scaffolding.writer import Module
 
 
@@ -22,8 +22,6 @@ def _plain(cell: Cell) -> bool:
 def recurrent(m: Module, node: Node) -> str:
     """Write the lines of a recurrent layer."""
     cell: Cell = node["cells"][0]
-    if unlike(node):
-        raise m.refused(node, "two directions of different cells or sizes", "they are written as one layer")
     both, lstm, units = len(node["cells"]) > 1, cell.kind == "lstm", node["units"]
     plain = _plain(cell)
     words = f"{node.x.shape[-1]}, {units}"
