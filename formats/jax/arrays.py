@@ -35,6 +35,14 @@ def named_arrays(tree: Any) -> dict[str, Array]:
     return {path: np.asarray(leaf.array) for path, leaf in _leaves(_nodes(_split(tree)[0])).items()}
 
 
+def kept_arrays(tree: Any) -> list[str]:
+    """Return the paths of what an nnx.Module keeps in an nnx.Cache: states between calls, and no weights."""
+    nnx = sys.modules.get("flax.nnx")
+    if nnx is None or not isinstance(tree, nnx.Module):
+        return []
+    return [path for path, node in _nodes(_split(tree)[0]) if isinstance(node, nnx.Cache)]
+
+
 def with_arrays(tree: Any, arrays: Mapping[str, Any]) -> Any:
     """Return a tree of the same kind in which the arrays at these paths are replaced; the tree given stays unchanged.
 

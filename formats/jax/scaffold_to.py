@@ -36,10 +36,10 @@ def model(path: Path) -> tuple[Any, dict[str, str]]:
 
 
 def save(model: Any, file: IO[bytes], name: str) -> None:
-    """Write the state of a model without its random numbers: nnx.to_pure_dict by flax.serialization, or by paths as safetensors."""
+    """Write the state of a model without its random numbers and what stateful layers keep: nnx.to_pure_dict by flax.serialization, or by paths as safetensors."""
     from flax import nnx
 
-    state = nnx.state(model, nnx.Not(nnx.RngState))
+    state = nnx.state(model, nnx.Not(nnx.Any(nnx.RngState, nnx.Cache)))
     if name.endswith(".msgpack"):
         from flax.serialization import msgpack_serialize
 

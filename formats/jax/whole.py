@@ -19,7 +19,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.options import Options
-from rnnconvert.formats.jax.arrays import filled, named_arrays
+from rnnconvert.formats.jax.arrays import filled, kept_arrays, named_arrays
 from rnnconvert.formats.jax.files import write_arrays
 from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find
@@ -70,6 +70,7 @@ def _model(arrays: Mapping[str, Array], frameworks: Sequence[str], title: str, t
     units = _both_ways(units)
     claimed = {name for unit in units for name in unit.arrays}
     aside = {name: "not a weight" for name in arrays if _ASIDE.search(name) or arrays[name].dtype.kind in "iub"}
+    aside |= dict.fromkeys(kept_arrays(tree), "what a layer keeps from one call to the next")
     for owner, names in _owners([name for name in arrays if name not in claimed and name not in aside]).items():
         module = module_at(tree, owner)
         class_name = type(module).__name__ if module is not None else _class_in(framework, owner)

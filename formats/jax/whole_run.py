@@ -24,7 +24,7 @@ def open_file(path: Path) -> Loaded:
     raise UsageError(f"{path} holds a tree without code. Hand in the module: report.verify(inputs, source=module)")
 
 
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
     """Return what a module gives as it stands, in evaluation where it was set to that. Raises UsageError for a state without code."""
     import jax.numpy as jnp
 
@@ -32,7 +32,12 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
         raise UsageError(
             f"{type(live).__name__} holds no code. Hand in the function that calls it, as in apply=lambda tree, x: module.apply(tree, x)"
         )
+    begin_anew = getattr(live, "reset_states", lambda: None) if before else lambda: None  # of a class that scaffold wrote
+    begin_anew()
+    for earlier in before:
+        live(*(jnp.asarray(value) for value in earlier))
     outputs = live(*(jnp.asarray(value) for value in inputs))
+    begin_anew()
     listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     return Ran(tuple(np.asarray(value) for value in listed), {})
 

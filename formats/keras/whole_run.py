@@ -120,15 +120,17 @@ def _ordered(names: Collection[str], stated: object) -> list[str]:
     return listed if sorted(listed) == sorted(names) else sorted(names)
 
 
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
     """Run the model without training, recording its recurrent layers' outputs."""
     heard: dict[str, Any] = {}
     layers = dict(_layers(live))
     wrapped = []
     states = _states(live)
-    before = [numbers(state) for state in states]
+    old = [numbers(state) for state in states]
     for state in states:
         state.assign(np.zeros(state.shape))
+    for earlier in before:
+        live(earlier[0] if len(earlier) == 1 else list(earlier), training=False)
     for unit in units:
         layer = layers.get(unit.name.partition("[")[0])
         if layer is not None and "[" not in unit.name:
@@ -139,7 +141,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
     finally:
         for layer, call in wrapped:
             layer.call = call
-        for state, values in zip(states, before, strict=True):
+        for state, values in zip(states, old, strict=True):
             state.assign(values)
     taps = {name: _tap(output) for name, output in heard.items()}
     return Ran(tuple(numbers(tensor) for tensor in _tensors(outputs)), taps)

@@ -30,7 +30,7 @@ def open_file(path: Path) -> Loaded:
     return Loaded(onnx.load(path, format="textproto" if path.suffix in TEXT_SUFFIXES else None))
 
 
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
     """Run the model on inputs in its own order, its recurrent operators' outputs added to those of the model.
 
     Raises MissingPackageError without onnxruntime, UsageError for another number of inputs.

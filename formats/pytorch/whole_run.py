@@ -47,7 +47,7 @@ def open_file(path: Path) -> Loaded:
     return Loaded(Program(call, str(path)))
 
 
-def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
+def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
     """Run the module in evaluation, on the device and in the element type of its parameters."""
     import torch
 
@@ -71,9 +71,15 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
         hooks.append(module.register_forward_hook(hear))
     training = [module for module in modules.values() if module.training]
     live.eval()
+    begin_anew = getattr(live, "reset_states", lambda: None) if before else lambda: None  # of a class that scaffold wrote
     try:
         with torch.no_grad():
+            begin_anew()
+            for earlier in before:
+                live(*[_tensor(live, array) for array in earlier])
+            heard.clear()
             outputs = live(*[_tensor(live, array) for array in inputs])
+            begin_anew()
     finally:
         for hook in hooks:
             hook.remove()

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.claims import filled
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called
 from rnnconvert.files.options import Question
 from rnnconvert.models.differences import SettingDifference
@@ -87,7 +88,16 @@ class Transplant:
         proof = None if self.proof is None else {**self.proof.conclusion.as_dict(), "text": str(self.proof)}
         return {**document, "proof": proof, "exact": self.exact}
 
-    def verify(self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None, expected: Any = None) -> WholeModels:
+    def verify(
+        self,
+        inputs: Any,
+        *,
+        source: Any = None,
+        source_inputs: Any = None,
+        apply: Any = None,
+        expected: Any = None,
+        before: Any = (),
+    ) -> WholeModels:
         """Run both whole models and compare them at every recurrent layer's output, then at the end.
 
         inputs         what the target is called with: an array, or several
@@ -96,17 +106,21 @@ class Transplant:
         apply          calls a tree of JAX's on inputs, as in `lambda tree, x: model.apply(tree, x)`
         expected       what the source gave for these inputs, kept from where it can run: an array, several, or the .npy or
                        .npz file that holds them; the source is not run then
+        before         inputs of calls before, one after the other, each an array or several: both models begin without states, and
+                       stateful layers go on from call to call
 
         Raises UsageError for a model that cannot be run, and what its framework lacks.
         """
         from rnnconvert.models.verify import compared, compared_with_kept
 
+        if expected is not None and before:
+            raise UsageError("before= is for two models that are run, and expected= replaces the run of one. Leave one of them out")
         if expected is not None:
             names = [entry.target for entry in self.filled if entry.kind == "recurrent"]
             return compared_with_kept(self.model, names, inputs, expected, apply)
         pairs = [(entry.target, entry.source) for entry in self.filled if entry.kind == "recurrent"]
         giver = self.giver if source is None else source
-        return compared(self.model, giver, pairs, inputs, source_inputs, apply)
+        return compared(self.model, giver, pairs, inputs, source_inputs, apply, before)
 
     def __repr__(self) -> str:
         counts = (("layer", "filled", self.filled), ("array", "unchanged", self.kept), ("array", "unused in the source", self.left))

@@ -2,10 +2,11 @@
 
 A module here has
 
-    NAME                         the format's name
-    open_file(path)              the live model of a file, as Loaded, or a UsageError that says why a file is not enough
-    run(live, inputs, units)     what the model gives, and its recurrent layers
-    shaken(live, seed)           a copy with every weight about one unit in the last place off
+    NAME                              the format's name
+    open_file(path)                   the live model of a file, as Loaded, or a UsageError that says why a file is not enough
+    run(live, inputs, units, before)  what the model gives, and its recurrent layers; stateful layers begin anew, and go on from one
+                                      call `before` to the next
+    shaken(live, seed)                a copy with every weight about one unit in the last place off
 """
 
 from __future__ import annotations
@@ -73,8 +74,10 @@ class Program:
     call: Callable[..., Sequence[Array]]
     title: str
 
-    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
-        """Return what the function gives."""
+    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+        """Return what the function gives. Raises UsageError for calls before, since a function's states cannot be begun anew."""
+        if before:
+            raise UsageError(f"{self.title} is a function: what its stateful layers keep between calls cannot be begun anew")
         return Ran(tuple(np.asarray(output) for output in self.call(*inputs)), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
@@ -91,8 +94,8 @@ class Runner(Protocol):
         """Return the live model of a file."""
         ...
 
-    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
-        """Return what the model and its recurrent layers give for these inputs, without training."""
+    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+        """Return what the model and its recurrent layers give for these inputs, without training, after calls on those before."""
         ...
 
     def shaken(self, live: Any, seed: int) -> Any:

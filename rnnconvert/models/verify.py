@@ -76,7 +76,7 @@ class WholeModels:
 
 
 def compared(
-    target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any, apply: Apply | None
+    target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any, apply: Apply | None, before: Any = ()
 ) -> WholeModels:
     """Run both models and compare them.
 
@@ -84,6 +84,7 @@ def compared(
     inputs         what the target is called with: an array, or several
     source_inputs  what the source is called with, None if that is the same
     apply          calls a tree of JAX's on inputs: a tree holds no code
+    before         what both are called with before, one after the other, so that stateful layers go on from there
 
     Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
     """
@@ -91,11 +92,12 @@ def compared(
     theirs, notes = _opened(source, apply)
     arrays = _several(inputs)
     other = arrays if source_inputs is None else _several(source_inputs)
-    ran_ours = _run(ours, arrays, apply)
-    truth = _run(theirs, other, apply)
-    shaken = _shaken(theirs, other, apply)
+    earlier = [_several(call) for call in before]
+    ran_ours = _run(ours, arrays, apply, earlier)
+    truth = _run(theirs, other, apply, earlier)
+    shaken = _shaken(theirs, other, apply, earlier)
     by_source = bool(shaken)
-    rounding = _Rounding(ours, shaken or _shaken(ours, arrays, apply), by_source)
+    rounding = _Rounding(ours, shaken or _shaken(ours, arrays, apply, earlier), by_source)
     if not rounding.runs:
         raise UsageError("neither model can be copied, so the effect of rounding is unknown")
     comparisons, unseen = [], []
@@ -173,8 +175,8 @@ class _Applied:
         """Raise UsageError: a file of arrays by their paths holds no code."""
         raise UsageError(f"{path} holds a tree without code. Hand it in as your function takes it: source=tree")
 
-    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit]) -> Ran:
-        """Return what the function gives; its inner layers are not seen."""
+    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
+        """Return what the function gives; its inner layers are not seen, and a tree keeps nothing from the calls before."""
         outputs_given = self.apply(live, *inputs)
         outputs = outputs_given if isinstance(outputs_given, (list, tuple)) else [outputs_given]
         return Ran(tuple(np.asarray(output) for output in outputs), {})
@@ -202,10 +204,10 @@ def _runner(model: Model, apply: Apply | None) -> Runner | _Applied | Program:
     return _Applied(apply)
 
 
-def _run(model: Model, inputs: Sequence[Array], apply: Apply | None) -> Ran:
+def _run(model: Model, inputs: Sequence[Array], apply: Apply | None, before: Sequence[Sequence[Array]] = ()) -> Ran:
     units = [unit for unit in model.units if unit.stack is not None]
     try:
-        return _runner(model, apply).run(model.live, inputs, units)
+        return _runner(model, apply).run(model.live, inputs, units, before)
     except RnnConvertError:
         raise
     except Exception as error:
@@ -213,12 +215,12 @@ def _run(model: Model, inputs: Sequence[Array], apply: Apply | None) -> Ran:
         raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
 
 
-def _shaken(model: Model, inputs: Sequence[Array], apply: Apply | None) -> list[Ran]:
+def _shaken(model: Model, inputs: Sequence[Array], apply: Apply | None, before: Sequence[Sequence[Array]] = ()) -> list[Ran]:
     """Return what a model gives with its weights moved; nothing where it cannot be copied."""
     units = [unit for unit in model.units if unit.stack is not None]
     runner = _runner(model, apply)
     try:
-        return [runner.run(runner.shaken(model.live, seed), inputs, units) for seed in range(SHAKES)]
+        return [runner.run(runner.shaken(model.live, seed), inputs, units, before) for seed in range(SHAKES)]
     except UsageError:
         return []
 

@@ -153,6 +153,11 @@ class Scope:
                         done.add(id(scope))
                         yield scope
 
+    def every_node(self) -> Iterator[Node]:
+        """Yield the nodes of the model and of the models in it."""
+        for scope in (*self.inner(), self):
+            yield from scope.nodes
+
     def drop_unread(self) -> None:
         """Drop the nodes on which no output depends."""
         needed = {id(value) for value in self.outputs}

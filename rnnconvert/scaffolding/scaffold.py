@@ -331,8 +331,9 @@ def _written_and_proved(
             source = giver.value if isinstance(loaded.live, Program) else loaded.live  # a function does not say what it is of
             seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
-            for inputs in drawn(giver.description):
-                proofs.append(report.verify(inputs, source=source))
+            stateful = any(node.settings.get("stateful") for node in giver.description.scope.every_node())
+            for inputs, earlier in zip(drawn(giver.description), drawn(giver.description, 100), strict=True):
+                proofs.append(report.verify(inputs, source=source, before=[earlier] if stateful else ()))
                 if not proofs[-1]:
                     raise NotEqualError(output or done.source, proofs[-1])
         if weights is not None:

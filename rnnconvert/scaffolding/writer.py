@@ -74,6 +74,7 @@ class Module(ABC):
     ATTRIBUTES  the names that a layer cannot have
     VARIABLES   the names that a variable cannot have
     SEPARATOR   what stands between the names of a module and of a module in it
+    FORGETTING  the line that forgets the states {of} an attribute
 
     `within` says where in a layer's submodule its weights are, by layer; `inside` which submodules of it are layers of the source.
     """
@@ -82,11 +83,12 @@ class Module(ABC):
     ATTRIBUTES: ClassVar[frozenset[str]]
     VARIABLES: ClassVar[frozenset[str]]
     SEPARATOR: ClassVar[str] = "."
+    FORGETTING: ClassVar[str] = "{of} = None"
 
     def __init__(self, file: File, scope: Scope) -> None:
         self.file, self.scope = file, scope
         self.parts: dict[str, tuple[str, str]] = {}
-        self.states: list[str] = []
+        self.states: dict[str, str] = {}
         self.lines: list[str] = []
         self._attributes = Names(self.ATTRIBUTES)
         self._attribute: dict[str, str] = {}
@@ -129,11 +131,10 @@ class Module(ABC):
             )
         return f"self.{name}"
 
-    def state(self, layer: str) -> str:
-        """Return the attribute in which a stateful layer keeps its states."""
+    def state(self, layer: str, start: str = "None") -> str:
+        """Return the attribute in which a stateful layer keeps its states, which start as an expression says."""
         name = f"{self._attribute[layer]}_state"
-        if name not in self.states:
-            self.states.append(name)
+        self.states[name] = start
         return f"self.{name}"
 
     def helper(self, name: str) -> str:
@@ -281,7 +282,7 @@ class Module(ABC):
 
     def forgetting(self) -> list[str]:
         """Return the lines of a method that forgets the states of the last call, [] where there are none."""
-        lines = [f"self.{state} = None" for state in self.states] + [f"self.{part}.reset_states()" for part in self._keeping()]
+        lines = [self.FORGETTING.format(of=f"self.{state}") for state in self.states] + [f"self.{part}.reset_states()" for part in self._keeping()]
         head = ["", "    def reset_states(self):", '        """Begin anew: forget the states of the last call."""']
         return [*head, *(f"        {line}" for line in lines)] if lines else []
 

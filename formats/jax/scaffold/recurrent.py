@@ -101,7 +101,7 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
         step="\n".join(f"{' ' * 16}{line}" for line in lines),
         packed="(h, c)" if lstm else "h",
         kept="h, c = jnp.where(counts, h, before[0]), jnp.where(counts, c, before[1])" if lstm else "h = jnp.where(counts, h, before)",
-        start="((zeros, zeros) if state is None else state[number])" if lstm else "zeros if state is None else state[number]",
+        start="((zeros, zeros) if state is None else tuple(state[number]))" if lstm else "zeros if state is None else state[number]",
     )
 
 
@@ -136,12 +136,12 @@ def recurrent(m: Any, node: Node) -> str:
         layer = f"{class_of(m.file, cell, 'Masked' if mask else '')}({sizes}{bias}{', bidirectional=True' if both else ''}, rngs=rngs)"
         part = m.part(node.layer, layer)
         starts = [m(value) for value in node.named.get("states", ())]
-        if node["stateful"]:
-            raise m.refused(node, "a stateful layer", "a jitted nnx module keeps no states between calls")
         pairs = [f"({starts[n]}, {starts[n + 1]})" for n in range(0, len(starts), 2)] if lstm else starts
+        start = f"[{', '.join(pairs)}]" if pairs else ""
+        start = f"{_kept(m, node)}[...]" if node["stateful"] else start
         starting = [
             x,
-            f"state=[{', '.join(pairs)}]" if pairs else "",
+            f"state={start}" if start else "",
             f"mask={m(mask[0])}{turn}" if mask else "",
             "zero=True" if node["zero"] else "",
         ]
@@ -151,6 +151,17 @@ def recurrent(m: Any, node: Node) -> str:
     return ""
 
 
+def _kept(m: Any, node: Node) -> str:
+    """Return the variable in which a stateful layer keeps its states: (directions, batch, units), of an LSTM h and c behind the first axis."""
+    batch = node.x.shape[0]
+    if node.named.get("states"):
+        raise m.refused(node, "initial states of a stateful layer", "it keeps those of the last call")
+    if batch is None:
+        raise m.refused(node, "a stateful layer for batches of any size", "a variable of Flax has one shape")
+    shape = (len(node["cells"]), *([2] if node["cells"][0].kind == "lstm" else []), batch, node["units"])
+    return str(m.state(node.layer, f"nnx.Cache(jnp.zeros({shape}))"))
+
+
 _MERGES = {"sum": "{0} + {1}", "mul": "{0} * {1}", "ave": "({0} + {1}) / 2"}
 
 
@@ -158,7 +169,8 @@ def _lines(m: Any, node: Node, order: str, state: list[str], both: bool) -> None
     merge, sequences = node["merge"], node["sequences"]
     count = 2 if both and merge is None else 1
     outs, finals = node.outputs[:count], node.outputs[count:]
-    wants = not sequences or any(m.used(value) for value in finals)
+    wants = not sequences or node["stateful"] or any(m.used(value) for value in finals)
+    keeps = _kept(m, node) if node["stateful"] else ""
     m.release(node)
     text = order if wants else order.replace("state, {}", "_, {}").replace("{}, state", "{}, _")
     halves = [state[0].format(0), state[0].format(1)]
@@ -171,6 +183,8 @@ def _lines(m: Any, node: Node, order: str, state: list[str], both: bool) -> None
             halves = ["ahead", "back"]
     else:
         m.line(text.format("_"))
+    if keeps:
+        m.line(f"{keeps}[...] = jnp.array(state)")
     if not both and not sequences:
         m.line(f"{m.new(outs[0])} = {halves[0]}", node.y.shape)
     elif both and merge is None:

@@ -17,13 +17,16 @@ class NnxModule(Module):
     ATTRIBUTES = frozenset({"eval", "train", "sow", "perturb", "set_attributes"})
     VARIABLES = frozenset({"jax", "jnp", "nnx", "state", *helpers.TEXTS})
     SEPARATOR = "/"
+    FORGETTING = "{of}[...] = jnp.zeros_like({of}[...])"
 
     def text(self, name: str, first: bool) -> str:
         """Return the class."""
         lines = [f"class {name}(nnx.Module):", f'    """{self.title(first)}"""', "", "    def __init__(self, rngs):"]
         lines += [f"        self.{part} = {constructor}" for part, constructor in self.parts.values()] or ["        pass"]
+        lines += [f"        self.{state} = {start}  # kept from one call to the next" for state, start in self.states.items()]
         lines += ["", f"    def __call__(self, {', '.join(self.arguments)}):", *(f"        {line}" for line in self.lines)]
-        return "\n".join([*lines, f"        return {', '.join(self(value) for value in self.scope.outputs)}"]) + "\n"
+        lines += [f"        return {', '.join(self(value) for value in self.scope.outputs)}", *self.forgetting()]
+        return "\n".join(lines) + "\n"
 
 
 def _imports(file: File, body: str) -> list[str]:
