@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.writer import imported, text
+from rnnconvert.scaffolding.text import imported, text
 
 NAME = "flax"
 TITLE = "Flax"
@@ -36,7 +36,10 @@ def model(path: Path) -> tuple[Any, dict[str, str]]:
 
 
 def save(model: Any, file: IO[bytes], name: str) -> None:
-    """Write the state of a model without its random numbers and what stateful layers keep: nnx.to_pure_dict by flax.serialization, or by paths as safetensors."""
+    """Write the state of a model by nnx.to_pure_dict and flax.serialization, or by paths as safetensors.
+
+    Random numbers and what stateful layers keep are left out.
+    """
     from flax import nnx
 
     state = nnx.state(model, nnx.Not(nnx.Any(nnx.RngState, nnx.Cache)))

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.writer import imported, text
+from rnnconvert.scaffolding.text import imported, text
 
 NAME = "keras"
 TITLE = "Keras"

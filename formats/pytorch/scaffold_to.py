@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from rnnconvert.scaffolding.description import Description
-from rnnconvert.scaffolding.writer import imported, text
+from rnnconvert.scaffolding.text import imported, text
 
 NAME = "pytorch"
 TITLE = "PyTorch"

@@ -89,14 +89,7 @@ class Transplant:
         return {**document, "proof": proof, "exact": self.exact}
 
     def verify(
-        self,
-        inputs: Any,
-        *,
-        source: Any = None,
-        source_inputs: Any = None,
-        apply: Any = None,
-        expected: Any = None,
-        before: Any = (),
+        self, inputs: Any, *, source: Any = None, source_inputs: Any = None, apply: Any = None, expected: Any = None, before: Any = ()
     ) -> WholeModels:
         """Run both whole models and compare them at every recurrent layer's output, then at the end.
 

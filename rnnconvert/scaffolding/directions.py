@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rnnconvert.scaffolding.description import Node, Scope, Value
 
@@ -24,7 +25,7 @@ def unlike(node: Node) -> bool:
     return len(set(node["cells"])) > 1 or isinstance(node["units"], tuple) or isinstance(node["biases"], tuple)
 
 
-def _of(values: object, way: int) -> object:
+def _of(values: Any, way: int) -> Any:
     """Return what a setting is for one direction."""
     return values[way] if isinstance(values, tuple) else values
 
@@ -42,8 +43,8 @@ def _parts(node: Node) -> Iterator[Node]:
             "backwards": bool(way), "of": node.layer,
         }  # fmt: skip
         turned = Value(word, out.shape) if way and node["sequences"] else out
-        named = {**node.named, "states": tuple(states[:per])}
-        yield Node("recurrent", f"{node.layer}/{word}", node.inputs, (turned, *finals[:per]), settings, {k: v for k, v in named.items() if v})
+        named = {key: values for key, values in (*node.named.items(), ("states", tuple(states[:per]))) if values}
+        yield Node("recurrent", f"{node.layer}/{word}", node.inputs, (turned, *finals[:per]), settings, named)
         if turned is not out:
             yield Node("flip", "", (turned,), (out,), {"axes": (1,)})
         del states[:per], finals[:per]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.scaffolding.description import Length, Node, Value
-from rnnconvert.scaffolding.writer import Rule, last, number
+from rnnconvert.scaffolding.spelling import last, number
+from rnnconvert.scaffolding.writer import Rule
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/", "power": "**"}
 """The operators that Python has a sign for, on tensors of numbers."""

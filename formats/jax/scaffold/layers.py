@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from rnnconvert.formats.jax.scaffold.norms import NORMS, normalized
 from rnnconvert.formats.jax.scaffold.operators import OPERATORS, TYPES
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
+from rnnconvert.formats.jax.scaffold.space import SPACE, bias, constructed
 from rnnconvert.scaffolding.attention import attention, multi_head
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Rule, last, letters, number, place, span
+from rnnconvert.scaffolding.spelling import last, letters, number, place
+from rnnconvert.scaffolding.writer import Rule
 
 
 def _activation(m: Any, node: Node) -> str:
@@ -24,17 +27,8 @@ def _activation(m: Any, node: Node) -> str:
     return str(pattern.format(x, alpha="" if node["alpha"] is None else f"{node['alpha']:.9g}", axis=axis))
 
 
-def _constructed(m: Any, node: Node, kind: str, *words: str) -> str:
-    arguments = ", ".join(word for word in (*words, "rngs=rngs") if word)
-    return f"{m.part(node.layer, f'nnx.{kind}({arguments})')}({m(node.x)})"
-
-
-def _bias(node: Node) -> str:
-    return "" if node["bias"] else "use_bias=False"
-
-
 def _dense(m: Any, node: Node) -> str:
-    return _constructed(m, node, "Linear", str(node.x.shape[-1]), str(node["units"]), _bias(node))
+    return constructed(m, node, "Linear", str(node.x.shape[-1]), str(node["units"]), bias(node))
 
 
 def _embedding(m: Any, node: Node) -> str:
@@ -43,104 +37,12 @@ def _embedding(m: Any, node: Node) -> str:
     return f"{part}({indices})"
 
 
-def _padding(node: Node) -> str:
-    return "" if node["padding"] == "same" else f'padding="{node["padding"].upper()}"'
-
-
-def _several(key: str, values: Any) -> str:
-    return f"{key}={tuple(values)}" if max(values) > 1 else ""
-
-
-def _conv(m: Any, node: Node) -> str:
-    groups = f"feature_group_count={node['groups']}" if node["groups"] > 1 else ""
-    return _constructed(
-        m,
-        node,
-        "Conv",
-        str(node["channels"]),
-        str(node["filters"]),
-        str(tuple(node["kernel"])),
-        _several("strides", node["strides"]),
-        _padding(node),
-        _several("kernel_dilation", node["dilation"]),
-        groups,
-        _bias(node),
-    )
-
-
-def _conv_transposed(m: Any, node: Node) -> str:
-    pads = []
-    for kernel, dilation, over in zip(node["kernel"], node["dilation"], node["over"], strict=True):
-        most, cut = dilation * (kernel - 1), max(over, 0) if node["padding"] == "same" else 0
-        pads.append((most - cut // 2, most - (cut - cut // 2) + max(-over, 0)))
-    return _constructed(
-        m,
-        node,
-        "ConvTranspose",
-        str(node["channels"]),
-        str(node["filters"]),
-        str(tuple(node["kernel"])),
-        _several("strides", node["strides"]),
-        f"padding={pads}",
-        _several("kernel_dilation", node["dilation"]),
-        _bias(node),
-    )
-
-
-def _pool(m: Any, node: Node) -> str:
-    kind, count = ("max", "") if node["operation"] == "max" else ("avg", ", count_include_pad=False")
-    words = f"{tuple(node['kernel'])}, strides={tuple(node['strides'])}" + ("" if node["padding"] == "valid" else ', padding="SAME"')
-    return f"nnx.{kind}_pool({m(node.x)}, {words}{count if node['padding'] == 'same' else ''})"
-
-
 def _reduce(m: Any, node: Node) -> str:
     x, axes, keep = m(node.x), node["axes"], ", keepdims=True" if node["keep"] else ""
     if node.named.get("mask"):
         mask = f"{m(node.named['mask'][0])}[..., None]"
         return f"jnp.where({mask}, {x}, 0.0).sum(1{keep}) / {mask}.sum(1{keep})"
     return f"{x}.{node['operation']}({axes[0] if len(axes) == 1 else axes}{keep})"
-
-
-def _affine(node: Node) -> list[str]:
-    return ["" if node["scale"] else "use_scale=False", "" if node["shift"] else "use_bias=False"]
-
-
-def _epsilon(node: Node) -> str:
-    return f"epsilon={number(node['epsilon'])}"
-
-
-def _batch_norm(m: Any, node: Node) -> str:
-    axis = "" if node["axis"] == len(node.x.shape) - 1 else f"axis={node['axis']}"
-    return _constructed(
-        m, node, "BatchNorm", str(node["size"]), axis, f"momentum={number(round(node['momentum'], 12))}", _epsilon(node), *_affine(node)
-    )
-
-
-def _norm(kind: str) -> Rule:
-    def rule(m: Any, node: Node) -> str:
-        if len(node["sizes"]) != 1:
-            words = [m.helper("NormOverAxes"), str(tuple(node["sizes"])), _epsilon(node), *_affine(node)]
-            words = words if kind == "LayerNorm" else [*words[:4], "use_bias=False", "centered=False"]
-            part = m.part(node.layer, f"{words[0]}({', '.join(filter(None, words[1:]))})")
-            return f"{part}({m(node.x)})"
-        affine = _affine(node) if kind == "LayerNorm" else _affine(node)[:1]
-        return _constructed(m, node, kind, str(node["sizes"][0]), _epsilon(node), *affine, "use_fast_variance=False")
-
-    return rule
-
-
-def _group_norm(m: Any, node: Node) -> str:
-    return _constructed(
-        m, node, "GroupNorm", str(node["size"]), f"num_groups={node['groups']}", _epsilon(node), *_affine(node), "use_fast_variance=False"
-    )
-
-
-def _unit_norm(m: Any, node: Node) -> str:
-    return _normalized(m(node.x), node["axes"] if len(node["axes"]) > 1 else node["axes"][0], node["epsilon"])
-
-
-def _normalized(x: str, axis: Any, epsilon: float) -> str:
-    return f"{x} / jnp.maximum(jnp.linalg.norm({x}, axis={axis}, keepdims=True), {number(epsilon)})"
 
 
 def _prelu(m: Any, node: Node) -> str:
@@ -168,19 +70,6 @@ def _reshape(m: Any, node: Node) -> str:
     return f"{x}.reshape({', '.join(map(str, (*lead, *node['sizes'])))})"
 
 
-def _pad(m: Any, node: Node) -> str:
-    pairs = node["pairs"] if len(node["pairs"]) == len(node.x.shape) else ((0, 0), *node["pairs"], (0, 0))
-    return f"jnp.pad({m(node.x)}, {tuple(pairs)})"
-
-
-def _crop(m: Any, node: Node) -> str:
-    return f"{m(node.x)}[:, {', '.join(span(low, high) for low, high in node['pairs'])}]"
-
-
-def _upsample(m: Any, node: Node) -> str:
-    return str(m(node.x)) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
-
-
 _OPERATORS: dict[str, str] = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
 
 
@@ -206,7 +95,7 @@ def _joined(m: Any, node: Node) -> str:
 def _dot(m: Any, node: Node) -> str:
     operands = [m(value) for value in node.inputs]
     if node["normalize"]:
-        operands = [_normalized(x, axis, 1e-7) for x, axis in zip(operands, node["axes"], strict=True)]
+        operands = [normalized(x, axis, 1e-7) for x, axis in zip(operands, node["axes"], strict=True)]
     equation = letters(node)
     return f'jnp.einsum("{equation}", {operands[0]}, {operands[1]})' + ("[:, None]" if equation.endswith(">b") else "")
 
@@ -290,12 +179,13 @@ def _model(m: Any, node: Node) -> str:
 
 
 RULES: dict[str, Rule] = {
-    **OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation, "conv": _conv, "conv transposed": _conv_transposed,
-    "pool": _pool, "reduce": _reduce, "batch_norm": _batch_norm, "layer_norm": _norm("LayerNorm"), "rms_norm": _norm("RMSNorm"),
-    "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
+    **SPACE, **NORMS,
+    **OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation,
+ "reduce": _reduce,
+ "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
     "reshape all": _reshape, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",
     "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",
-    "repeat": lambda m, node: f"{m(node.x)}[:, None].repeat({node['count']}, axis=1)", "pad": _pad, "crop": _crop, "upsample": _upsample,
+    "repeat": lambda m, node: f"{m(node.x)}[:, None].repeat({node['count']}, axis=1)",
     "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot, "mask": _mask,
     "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
     "multi_head": _multi_head, "model": _model,

@@ -139,12 +139,7 @@ def recurrent(m: Any, node: Node) -> str:
         pairs = [f"({starts[n]}, {starts[n + 1]})" for n in range(0, len(starts), 2)] if lstm else starts
         start = f"[{', '.join(pairs)}]" if pairs else ""
         start = f"{_kept(m, node)}[...]" if node["stateful"] else start
-        starting = [
-            x,
-            f"state={start}" if start else "",
-            f"mask={m(mask[0])}{turn}" if mask else "",
-            "zero=True" if node["zero"] else "",
-        ]
+        starting = [x, f"state={start}" if start else "", f"mask={m(mask[0])}{turn}" if mask else "", "zero=True" if node["zero"] else ""]
         state = ["state[{}][0]", "state[{}][1]"] if lstm else ["state[{}]"]
         order = f"{{}}, state = {part}({', '.join(word for word in starting if word)})"
     _lines(m, node, order, state, both)
@@ -152,7 +147,10 @@ def recurrent(m: Any, node: Node) -> str:
 
 
 def _kept(m: Any, node: Node) -> str:
-    """Return the variable in which a stateful layer keeps its states: (directions, batch, units), of an LSTM h and c behind the first axis."""
+    """Return the variable in which a stateful layer keeps its states.
+
+    It is (directions, batch, units), of an LSTM (directions, 2, batch, units).
+    """
     batch = node.x.shape[0]
     if node.named.get("states"):
         raise m.refused(node, "initial states of a stateful layer", "it keeps those of the last call")

@@ -7,7 +7,8 @@ import re
 from rnnconvert.formats.jax.scaffold import helpers
 from rnnconvert.formats.jax.scaffold.layers import RULES
 from rnnconvert.formats.jax.scaffold.recurrent import loop
-from rnnconvert.scaffolding.writer import File, Module, Style
+from rnnconvert.scaffolding.text import Style
+from rnnconvert.scaffolding.writer import File, Module
 
 
 class NnxModule(Module):

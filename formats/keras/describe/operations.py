@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnnconvert.formats.keras.describe.model import Writer
+from rnnconvert.formats.keras.describe.writer import Writer
 from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.scaffolding.description import Value
 

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from rnnconvert.formats.keras.scaffold.attention import attention, multi_head
+from rnnconvert.formats.keras.scaffold.functions import Constructor, activation, bias, function, words
+from rnnconvert.formats.keras.scaffold.norms import NORMS
 from rnnconvert.formats.keras.scaffold.operators import OPERATORS
 from rnnconvert.formats.keras.scaffold.recurrent import recurrent
+from rnnconvert.formats.keras.scaffold.space import EDGES, SPACE
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Rule, last, number, place, sizes
-
-Constructor = Callable[[Any, Node], str]
-"""Returns the constructor of a layer, called on one tensor."""
-_OPS = {
-    **{word: f"ops.{name}({{x}})" for word, name in (
-        ("abs", "absolute"), ("sqrt", "sqrt"), ("log", "log"), ("square", "square"), ("neg", "negative"))},
-    "gelu_tanh": "ops.gelu({x}, approximate=True)", "hard_swish": "ops.hard_silu({x})", "celu": "ops.celu({x}, {alpha})",
-    "mish": "{x} * ops.tanh(ops.softplus({x}))",
-}  # fmt: skip
-"""The functions that are operations alone, by their names."""
-
-
-def words(*parts: str) -> str:
-    """Return the arguments of a call, without empty ones."""
-    return ", ".join(word for word in parts if word)
+from rnnconvert.scaffolding.spelling import last, number, place, sizes
+from rnnconvert.scaffolding.writer import Rule
 
 
 def _stated(node: Node, **defaults: Any) -> str:
@@ -31,85 +20,14 @@ def _stated(node: Node, **defaults: Any) -> str:
     return words(*(f"{key}={node[key]!r}" for key, value in defaults.items() if node[key] != value))
 
 
-def _bias(node: Node) -> str:
-    return "" if node["bias"] else "use_bias=False"
-
-
-def _function(m: Any, node: Node) -> str:
-    """Return the function behind a layer as an argument of its constructor, where Keras takes it so."""
-    following = m.joins(node, "activation")
-    if following is None or not _by_name(following):
-        return ""
-    m.join(node, following)
-    return f'activation="{following["name"]}"'
-
-
-def _by_name(node: Node) -> bool:
-    """Return whether Keras has a function under its name alone."""
-    alone = node["name"] not in ("leaky_relu", "bounded_relu", *_OPS) and not (node["name"] == "elu" and node["alpha"] != 1)
-    return alone and (node["axis"] in (-1, len(node.x.shape) - 1) or "softmax" not in node["name"])
-
-
-def _activation(m: Any, node: Node) -> str:
-    name = node["name"]
-    if name in _OPS:
-        return _OPS[name].format(x=m(node.x), alpha="" if node["alpha"] is None else number(node["alpha"]))
-    if name == "leaky_relu":
-        layer = f"layers.LeakyReLU({number(node['alpha'])})"
-    elif name == "bounded_relu":
-        high = "" if node["highest"] is None else f"max_value={number(node['highest'])}"
-        slope, threshold = (f"{key}={number(node[word])}" for key, word in (("negative_slope", "alpha"), ("threshold", "threshold")))
-        layer = f"layers.ReLU({words(high, slope, threshold)})"
-    elif name == "elu" and node["alpha"] != 1:
-        layer = f"layers.ELU({number(node['alpha'])})"
-    elif not _by_name(node):
-        if name == "log_softmax":
-            return f"ops.log_softmax({m(node.x)}, axis={node['axis']})"
-        layer = f"layers.Softmax(axis={node['axis']})"
-    else:
-        layer = f'layers.Activation("{name}")'
-    return str(m.called(layer, node.x))
-
-
 def _dense(m: Any, node: Node) -> str:
     if len(node.x.shape) < 2:
         raise m.refused(node, "a dense layer on a tensor of one axis", "Keras's takes two or more")
-    return f"layers.Dense({words(str(node['units']), _function(m, node), _bias(node))})"
+    return f"layers.Dense({words(str(node['units']), function(m, node), bias(node))})"
 
 
 def _embedding(m: Any, node: Node) -> str:
     return f"layers.Embedding({node['input_size']}, {node['output_size']})"
-
-
-def _window(node: Node) -> list[str]:
-    strides, dilation, padding = node["strides"], node.settings.get("dilation", (1,)), node["padding"]
-    return [
-        f"strides={sizes(strides)}" if max(strides) > 1 else "",
-        f'padding="{padding}"' if padding != "valid" else "",
-        f"dilation_rate={sizes(dilation)}" if max(dilation) > 1 else "",
-    ]
-
-
-def _conv(m: Any, node: Node) -> str:
-    rank, groups, channels = node["rank"], node["groups"], node["channels"]
-    kernel = sizes(node["kernel"])
-    if groups == channels > 1 and rank < 3 and node["padding"] != "causal":
-        many = node["filters"] // channels
-        depth = f"depth_multiplier={many}" if many > 1 else ""
-        return f"layers.DepthwiseConv{rank}D({words(kernel, *_window(node), depth, _function(m, node), _bias(node))})"
-    grouped = f"groups={groups}" if groups > 1 else ""
-    return f"layers.Conv{rank}D({words(str(node['filters']), kernel, *_window(node), grouped, _function(m, node), _bias(node))})"
-
-
-def _conv_transposed(m: Any, node: Node) -> str:
-    arguments = words(str(node["filters"]), sizes(node["kernel"]), *_window(node), _function(m, node), _bias(node))
-    return f"layers.Conv{node['rank']}DTranspose({arguments})"
-
-
-def _pool(m: Any, node: Node) -> str:
-    kind, (strides, *others) = "Max" if node["operation"] == "max" else "Average", _window(node)
-    strides = f"strides={sizes(node['strides'])}" if node["strides"] != node["kernel"] else ""
-    return f"layers.{kind}Pooling{node['rank']}D({words(sizes(node['kernel']), strides, *others)})"
 
 
 def _reduce(m: Any, node: Node) -> str:
@@ -123,43 +41,6 @@ def _reduce(m: Any, node: Node) -> str:
     return f"ops.{operation}({m(node.x)}, axis={axes}{', keepdims=True' if node['keep'] else ''})"
 
 
-def _affine(node: Node) -> str:
-    return words("" if node["scale"] else "scale=False", "" if node["shift"] else "center=False")
-
-
-def _batch_norm(m: Any, node: Node) -> str:
-    axis = "" if node["axis"] == len(node.x.shape) - 1 else f"axis={node['axis']}"
-    momentum = f"momentum={number(round(node['momentum'], 12))}"
-    return f"layers.BatchNormalization({words(axis, momentum, _epsilon(node), _affine(node))})"
-
-
-def _epsilon(node: Node) -> str:
-    return f"epsilon={number(node['epsilon'])}"
-
-
-def _axes(node: Node) -> str:
-    count = len(node["sizes"])
-    return "" if count == 1 else f"axis={tuple(range(-count, 0))}"
-
-
-def _layer_norm(m: Any, node: Node) -> str:
-    return f"layers.LayerNormalization({words(_axes(node), _epsilon(node), _affine(node))})"
-
-
-def _rms_norm(m: Any, node: Node) -> str:
-    if not node["scale"]:
-        raise m.refused(node, "an RMS norm without a scale", "Keras's has one")
-    return f"layers.RMSNormalization({words(_axes(node), _epsilon(node))})"
-
-
-def _group_norm(m: Any, node: Node) -> str:
-    return f"layers.GroupNormalization({words(str(node['groups']), _epsilon(node), _affine(node))})"
-
-
-def _unit_norm(m: Any, node: Node) -> str:
-    return f"layers.UnitNormalization(axis={sizes(node['axes'])})"
-
-
 def _prelu(m: Any, node: Node) -> str:
     shared = [n + 1 for n, size in enumerate(node["slopes"]) if size == 1]
     return f"layers.PReLU({f'shared_axes={shared}' if shared else ''})"
@@ -167,17 +48,6 @@ def _prelu(m: Any, node: Node) -> str:
 
 def _rescale(m: Any, node: Node) -> str:
     return f"layers.Rescaling({words(repr(node['scale']), repr(node['shift']) if node['shift'] else '')})"
-
-
-def _edges(kind: str) -> Rule:
-    def rule(m: Any, node: Node) -> str:
-        pairs, rank = node["pairs"], len(node.x.shape)
-        if len(pairs) == rank:
-            return f"ops.pad({m(node.x)}, {pairs})"
-        argument = str(pairs[0] if len(set(pairs[0])) > 1 else pairs[0][0]) if len(pairs) == 1 else str(pairs)
-        return str(m.called(f"layers.{kind}{rank - 2}D({argument})", node.x))
-
-    return rule
 
 
 def _transpose(m: Any, node: Node) -> str:
@@ -256,65 +126,6 @@ def _where(m: Any, node: Node) -> str:
     return f"ops.where(ops.expand_dims({m(node.named['mask'][0])}, -1), {m(node.x)}, {other})"
 
 
-def _attention(m: Any, node: Node) -> str:
-    concat = node.settings.get("concat")
-    settings = 'score_mode="concat"' if concat else "" if node["mode"] == "dot" and not node.layer else f"use_scale={bool(node.layer)}"
-    layer = f"layers.{'Attention' if node['mode'] == 'dot' or concat else 'AdditiveAttention'}({settings})"
-    asked, seen = ((m(node.named[word][0]) if node.named.get(word) else "None") for word in ("asked", "seen"))
-    query, value, key = node.inputs
-    inputs = [query, value] if key is value else [query, value, key]
-    masks = [asked, seen] if key is value else [asked, seen, "None"]
-    call = words(
-        f"[{', '.join(map(m, inputs))}]",
-        f"mask=[{', '.join(masks)}]" if masks[:2] != ["None", "None"] else "",
-        "use_causal_mask=True" if node["causal"] else "",
-        "return_attention_scores=True" if len(node.outputs) > 1 else "",
-    )
-    if node.layer:
-        layer = m.named(node.layer, layer)
-        m.within[node.layer] = f"/{node.layer.rpartition('/')[2]}"
-    text = f"{layer}({call})"
-    if len(node.outputs) == 1:
-        return text
-    m.release(node)
-    m.line(f"{', '.join(m.new(value) for value in node.outputs)} = {text}", node.y.shape)
-    return ""
-
-
-def _multi_head(m: Any, node: Node) -> str:
-    query, value, key = node.inputs
-    settings = words(
-        str(node["heads"]),
-        str(node["size"]),
-        f"value_dim={node['value_size']}" if node["value_size"] != node["size"] else "",
-        f"dropout={node['dropout']:g}" if node["dropout"] else "",
-        _bias(node),
-        f"output_shape={node['output']}" if node["output"] != query.shape[2] else "",
-    )
-    layer = m.named(node.layer, f"layers.MultiHeadAttention({settings})")
-    m.inside[node.layer] = {part: part for part in ("query", "key", "value", "attention_output")}
-    masks = [
-        f"ops.expand_dims({m(mask)}, {axis})"
-        for word, axis in (("query", 2), ("value", 1), ("key", 1))
-        for mask in node.named.get(word, ())
-    ]
-    masks = list(dict.fromkeys([*masks, *(m(mask) for mask in node.named.get("pairs", ()))]))
-    mask = masks[0] if masks else ""
-    for other in masks[1:]:
-        mask = f"ops.logical_and({mask}, {other})"
-    scores = len(node.outputs) > 1
-    call = words(
-        m(query), m(value), m(key) if key is not value else "", f"attention_mask={mask}" if mask else "",
-        "return_attention_scores=True" if scores else "", "use_causal_mask=True" if node["causal"] else "",
-    )  # fmt: skip
-    text = f"{layer}({call})"
-    if not scores:
-        return text
-    m.release(node)
-    m.line(f"{', '.join(m.new(value) for value in node.outputs)} = {text}", node.y.shape)
-    return ""
-
-
 def _slice(m: Any, node: Node) -> str:
     """Write a slice; a tensor of a functional model takes one of its first axis in a tuple alone."""
     rest = "" if node["axis"] else ", ..."
@@ -365,23 +176,16 @@ def _shape(m: Any, node: Node, shape: Any) -> str:
 
 
 LAYERS: dict[str, Constructor] = {
+    **SPACE,
+    **NORMS,
     "dense": _dense,
     "embedding": _embedding,
-    "conv": _conv,
-    "conv transposed": _conv_transposed,
-    "pool": _pool,
-    "batch_norm": _batch_norm,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "group_norm": _group_norm,
-    "unit_norm": _unit_norm,
     "prelu": _prelu,
     "rescale": _rescale,
     "dropout": lambda m, node: f"layers.{node['name']}({node['rate']:g})",
     "flatten": lambda m, node: "layers.Flatten()",
     "reshape": lambda m, node: f"layers.Reshape({node['sizes']})",
     "repeat": lambda m, node: f"layers.RepeatVector({node['count']})",
-    "upsample": lambda m, node: f"layers.UpSampling{len(node['by'])}D({sizes(node['by'])})",
 }
 """The kinds that are a layer called on one tensor."""
 
@@ -398,11 +202,10 @@ def _layer(constructor: Constructor) -> Rule:
 
 RULES: dict[str, Rule] = {
     **OPERATORS,
+    **EDGES,
     **{kind: _layer(constructor) for kind, constructor in LAYERS.items()},
-    "activation": _activation,
+    "activation": activation,
     "reduce": _reduce,
-    "pad": _edges("ZeroPadding"),
-    "crop": _edges("Cropping"),
     "transpose": _transpose,
     "arithmetic": _arithmetic,
     "concatenate": _joined,
@@ -411,8 +214,8 @@ RULES: dict[str, Rule] = {
     "mask": _mask,
     "zero masked": _where,
     "where": _where,
-    "attention": _attention,
-    "multi_head": _multi_head,
+    "attention": attention,
+    "multi_head": multi_head,
     "model": _model,
     "recurrent": recurrent,
     "clip": _clip,

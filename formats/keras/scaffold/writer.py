@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from rnnconvert.formats.keras.scaffold.layers import RULES
 from rnnconvert.scaffolding.description import Node, Scope, Value
 from rnnconvert.scaffolding.names import class_name, identifier
-from rnnconvert.scaffolding.writer import File, Module, Style
+from rnnconvert.scaffolding.text import Style
+from rnnconvert.scaffolding.writer import File, Module
 
 
 class KerasModule(Module):

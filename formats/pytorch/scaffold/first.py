@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Module, Rule, number, sizes
+from rnnconvert.scaffolding.spelling import number, sizes
+from rnnconvert.scaffolding.writer import Module, Rule
 
 
 def _pads(m: Module, node: Node, x: str, value: str = "") -> tuple[str, str]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from rnnconvert.formats.pytorch.scaffold.first import FIRST
 from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
+from rnnconvert.formats.pytorch.scaffold.norms import NORMS, over_channels
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
+from rnnconvert.formats.pytorch.scaffold.space import SPACE, bias
 from rnnconvert.formats.pytorch.scaffold.tensors import TENSORS
 from rnnconvert.scaffolding.attention import attention, multi_head
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.writer import Module, Rule, last, letters, number, place, sizes, span
+from rnnconvert.scaffolding.spelling import last, letters, number, place
+from rnnconvert.scaffolding.writer import Module, Rule
 
 
 def _activation(m: Module, node: Node) -> str:
@@ -23,12 +26,8 @@ def _activation(m: Module, node: Node) -> str:
     return pattern.format(x=x, axis=node["axis"], alpha=f"{node['alpha']:.9g}" if node["alpha"] is not None else "")
 
 
-def _bias(node: Node) -> str:
-    return "" if node["bias"] else ", bias=False"
-
-
 def _dense(m: Module, node: Node) -> str:
-    part = m.part(node.layer, f"nn.Linear({node.x.shape[-1]}, {node['units']}{_bias(node)})")
+    part = m.part(node.layer, f"nn.Linear({node.x.shape[-1]}, {node['units']}{bias(node)})")
     return f"{part}({m(node.x)})"
 
 
@@ -36,56 +35,6 @@ def _embedding(m: Module, node: Node) -> str:
     indices = m(node.x) if node.x.dtype in ("int32", "int64") else f"{m(node.x)}.long()"
     part = m.part(node.layer, f"nn.Embedding({node['input_size']}, {node['output_size']})")
     return f"{part}({indices})"
-
-
-def _first(m: Module, node: Node) -> str:
-    """Return what a layer over space reads, its channels in front."""
-    return f"{m(node.x)}.movedim(-1, 1)"
-
-
-def _conv(m: Module, node: Node) -> str:
-    rank, kernel, strides, dilation = node["rank"], node["kernel"], node["strides"], node["dilation"]
-    words = [f"{node['channels']}, {node['filters']}, {sizes(kernel)}"]
-    words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", dilation)) if max(values) > 1]
-    x = _first(m, node)
-    reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-    even = all(size % 2 for size in reach)  # as many places in front as behind
-    if node["padding"] == "same" and max(strides) == 1 and even:
-        words.append(f"padding={sizes([size // 2 for size in reach])}" if max(kernel) > 1 else "")
-    elif node["padding"] == "same":
-        x = f"{m.helper('pad_same')}({x}, {reach}, {tuple(strides)})"
-    elif node["padding"] == "causal":
-        x = f"F.pad({x}, ({dilation[0] * (kernel[0] - 1)}, 0))"
-    words += [f"groups={node['groups']}"] if node["groups"] > 1 else []
-    part = m.part(node.layer, f"nn.Conv{rank}d({', '.join(word for word in words if word)}{_bias(node)})")
-    return f"{part}({x}).movedim(1, -1)"
-
-
-def _conv_transposed(m: Module, node: Node) -> str:
-    rank, over, same = node["rank"], node["over"], node["padding"] == "same"
-    words = [f"{node['channels']}, {node['filters']}, {sizes(node['kernel'])}"]
-    extra = tuple(max(-o, 0) for o in over)
-    settings = (("stride", node["strides"], 1), ("output_padding", extra, 0), ("dilation", node["dilation"], 1))
-    words += [f"{key}={sizes(values)}" for key, values, least in settings if max(values) > least]
-    part = m.part(node.layer, f"nn.ConvTranspose{rank}d({', '.join(words)}{_bias(node)})")
-    cuts = [(max(o, 0) // 2, max(o, 0) - max(o, 0) // 2) if same else (0, 0) for o in over]
-    cut = f"[:, :, {', '.join(span(low, high) for low, high in cuts)}]" if any(map(any, cuts)) else ""
-    return f"{part}({_first(m, node)}){cut}.movedim(1, -1)"
-
-
-def _pool(m: Module, node: Node) -> str:
-    rank, kernel, strides, x = node["rank"], node["kernel"], node["strides"], _first(m, node)
-    window = sizes(kernel) + ("" if kernel == strides else f", {sizes(strides)}")
-    name = f"F.{'max' if node['operation'] == 'max' else 'avg'}_pool{rank}d"
-    if node["padding"] == "valid" or max(kernel) == 1 == max(strides):
-        return f"{name}({x}, {window}).movedim(1, -1)"
-    padded = f"{m.helper('pad_same')}({{}}, {tuple(kernel)}, {tuple(strides)}{{}})"
-    if node["operation"] == "max":
-        lowest = ', float("-inf")'
-        return f"{name}({padded.format(x, lowest)}, {window}).movedim(1, -1)"
-    ones = padded.format(f"torch.ones_like({x})", "")
-    counted = f"{name}({ones}, {window})"
-    return f"({name}({padded.format(x, '')}, {window}) / {counted}).movedim(1, -1)"
 
 
 def _reduce(m: Module, node: Node) -> str:
@@ -97,56 +46,12 @@ def _reduce(m: Module, node: Node) -> str:
     return f"{x}.{word}({axes[0] if len(axes) == 1 else axes}{keep})"
 
 
-def _over_channels(m: Module, node: Node, part: str, axis: int) -> str:
-    """Return a call of a layer that wants the channels behind the batch."""
-    x, last = m(node.x), len(node.x.shape) - 1
-    if axis == 1:
-        return f"{part}({x})"
-    where = -1 if axis == last else axis
-    return f"{part}({x}.movedim({where}, 1)).movedim(1, {where})"
-
-
-def _affine(node: Node) -> str:
-    return "" if node["scale"] or node["shift"] else ", affine=False"
-
-
-def _batch_norm(m: Module, node: Node) -> str:
-    rank = max(len(node.x.shape) - 2, 1)
-    if rank > 3:
-        raise m.refused(node, f"a batch norm over {rank} axes", "torch.nn.BatchNorm3d is the largest")
-    words = f"{node['size']}, eps={number(node['epsilon'])}, momentum={1 - node['momentum']:.6g}{_affine(node)}"
-    return _over_channels(m, node, m.part(node.layer, f"nn.BatchNorm{rank}d({words})"), node["axis"])
-
-
-def _layer_norm(m: Module, node: Node) -> str:
-    size = node["sizes"][0] if len(node["sizes"]) == 1 else tuple(node["sizes"])
-    plain = ", elementwise_affine=False" if not (node["scale"] or node["shift"]) else "" if node["shift"] else ", bias=False"
-    part = m.part(node.layer, f"nn.LayerNorm({size}, eps={number(node['epsilon'])}{plain})")
-    return f"{part}({m(node.x)})"
-
-
-def _rms_norm(m: Module, node: Node) -> str:
-    size = node["sizes"][0] if len(node["sizes"]) == 1 else tuple(node["sizes"])
-    part = m.part(node.layer, f"nn.RMSNorm({size}, eps={number(node['epsilon'])})")
-    return f"{part}({m(node.x)})"
-
-
-def _group_norm(m: Module, node: Node) -> str:
-    words = f"{node['groups']}, {node['size']}, eps={number(node['epsilon'])}{_affine(node)}"
-    return _over_channels(m, node, m.part(node.layer, f"nn.GroupNorm({words})"), len(node.x.shape) - 1)
-
-
-def _unit_norm(m: Module, node: Node) -> str:
-    axes = node["axes"]
-    return f"F.normalize({m(node.x)}, dim={axes[0] if len(axes) == 1 else axes}, eps={number(node['epsilon'])})"
-
-
 def _prelu(m: Module, node: Node) -> str:
     *others, channels = node["slopes"]
     if any(size != 1 for size in others):
         raise m.refused(node, "a PReLU with a slope for each place", "torch.nn.PReLU has one for each channel")
     part = m.part(node.layer, f"nn.PReLU({channels})")
-    return _over_channels(m, node, part, len(node.x.shape) - 1)
+    return over_channels(m, node, part, len(node.x.shape) - 1)
 
 
 def _rescale(m: Module, node: Node) -> str:
@@ -176,22 +81,6 @@ def _transpose(m: Module, node: Node) -> str:
 
 def _repeat(m: Module, node: Node) -> str:
     return f"{m(node.x)}.unsqueeze(1).expand(-1, {node['count']}, -1)"
-
-
-def _pad(m: Module, node: Node) -> str:
-    pairs = list(node["pairs"]) if len(node["pairs"]) == len(node.x.shape) else [(0, 0), *node["pairs"], (0, 0)]
-    while pairs[0] == (0, 0):
-        pairs.pop(0)
-    flat = [str(n) for pair in pairs[::-1] for n in pair]
-    return f"F.pad({m(node.x)}, ({', '.join(flat)}))"
-
-
-def _crop(m: Module, node: Node) -> str:
-    return f"{m(node.x)}[:, {', '.join(span(low, high) for low, high in node['pairs'])}]"
-
-
-def _upsample(m: Module, node: Node) -> str:
-    return m(node.x) + "".join(f".repeat_interleave({by}, dim={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
 
 
 _OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
@@ -317,11 +206,12 @@ def _model(m: Module, node: Node) -> str:
 
 
 RULES: dict[str, Rule] = {
-    "dense": _dense, "embedding": _embedding, "activation": _activation, "conv": _conv, "conv transposed": _conv_transposed,
-    "pool": _pool, "reduce": _reduce, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "rms_norm": _rms_norm,
-    "group_norm": _group_norm, "unit_norm": _unit_norm, "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
-    "flatten": lambda m, node: f"{m(node.x)}.flatten(1)", "transpose": _transpose, "repeat": _repeat, "pad": _pad, "crop": _crop,
-    "upsample": _upsample, "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
+    **SPACE, **NORMS,
+    "dense": _dense, "embedding": _embedding, "activation": _activation,
+ "reduce": _reduce,
+ "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
+    "flatten": lambda m, node: f"{m(node.x)}.flatten(1)", "transpose": _transpose, "repeat": _repeat,
+ "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
     "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION), "multi_head": _multi_head,
     "stack": _stack, "select": _index, "slice": _index, "clip": _clip, "flip": _flip,
     "parameter": _parameter, "reshape all": _reshape,

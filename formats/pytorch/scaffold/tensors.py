@@ -9,7 +9,8 @@ import numpy as np
 
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.operators import SIGNS, at, bounds, length, nested, operands, signed, unpacked
-from rnnconvert.scaffolding.writer import Module, Rule, last, number
+from rnnconvert.scaffolding.spelling import last, number
+from rnnconvert.scaffolding.writer import Module, Rule
 
 
 def _lengths(m: Module, node: Node, key: str = "lengths") -> str:

@@ -7,7 +7,8 @@ import re
 from rnnconvert.formats.pytorch.scaffold import helpers
 from rnnconvert.formats.pytorch.scaffold.layers import RULES
 from rnnconvert.formats.pytorch.scaffold.loops import loop
-from rnnconvert.scaffolding.writer import File, Module, Style
+from rnnconvert.scaffolding.text import Style
+from rnnconvert.scaffolding.writer import File, Module
 
 
 class TorchModule(Module):

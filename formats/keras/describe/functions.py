@@ -1,0 +1,98 @@
+"""Functions of Keras 3, as layers and behind layers, in the words of rnnconvert.scaffolding.description.
+
+Sources: keras 3.15 keras/src/layers/activations and keras/src/activations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnnconvert.formats.keras.config import Era, activation
+from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.scaffolding.description import Value
+
+_FUNCTIONS = {
+    "relu", "sigmoid", "tanh", "softmax", "elu", "selu", "softplus", "softsign", "exponential", "hard_sigmoid", "leaky_relu",
+    "log_softmax", "silu", "gelu", "relu6",
+}  # fmt: skip
+
+
+def applied(w: Writer, facts: LayerFacts, spec: Any, x: Value, layer: str = "") -> Value:
+    """Add an activation function; `layer` is the layer that it is, where it is one of its own."""
+    function = activation(spec, Era("3"))
+    name = function.name
+    if name == "linear":
+        return x
+    if name not in _FUNCTIONS:
+        raise refuse(w.called(facts.name), f"the activation {name!r}", f"the known ones are {', '.join(sorted(_FUNCTIONS))}")
+    output = w.value(facts.name, x.shape)
+    w.scope.add("activation", layer, [x], [output], name=name, alpha=function.alpha, axis=-1)
+    return output
+
+
+def _function_layer(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    return [applied(w, facts, facts.get("activation"), single(w, facts, values))]
+
+
+def _named(name: str, key: str = "", default: float = 0.0) -> Tell:
+    """Return what tells a layer that is one function, with one number."""
+
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        x = single(w, facts, values)
+        output = w.value(facts.name, x.shape)
+        number = float(facts.get(key, default)) if key else None
+        w.scope.add("activation", "", [x], [output], name=name, alpha=number, axis=-1)
+        return [output]
+
+    return tell
+
+
+def _softmax(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    x, axis = single(w, facts, values), facts.get("axis", -1)
+    if w.masks.get(x.name) or facts.named:
+        raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
+    if not isinstance(axis, int):
+        raise refuse(facts.name, f"axis = {axis!r}", "only one axis is known here")
+    output = w.value(facts.name, x.shape)
+    w.scope.add("activation", "", [x], [output], name="softmax", alpha=None, axis=axis)
+    return [output]
+
+
+def _relu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    x = single(w, facts, values)
+    slope, highest, threshold = (facts.get("negative_slope", 0) or 0, facts.get("max_value"), facts.get("threshold", 0) or 0)
+    output = w.value(facts.name, x.shape)
+    plain = not threshold and highest is None
+    name = "bounded_relu"
+    if plain:
+        name = "leaky_relu" if slope else "relu"
+    w.scope.add(
+        "activation",
+        "",
+        [x],
+        [output],
+        name=name,
+        alpha=float(slope),
+        highest=None if highest is None else float(highest),
+        threshold=float(threshold),
+        axis=-1,
+    )
+    return [output]
+
+
+def _prelu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    x = single(w, facts, values)
+    shared = facts.get("shared_axes") or []
+    sizes = [1 if number in shared else size for number, size in enumerate(x.shape) if number]
+    if None in sizes:
+        raise refuse(facts.name, "a PReLU over an open axis", "it has a slope for each place")
+    return [w.add("prelu", facts, [x], x.shape, slopes=tuple(sizes))]
+
+
+FUNCTIONS: Mapping[str, Tell] = {
+    "Activation": _function_layer, "ReLU": _relu, "PReLU": _prelu,
+    "LeakyReLU": _named("leaky_relu", "negative_slope", 0.3), "ELU": _named("elu", "alpha", 1.0), "Softmax": _softmax,
+}  # fmt: skip
+"""The layers that are functions, by their classes."""

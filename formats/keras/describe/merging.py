@@ -1,0 +1,98 @@
+"""Layers of Keras 3 that read several tensors, in the words of rnnconvert.scaffolding.description.
+
+Sources: keras 3.15 keras/src/layers/merging; formats/keras/export/masks.py says what each does with masks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rnnconvert.formats.keras.describe.writer import Tell, Writer
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.masks import either
+from rnnconvert.scaffolding.description import Value
+
+
+def _merge(operation: str) -> Tell:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        if len(values) < 2:
+            raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes two or more")
+        rank = max(len(value.shape) for value in values)
+        shapes = [(value.shape[0], *[1] * (rank - len(value.shape)), *value.shape[1:]) for value in values]
+        shape = shapes[0]
+        for other in shapes[1:]:
+            shape = tuple(_broadcast(n, m) for n, m in zip(shape, other, strict=True))
+        masks = [w.masks.get(value.name) for value in values]
+        if operation in ("multiply", "maximum", "minimum") and any(masks):
+            alike = len({value.shape for value in values}) == 1
+            if not alike or any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
+                raise refuse(
+                    w.called(facts.name), f"a {facts.old.kind} of tensors with masks and of several shapes", "Keras spreads the masks"
+                )
+            return [(_product if operation == "multiply" else _extreme)(w, facts, values, masks)]
+        return [w.add("arithmetic", facts, values, shape, operation=operation)]
+
+    return tell
+
+
+def _where(w: Writer, facts: LayerFacts, mask: Value, x: Value, other: Value | float) -> Value:
+    """Add a tensor's numbers at the steps that count, and others at those that do not."""
+    output = w.value(facts.name, x.shape)
+    inputs, number = ([x, other], 0.0) if isinstance(other, Value) else ([x], other)
+    w.scope.add("where", "", inputs, [output], {"mask": [mask]}, value=number)
+    return output
+
+
+def _product(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
+    """Return a product whose factors are 1 at steps that are masked, zero where a step counts in none of them."""
+    factors = [value if mask is None else _where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)]
+    output = w.add("arithmetic", facts, factors, values[0].shape, operation="multiply")
+    counts: Any = either(w, facts, masks)  # type: ignore[arg-type]
+    return output if counts is None else _where(w, facts, counts, output, 0.0)
+
+
+def _extreme(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value:
+    """Return the largest or smallest of tensors, step by step of those that count there: Keras folds them from the first on."""
+    output, counts = values[0], masks[0]
+    for value, mask in zip(values[1:], masks[1:], strict=True):
+        x = value if mask is None else _where(w, facts, mask, value, output)
+        before = output if counts is None else _where(w, facts, counts, output, x)
+        joined: Any = either(w, facts, [counts, mask])  # type: ignore[arg-type,list-item]
+        counts = joined
+        output = w.add("arithmetic", facts, [before, x], values[0].shape, operation=facts.old.kind.lower())
+    return output
+
+
+def _concatenate(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    rank = len(values[0].shape)
+    axis = int(facts.get("axis", -1)) % rank
+    widths, shape = [value.shape[axis] for value in values], list(values[0].shape)
+    shape[axis] = None if None in widths else sum(n for n in widths if n is not None)
+    return [w.add("concatenate", facts, values, shape, dtype=values[0].dtype, axis=axis)]
+
+
+def _dot(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+    stated = facts.get("axes", -1)
+    if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
+        raise refuse(facts.name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
+    both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
+    axes = tuple(int(n) % len(value.shape) for n, value in zip(both, values, strict=True))
+    if 0 in axes:
+        raise refuse(facts.name, f"axes = {stated!r}", "only axes behind the batch are known here")
+    rest = [size for axis, value in zip(axes, values, strict=True) for n, size in enumerate(value.shape) if n not in (0, axis)]
+    return [w.add("dot", facts, values, (values[0].shape[0], *(rest or [1])), axes=axes, normalize=bool(facts.get("normalize", False)))]
+
+
+def _broadcast(n: int | None, m: int | None) -> int | None:
+    """Return the length that two lengths of one axis have together."""
+    if n == 1:
+        return m
+    return n if m == 1 or n is not None else m
+
+
+MERGING: Mapping[str, Tell] = {
+    "Concatenate": _concatenate, "Dot": _dot,
+    **{name: _merge(name.lower()) for name in ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")},
+}  # fmt: skip
+"""The layers that read several tensors, by their classes."""

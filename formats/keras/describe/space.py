@@ -1,0 +1,253 @@
+"""Layers of Keras 3 over space and time in the words of rnnconvert.scaffolding.description.
+
+Sources: keras 3.15 keras/src/layers/{convolutional,pooling,reshaping}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rnnconvert.formats.keras.describe.functions import applied
+from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.masks import mask_on
+from rnnconvert.scaffolding.description import Shape, Value
+
+# Over space and time
+
+
+def sizes(facts: LayerFacts, key: str, rank: int, default: int = 1) -> tuple[int, ...]:
+    """Return a setting that has a number for each axis."""
+    stated = facts.get(key, default)
+    stated = default if stated is None else stated
+    return tuple(int(n) for n in stated) if isinstance(stated, (list, tuple)) else (int(stated),) * rank
+
+
+def channels_of(facts: LayerFacts, x: Value, rank: int) -> int:
+    """Return the number of channels. Raises RefusedError for channels in front."""
+    facts.need("data_format", "channels_last", None)
+    if len(x.shape) != rank + 2 or x.shape[-1] is None:
+        raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {rank + 2}, the last of a known size")
+    return x.shape[-1]
+
+
+def lengths_after(x: Value, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int], padding: str) -> Shape:
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    if padding in ("same", "causal"):
+        return tuple(None if n is None else -(-n // s) for n, s in zip(x.shape[1:-1], strides, strict=True))
+    return tuple(None if n is None else (n - r) // s + 1 for n, r, s in zip(x.shape[1:-1], reach, strides, strict=True))
+
+
+def window_of(facts: LayerFacts, x: Value, rank: int) -> dict[str, Any]:
+    padding = facts.get("padding", "valid")
+    if padding not in ("valid", "same", "causal"):
+        raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
+    settings = {
+        "rank": rank,
+        "kernel": sizes(facts, "kernel_size", rank),
+        "strides": sizes(facts, "strides", rank),
+        "dilation": sizes(facts, "dilation_rate", rank),
+        "padding": padding,
+    }
+    if padding == "same" and max(settings["strides"]) > 1 and max(settings["dilation"]) > 1:
+        raise refuse(facts.name, "padding 'same' with strides and dilation", "backends differ there")
+    return settings
+
+
+def _convolution(rank: int) -> Tell:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        x, filters, window = single(w, facts, values), int(facts.get("filters")), None
+        channels = channels_of(facts, x, rank)
+        window = window_of(facts, x, rank)
+        lengths = lengths_after(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
+        output = w.add(
+            "conv",
+            facts,
+            [x],
+            (x.shape[0], *lengths, filters),
+            channels=channels,
+            filters=filters,
+            **window,
+            groups=int(facts.get("groups", 1) or 1),
+            bias=bool(facts.get("use_bias", True)),
+        )
+        return [applied(w, facts, facts.get("activation"), output)]
+
+    return tell
+
+
+def _by_channel(rank: int, separable: bool) -> Tell:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        x = single(w, facts, values)
+        channels, many = channels_of(facts, x, rank), int(facts.get("depth_multiplier", 1))
+        facts.need("groups", 1, None)
+        window = window_of(facts, x, rank)
+        lengths = lengths_after(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
+        bias = bool(facts.get("use_bias", True))
+        if not separable:
+            output = w.add(
+                "conv",
+                facts,
+                [x],
+                (x.shape[0], *lengths, channels * many),
+                channels=channels,
+                filters=channels * many,
+                groups=channels,
+                bias=bias,
+                **window,
+            )
+            return [applied(w, facts, facts.get("activation"), output)]
+        filters = int(facts.get("filters"))
+        first = w.value(facts.name, (x.shape[0], *lengths, channels * many))
+        w.node(
+            "conv",
+            facts,
+            f"{facts.name}/depthwise",
+            [x],
+            [first],
+            channels=channels,
+            filters=channels * many,
+            groups=channels,
+            bias=False,
+            **window,
+        )
+        output = w.value(facts.name, (x.shape[0], *lengths, filters))
+        ones = (1,) * rank
+        w.node("conv", facts, f"{facts.name}/pointwise", [first], [output], channels=channels * many, filters=filters, groups=1, bias=bias,
+               rank=rank,
+                    kernel=ones, strides=ones, dilation=ones, padding="valid")  # fmt: skip
+        return [applied(w, facts, facts.get("activation"), output)]
+
+    return tell
+
+
+def _transposed(rank: int) -> Tell:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        x, filters = single(w, facts, values), int(facts.get("filters"))
+        channels = channels_of(facts, x, rank)
+        facts.need("groups", 1, None)
+        facts.need("output_padding", None)
+        facts.need("padding", "valid", "same")
+        window = window_of(facts, x, rank)
+        same = window["padding"] == "same"
+        reach = [d * (k - 1) + 1 for k, d in zip(window["kernel"], window["dilation"], strict=True)]
+        over = [r - s for r, s in zip(reach, window["strides"], strict=True)]
+        lengths = tuple(
+            None if n is None else n * s + (0 if same else max(o, 0))
+            for n, s, o in zip(x.shape[1:-1], window["strides"], over, strict=True)
+        )
+        output = w.add(
+            "conv transposed",
+            facts,
+            [x],
+            (x.shape[0], *lengths, filters),
+            channels=channels,
+            filters=filters,
+            bias=bool(facts.get("use_bias", True)),
+            over=tuple(over),
+            **window,
+        )
+        return [applied(w, facts, facts.get("activation"), output)]
+
+    return tell
+
+
+def _pooling(operation: str, rank: int) -> Tell:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        x = single(w, facts, values)
+        channels = channels_of(facts, x, rank)
+        kernel = sizes(facts, "pool_size", rank, 2)
+        strides = kernel if facts.get("strides") is None else sizes(facts, "strides", rank)
+        facts.need("padding", "valid", "same")
+        padding = facts.get("padding", "valid")
+        lengths = lengths_after(x, kernel, strides, (1,) * rank, padding)
+        return [
+            w.add(
+                "pool",
+                facts,
+                [x],
+                (x.shape[0], *lengths, channels),
+                operation=operation,
+                rank=rank,
+                kernel=kernel,
+                strides=strides,
+                padding=padding,
+            )
+        ]
+
+    return tell
+
+
+def _global(operation: str, rank: int) -> Tell:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        x = single(w, facts, values)
+        channels, keep = channels_of(facts, x, rank), bool(facts.get("keepdims", False))
+        mask: Any = mask_on(w, facts, x) if operation == "mean" and rank == 1 else None  # type: ignore[arg-type]
+        shape = (x.shape[0], *([1] * rank if keep else []), channels)
+        return [
+            w.add(
+                "reduce",
+                facts,
+                [x],
+                shape,
+                {"mask": [mask] if mask else []},
+                operation=operation,
+                axes=tuple(range(1, rank + 1)),
+                keep=keep,
+            )
+        ]
+
+    return tell
+
+
+def _pairs(facts: LayerFacts, key: str, rank: int) -> tuple[tuple[int, int], ...]:
+    """Return how much is added or taken at both ends of each axis."""
+    stated = facts.get(key, 1)
+    if isinstance(stated, int):
+        return ((stated, stated),) * rank
+    if rank == 1:
+        low, high = stated
+        return ((int(low), int(high)),)
+    return tuple((int(n), int(n)) if isinstance(n, int) else (int(n[0]), int(n[1])) for n in stated)
+
+
+def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        x = single(w, facts, values)
+        channels, pairs = channels_of(facts, x, rank), _pairs(facts, key, rank)
+        lengths = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True))
+        return [w.add(kind, facts, [x], (x.shape[0], *lengths, channels), pairs=pairs)]
+
+    return tell
+
+
+def _upsampling(rank: int) -> Tell:
+    def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        x = single(w, facts, values)
+        channels, by = channels_of(facts, x, rank), sizes(facts, "size", rank, 2)
+        facts.need("interpolation", "nearest")
+        lengths = (None if n is None else n * s for n, s in zip(x.shape[1:-1], by, strict=True))
+        return [w.add("upsample", facts, [x], (x.shape[0], *lengths, channels), by=by)]
+
+    return tell
+
+
+def each(word: str, make: Callable[[int], Tell], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, Tell]:
+    return {word.format(n): make(n) for n in ranks}
+
+
+SPACE: Mapping[str, Tell] = {
+    **each("Conv{}D", _convolution),
+    **each("Conv{}DTranspose", _transposed),
+    **each("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),
+    **each("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
+    **each("MaxPooling{}D", lambda n: _pooling("max", n)),
+    **each("AveragePooling{}D", lambda n: _pooling("average", n)),
+    **each("GlobalMaxPooling{}D", lambda n: _global("max", n)),
+    **each("GlobalAveragePooling{}D", lambda n: _global("mean", n)),
+    **each("ZeroPadding{}D", lambda n: _edges("pad", "padding", 1, n)),
+    **each("Cropping{}D", lambda n: _edges("crop", "cropping", -1, n)),
+    **each("UpSampling{}D", _upsampling),
+}
+"""The layers over space and time, by their classes."""

@@ -1,0 +1,42 @@
+"""What the configuration of a Keras layer states about its numbers and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
+from rnnconvert.scaffolding.description import Shape
+
+
+def computes_in(old: SourceLayer) -> str:
+    """Return the type of numbers in which a layer computes, as its policy states it."""
+    policy = old.entry.config.get("dtype")
+    while isinstance(policy, Mapping):
+        policy = policy["config"].get("name") if isinstance(policy.get("config"), Mapping) else str(policy.get("class_name"))
+    return str(policy or "float32").removeprefix("mixed_")
+
+
+def input_shape(old: SourceLayer) -> Shape | None:
+    """Return the shape that a layer was built on, None where its configuration does not state one."""
+    stated = _shape((old.raw.get("build_config") or {}).get("input_shape"))
+    inner = old.inside[0] if old.kind == "Bidirectional" else old
+    kernel = inner.arrays.get("kernel")
+    if stated is None and kernel is not None and inner.kind in _BY_KERNEL:
+        rank = 3 if kernel.ndim == 2 else kernel.ndim
+        return (*[None] * (rank - 1), int(kernel.shape[-2]))
+    return stated
+
+
+_BY_KERNEL = ("LSTM", "GRU", "SimpleRNN", "Conv1D", "Conv2D", "Conv3D")
+"""The layers whose kernel shows how many axes they read, and how wide the last is."""
+
+
+def _shape(stated: Any) -> Shape | None:
+    return tuple(stated) if is_shape(stated) else None
+
+
+def output_shape(old: SourceLayer) -> Shape | None:
+    """Return the shape that a Lambda states of what it gives, None without one."""
+    shape = _shape(old.entry.config.get("output_shape"))
+    return None if shape is None else (None, *shape)

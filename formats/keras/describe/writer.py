@@ -1,0 +1,281 @@
+"""A Keras model on its way into a description: its walk, its calls, its models in models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rnnconvert.containers.layer_calls import calls_of
+from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.keras.describe.masks import joined
+from rnnconvert.formats.keras.describe.stated import computes_in, input_shape, output_shape
+from rnnconvert.formats.keras.export.calls import Call
+from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
+from rnnconvert.formats.keras.export.masks import hand_on, masks_on
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
+from rnnconvert.formats.keras.walk import Walk
+from rnnconvert.scaffolding.description import Scope, Value
+from rnnconvert.scaffolding.names import Names
+
+Tell = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
+"""Adds what a layer computes, and returns what it gives."""
+
+
+class Writer(Walk[Value]):
+    """A model on its way into a description.
+
+    scope   the model whose nodes are being added
+    masks   the masks that Keras keeps beside tensors, by the tensor's name
+    dtypes  the types of tensors that are not float32, likewise
+    values  every tensor by its name
+    notes   what a reader of the result should know
+    names   what a file may call each layer, by its path
+    unread  why the calls of some layers are not followed, by their names
+    """
+
+    def __init__(self, partial: bool = False) -> None:
+        self.partial = partial
+        self.scope = Scope("")
+        self.path: tuple[str, ...] = ()
+        self.masks: dict[str, Value] = {}
+        self.dtypes: dict[str, str] = {}
+        self.values: dict[str, Value] = {}
+        self.notes: list[str] = []
+        self.names: dict[str, tuple[str, ...]] = {}
+        self._names = Names()
+        self.unread: dict[str, RefusedError] = {}
+        self._models: dict[tuple[str, ...], _Inner] = {}
+
+    def value(self, wanted: str, shape: Sequence[int | None], dtype: str = "float32") -> Value:
+        """Return a new tensor."""
+        value = Value(self._names.new(wanted), tuple(shape), dtype)
+        self.values[value.name] = value
+        if dtype != "float32":
+            self.dtypes[value.name] = dtype
+        return value
+
+    def add(
+        self,
+        kind: str,
+        facts: LayerFacts,
+        inputs: Sequence[Value],
+        shape: Sequence[int | None],
+        named: Mapping[str, Sequence[Value]] | None = None,
+        dtype: str = "float32",
+        **settings: Any,
+    ) -> Value:
+        """Add a node of one output, and return that."""
+        output = self.value(facts.name, shape, dtype)
+        self.node(kind, facts, facts.name, inputs, [output], named, **settings)
+        return output
+
+    def node(
+        self,
+        kind: str,
+        facts: LayerFacts,
+        layer: str,
+        inputs: Sequence[Value],
+        outputs: Sequence[Value],
+        named: Mapping[str, Sequence[Value]] | None = None,
+        **settings: Any,
+    ) -> None:
+        """Add a node of a layer, and note what a file may call it."""
+        inner = layer.replace(facts.name, facts.old.name, 1)
+        self.names[self.called(layer)] = tuple(dict.fromkeys((layer, inner, self.called(layer), self.called(inner))))
+        self.scope.add(kind, layer, inputs, outputs, named, **settings)
+
+    def called(self, name: str) -> str:
+        """Return a layer's path."""
+        return "/".join((*self.path, name))
+
+    def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None]) -> Value:
+        """Add what joins masks, as formats/keras/export/masks.py asks for it."""
+        mask = self.value("mask", shape, "bool")
+        self.scope.add("mask", "", [self.values[name] for name in inputs], [mask], operation=operator.lower())
+        return mask
+
+    # The walk
+
+    def start(self, old: SourceLayer) -> Value:
+        """Return an input of the model."""
+        config = old.entry.config
+        shape = config.get("batch_shape", config.get("batchinput_shape"))
+        dtype = config.get("dtype", "float32")
+        if not is_shape(shape) or dtype not in ("float32", "int32", "int64", "bool") or config.get("sparse") or config.get("ragged"):
+            raise refuse(
+                old.name,
+                f"an input of shape {shape!r} and type {dtype!r}",
+                "only plain tensors of float32, int32, int64 and bool are known",
+            )
+        value = self.value(old.name, shape, dtype)
+        self.scope.inputs += (value,)
+        return value
+
+    def layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
+        """Return what a layer, a model or an operation gives, or what stands for it where it may be left out."""
+        readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
+        try:
+            if (error := self.unread.get(facts.name)) is not None:
+                raise error
+            return self._layer(facts, values, call)
+        except RefusedError as error:
+            if not self.partial:
+                raise
+            self.scope, self.path = scope, path
+            del scope.nodes[count:]
+            return self._left_out(facts, values, error, readers())
+
+    def calls(self, old: SourceLayer) -> list[Call]:
+        """Return the calls of a layer: of one that may be left out all that it reads."""
+        try:
+            return super().calls(old)
+        except RefusedError as error:
+            if not self.partial:
+                raise
+            self.unread[old.name] = error
+            return [Call(call.sources()) for call in calls_of(old.entry, "the configuration")] or [Call()]
+
+    def _left_out(
+        self, facts: LayerFacts, values: Sequence[Value], error: RefusedError, readers: Sequence[tuple[int, SourceLayer | None]]
+    ) -> list[Value]:
+        """Add a node that stands for a layer, and return what it gives: with the axes that the configuration states."""
+        outputs = []
+        for number in range(max((index for index, _ in readers), default=0) + 1):
+            shapes = [input_shape(layer) for index, layer in readers if index == number and layer is not None]
+            shape = next((shape for shape in (*shapes, output_shape(facts.old)) if shape is not None), None)
+            outputs.append(replace(self.value(facts.name, shape or ()), sized=shape is not None))
+        self.scope.add("left out", facts.name, values, outputs, error=error)
+        return outputs
+
+    def _layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
+        from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
+        from rnnconvert.formats.keras.describe.operations import OPERATIONS
+
+        old = facts.old
+        if any(not value.sized for value in values):
+            raise refuse(self.called(old.name), "an input of unknown shape", "it is what a layer gives that is left out")
+        if not old.entry.built_in:
+            raise refuse(self.called(old.name), f"a class of your own, {old.kind!r}", "only Keras's layers are known here")
+        if old.is_model:
+            return self._inner(facts, values)
+        for layer in old.walk():
+            if (kind := computes_in(layer)) in ("float16", "bfloat16", "float64"):
+                raise refuse(self.called(old.name), f"a layer that computes in {kind}", "the written model computes in float32")
+        if old.is_operation:
+            operation = OPERATIONS.get(old.kind)
+            if operation is None:
+                raise refuse(old.name, f"an operation of class {old.kind!r}", "no rule for it is known here")
+            result = [operation(self, facts, call.arguments(values))]  # type: ignore[arg-type]
+            facts.finish()
+            return result
+        if old.kind == "TimeDistributed":
+            outputs = self._each_step(facts, values)
+        else:
+            tell = LAYERS.get(old.kind)
+            if tell is None:
+                why = "it is code, and no code of a file is run" if old.kind == "Lambda" else "no rule for it is known here"
+                raise refuse(self.called(old.name), f"a layer of class {old.kind!r}", why)
+            typed = [value for value in values if value.dtype != "float32"]
+            if typed and old.kind not in MOVING:
+                raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
+            outputs = tell(self, facts, values)
+        facts.finish()
+        hand_on(self, facts, values, outputs, joined)
+        return outputs
+
+    def _each_step(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
+        x: Any = one_input(facts, values)  # type: ignore[arg-type]
+        inner = facts.old.inside[0]
+        facts.get("layer")
+        if len(x.shape) < 2:
+            raise refuse(facts.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
+        inside = LayerFacts(inner, inner.entry.config)
+        if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
+            if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
+                self.masks[x.name] = mask  # type: ignore[assignment]
+            return self._layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
+        flat = self.value("steps", (None, *x.shape[2:]), x.dtype)
+        self.scope.add("steps to batch", "", [x], [flat])
+        mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
+        if mask is not None:
+            if len(mask.shape) > 2:
+                raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
+            self.masks[x.name] = mask  # type: ignore[assignment]
+        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
+        if len(outputs) != 1:
+            raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
+        out = self.value(facts.name, (*x.shape[:2], *outputs[0].shape[1:]), outputs[0].dtype)
+        self.scope.add("batch to steps", "", [outputs[0], x], [out])
+        return [out]
+
+    def _inner(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
+        """Return what a model in the model gives; all its calls share one scope, so their tensors must be of one kind."""
+        masks = masks_on(self, facts, values)  # type: ignore[arg-type]
+        facts.finish_call()
+        path = (*self.path, facts.name)
+        kind = tuple((value.shape, value.dtype, mask is not None and mask.shape) for value, mask in zip(values, masks, strict=True))
+        inner = self._models.get(path)
+        if inner is None:
+            inner = self._models[path] = self._described(facts.old, path, values, masks, kind)
+        elif inner.kind != kind:
+            raise refuse(
+                self.called(facts.name),
+                "a model called on tensors of several shapes, or with a mask and without",
+                "it is written once, for one kind of input",
+            )
+        arguments = [*values, *(mask for mask in masks if mask is not None)]
+        outputs = [self.value(facts.name, value.shape, value.dtype) for value in inner.scope.outputs]
+        self.scope.add("model", facts.name, arguments, outputs, scope=inner.scope)  # type: ignore[arg-type]
+        for value, mask in zip(outputs, inner.masks, strict=False):
+            if mask is not None:
+                self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
+        return outputs[: inner.count]
+
+    def _described(
+        self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]
+    ) -> _Inner:
+        outer, before = self.scope, self.path
+        self.scope, self.path = Scope(old.name, "/".join(path)), path
+        inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
+        named = dict(enumerate(inputs)) if len(inputs) == len(values) else {}
+        starts = [self.value(named.get(n, "x"), value.shape, value.dtype) for n, value in enumerate(values)]
+        masked = []
+        for start, mask in zip(starts, masks, strict=True):
+            if mask is not None:
+                self.masks[start.name] = self.value("mask", mask.shape, "bool")
+                masked.append(self.masks[start.name])
+        self.scope.inputs = (*starts, *masked)
+        ends = self.model(old, starts)
+        end_masks = [self.masks.get(end.name) for end in ends]
+        self.scope.outputs = (*ends, *dict.fromkeys(mask for mask in end_masks if mask is not None))
+        scope, self.scope, self.path = self.scope, outer, before
+        return _Inner(scope, kind, len(ends), tuple(end_masks))
+
+
+class _Inner:
+    """A model in the model, and the masks that its outputs have."""
+
+    def __init__(self, scope: Scope, kind: tuple[Any, ...], count: int, masks: tuple[Value | None, ...]) -> None:
+        self.scope, self.kind, self.count, self.masks = scope, kind, count, masks
+
+
+class _Renamed(LayerFacts):
+    """The settings of the layer in a wrapper, which has the wrapper's name."""
+
+    def __init__(self, facts: LayerFacts, name: str) -> None:
+        super().__init__(facts.old, facts.config, facts.used, facts.named, facts.flags)
+        object.__setattr__(self, "outer", name)
+
+    @property
+    def name(self) -> str:
+        """The wrapper's name."""
+        return str(self.__dict__["outer"])
+
+
+def single(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> Value:
+    """Return a layer's only input. Raises RefusedError for several."""
+    x: Any = one_input(facts, values)  # type: ignore[arg-type]
+    value: Value = x
+    return value

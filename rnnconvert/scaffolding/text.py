@@ -1,0 +1,149 @@
+"""The text of a written file: its classes or functions, what fills them, and what runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.scaffolding.channels import channels_last
+from rnnconvert.scaffolding.description import Description, Value
+from rnnconvert.scaffolding.directions import apart
+from rnnconvert.scaffolding.names import Names, class_name, comment
+from rnnconvert.scaffolding.writer import File, Module, Rule
+
+
+@dataclass(frozen=True)
+class Style:
+    """What a target adds to the text of a file.
+
+    module     its class of a model
+    rules      its lines, by the kinds of nodes
+    texts      the helpers that its lines may name
+    reserved   the names at the top of the file that are taken
+    named      returns the name of the class or the function of a model, from a class's name
+    imports    returns the lines that import what a file needs
+    loop       returns the class of a cell that the framework lacks
+    load       the text of load, with {model}, {layers}, {more}, {options} and {others}
+    main       the text of main, with {model}, {zeros} and {words}
+    zeros      returns zeros of some sizes and a type
+    needs      what the file needs with weights of the framework's own, as a sentence
+    ended      whether its layers over space have their channels at the end
+    unlike     whether its layers of two directions may have unlike cells
+    """
+
+    module: type[Module]
+    rules: Mapping[str, Rule]
+    texts: Mapping[str, str]
+    reserved: frozenset[str]
+    named: Callable[[str], str]
+    imports: Callable[[File, str], list[str]]
+    loop: Callable[..., str]
+    load: str
+    main: str
+    zeros: Callable[[str, str], str]
+    needs: str
+    ended: bool = True
+    unlike: bool = False
+
+
+def text(description: Description, source: str, style: Style) -> tuple[str, tuple[str, ...]]:
+    """Return the file, and what is left out of it. Raises RefusedError for a layer without an equivalent."""
+    if style.ended:
+        channels_last(description.scope)
+    if not style.unlike:
+        apart(description.scope)
+    file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
+    file.words, file.partial = description.words, description.partial
+    word = class_name(top.name)
+    name = file.names.new(style.named("Model" if word.startswith(("Functional", "Sequential", "Model")) else word))
+    bodies = []
+    for scope in (*top.inner(), top):
+        file.classes[id(scope)] = name if scope is top else file.names.new(style.named(class_name(scope.name)))
+        file.modules[id(scope)] = module = style.module(file, scope)
+        module.write(style.rules)
+        bodies.append(module.text(file.classes[id(scope)], scope is top))
+    layers = {part: description.names[path][0] for part, path in _parts_of(file.modules[id(top)]).items() if path in description.names}
+    rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
+    table = ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])] if layers else []
+    parts = [
+        *(style.texts[word] for word in file.helpers),
+        *(style.loop(word, *cell) for word, cell in file.loops.items()),
+        *file.extras,
+        *bodies,
+    ]
+    options = description.options
+    lax = ", strict=False" if file.missing else ""
+    parts.append(
+        style.load.format(
+            model=name,
+            layers=", LAYERS" if layers else "",
+            more="".join(f", {option}" for option in options),
+            options=lax + "".join(f", {option}={option}" for option in options),
+            others="".join(f"; {option} is {comment(Path(file).name)}, which states the model" for option, file in options.items()),
+        )
+    )
+    lengths: dict[str, int] = {}
+    zeros = ", ".join(style.zeros(_sizes(value, lengths), value.dtype) for value in top.inputs)
+    parts.append(style.main.format(model=name, zeros=zeros, words="*sys.argv[1:]" if options else "sys.argv[1]"))
+    body = [*table, *(f"\n{part}" for part in parts)]
+    head = [f'"""The model of {comment(source)}, written by rnnconvert.', ""]
+    head += [*(f"{comment(note)}." for note in dict.fromkeys(description.notes)), ""] if description.notes else []
+    if file.missing:
+        head += ["Not written, and named where they belong:", *(f"  {why}" for why in dict.fromkeys(file.missing)), ""]
+    head += [f"load fills it from that file; {style.needs}", '"""', "", "import sys", "", *style.imports(file, "".join(body)), ""]
+    return "\n".join(["\n".join(head), *body]), tuple(dict.fromkeys(file.missing))
+
+
+def _sizes(value: Value, lengths: dict[str, int]) -> str:
+    """Return sizes for an input, with numbers for its open axes, the same for those that are as long as one another."""
+    words = (*value.axes, *[""] * (len(value.shape) - len(value.axes)))
+    chosen = [16 if axis else 2 for axis in range(len(value.shape))]
+    chosen = [lengths.setdefault(word, size) if word else size for word, size in zip(words, chosen, strict=True)]
+    listed = ", ".join(str(chosen[axis] if size is None else size) for axis, size in enumerate(value.shape))
+    return listed if len(value.shape) > 1 else f"{listed},"
+
+
+def submodules(module: Module, prefix: str = "") -> dict[str, str]:
+    """Return the submodules other than models, as state_dict calls them, and the layers that they are, by their paths."""
+    modules: dict[str, str] = {}
+    for node in module.scope.nodes:
+        if node.layer not in module.parts:
+            continue
+        part = prefix + module.parts[node.layer][0]
+        if node.kind == "model":
+            modules |= submodules(module.file.modules[id(node["scope"])], part + module.SEPARATOR)
+            continue
+        layer = f"{module.scope.path}/{node.settings.get('of', node.layer)}".lstrip("/")
+        if node.layer in module.inside:
+            modules |= {f"{part}{module.SEPARATOR}{inner}": f"{layer}/{name}" for inner, name in module.inside[node.layer].items()}
+        else:
+            modules[part + module.within.get(node.layer, "")] = layer
+    return modules
+
+
+def _parts_of(module: Module) -> dict[str, str]:
+    """Return the submodules as LAYERS names them, and their layers: those that are one layer of the source with a plus between."""
+    parts: dict[str, list[str]] = {}
+    for part, layer in submodules(module).items():
+        parts.setdefault(layer, []).append(part)
+    return {" + ".join(several): layer for layer, several in parts.items()}
+
+
+def imported(path: Path) -> tuple[Any, dict[str, str]]:
+    """Return what makes the model of a file that `text` wrote, and its layers with what fills them."""
+    spec = importlib.util.spec_from_file_location("rnnconvert_scaffold", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
+    ours = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == spec.name]
+    make = getattr(module, next(name for name in reversed(ours) if name not in ("load", "main")))
+    return make, getattr(module, "LAYERS", {})
