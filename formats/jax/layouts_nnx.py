@@ -74,6 +74,17 @@ CONV = Surrounding(
     _CONV,
 )
 # Its kernel runs the other way than a gradient of a convolution would have it: lax.conv_transpose does not turn it.
+CONV_LSTM = Surrounding(
+    "nnx",
+    "conv_lstm",
+    "WrittenConvLSTM",
+    (
+        SurroundingTensor("input_kernel", "weight", "*space in out"),
+        SurroundingTensor("recurrent_kernel", "recurrent", "*space hidden out"),
+        SurroundingTensor("bias", "bias"),
+    ),
+    "rnnconvert formats/jax/scaffold/convolving.py",
+)
 CONV_TRANSPOSE = Surrounding(
     "nnx",
     "conv_transpose",

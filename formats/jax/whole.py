@@ -104,7 +104,7 @@ def _written(tree: Any, arrays: Mapping[str, Array]) -> list[Unit]:
     for path in dict.fromkeys(name.rpartition("/")[0] for name in arrays if name.endswith("/input_kernel")):
         module: Any = module_at(tree, path) if tree is not None else None
         cell = getattr(module, "rnnconvert_cell", None)
-        if cell is None:
+        if cell is None or cell["kind"] == "conv_lstm":
             continue
         names = {name.rpartition("/")[2]: name for name in arrays if name.rpartition("/")[0] == path}
         sizes = {"input_size": arrays[names["input_kernel"]].shape[0], "hidden_size": int(module.hidden_features)}

@@ -284,6 +284,18 @@ SEPARABLE_SECOND = Surrounding(
     _ACTIVATED,
     "pointwise",
 )
+CONV_LSTM = Surrounding(
+    "keras",
+    "conv_lstm",
+    "ConvLSTM1D ConvLSTM2D ConvLSTM3D ConvLSTMCell",
+    (
+        SurroundingTensor("kernel", "weight", "*space in out"),
+        SurroundingTensor("recurrent_kernel", "recurrent", "*space hidden out"),
+        _BIAS_BEHIND,
+    ),
+    "rnn/conv_lstm.py, ConvLSTMCell.build",
+    {word: attribute for word, attribute in _CONV.items() if word != "groups"} | {"gate_activation": "recurrent_activation"},
+)
 BATCH_NORM = Surrounding(
     "keras",
     "batch_norm",

@@ -127,14 +127,15 @@ def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
 def _inner(layer: Any, path: str) -> list[tuple[Any, str]]:
     """Return the layers that a layer is around, and their paths: a wrapper's goes by the wrapper's name."""
     below = list(dict.fromkeys([*(getattr(layer, "layers", None) or []), *getattr(layer, "_layers", [])]))
-    around = getattr(layer, "layer", None)
+    around = getattr(layer, "layer", None) or getattr(layer, "cell", None)
     return [
         (child, path or layer.name) if child is around else (child, f"{path}/{child.name}".lstrip("/")) for child in below if child.weights
     ]
 
 
 def _is_recurrent(layer: Any) -> bool:
-    return type(layer).__name__ == "Bidirectional" or hasattr(layer, "cell")
+    cell = getattr(layer, "cell", None)
+    return type(layer).__name__ == "Bidirectional" or (cell is not None and type(cell).__name__ != "ConvLSTMCell")
 
 
 def _relative(path: str, layer: Any) -> str:
@@ -328,7 +329,7 @@ def _described(owner: str, model: Entry | None, paths: Mapping[str, Entry]) -> E
         attention = _described(around, model, paths)
         if attention is not None and (dense := heads.part(attention, word)) is not None:
             return dense
-    where = paths.get(owner)
+    where = paths.get(owner) or paths.get(owner.removesuffix("/cell"))
     if where is None and model is not None:
         named = {layer.name: layer for layer in _every(model)}
         where = next((named[part] for part in reversed(owner.split("/")) if part in named), None)

@@ -82,6 +82,13 @@ EMBEDDING = Surrounding(
     {"padding_index": "padding_idx", "max_norm": "max_norm", "bag": "mode"},
 )
 CONV = Surrounding("pytorch", "conv", "Conv1d Conv2d Conv3d", _WEIGHT_AND_BIAS, "torch/nn/modules/conv.py, Conv1d", _CONV)
+CONV_LSTM = Surrounding(
+    "pytorch",
+    "conv_lstm",
+    "WrittenConvLSTM",
+    (SurroundingTensor("input_weight", "weight"), SurroundingTensor("recurrent_weight", "recurrent"), SurroundingTensor("bias", "bias")),
+    "rnnconvert formats/pytorch/scaffold/convolving.py",
+)
 CONV_TRANSPOSE = Surrounding(
     "pytorch",
     "conv_transpose",

@@ -187,7 +187,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
         yield from _recurrent(stack, layout, names, facts | _own_code(module))
         return
     written = getattr(module, "rnnconvert_cell", None)
-    if isinstance(written, Mapping):
+    if isinstance(written, Mapping) and written.get("kind") != "conv_lstm":
         yield from _of_scaffold(name, module, arrays, written)
         return
     class_name = next(
@@ -196,7 +196,7 @@ def _units(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit
             for kind in type(module).__mro__
             if by_class("pytorch", kind.__name__) and kind.__module__.startswith("torch.nn.modules.")
         ),
-        "",
+        "WrittenConvLSTM" if written is not None else "",
     )
     own_names = {
         local: prefix + local

@@ -27,6 +27,7 @@ KINDS: dict[str, dict[str, str]] = {
     "embedding": {"weight": "token out"},
     "conv": {"weight": "out in *space", "bias": "out"},
     "conv_transpose": {"weight": "in out *space", "bias": "out"},
+    "conv_lstm": {"weight": "out in *space", "recurrent": "out hidden *space", "bias": "out"},
     "batch_norm": {"scale": "channel", "shift": "channel", "mean": "channel", "variance": "channel"},
     "layer_norm": {"scale": "*shape", "shift": "*shape"},
     "rms_norm": {"scale": "*shape"},
@@ -34,7 +35,12 @@ KINDS: dict[str, dict[str, str]] = {
     "instance_norm": {"scale": "channel", "shift": "channel", "mean": "channel", "variance": "channel"},
     "prelu": {"slope": "channel"},
 }
-"""The kinds of layer, and the canonical axes of their parts. The first part that a layer has shows its sizes."""
+"""The kinds of layer, and the canonical axes of their parts. The first part that a layer has shows its sizes.
+
+What comes out of the convolutions of a conv_lstm are its gates i f c o, one after the other.
+"""
+_NEEDED = {"batch_norm": ("mean",), "conv_lstm": ("weight", "recurrent")}
+"""The parts without which arrays are not of a kind; of any other kind it is the first."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ class Surrounding:
     def fits(self, shapes: Mapping[str, Shape]) -> bool:
         """Return whether arrays of these names and shapes may be this layer's: all of them, and its first."""
         by_name = {tensor.name: tensor for tensor in self.tensors}
-        if not shapes or self._needed not in shapes or not set(shapes) <= set(by_name):
+        if not shapes or not set(self._needed) <= set(shapes) <= set(by_name):
             return False
         try:
             parts = {by_name[name].part: self.shape(by_name[name], shape) for name, shape in shapes.items()}
@@ -93,9 +99,9 @@ class Surrounding:
         return _agree(self.kind, parts)
 
     @property
-    def _needed(self) -> str:
+    def _needed(self) -> tuple[str, ...]:
         parts = {tensor.part: tensor.name for tensor in self.tensors}
-        return parts["mean" if self.kind == "batch_norm" else self.tensors[0].part]
+        return tuple(parts[part] for part in _NEEDED.get(self.kind, (self.tensors[0].part,)))
 
     def shape(self, tensor: SurroundingTensor, shape: Shape) -> Shape:
         """Return the canonical shape of an array of this shape. Raises ValueError if the axes do not fit."""

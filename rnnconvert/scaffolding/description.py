@@ -11,6 +11,7 @@ A node is one call of a layer. What it computes is its kind and settings, which 
     batch_norm        axis, epsilon, momentum, scale, shift; layer_norm and rms_norm: axes, epsilon; group_norm: groups, epsilon
     left out          error: a layer that nothing here writes, and why; only where a model may be written in part
     recurrent         stack, merge, sequences, states, stateful, zero; a mask and initial states among `named`
+    conv_lstm         as conv without groups, with cell, size, sequences, backwards, stateful; initial states among `named`
     activation        name, and its numbers
     arithmetic        operation of two or more values
     concatenate       axis

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rnnconvert.core.cells import SIGMOID, TANH, Activation, Cell
-from rnnconvert.scaffolding.writer import File
+from rnnconvert.scaffolding.writer import File, Loop
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
@@ -87,17 +87,19 @@ def settings(cell: Cell, indent: int) -> str:
     return "{\n" + "".join(f"{' ' * (indent + 4)}{row}\n" for row in rows) + " " * indent + "}"
 
 
-def class_of(file: File, cell: Cell, plain: str = "", *wishes: str) -> str:
+def class_of(file: File, cell: Cell, make: Loop, plain: str = "", *wishes: str, kind: str = "") -> str:
     """Return the name of the class of a cell that a library lacks, and note what it is asked for.
 
+    make   returns its class
     plain  what a cell with the usual functions is called before its kind
+    kind   what its name ends in, where that is not its own kind
     """
     functions = [cell.activation, *([cell.gate_activation] if cell.kind != "rnn" else [])]
     others = [f.name for f in functions if f != TANH and (cell.kind == "rnn" or f != SIGMOID)]
     words = "_".join(dict.fromkeys(others))
     name = "".join(part.capitalize() for part in words.split("_")) or plain
     name = f"{'Clipped' if cell.clips else ''}{name}"
-    name += {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}[cell.kind]
+    name += kind or {"rnn": "RNN", "lstm": "LSTM", "gru": "GRU"}[cell.kind]
     standard = cell.gate_activation == SIGMOID and cell.activation == TANH
     before = cell.kind == "gru" and not cell.reset_after
     name += "ResetBefore" if before else "WithOtherGates" if not words and not standard and cell.kind != "rnn" else ""
@@ -106,6 +108,6 @@ def class_of(file: File, cell: Cell, plain: str = "", *wishes: str) -> str:
         name, number = f"{stem}{number}", number + 1
     if name not in file.loops:
         name = file.names.new(name)
-        file.loops[name] = cell, set()
+        file.loops[name] = cell, set(), make
     file.loops[name][1].update(wishes)
     return name

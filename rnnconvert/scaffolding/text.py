@@ -27,7 +27,6 @@ class Style:
     reserved   the names at the top of the file that are taken
     named      returns the name of the class or the function of a model, from a class's name
     imports    returns the lines that import what a file needs
-    loop       returns the class of a cell that the framework lacks
     load       the text of load, with {model}, {layers}, {more}, {options} and {others}
     main       the text of main, with {model}, {zeros} and {words}
     zeros      returns zeros of some sizes and a type
@@ -42,7 +41,6 @@ class Style:
     reserved: frozenset[str]
     named: Callable[[str], str]
     imports: Callable[[File, str], list[str]]
-    loop: Callable[..., str]
     load: str
     main: str
     zeros: Callable[[str, str], str]
@@ -72,7 +70,7 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
     table = ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])] if layers else []
     parts = [
         *(style.texts[word] for word in file.helpers),
-        *(style.loop(word, *cell) for word, cell in file.loops.items()),
+        *(make(word, cell, wishes) for word, (cell, wishes, make) in file.loops.items()),
         *file.extras,
         *bodies,
     ]

@@ -15,6 +15,8 @@ from rnnconvert.scaffolding.spelling import axes
 
 Rule = Callable[[Any, Node], str]
 """Returns the expression that a node is for a Module, or "" where it wrote its lines itself."""
+Loop = Callable[[str, Any, set[str]], str]
+"""Returns the class of a cell, by its name and what it is asked for."""
 _PLAIN_INPUT = re.compile(r"input.*|.*_tensor")
 """What an input is called that nobody named."""
 _MOVING = ("transpose", "squeeze", "unsqueeze", "merge axes", "split axis", "flip", "view", "reshape all", "select", "slice")
@@ -33,7 +35,8 @@ class File:
     names     the names at the top of the file
     classes   the names of the classes or functions of models, by scope
     modules   the models, by scope
-    loops     the cells that the framework lacks, by the names of their classes, and what they are asked for: "both ways", "masked"
+    loops     the cells that the framework lacks, by the names of their classes; what they are asked for: "both ways", "masked"; and
+              what makes the class
     helpers   the functions and classes that stand before them
     imports   the lines that import what is needed besides the framework itself
     words     what open axes are called, by what Value.axes has for them
@@ -45,7 +48,7 @@ class File:
     names: Names
     classes: dict[int, str] = field(default_factory=dict)
     modules: dict[int, Module] = field(default_factory=dict)
-    loops: dict[str, tuple[Any, set[str]]] = field(default_factory=dict)
+    loops: dict[str, tuple[Any, set[str], Loop]] = field(default_factory=dict)
     helpers: list[str] = field(default_factory=list)
     imports: set[str] = field(default_factory=set)
     words: Mapping[str, str] = field(default_factory=dict)

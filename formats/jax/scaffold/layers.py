@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rnnconvert.formats.jax.scaffold.convolving import conv_lstm
 from rnnconvert.formats.jax.scaffold.norms import NORMS, normalized
 from rnnconvert.formats.jax.scaffold.operators import OPERATORS, TYPES
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
@@ -189,7 +190,7 @@ RULES: dict[str, Rule] = {
     "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot, "mask": _mask,
     "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
     "multi_head": _multi_head, "model": _model,
-    "recurrent": recurrent, "clip": _clip, "parameter": _parameter,
+    "recurrent": recurrent, "conv_lstm": conv_lstm, "clip": _clip, "parameter": _parameter,
     "select": lambda m, node: f"{m(node.x)}{place(node)}", "slice": lambda m, node: f"{m(node.x)}{place(node)}",
     "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",
     "unsqueeze": lambda m, node: f"jnp.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",

@@ -31,7 +31,7 @@ def _call(function: Activation, x: str) -> str:
     return FUNCTIONS[function.name].format(x, alpha="" if function.alpha is None else f"{function.alpha:.9g}", axis="")
 
 
-_LANGUAGE = Language(
+LANGUAGE = Language(
     _call,
     lambda x, weight, bias: f"{x} @ {weight}" + (f" + {bias}" if bias else ""),
     lambda x, count: f"jnp.split({x}, {count}, axis=-1)",
@@ -86,7 +86,7 @@ _CLASS = '''class {name}(nnx.Module):
 def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     """Return the class of a layer that nnx lacks. Raises RefusedError for a function that JAX lacks."""
     lstm, two = cell.kind == "lstm", cell.kind == "gru" and bool(cell.reset_after)
-    title, lines = steps(cell, _LANGUAGE, "recurrent_kernel", "recurrent_bias", "nnx.GRU")
+    title, lines = steps(cell, LANGUAGE, "recurrent_kernel", "recurrent_bias", "nnx.GRU")
     names = ["input_kernel", "recurrent_kernel", "bias", *(["recurrent_bias"] if two else [])]
     return _CLASS.format(
         name=name,
@@ -133,7 +133,8 @@ def recurrent(m: Any, node: Node) -> str:
         order = f"state, {{}} = {call}"
     else:
         bias = "" if node["biases"] else ", use_bias=False"
-        layer = f"{class_of(m.file, cell, 'Masked' if mask else '')}({sizes}{bias}{', bidirectional=True' if both else ''}, rngs=rngs)"
+        bias += ", bidirectional=True" if both else ""
+        layer = f"{class_of(m.file, cell, loop, 'Masked' if mask else '')}({sizes}{bias}, rngs=rngs)"
         part = m.part(node.layer, layer)
         starts = [m(value) for value in node.named.get("states", ())]
         pairs = [f"({starts[n]}, {starts[n + 1]})" for n in range(0, len(starts), 2)] if lstm else starts

@@ -22,7 +22,8 @@ def _padding(node: Node) -> str:
     return "" if node["padding"] == "same" else f'padding="{node["padding"].upper()}"'
 
 
-def _several(key: str, values: Any) -> str:
+def several(key: str, values: Any) -> str:
+    """Return a setting with a number for each axis, "" where all are 1."""
     return f"{key}={tuple(values)}" if max(values) > 1 else ""
 
 
@@ -35,9 +36,9 @@ def _conv(m: Any, node: Node) -> str:
         str(node["channels"]),
         str(node["filters"]),
         str(tuple(node["kernel"])),
-        _several("strides", node["strides"]),
+        several("strides", node["strides"]),
         _padding(node),
-        _several("kernel_dilation", node["dilation"]),
+        several("kernel_dilation", node["dilation"]),
         groups,
         bias(node),
     )
@@ -55,9 +56,9 @@ def _conv_transposed(m: Any, node: Node) -> str:
         str(node["channels"]),
         str(node["filters"]),
         str(tuple(node["kernel"])),
-        _several("strides", node["strides"]),
+        several("strides", node["strides"]),
         f"padding={pads}",
-        _several("kernel_dilation", node["dilation"]),
+        several("kernel_dilation", node["dilation"]),
         bias(node),
     )
 

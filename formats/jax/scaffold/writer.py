@@ -6,7 +6,6 @@ import re
 
 from rnnconvert.formats.jax.scaffold import helpers
 from rnnconvert.formats.jax.scaffold.layers import RULES
-from rnnconvert.formats.jax.scaffold.recurrent import loop
 from rnnconvert.scaffolding.text import Style
 from rnnconvert.scaffolding.writer import File, Module
 
@@ -64,7 +63,6 @@ STYLE = Style(
     frozenset({"jax", "jnp", "nnx"}),
     lambda word: word,
     _imports,
-    loop,
     _LOAD,
     _MAIN,
     lambda sizes, dtype: f"jnp.zeros(({sizes})" + (")" if dtype == "float32" else f', "{dtype}")'),

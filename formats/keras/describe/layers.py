@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rnnconvert.formats.keras.describe.attention import ATTENTION
+from rnnconvert.formats.keras.describe.convolving import CONVOLVING
 from rnnconvert.formats.keras.describe.functions import FUNCTIONS, applied
 from rnnconvert.formats.keras.describe.merging import MERGING
 from rnnconvert.formats.keras.describe.norms import NORMS
@@ -102,6 +103,6 @@ LAYERS: Mapping[str, Tell] = {
     **{name: _training_only("rate", "stddev", "l1", "l2") for name in (
         "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "GaussianNoise", "GaussianDropout", "AlphaDropout",
         "ActivityRegularization", "Identity")},
-    **FUNCTIONS, **SPACE, **NORMS, **MERGING, **ATTENTION, **RECURRENT,
+    **FUNCTIONS, **SPACE, **NORMS, **MERGING, **ATTENTION, **CONVOLVING, **RECURRENT,
 }  # fmt: skip
 """The layers that are known, by their classes."""

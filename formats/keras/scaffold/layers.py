@@ -8,7 +8,7 @@ from rnnconvert.formats.keras.scaffold.attention import attention, multi_head
 from rnnconvert.formats.keras.scaffold.functions import Constructor, activation, bias, function, words
 from rnnconvert.formats.keras.scaffold.norms import NORMS
 from rnnconvert.formats.keras.scaffold.operators import OPERATORS
-from rnnconvert.formats.keras.scaffold.recurrent import recurrent
+from rnnconvert.formats.keras.scaffold.recurrent import conv_lstm, recurrent
 from rnnconvert.formats.keras.scaffold.space import EDGES, SPACE
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import last, number, place, sizes
@@ -218,6 +218,7 @@ RULES: dict[str, Rule] = {
     "multi_head": multi_head,
     "model": _model,
     "recurrent": recurrent,
+    "conv_lstm": conv_lstm,
     "clip": _clip,
     "parameter": _parameter,
     "select": lambda m, node: f"{m(node.x)}{place(node)}",

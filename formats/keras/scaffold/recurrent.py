@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.core.cells import SIGMOID, TANH, Activation
+from rnnconvert.formats.keras.scaffold.space import window
 from rnnconvert.scaffolding.description import Node
+from rnnconvert.scaffolding.spelling import sizes
 
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
 
@@ -20,6 +22,29 @@ def _function(m: Any, node: Node, key: str, function: Activation, default: Activ
     if not plain and not sixth:
         raise m.refused(node, f"the function {function}", "Keras 3 has no such function")
     return f'{key}="{function.name}"'
+
+
+def conv_lstm(m: Any, node: Node) -> str:
+    """Write the line of an LSTM whose products are convolutions."""
+    cell, finals = node["cell"], node.outputs[1:]
+    wants = any(m.used_by(node.layer, place) for place in range(1, len(node.outputs)))
+    words = [
+        str(node["filters"]), sizes(node["kernel"]), *window(node), _function(m, node, "activation", cell.activation, TANH),
+        _function(m, node, "recurrent_activation", cell.gate_activation, SIGMOID), "" if node["bias"] else "use_bias=False",
+        *(f"{word}=True" for word, wish in (
+            ("return_sequences", node["sequences"]), ("return_state", wants), ("go_backwards", node["backwards"]),
+            ("stateful", node["stateful"])) if wish),
+    ]  # fmt: skip
+    states = [m(value) for value in node.named.get("states", ())]
+    more = f"initial_state=[{', '.join(states)}]" if states else ""
+    layer = f"layers.ConvLSTM{node['rank']}D({', '.join(word for word in words if word)})"
+    text = str(m.called(layer, node.x, more, layer=node.layer))
+    if not wants:
+        return text
+    m.release(node)
+    names = [m.new(value, f"{m.stem(node)}_{word}") if m.used(value) else "_" for word, value in zip("hc", finals, strict=True)]
+    m.line(f"{', '.join([m.new(node.y), *names])} = {text}", node.y.shape)
+    return ""
 
 
 def _constructed(m: Any, node: Node, way: int, more: list[str]) -> str:

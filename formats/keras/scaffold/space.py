@@ -10,7 +10,8 @@ from rnnconvert.scaffolding.spelling import sizes
 from rnnconvert.scaffolding.writer import Rule
 
 
-def _window(node: Node) -> list[str]:
+def window(node: Node) -> list[str]:
+    """Return the strides, the padding and the dilation of a layer, as its constructor takes them."""
     strides, dilation, padding = node["strides"], node.settings.get("dilation", (1,)), node["padding"]
     return [
         f"strides={sizes(strides)}" if max(strides) > 1 else "",
@@ -25,18 +26,18 @@ def _conv(m: Any, node: Node) -> str:
     if groups == channels > 1 and rank < 3 and node["padding"] != "causal":
         many = node["filters"] // channels
         depth = f"depth_multiplier={many}" if many > 1 else ""
-        return f"layers.DepthwiseConv{rank}D({words(kernel, *_window(node), depth, function(m, node), bias(node))})"
+        return f"layers.DepthwiseConv{rank}D({words(kernel, *window(node), depth, function(m, node), bias(node))})"
     grouped = f"groups={groups}" if groups > 1 else ""
-    return f"layers.Conv{rank}D({words(str(node['filters']), kernel, *_window(node), grouped, function(m, node), bias(node))})"
+    return f"layers.Conv{rank}D({words(str(node['filters']), kernel, *window(node), grouped, function(m, node), bias(node))})"
 
 
 def _conv_transposed(m: Any, node: Node) -> str:
-    arguments = words(str(node["filters"]), sizes(node["kernel"]), *_window(node), function(m, node), bias(node))
+    arguments = words(str(node["filters"]), sizes(node["kernel"]), *window(node), function(m, node), bias(node))
     return f"layers.Conv{node['rank']}DTranspose({arguments})"
 
 
 def _pool(m: Any, node: Node) -> str:
-    kind, (strides, *others) = "Max" if node["operation"] == "max" else "Average", _window(node)
+    kind, (strides, *others) = "Max" if node["operation"] == "max" else "Average", window(node)
     strides = f"strides={sizes(node['strides'])}" if node["strides"] != node["kernel"] else ""
     return f"layers.{kind}Pooling{node['rank']}D({words(sizes(node['kernel']), strides, *others)})"
 

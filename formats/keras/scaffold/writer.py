@@ -204,7 +204,6 @@ STYLE = Style(
     frozenset({"keras", "layers", "ops"}),
     _build,
     _imports,
-    lambda *_: "",
     _LOAD,
     _MAIN,
     lambda sizes, dtype: f"keras.ops.zeros(({sizes})" + (")" if dtype == "float32" else f', dtype="{dtype}")'),

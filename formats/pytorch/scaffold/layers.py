@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rnnconvert.formats.pytorch.scaffold.convolving import conv_lstm
 from rnnconvert.formats.pytorch.scaffold.first import FIRST
 from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
 from rnnconvert.formats.pytorch.scaffold.norms import NORMS, over_channels
@@ -218,7 +219,7 @@ RULES: dict[str, Rule] = {
     "unsqueeze": lambda m, node: f"{m(node.x)}.unsqueeze({last(node['axis'], len(node.y.shape))})",
     "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
     "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
-    "cast": lambda m, node: f"{m(node.x)}.to(torch.{node['dtype']})", "model": _model, "recurrent": recurrent,
+    "cast": lambda m, node: f"{m(node.x)}.to(torch.{node['dtype']})", "model": _model, "recurrent": recurrent, "conv_lstm": conv_lstm,
     "steps to batch": lambda m, node: f"{m(node.x)}.flatten(0, 1)",
     "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])", **TENSORS, **FIRST,
 }  # fmt: skip

@@ -23,7 +23,7 @@ def _product(x: str, weight: str, bias: str) -> str:
     return f"nn.functional.linear({x}, {weight}{f', {bias}' if bias else ''})"
 
 
-_LANGUAGE = Language(
+LANGUAGE = Language(
     _call,
     _product,
     lambda x, count: f"{x if x.isidentifier() or (x.endswith(')') and '+' not in x) else f'({x})'}.chunk({count}, dim=-1)",
@@ -110,7 +110,7 @@ def loop(name: str, cell: Cell, wishes: set[str]) -> str:
     lstm, every_end = cell.kind == "lstm", bool(wishes)
     two = cell.kind == "gru" and bool(cell.reset_after)
     weight = 'weights["{}"]' if every_end else "self.{}"
-    title, lines = steps(cell, _LANGUAGE, weight.format("recurrent_weight"), weight.format("recurrent_bias"), "torch.nn.GRU")
+    title, lines = steps(cell, LANGUAGE, weight.format("recurrent_weight"), weight.format("recurrent_bias"), "torch.nn.GRU")
     gates = GATES[cell.kind]
     state_of = "state[{}][number]" if every_end else "state[{}][0]"
     start = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rnnconvert.core.cells import SIGMOID, TANH, Cell
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.pytorch.scaffold.loops import loop
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.steps import class_of
 from rnnconvert.scaffolding.writer import Module
@@ -32,7 +33,7 @@ def recurrent(m: Module, node: Node) -> str:
         constructor = f"nn.{cell.kind.upper()}({words}, batch_first=True)"
     else:
         wishes = [word for word, wish in (("both ways", both), ("masked", node.named.get("mask"))) if wish]
-        constructor = f"{class_of(m.file, cell, '', *wishes)}({words})"
+        constructor = f"{class_of(m.file, cell, loop, '', *wishes)}({words})"
     part = m.part(node.layer, constructor)
     state = _initial(m, node, both, lstm)
     mask = m(node.named["mask"][0]) if node.named.get("mask") else ""

@@ -6,7 +6,6 @@ import re
 
 from rnnconvert.formats.pytorch.scaffold import helpers
 from rnnconvert.formats.pytorch.scaffold.layers import RULES
-from rnnconvert.formats.pytorch.scaffold.loops import loop
 from rnnconvert.scaffolding.text import Style
 from rnnconvert.scaffolding.writer import File, Module
 
@@ -72,7 +71,6 @@ STYLE = Style(
     frozenset({"torch", "nn", "F"}),
     lambda word: word,
     _imports,
-    loop,
     _LOAD,
     _MAIN,
     _zeros,
