@@ -222,20 +222,51 @@ def test_functions_that_are_no_calls_keep_to_their_operands(tmp_path: Path) -> N
     assert off(model, path, target) < CLOSE
 
 
-def test_a_stateful_layer_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    keras, torch = needed("keras", "keras"), needed("torch", "torch")
+def stateful_model(keras: Any) -> Any:
+    """Layers that keep their states: in one direction, in two unlike ones under a mask, in a model in the model."""
+    layers, start = keras.layers, keras.Input(batch_shape=(2, 4, 3))
+    x = layers.GRU(5, stateful=True, return_sequences=True)(layers.Masking()(start))
+    back = layers.GRU(3, stateful=True, go_backwards=True, return_sequences=True)
+    x = layers.Bidirectional(layers.LSTM(3, stateful=True, return_sequences=True), backward_layer=back)(x)
+    inner = keras.Input(batch_shape=(2, 4, 6))
+    x = keras.Model(inner, layers.Bidirectional(layers.LSTM(2, stateful=True), merge_mode="ave")(inner))(x)
+    image = keras.Input(batch_shape=(2, 3, 4, 2))
+    y = layers.Flatten()(layers.ConvLSTM1D(2, 2, stateful=True)(image))
+    return keras.Model([start, image], layers.Dense(2)(layers.Concatenate()([x, y])))
+
+
+@pytest.mark.parametrize("target", ["pytorch", "flax"])
+def test_stateful_layers_go_on_where_they_stopped(tmp_path: Path, target: str) -> None:
+    from tests.test_scaffold_targets import called, require
+
+    require(target)
+    model = stateful_model(needed("keras", "keras"))
+    fill(model, 3)
+    model.save(tmp_path / "model.keras")
+    weights = tmp_path / ("model.pt" if target == "pytorch" else "model.msgpack")
+    assert rc.scaffold(tmp_path / "model.keras", target, tmp_path / "model.py", weights=weights, verify=True).equal
+    filled = module_at(tmp_path / "model.py").load(str(tmp_path / "model.keras"))
+    generator = np.random.default_rng(0)
+    calls = [[generator.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 3), (2, 3, 4, 2))] for _ in range(3)]
+    given = [called(filled, target, inputs)[0] for inputs in calls]
+    filled.reset_states()
+    np.testing.assert_array_equal(called(filled, target, calls[0])[0], given[0])
+    for got, inputs in zip(given, calls, strict=True):
+        np.testing.assert_allclose(got, called(model, "keras", inputs)[0], atol=CLOSE)
+
+
+def test_a_module_that_forgets_its_states_is_found_out_by_a_second_call(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
     start = keras.Input(batch_shape=(2, 4, 3))
-    model = keras.Model(start, keras.layers.Dense(2)(keras.layers.GRU(5, stateful=True)(start)))
+    model = keras.Model(start, keras.layers.GRU(5, stateful=True)(start))
     path, target = written(tmp_path, model)
-    filled = module_at(target).load(str(path))
-    x = np.random.default_rng(0).standard_normal((3, 2, 4, 3)).astype(np.float32)
-    with torch.no_grad():
-        found = [filled(torch.from_numpy(part)).numpy() for part in x]
-        filled.reset_states()
-        again = filled(torch.from_numpy(x[0])).numpy()
-    for got, part in zip(found, x, strict=True):
-        np.testing.assert_allclose(got, np.asarray(model(part)), atol=CLOSE)
-    np.testing.assert_array_equal(again, found[0])
+    module = module_at(target)
+    forgetting = type("Forgetting", (module.Model,), {"forward": lambda self, x: (self.reset_states(), module.Model.forward(self, x))[1]})
+    before, x = np.random.default_rng(0).standard_normal((2, 2, 4, 3)).astype(np.float32)
+    for kind, equal in ((module.Model, True), (forgetting, False)):
+        report = rc.load_into(kind().eval(), str(path), module.LAYERS)
+        assert report.verify(x).equal
+        assert report.verify(x, before=[before]).equal == equal
 
 
 def test_weights_in_a_file_of_torch_need_no_rnnconvert(tmp_path: Path) -> None:

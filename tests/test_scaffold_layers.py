@@ -19,8 +19,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask:UserWarning"),
     pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning"),
 ]
-REFUSALS = ("of tensors with masks and of several shapes", "two directions of different cells or sizes", "called in two ways")
+REFUSALS = ("of tensors with masks and of several shapes", "called in two ways")
 """What may be refused of the models that are drawn."""
 
 
@@ -95,21 +96,76 @@ def test_layers_are_equal(tmp_path: Path, group: str, target: str, ending: str) 
 
 
 def unlike(keras: Any) -> Any:
+    """Directions that differ in their cells, their functions, their sizes and their biases, under masks and without, joined in every way."""
     layers, start = keras.layers, keras.Input((None, 4))
-    back = layers.GRU(5, return_sequences=True, go_backwards=True)
-    return keras.Model(start, layers.Bidirectional(layers.LSTM(3, return_sequences=True), backward_layer=back)(start))
+
+    def both(x: Any, forward: Any, backward: Any, **settings: Any) -> Any:
+        return layers.Bidirectional(forward, backward_layer=backward, **settings)(x)
+
+    def back(kind: str, size: int, **settings: Any) -> Any:
+        return getattr(layers, kind)(size, go_backwards=True, **settings)
+
+    masked = layers.Masking()(start)
+    x = both(masked, layers.LSTM(3, return_sequences=True), back("GRU", 5, return_sequences=True))
+    x = both(x, layers.LSTM(3, activation="relu", return_sequences=True), back("LSTM", 3, return_sequences=True), merge_mode="sum")
+    first, second = both(x, layers.GRU(3, use_bias=False), back("GRU", 3), merge_mode=None)
+    y = both(start, layers.LSTM(4), back("SimpleRNN", 4), merge_mode="mul")
+    z, *states = both(start, layers.LSTM(3, return_state=True), back("GRU", 2, return_state=True))
+    again = layers.Bidirectional(layers.LSTM(3), backward_layer=back("GRU", 2))(start, initial_state=states)
+    return keras.Model(start, [first, second, y, z, states[1], again])
 
 
-def test_unlike_directions_are_kerass_alone(tmp_path: Path) -> None:
-    keras = needed("keras", "keras")
-    model = unlike(keras)
+@pytest.mark.parametrize("target", TARGETS)
+def test_unlike_directions(tmp_path: Path, target: str) -> None:
+    require(target)
+    model = unlike(needed("keras", "keras"))
     fill(model, 3)
     model.save(tmp_path / "model.keras")
-    rc.scaffold(tmp_path / "model.keras", "keras", tmp_path / "model.py")
-    check_equal(model, tmp_path / "model.keras", tmp_path / "model.py", "keras")
-    for target in ("pytorch", "flax"):
-        with pytest.raises(rc.RefusedError, match="two directions of different cells or sizes"):
-            rc.scaffold(tmp_path / "model.keras", target, tmp_path / f"{target}.py")
+    rc.scaffold(tmp_path / "model.keras", target, tmp_path / "model.py")
+    check_equal(model, tmp_path / "model.keras", tmp_path / "model.py", target)
+
+
+def test_unlike_directions_that_are_joined_otherwise_are_refused() -> None:
+    keras = needed("keras", "keras")
+    layers, models = keras.layers, []
+    for merge in ("concat", "sum"):
+        start, back = keras.Input((None, 4)), layers.GRU(3, go_backwards=True)
+        models.append(keras.Model(start, layers.Bidirectional(layers.LSTM(3), backward_layer=back, merge_mode=merge)(start)))
+    with pytest.raises(rc.RnnConvertError, match="joins its directions by concat.*by sum"):
+        rc.load_into(*models)
+
+
+def convolving(keras: Any) -> Any:
+    """LSTMs whose products are convolutions: of every number of axes, strides, dilation, functions, states that are read and given."""
+    layers = keras.layers
+    line, plane, room = keras.Input((None, 6, 2)), keras.Input((None, 6, 5, 2)), keras.Input((4, 4, 5, 3, 2))
+    first = layers.ConvLSTM1D(3, 3, strides=2, padding="same", activation="relu", use_bias=False, go_backwards=True)(line)
+    x, h, c = layers.ConvLSTM2D(3, (2, 3), padding="same", return_sequences=True, return_state=True)(plane)
+    x = layers.ConvLSTM2D(3, 3, padding="same", recurrent_activation="hard_sigmoid", return_sequences=True)(x, initial_state=[h, c])
+    x = layers.ConvLSTM2D(2, 2, dilation_rate=2)(layers.TimeDistributed(layers.Conv2D(3, 2))(x))
+    third = layers.ConvLSTM3D(2, (2, 3, 2), strides=(1, 2, 1), padding="same")(room)
+    return keras.Model([line, plane, room], [first, layers.BatchNormalization()(x), third])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("ending", ["keras", "h5"])
+def test_lstms_of_convolutions(tmp_path: Path, target: str, ending: str) -> None:
+    require(target)
+    model = convolving(needed("keras", "keras"))
+    fill(model, 3)
+    model.save(tmp_path / f"model.{ending}")
+    rc.scaffold(tmp_path / f"model.{ending}", target, tmp_path / "model.py")
+    check_equal(model, tmp_path / f"model.{ending}", tmp_path / "model.py", target)
+
+
+def test_convolutions_of_a_users_own_lstm_are_not_filled() -> None:
+    """A module's own gates may have any order, so that sizes alone are no evidence."""
+    keras, torch = needed("keras", "keras"), needed("torch", "torch")
+    start = keras.Input((None, 6, 5, 2))
+    source = keras.Model(start, keras.layers.ConvLSTM2D(3, 3)(start))
+    target = torch.nn.ModuleDict({"input": torch.nn.Conv2d(2, 12, 3), "recurrent": torch.nn.Conv2d(3, 12, 3, bias=False)})
+    with pytest.raises(rc.RnnConvertError, match="nothing in the source fits 'input'"):
+        rc.load_into(target, source)
 
 
 @pytest.mark.parametrize("policy", ["float16", "mixed_float16", "mixed_bfloat16", "float64"])

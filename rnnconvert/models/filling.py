@@ -178,8 +178,7 @@ def _recurrent(filling: Filling, pair: FilledPair, target: Model, accepted: tupl
             "them in a form that can only be read"
         )
     if _unlike(pair.target, target_stack) and target_stack.num_layers == stack.num_layers == 1:
-        if not pair.target.apart:
-            _same_ends(pair, target_stack, stack)
+        _same_ends(pair, target_stack, stack)
         for group in pair.target.groups:  # each is a layer of its own here
             _recurrent(filling, _direction(pair, group), target, accepted, orders)
         return

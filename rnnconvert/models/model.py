@@ -70,7 +70,6 @@ class Unit:
     called    what names are compared by, where that is not its name: the module that a node of a graph was made from
     reads     how what it reads was flattened; None where the model does not show what it reads
     gives     how what it gives is cut into channels, or None
-    apart     whether its directions are two layers, whose outputs code joins that is not seen
     """
 
     name: str
@@ -86,7 +85,6 @@ class Unit:
     called: str = ""
     reads: Flat | None = None
     gives: Flat | None = None
-    apart: bool = False
 
     @property
     def known_as(self) -> str:

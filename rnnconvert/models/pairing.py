@@ -160,7 +160,7 @@ class _ModelPairing:
         if any(way not in units for way in ways):
             raise UsageError(f"{name!r} of {side}: one of the two already belongs to another layer")
         try:
-            both = joined(name, *ways).replace(apart=True)
+            both = joined(name, *ways)
         except ValueError as error:
             raise UsageError(f"{name!r} of {side}: {error}") from None
         units[:] = [unit for unit in units if unit not in ways] + [both]
