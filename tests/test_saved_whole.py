@@ -33,6 +33,18 @@ cells = keras.Sequential([keras.Input((5, 3)), L.LSTM(4, return_sequences=True),
 cells.set_weights([random.normal(size=w.shape) for w in cells.get_weights()])
 cells.save(f"{folder}/cells", save_format="tf")
 
+def inner(name, units):
+    start = keras.Input((None, 3))
+    x = L.TimeDistributed(L.Dense(3, name="project"), name="each")(L.LSTM(units, return_sequences=True, name="encoder")(start))
+    return keras.Model(start, x, name=name)
+start = keras.Input((None, 3), name="start")
+x = L.Add()([inner("first", 4)(start), inner("second", 4)(start)])
+x = L.RNN([L.LSTMCell(4), L.GRUCell(3)])(L.Bidirectional(L.GRU(3, return_sequences=True), name="both")(x))
+named = keras.Model(start, L.Dense(2, name="encoder")(x))
+named.set_weights([random.uniform(-0.6, 0.6, w.shape) for w in named.get_weights()])
+named.save(f"{folder}/named", save_format="tf")
+named.save(f"{folder}/named.h5")
+
 class Own(keras.Model):
     def __init__(self):
         super().__init__()
@@ -66,9 +78,12 @@ def test_a_saved_model_computes_the_same_in_keras_3_and_onnx(saved: Path, tmp_pa
             np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["model", "cells"])
+@pytest.mark.parametrize("name", ["model", "cells", "named", "named.h5"])
 def test_a_saved_model_is_written_as_code_and_proved_by_tensorflow(name: str, saved: Path, tmp_path: Path) -> None:
-    """Inputs and outputs have the order of the configuration, not that of the alphabet; a cell is not the one inside another layer."""
+    """Inputs and outputs have the order of the configuration, not that of the alphabet; a cell is not the one inside another layer.
+
+    Layers of one name in two models have places for names, which keras_metadata.pb ties to layers.
+    """
     needed("torch", "torch")
     assert rc.scaffold(saved / name, "pytorch", tmp_path / "model.py", verify=True).equal
 

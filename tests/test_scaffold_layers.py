@@ -96,7 +96,7 @@ def test_layers_are_equal(tmp_path: Path, group: str, target: str, ending: str) 
 
 
 def unlike(keras: Any) -> Any:
-    """Directions that differ in their cells, their functions, their sizes and their biases, under masks and without, joined in every way."""
+    """Directions that differ in their cells, functions, sizes and biases, under masks and without, joined in every way."""
     layers, start = keras.layers, keras.Input((None, 4))
 
     def both(x: Any, forward: Any, backward: Any, **settings: Any) -> Any:
@@ -110,8 +110,8 @@ def unlike(keras: Any) -> Any:
     x = both(x, layers.LSTM(3, activation="relu", return_sequences=True), back("LSTM", 3, return_sequences=True), merge_mode="sum")
     first, second = both(x, layers.GRU(3, use_bias=False), back("GRU", 3), merge_mode=None)
     y = both(start, layers.LSTM(4), back("SimpleRNN", 4), merge_mode="mul")
-    z, *states = both(start, layers.LSTM(3, return_state=True), back("GRU", 2, return_state=True))
-    again = layers.Bidirectional(layers.LSTM(3), backward_layer=back("GRU", 2))(start, initial_state=states)
+    z, *states = both(start, layers.LSTM(3, return_state=True), back("LSTM", 3, activation="relu", return_state=True))
+    again = layers.Bidirectional(layers.LSTM(3, activation="relu"), backward_layer=back("LSTM", 3))(start, initial_state=states)
     return keras.Model(start, [first, second, y, z, states[1], again])
 
 
@@ -131,8 +131,33 @@ def test_unlike_directions_that_are_joined_otherwise_are_refused() -> None:
     for merge in ("concat", "sum"):
         start, back = keras.Input((None, 4)), layers.GRU(3, go_backwards=True)
         models.append(keras.Model(start, layers.Bidirectional(layers.LSTM(3), backward_layer=back, merge_mode=merge)(start)))
-    with pytest.raises(rc.RnnConvertError, match="joins its directions by concat.*by sum"):
+    with pytest.raises(rc.RnnConvertError, match=r"joins its directions by concat.*by sum"):
         rc.load_into(*models)
+
+
+def named_alike(keras: Any) -> Any:
+    """Models in a model whose layers have the names of one another."""
+    layers = keras.layers
+
+    def inner(name: str) -> Any:
+        start = keras.Input((None, 4))
+        x = layers.LSTM(4, return_sequences=True, name="encoder")(start)
+        return keras.Model(start, layers.Dense(4, name="project")(x), name=name)
+
+    start = keras.Input((None, 4))
+    x = layers.Add()([inner("first")(start), inner("second")(start)])
+    return keras.Model(start, layers.LSTM(4, name="encoder")(x))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("ending", ["keras", "h5"])
+def test_layers_of_one_name_in_several_models(tmp_path: Path, target: str, ending: str) -> None:
+    require(target)
+    model = named_alike(needed("keras", "keras"))
+    fill(model, 3)
+    model.save(tmp_path / f"model.{ending}")
+    rc.scaffold(tmp_path / f"model.{ending}", target, tmp_path / "model.py")
+    check_equal(model, tmp_path / f"model.{ending}", tmp_path / "model.py", target)
 
 
 def convolving(keras: Any) -> Any:

@@ -71,7 +71,8 @@ def read(path: Path) -> Stored:
             if is_model
             else "",
         )
-    variables, by_graph = _variables(path, index)
+    configs, version, model, names = keras_metadata(path) if is_model else ({}, "", None, {})
+    variables, by_graph = _variables(path, index, names)
     if is_model and variables and all(re.fullmatch(r"\w*variables/\d+", name) for name in variables):
         raise UnreadableError(
             path,
@@ -79,7 +80,6 @@ def read(path: Path) -> Stored:
             'Load the model where it was made, and save it with model.save("model.keras").',
         )
     metadata: dict[str, Any] = {"kind": "tensorflow"}
-    configs, version, model = keras_metadata(path) if is_model else ({}, "", None)
     if configs:
         metadata |= {"layer_configs": configs, "keras_version": f"{version.removesuffix('-tf') or '2'}-tf", "root_config": model}
     elif by_graph:
@@ -87,8 +87,11 @@ def read(path: Path) -> Stored:
     return Stored(variables, metadata)
 
 
-def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
-    """Return the variables by name, and whether TensorFlow 2's Keras named them."""
+def _variables(path: Path, index: Path, layers: Mapping[str, str]) -> tuple[dict[str, Array], bool]:
+    """Return the variables by name, and whether TensorFlow 2's Keras named them.
+
+    layers  the names of layers by their places in the graph of objects, as far as they are stated
+    """
     stored = tensor_bundle.read(index)
     keys = dict.fromkeys(sorted(stored.arrays, key=natural))
     graph = stored.metadata_as(KerasMetadata)["texts"].get(_GRAPH)
@@ -97,11 +100,19 @@ def _variables(path: Path, index: Path) -> tuple[dict[str, Array], bool]:
     nodes = list(_nodes(memoryview(graph), path))
     with malformed(lambda what: UnreadableError(path, f"its graph of objects is damaged ({what})")):
         named = _ObjectGraph(nodes).names()
+    names = {place: _by_layers(place, layers) for place, _ in named}
+    count = Counter(names.values())
     arrays: dict[str, Array] = {}
-    for name, key in named:
+    for place, key in named:
         if key in stored.arrays:
-            arrays.setdefault(name, stored.arrays[key])
+            arrays.setdefault(names[place] if count[names[place]] == 1 else place, stored.arrays[key])
     return arrays, _is_tf_keras(nodes)
+
+
+def _by_layers(place: str, layers: Mapping[str, str]) -> str:
+    """Return a variable's place in the graph of objects with the names of the layers that it goes through."""
+    parts = place.split("/")
+    return "/".join(layers.get("/".join(parts[: number + 1]), part) for number, part in enumerate(parts))
 
 
 class _Child(NamedTuple):
@@ -236,8 +247,8 @@ def _without_tuples(value: Any) -> Any:
     return {key: _without_tuples(inside) for key, inside in value.items()}
 
 
-def _described(folder: Path) -> Iterator[tuple[bool, memoryview]]:
-    """Yield the description of each object of Keras's in a SavedModel, and whether it is that of the whole model.
+def _described(folder: Path) -> Iterator[tuple[str | None, memoryview]]:
+    """Yield the description of each object of Keras's in a SavedModel, and its place in the graph: "" for the whole model, None if unknown.
 
     TensorFlow 2.5 and later have them in keras_metadata.pb, 2.0 to 2.4 in the graph of objects in saved_model.pb. Sources:
     tensorflow/core/protobuf/{saved_model,meta_graph,saved_object_graph}.proto, and SavedUserObject's metadata in 2.4.
@@ -246,7 +257,8 @@ def _described(folder: Path) -> Iterator[tuple[bool, memoryview]]:
     if metadata_file.is_file():
         for number, node in wire.fields(map_file(metadata_file).data, metadata_file):
             parts = dict(wire.fields(node, metadata_file)) if number == 1 else {}
-            yield bytes(parts.get(3, b"")) == b"root", parts.get(5, memoryview(b""))
+            root, *place = bytes(parts.get(3, b"")).decode(errors="replace").split(".")
+            yield "/".join(place) if root == "root" else None, parts.get(5, memoryview(b""))
         return
     path = folder / _MODEL
     for meta_graph in _inside(map_file(path).data, 2, path):
@@ -255,7 +267,7 @@ def _described(folder: Path) -> Iterator[tuple[bool, memoryview]]:
                 for user_object in _inside(node, 4, path):
                     parts = dict(wire.fields(user_object, path))
                     if bytes(parts.get(1, b"")).startswith(_OF_KERAS):
-                        yield number == 0, parts.get(3, memoryview(b""))
+                        yield None if number else "", parts.get(3, memoryview(b""))
 
 
 def _inside(message: memoryview, wanted: int, path: Path) -> Iterator[memoryview]:
@@ -263,13 +275,28 @@ def _inside(message: memoryview, wanted: int, path: Path) -> Iterator[memoryview
     yield from (content for number, content in wire.fields(message, path) if number == wanted)
 
 
-def keras_metadata(folder: Path) -> tuple[dict[str, Mapping[str, Any]], str, Mapping[str, Any] | None]:
-    """Return the layers' configurations by name, Keras's version, and the configuration of the whole model if there is one,
-    from a SavedModel of TensorFlow's Keras 2."""
+class Metadata(NamedTuple):
+    """What a SavedModel of TensorFlow's Keras 2 states of its layers.
+
+    configs  their configurations by name
+    version  Keras's
+    model    the configuration of the whole model, if there is one
+    names    their names by their places in the graph of objects, where TensorFlow 2.5 or later wrote it
+    """
+
+    configs: dict[str, Mapping[str, Any]]
+    version: str
+    model: Mapping[str, Any] | None
+    names: dict[str, str]
+
+
+def keras_metadata(folder: Path) -> Metadata:
+    """Return what a SavedModel of TensorFlow's Keras 2 states of its layers. Raises UnreadableError for a damaged one."""
+    names: dict[str, str] = {}
     configs: dict[str, Mapping[str, Any]] = {}
     version = ""
     model: Mapping[str, Any] | None = None
-    for is_root, text in _described(folder):
+    for place, text in _described(folder):
         try:
             document = json_text.loads(bytes(text) or b"{}", folder)
         except UnreadableError:
@@ -283,6 +310,8 @@ def keras_metadata(folder: Path) -> tuple[dict[str, Mapping[str, Any]], str, Map
             name = str(document.get("name") or document["config"].get("name", ""))
             stated = {"class_name": document["class_name"], "config": _without_tuples(document["config"])}
             configs.setdefault(name, stated)
-            if is_root and "layers" in document["config"]:
+            if place and "/" not in name:
+                names[place] = name
+            if place == "" and "layers" in document["config"]:
                 model = stated
-    return configs, version, model
+    return Metadata(configs, version, model, names)

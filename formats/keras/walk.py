@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from rnnconvert.containers.layer_calls import LayerOutput
@@ -78,7 +78,7 @@ class Walk(ABC, Generic[V]):
             call = known_calls[name][number]
 
             def read(refs: Sequence[LayerOutput | None]) -> list[V | None]:
-                return [None if ref is None else results[ref.layer, ref.call][ref.index] for ref in refs]
+                return [None if ref is None else _output(results, ref) for ref in refs]
 
             values = [value for value in read(call.reads) if value is not None]
             named = {key: read(refs) for key, refs in call.named.items()}
@@ -91,4 +91,14 @@ class Walk(ABC, Generic[V]):
 
             self.readers = readers
             results[name, number] = self.layer(facts, values, call)
-        return [results[end.layer, end.call][end.index] for end in ends]
+        return [_output(results, end) for end in ends]
+
+
+def _output(results: Mapping[tuple[str, int], Sequence[V]], ref: LayerOutput) -> V:
+    """Return what a layer gives. Raises RefusedError for an output that it lacks, as Keras counts some of unlike directions."""
+    outputs = results[ref.layer, ref.call]
+    if ref.index >= len(outputs):
+        raise refuse(
+            ref.layer, f"a tensor from its output {ref.index}", f"it gives {len(outputs)}, counted from 0; Keras cannot run it either"
+        )
+    return outputs[ref.index]

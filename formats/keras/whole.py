@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras import heads, keras_zip
 from rnnconvert.formats.keras.cells import CellArrays, CellPlace, Read
+from rnnconvert.formats.keras.cells_of_layers import place_of
 from rnnconvert.formats.keras.config import Era, activation, snake_case, tree
 from rnnconvert.formats.keras.flow import Graph, is_line
 from rnnconvert.formats.keras.live import described, numbers, read_layer, version
@@ -252,12 +254,16 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     model, arrays = read.model, checkpoint.arrays
     aside = {name: "state of training, not weights" for name in checkpoint.tensors if _ASIDE.search(name)}
     units: list[Unit] = []
+    stated = checkpoint.metadata_as(KerasMetadata).get("root_config")
+    tree_of_layers = entry(stated) if model is None and stated else model
+    repeated = _repeated(tree_of_layers)
     for name, stack in checkpoint.layers.items():
         if name in read.ours:
             ours = read.ours[name]
             units += units_of_ours(name, stack, outline.KERAS, ours, {"batch_first": True}, "OwnRecurrent")
         else:
-            units += _recurrent(name, stack, read.places[name], read.entries[name])
+            place = read.places[name]
+            units += _recurrent(_path_of(name, place_of(place.cells[0, 0]), tree_of_layers, repeated), stack, place, read.entries[name])
     paths = dict(tree(model)) if model is not None else {}
     used = {name for unit in units for name in unit.arrays} | set(aside)
     classes: dict[str, tuple[str, str]] = {}
@@ -272,6 +278,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         elif where is not None and not known_class and not (children(where) or where.inner("layer")):
             known_class = class_name  # a class of Keras's own without such layouts: names are no evidence against it
         name = name or _said_name(checkpoint, owner)
+        name = _path_of(name, owner, tree_of_layers, repeated)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
         settings = _settings(config, where.rank if where is not None else 0, read.era)
@@ -281,6 +288,29 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     line = is_line(model, units)
     units += loose_units(arrays, {name for unit in units for name in unit.arrays} | set(aside))
     return Model("keras", checkpoint.path, tuple(units), arrays, line, False, aside, questions=checkpoint.questions, classes=classes)
+
+
+def _repeated(model: Entry | None) -> set[str]:
+    """Return the names that several layers bear, in models in a model."""
+    counts = Counter(layer.name for layer in _every(model)) if model is not None else Counter()
+    return {name for name, count in counts.items() if count > 1}
+
+
+def _path_of(name: str, place: str, model: Entry | None, repeated: Container[str]) -> str:
+    """Return what a layer is called: its name or its wrapper's, with the models around it where other layers bear it, too.
+
+    place  where its arrays are
+    """
+    if model is None:
+        return name
+    inside, path, last = model, list[str](), name.rpartition("/")[2]
+    for part in place.split("/"):
+        below = next((layer for layer in children(inside) if layer.name == part), None)
+        if below is not None:
+            inside, path = below, [*path, part]
+    wrapped = inside.inner("layer")
+    by_wrapper = wrapped is not None and wrapped.name == last
+    return "/".join(path) if by_wrapper or (last in repeated and path[-1:] == [last]) else name
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
@@ -318,6 +348,8 @@ def _owners(checkpoint: Checkpoint, names: Iterable[str]) -> dict[str, list[str]
             parts = path.split("/")
             listed = [part for part in parts if f"model_weights/{part}" in attributes or part in attributes]
             inner = [part for part in parts[:-1] if part not in ("kernel", "bias")]
+            if "root_config" in checkpoint.metadata:
+                listed, inner = [], ["/".join(inner)] if inner else []  # of a SavedModel each is a path of layers
             owner = "/".join(dict.fromkeys([*listed[:1], *inner[-1:]])) if inner else path
         owners.setdefault(owner, []).append(name)
     return owners

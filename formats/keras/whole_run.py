@@ -100,7 +100,7 @@ def _signature(path: Path) -> Program:
     served = loaded.signatures.get("serving_default") or next(iter(loaded.signatures.values()), None)
     if served is None:
         raise UsageError(f"{path} has no signature: nothing says which of its functions is the model")
-    config = (keras_metadata(path)[2] or {}).get("config", {})
+    config = (keras_metadata(path).model or {}).get("config", {})
     names = _ordered(served.structured_input_signature[1], config.get("input_layers"))
 
     def call(*inputs: Array, held: Any = loaded) -> list[Array]:

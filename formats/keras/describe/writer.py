@@ -82,7 +82,7 @@ class Writer(Walk[Value]):
     ) -> None:
         """Add a node of a layer, and note what a file may call it."""
         inner = layer.replace(facts.name, facts.old.name, 1)
-        self.names[self.called(layer)] = tuple(dict.fromkeys((layer, inner, self.called(layer), self.called(inner))))
+        self.names[self.called(layer)] = tuple(dict.fromkeys((self.called(layer), self.called(inner), layer, inner)))
         self.scope.add(kind, layer, inputs, outputs, named, **settings)
 
     def called(self, name: str) -> str:

@@ -166,7 +166,7 @@ def read(source: Path) -> Stored:
     if source.is_dir():
         if not (source / "saved_model.pb").is_file():
             raise UsageError(f"{source} is a folder without a saved_model.pb. Name the file of a model, or the folder of a SavedModel")
-        if object_checkpoint.keras_metadata(source)[2] is None:
+        if object_checkpoint.keras_metadata(source).model is None:
             raise UsageError(
                 f"{source}: this SavedModel holds its layers as code alone, as those of Keras 3 and of models with a class of "
                 "their own do. Load it in its own Keras and save it as .h5, or convert its recurrent layers: rnnconvert convert"
