@@ -9,7 +9,7 @@ from typing import Any
 
 from rnnconvert.containers import enclosed, json_text
 from rnnconvert.containers.files import map_file
-from rnnconvert.containers.layer_config import entry, every
+from rnnconvert.containers.layer_config import entry, every, of_file
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import Fields
 from rnnconvert.files.opened import Opened
@@ -76,8 +76,9 @@ def _json(path: Path) -> Any:
 def _version_shown(document: Mapping[str, Any]) -> str:
     """Return "3" for what Keras 3 alone writes: an input's batch_shape, which Keras 2 calls batch_input_shape."""
     try:
-        return "3" if any("batch_shape" in child.config for child in every(entry(document))) else ""
-    except (KeyError, TypeError, AttributeError):
+        with of_file("the architecture"):
+            return "3" if any("batch_shape" in child.config for child in every(entry(document))) else ""
+    except UnreadableError:
         return ""
 
 

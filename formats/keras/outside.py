@@ -112,12 +112,13 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
             if left < 0:
                 yield _Candidate(name, {}, "", "")
                 continue
-            document, version = architecture.read(file)
-            checkpoint = Reader(path, stored, Options(), Outside(document, version, file)).read()
+            with of_file(file, "rnnconvert.formats.keras"):
+                document, version = architecture.read(file)
+                checkpoint = Reader(path, stored, Options(), Outside(document, version, file)).read()
         except BudgetError:
             yield _Candidate(name, {}, "", "")
             continue
-        except (RnnConvertError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        except (RnnConvertError, OSError):
             continue
         if checkpoint.layers and not checkpoint.unread and _is_of(entry(document), checkpoint):
             yield _Candidate(name, document, version, _contradicted(document, version, stored, checkpoint))

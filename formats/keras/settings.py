@@ -1,0 +1,145 @@
+"""What the settings of Keras 3's layers mean for the shapes and axes of tensors: for ONNX and for written code alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+
+Lengths = tuple[int | None, ...]
+
+
+class Shaped(Protocol):
+    """A tensor of a model."""
+
+    @property
+    def shape(self) -> Lengths:
+        """Its axes, the batch first; None for those that are open."""
+        ...
+
+
+def axes_of(facts: LayerFacts, x: Shaped) -> list[int]:
+    """Return the axes that a layer names, counted from the front, in order. Raises RefusedError for the batch."""
+    stated, rank = facts.get("axis"), len(x.shape)
+    axes = [int(axis) % rank for axis in (stated if isinstance(stated, (list, tuple)) else [stated])]
+    if not axes or 0 in axes or axes != sorted(set(axes)):
+        raise refuse(facts.name, f"axis = {stated!r}", "only axes behind the batch, in their order, are known here")
+    return axes
+
+
+def only_axis(facts: LayerFacts, x: Shaped) -> int:
+    """Return the one axis that a layer names. Raises RefusedError for several."""
+    axes = axes_of(facts, x)
+    if len(axes) != 1:
+        raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only one axis is known here")
+    return axes[0]
+
+
+def groups_of(facts: LayerFacts, x: Shaped) -> tuple[int, int]:
+    """Return the groups and the channels of a GroupNormalization. Raises RefusedError for others than the last axis."""
+    width, groups = x.shape[-1], int(facts.get("groups"))
+    if axes_of(facts, x) != [len(x.shape) - 1] or width is None:
+        raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only the last axis, of a known size, is known here")
+    groups = width if groups == -1 else groups
+    if groups < 1 or width % groups:
+        raise refuse(facts.name, f"{groups} groups of {width} channels", "the channels must go into the groups")
+    return groups, width
+
+
+def sizes(facts: LayerFacts, key: str, rank: int, default: int = 1) -> tuple[int, ...]:
+    """Return a setting that has a number for each axis of space."""
+    stated = facts.get(key, default)
+    stated = default if stated is None else stated
+    return tuple(int(n) for n in stated) if isinstance(stated, (list, tuple)) else (int(stated),) * rank
+
+
+def over_space(facts: LayerFacts, x: Shaped, rank: int) -> None:
+    """Check what a layer over some axes of space reads. Raises RefusedError for channels in front, and other axes."""
+    facts.need("data_format", "channels_last", None)
+    if len(x.shape) != rank + 2:
+        raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {rank + 2}")
+
+
+def padding_of(facts: LayerFacts, strides: Sequence[int], dilation: Sequence[int]) -> str:
+    """Return how a window pads. Raises RefusedError for what backends and runtimes do differently."""
+    padding = facts.get("padding", "valid")
+    if padding not in ("valid", "same", "causal"):
+        raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
+    if padding == "same" and max(strides) > 1 and max(dilation) > 1:
+        raise refuse(facts.name, "padding 'same' with strides and dilation", "backends and runtimes differ there")
+    return str(padding)
+
+
+def lengths_after(x: Shaped, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int], padding: str) -> Lengths:
+    """Return the lengths of space behind a window that slides over it."""
+    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
+    if padding in ("same", "causal"):
+        return tuple(None if n is None else -(-n // s) for n, s in zip(x.shape[1:-1], strides, strict=True))
+    return tuple(None if n is None else (n - r) // s + 1 for n, r, s in zip(x.shape[1:-1], reach, strides, strict=True))
+
+
+def pool_of(facts: LayerFacts, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the window of a pool and its strides, which are the window's sizes where none are stated."""
+    kernel = sizes(facts, "pool_size", rank, 2)
+    return kernel, kernel if facts.get("strides") is None else sizes(facts, "strides", rank)
+
+
+def pairs(facts: LayerFacts, key: str, rank: int) -> tuple[tuple[int, int], ...]:
+    """Return how much is added or taken at both ends of each axis. Raises RefusedError for other than a pair for each."""
+    stated = facts.get(key, 1)
+    if isinstance(stated, int):
+        return ((stated, stated),) * rank
+    each = [stated] if rank == 1 else stated
+    ends = [(pair, pair) if isinstance(pair, int) else tuple(map(int, pair)) for pair in each]
+    if len(ends) != rank or any(len(pair) != 2 for pair in ends):
+        raise refuse(facts.name, f"{key} = {stated!r}", f"one pair for each of {rank} axes is known here")
+    return tuple((int(low), int(high)) for low, high in ends)
+
+
+def grown(x: Shaped, ends: Sequence[tuple[int, int]], sign: int) -> Lengths:
+    """Return a shape with more or fewer places at the ends of its axes of space."""
+    lengths = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], ends, strict=True))
+    return (x.shape[0], *lengths, x.shape[-1])
+
+
+def count_of(x: Shaped) -> int | None:
+    """Return how many numbers of a tensor each sequence has, None where an axis is open."""
+    lengths = [n for n in x.shape[1:] if n is not None]
+    return math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
+
+
+def reshaped(facts: LayerFacts, x: Shaped) -> tuple[tuple[int, ...], Lengths]:
+    """Return the sizes behind the batch that a Reshape states, -1 for the one that is left, and those that come out."""
+    target, total = tuple(int(n) if n is not None else -1 for n in facts.get("target_shape")), count_of(x)
+    rest = math.prod(n for n in target if n != -1)
+    return target, tuple((None if total is None else total // rest) if n == -1 else n for n in target)
+
+
+def dot_axes(facts: LayerFacts, values: Sequence[Shaped]) -> tuple[tuple[int, ...], Lengths]:
+    """Return the axis of each tensor that a Dot sums over, and the axes that are left. Raises RefusedError for other tensors."""
+    stated = facts.get("axes")
+    if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
+        raise refuse(facts.name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
+    both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
+    axes = tuple(int(n) % len(value.shape) for n, value in zip(both, values, strict=True))
+    if 0 in axes:
+        raise refuse(facts.name, f"axes = {stated!r}", "only axes behind the batch are known here")
+    rest = tuple(size for axis, value in zip(axes, values, strict=True) for n, size in enumerate(value.shape) if n not in (0, axis))
+    return axes, rest or (1,)
+
+
+def joined(facts: LayerFacts, values: Sequence[Shaped]) -> tuple[int, Lengths]:
+    """Return the axis of a Concatenate, and the shape that comes of it."""
+    axis = int(facts.get("axis")) % len(values[0].shape)
+    widths, shape = [value.shape[axis] for value in values], list(values[0].shape)
+    shape[axis] = None if None in widths else sum(n for n in widths if n is not None)
+    return axis, tuple(shape)
+
+
+def wider(size: int | None, other: int | None) -> int | None:
+    """Return the length that two lengths of one axis have together."""
+    if size == 1:
+        return other
+    return size if other == 1 or size is not None else other
