@@ -5,6 +5,7 @@ and for the CuDNN layers tf_keras/src/saving/legacy/hdf5_format.py, _convert_rnn
 """
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Activation
+from rnnconvert.formats.keras.defaults import DEFAULTS
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
@@ -303,7 +304,7 @@ BATCH_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, SurroundingTensor("moving_mean", "mean"), SurroundingTensor("moving_variance", "variance")),
     "normalization/batch_normalization.py, BatchNormalization.build",
     {"epsilon": "epsilon", "momentum": "momentum", "mode": "mode", **_CHANNEL_AXIS},
-    defaults={"epsilon": 1e-3},
+    defaults={"epsilon": DEFAULTS["BatchNormalization"]["epsilon"]},
 )
 LAYER_NORM = Surrounding(
     "keras",
@@ -312,7 +313,7 @@ LAYER_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "normalization/layer_normalization.py, LayerNormalization.build",
     {"epsilon": "epsilon", "rms_scaling": "rms_scaling", **_AXIS},
-    defaults={"epsilon": 1e-3},
+    defaults={"epsilon": DEFAULTS["LayerNormalization"]["epsilon"]},
 )
 RMS_NORM = Surrounding(
     "keras",
@@ -321,7 +322,7 @@ RMS_NORM = Surrounding(
     (SurroundingTensor("scale", "scale"),),
     "normalization/rms_normalization.py, RMSNormalization.build",
     {"epsilon": "epsilon", **_AXIS},
-    defaults={"epsilon": 1e-6},
+    defaults={"epsilon": DEFAULTS["RMSNormalization"]["epsilon"]},
 )
 GROUP_NORM = Surrounding(
     "keras",
@@ -330,7 +331,7 @@ GROUP_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "normalization/group_normalization.py, GroupNormalization.build",
     {"epsilon": "epsilon", "groups": "groups", **_CHANNEL_AXIS},
-    defaults={"epsilon": 1e-3},
+    defaults={"epsilon": DEFAULTS["GroupNormalization"]["epsilon"]},
 )
 PRELU = Surrounding("keras", "prelu", "PReLU", (SurroundingTensor("alpha", "slope", "*1 channel"),), "activations/prelu.py, PReLU.build")
 KERAS_2_DEPTHWISE_CONV = Surrounding(
@@ -361,7 +362,7 @@ KERAS_1_BATCH_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, SurroundingTensor("running_mean", "mean"), SurroundingTensor("running_std", "variance")),
     "keras 1.2.2 keras/layers/normalization.py, BatchNormalization",
     BATCH_NORM.facts,
-    defaults={"epsilon": 1e-3},
+    defaults={"epsilon": DEFAULTS["BatchNormalization"]["epsilon"]},
 )
 # Two dense layers in one: y = t * act(H x) + (1 - t) * x with the gate t = sigmoid(T x).
 KERAS_1_HIGHWAY = Surrounding(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.companions import companion
-from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry, every
+from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry, every, of_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import BudgetError, RnnConvertError

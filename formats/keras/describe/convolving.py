@@ -6,14 +6,16 @@ Source: keras 3.15 keras/src/layers/rnn/conv_lstm.py. The recurrent convolution 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import Era, functions
-from rnnconvert.formats.keras.describe.space import channels_of, each, lengths_after, window_of
+from rnnconvert.formats.keras.describe.space import channels_of, each, window_of
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import masks_on
+from rnnconvert.formats.keras.settings import lengths_after
 from rnnconvert.scaffolding.description import Value
 
 
@@ -21,8 +23,9 @@ def _conv_lstm(rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         if not values or len(values[0].shape) != rank + 3 or None in values[0].shape[2:]:
             raise refuse(facts.name, "an input of unknown or other axes", f"it takes (batch, time, {rank} axes of space, channels)")
-        x, states = values[0], [*values[1:], *facts.tensors("initial_state")]
-        if any(mask is not None for mask in masks_on(w, facts, [x])):  # type: ignore[arg-type]
+        stated: Any = facts.tensors("initial_state")
+        x, states = values[0], [*values[1:], *stated]
+        if any(mask is not None for mask in masks_on(w, facts, [x])):  # type: ignore[arg-type,list-item]
             raise refuse(facts.name, "a mask on what a ConvLSTM reads", "only sequences whose steps all count are known here")
         step = Value(x.name, (x.shape[0], *x.shape[2:]))
         channels, window, filters = channels_of(facts, step, rank), window_of(facts, step, rank), int(facts.get("filters"))

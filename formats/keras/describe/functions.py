@@ -36,13 +36,13 @@ def _function_layer(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> li
     return [applied(w, facts, facts.get("activation"), single(w, facts, values))]
 
 
-def _named(name: str, key: str = "", default: float = 0.0) -> Tell:
+def _named(name: str, key: str) -> Tell:
     """Return what tells a layer that is one function, with one number."""
 
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = single(w, facts, values)
         output = w.value(facts.name, x.shape)
-        number = float(facts.get(key, default)) if key else None
+        number = float(facts.get(key))
         w.scope.add("activation", "", [x], [output], name=name, alpha=number, axis=-1)
         return [output]
 
@@ -50,7 +50,7 @@ def _named(name: str, key: str = "", default: float = 0.0) -> Tell:
 
 
 def _softmax(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, axis = single(w, facts, values), facts.get("axis", -1)
+    x, axis = single(w, facts, values), facts.get("axis")
     if w.masks.get(x.name) or facts.named:
         raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
     if not isinstance(axis, int):
@@ -93,6 +93,6 @@ def _prelu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
 
 FUNCTIONS: Mapping[str, Tell] = {
     "Activation": _function_layer, "ReLU": _relu, "PReLU": _prelu,
-    "LeakyReLU": _named("leaky_relu", "negative_slope", 0.3), "ELU": _named("elu", "alpha", 1.0), "Softmax": _softmax,
+    "LeakyReLU": _named("leaky_relu", "negative_slope"), "ELU": _named("elu", "alpha"), "Softmax": _softmax,
 }  # fmt: skip
 """The layers that are functions, by their classes."""

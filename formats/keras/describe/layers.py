@@ -5,7 +5,6 @@ Sources: keras 3.15 keras/src/layers; what a setting changes is what formats/ker
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from rnnconvert.formats.keras.describe.attention import ATTENTION
@@ -17,6 +16,7 @@ from rnnconvert.formats.keras.describe.recurrent import RECURRENT
 from rnnconvert.formats.keras.describe.space import SPACE
 from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
 from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.settings import count_of, reshaped
 from rnnconvert.scaffolding.description import Value
 
 MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDistributed", "Masking", "Concatenate")
@@ -72,19 +72,13 @@ def _training_only(*keys: str) -> Tell:
 def _flatten(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = single(w, facts, values)
     facts.need("data_format", "channels_last", None)
-    lengths = [n for n in x.shape[1:] if n is not None]
-    width = math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
-    return [w.add("flatten", facts, [x], (x.shape[0], width), dtype=x.dtype)]
+    return [w.add("flatten", facts, [x], (x.shape[0], count_of(x)), dtype=x.dtype)]
 
 
 def _reshape(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, target = single(w, facts, values), [int(n) if n is not None else -1 for n in facts.get("target_shape")]
-    lengths = [n for n in x.shape[1:] if n is not None]
-    total = math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
-    rest = math.prod(n for n in target if n != -1)
-    inferred = None if total is None else total // rest
-    out = tuple(inferred if n == -1 else n for n in target)
-    return [w.add("reshape", facts, [x], (x.shape[0], *out), dtype=x.dtype, sizes=tuple(target))]
+    x = single(w, facts, values)
+    target, out = reshaped(facts, x)
+    return [w.add("reshape", facts, [x], (x.shape[0], *out), dtype=x.dtype, sizes=target)]
 
 
 def _permute(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:

@@ -18,7 +18,7 @@ def joined(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequenc
     if all(mask is None for mask in masks):
         return None
     rank = len(values[0].shape)
-    axis = int(facts.get("axis", -1)) % rank
+    axis = int(facts.get("axis")) % rank
     if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
         raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
     if axis == rank - 1:

@@ -11,6 +11,7 @@ from typing import Any
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import either
+from rnnconvert.formats.keras.settings import dot_axes, joined, wider
 from rnnconvert.scaffolding.description import Value
 
 
@@ -22,7 +23,7 @@ def _merge(operation: str) -> Tell:
         shapes = [(value.shape[0], *[1] * (rank - len(value.shape)), *value.shape[1:]) for value in values]
         shape = shapes[0]
         for other in shapes[1:]:
-            shape = tuple(_broadcast(n, m) for n, m in zip(shape, other, strict=True))
+            shape = tuple(wider(n, m) for n, m in zip(shape, other, strict=True))
         masks = [w.masks.get(value.name) for value in values]
         if operation in ("multiply", "maximum", "minimum") and any(masks):
             alike = len({value.shape for value in values}) == 1
@@ -65,30 +66,13 @@ def _extreme(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Seque
 
 
 def _concatenate(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    rank = len(values[0].shape)
-    axis = int(facts.get("axis", -1)) % rank
-    widths, shape = [value.shape[axis] for value in values], list(values[0].shape)
-    shape[axis] = None if None in widths else sum(n for n in widths if n is not None)
+    axis, shape = joined(facts, values)
     return [w.add("concatenate", facts, values, shape, dtype=values[0].dtype, axis=axis)]
 
 
 def _dot(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    stated = facts.get("axes", -1)
-    if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
-        raise refuse(facts.name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
-    both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
-    axes = tuple(int(n) % len(value.shape) for n, value in zip(both, values, strict=True))
-    if 0 in axes:
-        raise refuse(facts.name, f"axes = {stated!r}", "only axes behind the batch are known here")
-    rest = [size for axis, value in zip(axes, values, strict=True) for n, size in enumerate(value.shape) if n not in (0, axis)]
-    return [w.add("dot", facts, values, (values[0].shape[0], *(rest or [1])), axes=axes, normalize=bool(facts.get("normalize", False)))]
-
-
-def _broadcast(n: int | None, m: int | None) -> int | None:
-    """Return the length that two lengths of one axis have together."""
-    if n == 1:
-        return m
-    return n if m == 1 or n is not None else m
+    axes, rest = dot_axes(facts, values)
+    return [w.add("dot", facts, values, (values[0].shape[0], *rest), axes=axes, normalize=bool(facts.get("normalize", False)))]
 
 
 MERGING: Mapping[str, Tell] = {

@@ -8,28 +8,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from rnnconvert.formats.keras.defaults import UNIT_LENGTH
 from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
 from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
+from rnnconvert.formats.keras.settings import axes_of, groups_of, only_axis
 from rnnconvert.scaffolding.description import Value
 
 # Norms
 
 
-def axes_of(facts: LayerFacts, x: Value) -> list[int]:
-    """Return the axes that a layer names, counted from the front, in order. Raises RefusedError for the batch."""
-    stated, rank = facts.get("axis", -1), len(x.shape)
-    axes = [int(n) % rank for n in (stated if isinstance(stated, (list, tuple)) else [stated])]
-    if not axes or 0 in axes or axes != sorted(set(axes)) or any(x.shape[n] is None for n in axes):
-        raise refuse(facts.name, f"axis = {stated!r}", "only axes of known sizes behind the batch, in their order, are known here")
-    return axes
+def _known(facts: LayerFacts, x: Value, axes: Sequence[int]) -> tuple[int, ...]:
+    """Return the sizes of axes over which a layer has weights. Raises RefusedError for an open one."""
+    lengths = tuple(size for axis in axes if (size := x.shape[axis]) is not None)
+    if len(lengths) < len(axes):
+        raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only axes of known sizes are known here")
+    return lengths
 
 
 def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = single(w, facts, values)
-    axes = axes_of(facts, x)
-    if len(axes) != 1:
-        raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only one axis is known here")
+    axis = only_axis(facts, x)
     facts.need("renorm", False)
     mask_on(w, facts, x)  # type: ignore[arg-type]  # it is read in training alone
     for key in ("synchronized", "renorm_clipping", "renorm_momentum", "virtual_batch_size", "adjustment"):
@@ -40,17 +39,17 @@ def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
             facts,
             [x],
             x.shape,
-            axis=axes[0],
-            size=x.shape[axes[0]],
-            epsilon=float(facts.get("epsilon", 1e-3)),
-            momentum=float(facts.get("momentum", 0.99)),
+            axis=axis,
+            size=_known(facts, x, [axis])[0],
+            epsilon=float(facts.get("epsilon")),
+            momentum=float(facts.get("momentum")),
             scale=bool(facts.get("scale", True)),
             shift=bool(facts.get("center", True)),
         )
     ]
 
 
-def _norm(kind: str, epsilon: float) -> Tell:
+def _norm(kind: str) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = single(w, facts, values)
         axes, rank = axes_of(facts, x), len(x.shape)
@@ -63,8 +62,8 @@ def _norm(kind: str, epsilon: float) -> Tell:
                 facts,
                 [x],
                 x.shape,
-                sizes=tuple(x.shape[n] for n in axes),
-                epsilon=float(facts.get("epsilon", epsilon)),
+                sizes=_known(facts, x, axes),
+                epsilon=float(facts.get("epsilon")),
                 scale=bool(facts.get("scale", True)),
                 shift=bool(facts.get("center", True)),
             )
@@ -74,13 +73,8 @@ def _norm(kind: str, epsilon: float) -> Tell:
 
 
 def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, groups = single(w, facts, values), int(facts.get("groups", 32))
-    width = x.shape[-1]
-    if axes_of(facts, x) != [len(x.shape) - 1] or width is None:
-        raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only the last axis, of a known size, is known here")
-    groups = width if groups == -1 else groups
-    if groups < 1 or width % groups:
-        raise refuse(facts.name, f"{groups} groups of {width} channels", "the channels must go into the groups")
+    x = single(w, facts, values)
+    groups, width = groups_of(facts, x)
     return [
         w.add(
             "group_norm",
@@ -89,7 +83,7 @@ def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
             x.shape,
             groups=groups,
             size=width,
-            epsilon=float(facts.get("epsilon", 1e-3)),
+            epsilon=float(facts.get("epsilon")),
             scale=bool(facts.get("scale", True)),
             shift=bool(facts.get("center", True)),
         )
@@ -98,12 +92,12 @@ def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
 
 def _unit_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = single(w, facts, values)
-    return [w.add("unit_norm", facts, [x], x.shape, axes=tuple(axes_of(facts, x)), epsilon=1e-12)]
+    return [w.add("unit_norm", facts, [x], x.shape, axes=tuple(axes_of(facts, x)), epsilon=UNIT_LENGTH)]
 
 
 def _rescaling(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = single(w, facts, values)
-    scale, shift = facts.get("scale", 1.0), facts.get("offset", 0.0)
+    scale, shift = facts.get("scale"), facts.get("offset")
     if not all(isinstance(n, (int, float)) and math.isfinite(n) for n in (scale, shift)):
         raise refuse(facts.name, f"scale = {str(scale)[:40]}, offset = {str(shift)[:40]}", "only one number each is known here")
     return [w.add("rescale", facts, [x], x.shape, scale=float(scale), shift=float(shift))]
@@ -111,8 +105,8 @@ def _rescaling(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Va
 
 NORMS: Mapping[str, Tell] = {
     "BatchNormalization": _batch_norm,
-    "LayerNormalization": _norm("layer_norm", 1e-3),
-    "RMSNormalization": _norm("rms_norm", 1e-6),
+    "LayerNormalization": _norm("layer_norm"),
+    "RMSNormalization": _norm("rms_norm"),
     "GroupNormalization": _group_norm,
     "UnitNormalization": _unit_norm,
     "Rescaling": _rescaling,

@@ -12,47 +12,29 @@ from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
 from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.scaffolding.description import Shape, Value
+from rnnconvert.formats.keras.settings import grown, lengths_after, over_space, padding_of, pairs, pool_of, sizes
+from rnnconvert.scaffolding.description import Value
 
 # Over space and time
 
 
-def sizes(facts: LayerFacts, key: str, rank: int, default: int = 1) -> tuple[int, ...]:
-    """Return a setting that has a number for each axis."""
-    stated = facts.get(key, default)
-    stated = default if stated is None else stated
-    return tuple(int(n) for n in stated) if isinstance(stated, (list, tuple)) else (int(stated),) * rank
-
-
 def channels_of(facts: LayerFacts, x: Value, rank: int) -> int:
     """Return the number of channels. Raises RefusedError for channels in front."""
-    facts.need("data_format", "channels_last", None)
-    if len(x.shape) != rank + 2 or x.shape[-1] is None:
-        raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {rank + 2}, the last of a known size")
+    over_space(facts, x, rank)
+    if x.shape[-1] is None:
+        raise refuse(facts.name, "channels of unknown number", "its weights have a number for each")
     return x.shape[-1]
 
 
-def lengths_after(x: Value, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int], padding: str) -> Shape:
-    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True)]
-    if padding in ("same", "causal"):
-        return tuple(None if n is None else -(-n // s) for n, s in zip(x.shape[1:-1], strides, strict=True))
-    return tuple(None if n is None else (n - r) // s + 1 for n, r, s in zip(x.shape[1:-1], reach, strides, strict=True))
-
-
 def window_of(facts: LayerFacts, x: Value, rank: int) -> dict[str, Any]:
-    padding = facts.get("padding", "valid")
-    if padding not in ("valid", "same", "causal"):
-        raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
-    settings = {
+    strides, dilation = sizes(facts, "strides", rank), sizes(facts, "dilation_rate", rank)
+    return {
         "rank": rank,
         "kernel": sizes(facts, "kernel_size", rank),
-        "strides": sizes(facts, "strides", rank),
-        "dilation": sizes(facts, "dilation_rate", rank),
-        "padding": padding,
+        "strides": strides,
+        "dilation": dilation,
+        "padding": padding_of(facts, strides, dilation),
     }
-    if padding == "same" and max(settings["strides"]) > 1 and max(settings["dilation"]) > 1:
-        raise refuse(facts.name, "padding 'same' with strides and dilation", "backends differ there")
-    return settings
 
 
 def _convolution(rank: int) -> Tell:
@@ -157,8 +139,7 @@ def _pooling(operation: str, rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = single(w, facts, values)
         channels = channels_of(facts, x, rank)
-        kernel = sizes(facts, "pool_size", rank, 2)
-        strides = kernel if facts.get("strides") is None else sizes(facts, "strides", rank)
+        kernel, strides = pool_of(facts, rank)
         facts.need("padding", "valid", "same")
         padding = facts.get("padding", "valid")
         lengths = lengths_after(x, kernel, strides, (1,) * rank, padding)
@@ -201,23 +182,12 @@ def _global(operation: str, rank: int) -> Tell:
     return tell
 
 
-def _pairs(facts: LayerFacts, key: str, rank: int) -> tuple[tuple[int, int], ...]:
-    """Return how much is added or taken at both ends of each axis."""
-    stated = facts.get(key, 1)
-    if isinstance(stated, int):
-        return ((stated, stated),) * rank
-    if rank == 1:
-        low, high = stated
-        return ((int(low), int(high)),)
-    return tuple((int(n), int(n)) if isinstance(n, int) else (int(n[0]), int(n[1])) for n in stated)
-
-
 def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x = single(w, facts, values)
-        channels, pairs = channels_of(facts, x, rank), _pairs(facts, key, rank)
-        lengths = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True))
-        return [w.add(kind, facts, [x], (x.shape[0], *lengths, channels), pairs=pairs)]
+        channels_of(facts, x, rank)
+        ends = pairs(facts, key, rank)
+        return [w.add(kind, facts, [x], grown(x, ends, sign), pairs=ends)]
 
     return tell
 

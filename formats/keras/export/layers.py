@@ -16,6 +16,7 @@ import onnx
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.formats.keras.defaults import DEFAULTS
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 from rnnconvert.formats.onnx.proto.nodes import Nodes
 
@@ -121,9 +122,9 @@ class LayerFacts:
         return self.old.name
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return what the configuration states."""
+        """Return what the configuration states; where it does not, a default, or Keras's own."""
         self.used.add(key)
-        return self.config.get(key, default)
+        return self.config.get(key, DEFAULTS.get(self.old.kind, {}).get(key) if default is None else default)
 
     def need(self, key: str, *allowed: Any) -> None:
         """Check that a key, where it is stated, has one of some values. Raises RefusedError."""

@@ -11,8 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.formats.keras.defaults import UNIT_LENGTH
 from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, bounded, one_input, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
+from rnnconvert.formats.keras.settings import axes_of, groups_of, only_axis
 
 _TRAINING = ("momentum", "center", "scale", "synchronized", "renorm_momentum", "renorm_clipping", "virtual_batch_size")
 
@@ -25,16 +27,6 @@ def scaled(b: GraphBuilder, facts: LayerFacts, x: ModelTensor, scale: Array | No
     return x
 
 
-def _axes(facts: LayerFacts, x: ModelTensor) -> list[int]:
-    """Return the axes that a layer names, counted from the front, in order. Raises RefusedError for the batch."""
-    stated = facts.get("axis", -1)
-    rank = len(x.shape)
-    axes = [int(axis) % rank for axis in (stated if isinstance(stated, (list, tuple)) else [stated])]
-    if not axes or 0 in axes or axes != sorted(set(axes)):
-        raise refuse(facts.name, f"axis = {stated!r}", "only axes behind the batch, in their order, are known here")
-    return axes
-
-
 def _along(facts: LayerFacts, x: ModelTensor, axes: Sequence[int], array: Array) -> Array:
     """Return weights in a shape that spreads over a tensor: one axis for each of its axes from the first named on."""
     if any(x.shape[n] not in (None, size) for n, size in zip(axes, array.shape, strict=True)):
@@ -45,16 +37,14 @@ def _along(facts: LayerFacts, x: ModelTensor, axes: Sequence[int], array: Array)
 
 def _batch_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x = one_input(facts, values)
-    axes = _axes(facts, x)
-    if len(axes) != 1:
-        raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only one axis is known here")
+    axes = [only_axis(facts, x)]
     facts.need("renorm", False)
     mask_on(b, facts, x)  # it is read in training alone
     mean, variance = facts.weight("moving_mean"), facts.weight("moving_variance")
     gamma, beta = facts.array("gamma"), facts.array("beta")
     for key in _TRAINING:
         facts.get(key)
-    factor = 1 / np.sqrt(variance.astype(np.float64) + float(facts.get("epsilon", 1e-3)))
+    factor = 1 / np.sqrt(variance.astype(np.float64) + float(facts.get("epsilon")))
     factor = factor if gamma is None else factor * gamma
     shift = np.asarray((0 if beta is None else beta) - mean.astype(np.float64) * factor, mean.dtype)
     spread = [_along(facts, x, axes, array) for array in (factor.astype(mean.dtype), shift)]
@@ -63,7 +53,7 @@ def _batch_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor
 
 def _layer_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
-    axes = _axes(facts, x)
+    axes = axes_of(facts, x)
     facts.need("rms_scaling", False)
     facts.get("center"), facts.get("scale")
     gamma, beta = facts.array("gamma"), facts.array("beta")
@@ -75,7 +65,7 @@ def _layer_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor
     inputs = [b.transposed(x.name, order, f"{name}/in"), b.constant(f"{name}/gamma", gamma)]
     if beta is not None:
         inputs.append(b.constant(f"{name}/beta", beta))
-    epsilon = float(facts.get("epsilon", 1e-3))
+    epsilon = float(facts.get("epsilon"))
     output = b.add("LayerNormalization", inputs, f"{name}/normal", axis=-len(axes), epsilon=epsilon)
     return replace(x, name=b.transposed(output, [int(n) for n in np.argsort(order)], f"{name}/out"))
 
@@ -88,31 +78,26 @@ def _inverse_root(b: GraphBuilder, name: str, square: str, epsilon: float) -> st
 
 def _rms_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
-    axes = _axes(facts, x)
+    axes = axes_of(facts, x)
     if axes != list(range(axes[0], len(x.shape))):
         raise refuse(name, f"axis = {facts.get('axis')!r}", "Keras spreads its scale over the last axes, whichever it names")
     square = b.add("Mul", [x.name, x.name], f"{name}/square")
     mean = b.add("ReduceMean", [square], f"{name}/mean", axes=axes, keepdims=1)
-    inverse = _inverse_root(b, name, mean, float(facts.get("epsilon", 1e-6)))
+    inverse = _inverse_root(b, name, mean, float(facts.get("epsilon")))
     output = ModelTensor(b.add("Mul", [x.name, inverse], f"{name}/normal"), x.shape)  # Keras hands no mask on here
     return scaled(b, facts, output, _along(facts, x, axes, facts.weight("scale")), None)
 
 
 def _group_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
-    width, groups = x.shape[-1], int(facts.get("groups", 32))
-    if _axes(facts, x) != [len(x.shape) - 1] or width is None:
-        raise refuse(name, f"axis = {facts.get('axis')!r}", "only the last axis, of a known size, is known here")
-    groups = width if groups == -1 else groups
-    if groups < 1 or width % groups:
-        raise refuse(name, f"{groups} groups of {width} channels", "the channels must go into the groups")
+    groups, width = groups_of(facts, x)
     facts.get("center"), facts.get("scale")
     parted = b.add("Reshape", [x.name, b.integers(0, -1, groups, width // groups)], f"{name}/groups")
     mean = b.add("ReduceMean", [parted], f"{name}/mean", axes=[1, 3], keepdims=1)
     centred = b.add("Sub", [parted, mean], f"{name}/centred")
     square = b.add("Mul", [centred, centred], f"{name}/square")
     variance = b.add("ReduceMean", [square], f"{name}/variance", axes=[1, 3], keepdims=1)
-    inverse = _inverse_root(b, name, variance, float(facts.get("epsilon", 1e-3)))
+    inverse = _inverse_root(b, name, variance, float(facts.get("epsilon")))
     normal = b.add("Mul", [centred, inverse], f"{name}/normal")
     output = b.add("Reshape", [normal, b.add("Shape", [x.name], f"{name}/shape")], f"{name}/together")
     return scaled(b, facts, replace(x, name=output), facts.array("gamma"), facts.array("beta"))
@@ -126,14 +111,14 @@ def unit(b: GraphBuilder, name: str, value: str, axes: Sequence[int], epsilon: f
 
 def _unit_norm(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x = one_input(facts, values)
-    return replace(x, name=unit(b, facts.name, x.name, _axes(facts, x), 1e-12))
+    return replace(x, name=unit(b, facts.name, x.name, axes_of(facts, x), UNIT_LENGTH))
 
 
 def _normalization(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     """Add a Normalization, with its moments from its weights or its configuration."""
     x, name = one_input(facts, values), facts.name
     stated = [facts.get("mean"), facts.get("variance")]
-    axes = _axes(facts, x) if facts.get("axis", -1) not in (None, [], ()) else []
+    axes = axes_of(facts, x) if facts.get("axis") not in (None, [], ()) else []
     if stated == [None, None]:
         moments = [facts.weight("mean"), facts.weight("variance")]
     else:
@@ -152,7 +137,7 @@ def _normalization(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTen
 
 
 def _rescaling(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
-    scale, shift = (np.asarray(facts.get(key, default), np.float32) for key, default in (("scale", 1.0), ("offset", 0.0)))
+    scale, shift = (np.asarray(facts.get(key), np.float32) for key in ("scale", "offset"))
     return scaled(b, facts, one_input(facts, values), scale, shift)
 
 

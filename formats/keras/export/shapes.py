@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from rnnconvert.formats.keras.defaults import DOT_LENGTH
 from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, function, one_input, refuse
 from rnnconvert.formats.keras.export.norms import unit
+from rnnconvert.formats.keras.settings import count_of, dot_axes, joined, reshaped, wider
 
 
 def _nothing(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
@@ -28,17 +29,12 @@ def _shaped(b: GraphBuilder, facts: LayerFacts, x: ModelTensor, shape: Sequence[
 def _flatten(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x = one_input(facts, values)
     facts.need("data_format", "channels_last", None)
-    lengths = [n for n in x.shape[1:] if n is not None]
-    return _shaped(b, facts, x, [-1], [math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None])
+    return _shaped(b, facts, x, [-1], [count_of(x)])
 
 
 def _reshape(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
-    x, target = one_input(facts, values), [int(n) if n is not None else -1 for n in facts.get("target_shape")]
-    lengths = [n for n in x.shape[1:] if n is not None]
-    total = math.prod(lengths) if len(lengths) == len(x.shape) - 1 else None
-    rest = math.prod(n for n in target if n != -1)
-    inferred = None if total is None else total // rest
-    return _shaped(b, facts, x, target, [inferred if n == -1 else n for n in target])
+    x = one_input(facts, values)
+    return _shaped(b, facts, x, *reshaped(facts, x))
 
 
 def _permute(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
@@ -66,7 +62,7 @@ def _merge(operator: str) -> Emit:
         output, shape = first.name, first.shape
         for other in others:
             output = b.add(operator if operator != "Mean" else "Add", [output, other.name], f"{facts.name}/merged")
-            shape = tuple(_wider(n, m) for n, m in zip(shape, other.shape, strict=True))
+            shape = tuple(wider(n, m) for n, m in zip(shape, other.shape, strict=True))
         if operator == "Mean":
             count = b.constant(f"{facts.name}/count", np.array(len(values), np.float32))
             output = b.add("Div", [output, count], f"{facts.name}/mean")
@@ -98,7 +94,7 @@ def _masked_merge(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTens
     everywhere = all(mask is not None for mask in wide)
     output, shape, counting = "", values[0].shape, wide[0]
     for number, (value, mask) in enumerate(zip(values, wide, strict=True)):
-        shape = tuple(_wider(n, m) for n, m in zip(shape, value.shape, strict=True))
+        shape = tuple(wider(n, m) for n, m in zip(shape, value.shape, strict=True))
         x = value.name
         if operator == "Mul":
             if mask is not None:
@@ -131,18 +127,10 @@ def _widened(b: GraphBuilder, facts: LayerFacts, value: ModelTensor, rank: int) 
 
 def _dot(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     """Add a Dot: products of two tensors with two or three axes, summed over one axis of each."""
-    stated, name = facts.get("axes", -1), facts.name
-    if len(values) != 2 or any(len(value.shape) not in (2, 3) for value in values):
-        raise refuse(name, "a Dot of other than two tensors with two or three axes", "the order of its axes is unknown")
-    both = stated if isinstance(stated, (list, tuple)) else [stated, stated]
-    axes = [int(axis) % len(value.shape) for axis, value in zip(both, values, strict=True)]
-    if 0 in axes:
-        raise refuse(name, f"axes = {stated!r}", "only axes behind the batch are known here")
-    operands: list[str] = []
-    rest: list[int | None] = []
+    name, operands = facts.name, list[str]()
+    axes, rest = dot_axes(facts, values)
     for number, (axis, value) in enumerate(zip(axes, values, strict=True)):
-        operand = unit(b, f"{name}/{number}", value.name, [axis], 1e-7) if facts.get("normalize", False) else value.name
-        rest += [size for n, size in enumerate(value.shape) if n not in (0, axis)]
+        operand = unit(b, f"{name}/{number}", value.name, [axis], DOT_LENGTH) if facts.get("normalize", False) else value.name
         if len(value.shape) == 2:
             operand = b.add("Unsqueeze", [operand, b.integers(2 if number else 1)], f"{name}/wide")
         elif axis != (1 if number else 2):
@@ -151,26 +139,14 @@ def _dot(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> M
     operand = b.add("MatMul", operands, f"{name}/product")
     single = [1 + number for number, value in enumerate(values) if len(value.shape) == 2]
     if len(single) == 2:
-        single, rest = [1], [1]
+        single = [1]
     operand = b.add("Squeeze", [operand, b.integers(*single)], f"{name}/narrow") if single else operand
     return ModelTensor(operand, (values[0].shape[0], *rest))
 
 
-def _wider(size: int | None, other: int | None) -> int | None:
-    if size == 1:
-        return other
-    if other == 1 or size is not None:
-        return size
-    return other
-
-
 def _concatenate(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
-    rank = len(values[0].shape)
-    axis = int(facts.get("axis", -1)) % rank
-    widths = [value.shape[axis] for value in values]
-    shape = list(values[0].shape)
-    shape[axis] = None if None in widths else sum(n for n in widths if n is not None)
-    return ModelTensor(b.add("Concat", [value.name for value in values], f"{facts.name}/joined", axis=axis), tuple(shape))
+    axis, shape = joined(facts, values)
+    return ModelTensor(b.add("Concat", [value.name for value in values], f"{facts.name}/joined", axis=axis), shape)
 
 
 SHAPES: Mapping[str, Emit] = {

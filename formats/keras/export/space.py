@@ -13,42 +13,25 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, function, one_input, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, function, one_input
 from rnnconvert.formats.keras.export.masks import mask_on
-
-
-def _sizes(facts: LayerFacts, key: str, axes: int, default: int = 1) -> list[int]:
-    sizes = facts.get(key, default)
-    sizes = default if sizes is None else sizes
-    return [int(size) for size in sizes] if isinstance(sizes, (list, tuple)) else [int(sizes)] * axes
-
-
-def _spatial(facts: LayerFacts, x: ModelTensor, axes: int) -> None:
-    facts.need("data_format", "channels_last", None)
-    if len(x.shape) != axes + 2:
-        raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {axes + 2}")
+from rnnconvert.formats.keras.settings import grown, lengths_after, over_space, padding_of, pool_of, sizes
+from rnnconvert.formats.keras.settings import pairs as pairs_of
 
 
 def _window(
     facts: LayerFacts, x: ModelTensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[dict[str, Any], tuple[int | None, ...]]:
     """Return how a convolution or pooling pads, and the lengths that come out."""
-    padding = facts.get("padding", "valid")
+    padding = padding_of(facts, strides, dilations)
     reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
-    lengths = x.shape[1:-1]
-    if padding == "same":
-        if any(s > 1 for s in strides) and any(d > 1 for d in dilations):
-            raise refuse(facts.name, "padding 'same' with strides and dilation", "ONNX runtimes differ there")
-        out = tuple(None if n is None else -(-n // s) for n, s in zip(lengths, strides, strict=True))
-        if all(s == 1 for s in strides):
-            low = [(r - 1) // 2 for r in reach]
-            return {"pads": [*low, *(r - 1 - a for r, a in zip(reach, low, strict=True))]}, out
+    out = lengths_after(x, kernel, strides, dilations, padding)
+    if padding == "same" and max(strides) > 1:
         return {"auto_pad": "SAME_UPPER"}, out
-    if padding not in ("valid", "causal"):
-        raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
-    extra = [r - 1 if padding == "causal" else 0 for r in reach]
-    out = tuple(None if n is None else (n + e - r) // s + 1 for n, e, r, s in zip(lengths, extra, reach, strides, strict=True))
-    return {"pads": [*extra, *[0] * len(extra)]}, out
+    total = [0 if padding == "valid" else r - 1 for r in reach]
+    low = [n // 2 if padding == "same" else n for n in total]
+    high = [n - first for n, first in zip(total, low, strict=True)]
+    return {"pads": [*low, *high]}, out
 
 
 def _lead(axes: int) -> list[int]:
@@ -74,9 +57,9 @@ def _bias(b: GraphBuilder, facts: LayerFacts) -> list[str]:
 def _convolution(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
-        _spatial(facts, x, axes)
+        over_space(facts, x, axes)
         facts.get("filters"), facts.get("kernel_size")
-        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
+        strides, dilations = sizes(facts, "strides", axes), sizes(facts, "dilation_rate", axes)
         pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
         weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
         inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
@@ -101,11 +84,11 @@ def _by_channel(axes: int, separable: bool) -> Emit:
 
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("depthwise_kernel")
-        _spatial(facts, x, axes)
+        over_space(facts, x, axes)
         for key in ("filters", "kernel_size", "depth_multiplier"):
             facts.get(key)
         facts.need("groups", 1, None)
-        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
+        strides, dilations = sizes(facts, "strides", axes), sizes(facts, "dilation_rate", axes)
         pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
         channels, many = kernel.shape[-2:]
         turned = kernel.transpose([axes, axes + 1, *range(axes)]).reshape(channels * many, 1, *kernel.shape[:axes])
@@ -137,12 +120,12 @@ def _by_channel(axes: int, separable: bool) -> Emit:
 def _transposed(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
-        _spatial(facts, x, axes)
+        over_space(facts, x, axes)
         facts.get("filters"), facts.get("kernel_size")
         facts.need("groups", 1, None)
         facts.need("output_padding", None)
         facts.need("padding", "valid", "same")
-        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
+        strides, dilations = sizes(facts, "strides", axes), sizes(facts, "dilation_rate", axes)
         same = facts.get("padding", "valid") == "same"
         reach = [d * (k - 1) + 1 for k, d in zip(kernel.shape[:axes], dilations, strict=True)]
         over = [r - s for r, s in zip(reach, strides, strict=True)]  # how far the last window reaches beyond its stride
@@ -188,9 +171,8 @@ def _as_long(b: GraphBuilder, name: str, around: tuple[str, str], size: Sequence
 def _pooling(operator: str, axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name = one_input(facts, values), facts.name
-        _spatial(facts, x, axes)
-        size = _sizes(facts, "pool_size", axes, 2)
-        strides = size if facts.get("strides") is None else _sizes(facts, "strides", axes)
+        over_space(facts, x, axes)
+        size, strides = pool_of(facts, axes)
         pads, lengths = _window(facts, x, size, strides, [1] * axes)
         if "pads" in pads and any(pads["pads"]) and operator == "AveragePool":
             pads["count_include_pad"] = 0
@@ -207,7 +189,7 @@ def _pooling(operator: str, axes: int) -> Emit:
 def _global(operator: str, axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
-        _spatial(facts, x, axes)
+        over_space(facts, x, axes)
         keep = bool(facts.get("keepdims", False))
         mask = mask_on(b, facts, x) if operator == "ReduceMean" and axes == 1 else None
         if mask is None:
@@ -228,32 +210,13 @@ def _mean_of_steps(b: GraphBuilder, name: str, x: ModelTensor, mask: ModelTensor
     return b.add("Div", sums, f"{name}/pooled")
 
 
-def _pairs(facts: LayerFacts, key: str, axes: int) -> list[tuple[int, int]]:
-    """Return how much is added or taken at both ends of each axis."""
-    stated = facts.get(key, 1)
-    if isinstance(stated, int):
-        return [(stated, stated)] * axes
-    if axes == 1:
-        low, high = stated
-        return [(int(low), int(high))]
-    each = [(pair, pair) if isinstance(pair, int) else tuple(map(int, pair)) for pair in stated]
-    if len(each) != axes or any(len(pair) != 2 for pair in each):
-        raise refuse(facts.name, f"{key} = {stated!r}", f"one pair for each of {axes} axes is known here")
-    return [(int(low), int(high)) for low, high in each]
-
-
-def _grown(x: ModelTensor, pairs: Sequence[tuple[int, int]], sign: int) -> tuple[int | None, ...]:
-    sizes = (None if n is None else n + sign * (low + high) for n, (low, high) in zip(x.shape[1:-1], pairs, strict=True))
-    return (x.shape[0], *sizes, x.shape[-1])
-
-
 def _padding(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
-        _spatial(facts, x, axes)
-        pairs = _pairs(facts, "padding", axes)
+        over_space(facts, x, axes)
+        pairs = pairs_of(facts, "padding", axes)
         pads = b.integers(0, *(low for low, _ in pairs), 0, 0, *(high for _, high in pairs), 0)
-        return ModelTensor(b.add("Pad", [x.name, pads], f"{facts.name}/padded"), _grown(x, pairs, 1))
+        return ModelTensor(b.add("Pad", [x.name, pads], f"{facts.name}/padded"), grown(x, pairs, 1))
 
     return emit
 
@@ -261,12 +224,12 @@ def _padding(axes: int) -> Emit:
 def _cropping(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
-        _spatial(facts, x, axes)
-        pairs = _pairs(facts, "cropping", axes)
+        over_space(facts, x, axes)
+        pairs = pairs_of(facts, "cropping", axes)
         starts = b.integers(*(low for low, _ in pairs))
         ends = b.integers(*(-high if high else np.iinfo(np.int64).max for _, high in pairs))
         output = b.add("Slice", [x.name, starts, ends, b.integers(*range(1, axes + 1))], f"{facts.name}/cropped")
-        return ModelTensor(output, _grown(x, pairs, -1))
+        return ModelTensor(output, grown(x, pairs, -1))
 
     return emit
 
@@ -274,14 +237,14 @@ def _cropping(axes: int) -> Emit:
 def _upsampling(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name = one_input(facts, values), facts.name
-        _spatial(facts, x, axes)
+        over_space(facts, x, axes)
         facts.need("interpolation", "nearest")
-        sizes = _sizes(facts, "size", axes, 2)
+        by = sizes(facts, "size", axes, 2)
         wide = b.add("Unsqueeze", [x.name, b.integers(*range(2, 2 * axes + 1, 2))], f"{name}/wide")
-        repeats = [1, *(n for size in sizes for n in (1, size)), 1]
+        repeats = [1, *(n for size in by for n in (1, size)), 1]
         many = b.add("Expand", [wide, b.integers(*repeats)], f"{name}/repeated")
-        size = b.add("Mul", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(1, *sizes, 1)], f"{name}/size")
-        lengths = (None if n is None else n * size for n, size in zip(x.shape[1:-1], sizes, strict=True))
+        size = b.add("Mul", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(1, *by, 1)], f"{name}/size")
+        lengths = (None if n is None else n * size for n, size in zip(x.shape[1:-1], by, strict=True))
         return ModelTensor(b.add("Reshape", [many, size], f"{name}/together"), (x.shape[0], *lengths, x.shape[-1]))
 
     return emit

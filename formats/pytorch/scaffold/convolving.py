@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.pytorch.scaffold.loops import LANGUAGE
@@ -50,7 +51,7 @@ def _loop(rank: int, name: str, cell: Cell, wishes: set[str]) -> str:
     return _CLASS.format(name=name, title=title, rank=rank, step="\n".join(f"{' ' * 12}{line}" for line in lines))
 
 
-def _same(size: int, window: int, step: int) -> tuple[int, int]:
+def _same(size: Any, window: int, step: int) -> tuple[int, int]:
     """Return the pads of an axis on which every stride begins a window; of an odd number of places the last is at the end."""
     total = max((-(-size // step) - 1) * step + window - size, 0)
     return total // 2, total - total // 2
