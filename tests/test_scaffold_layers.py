@@ -160,6 +160,18 @@ def test_layers_of_one_name_in_several_models(tmp_path: Path, target: str, endin
     check_equal(model, tmp_path / f"model.{ending}", tmp_path / "model.py", target)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_layer_that_two_models_share_is_refused(tmp_path: Path, target: str) -> None:
+    """Each would have it as a submodule, and training would move them apart."""
+    keras = needed("keras", "keras")
+    dense, inner = keras.layers.Dense(4, name="both"), keras.Input((None, 4))
+    start = keras.Input((None, 4))
+    keras.Model(start, dense(keras.Model(inner, dense(inner))(start))).save(tmp_path / "model.keras")
+    with pytest.raises(rc.RefusedError, match=r"layer 'both'.*belongs to two models"):
+        rc.scaffold(tmp_path / "model.keras", target, tmp_path / "model.py")
+    assert not (tmp_path / "model.py").exists()
+
+
 def convolving(keras: Any) -> Any:
     """LSTMs whose products are convolutions: of every number of axes, strides, dilation, functions, states that are read and given."""
     layers = keras.layers
