@@ -98,7 +98,9 @@ class _Walk:
         if isinstance(value, Foreign) and str(value.made_by) == _PARAMETER and value.args[:1]:
             value = value.args[0]  # with what follows it: whether it is trained, and its hooks
         if len(name) > MAX_NAME:
-            raise UnreadableError(self._path, f"the name {name[:60]!r}... in it has {len(name):,} characters, at most {MAX_NAME:,} are read")
+            raise UnreadableError(
+                self._path, f"the name {name[:60]!r}... in it has {len(name):,} characters, at most {MAX_NAME:,} are read"
+            )
         if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             raise UnreadableError(self._path, "its values are nested too deeply or too often to be walked")
         if isinstance(value, Tensor):
