@@ -6,12 +6,15 @@ Sources: keras 3.15 keras/src/layers/{activations,normalization}, the constructo
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-DEFAULTS: Mapping[str, Mapping[str, float]] = {
-    "BatchNormalization": {"axis": -1, "epsilon": 1e-3, "momentum": 0.99},
-    "LayerNormalization": {"axis": -1, "epsilon": 1e-3},
-    "RMSNormalization": {"axis": -1, "epsilon": 1e-6},
-    "GroupNormalization": {"axis": -1, "epsilon": 1e-3, "groups": 32},
+from rnnconvert.formats.keras.layouts import BATCH_NORM, GROUP_NORM, LAYER_NORM, RMS_NORM
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "BatchNormalization": {"axis": -1, "momentum": 0.99, **BATCH_NORM.defaults},
+    "LayerNormalization": {"axis": -1, **LAYER_NORM.defaults},
+    "RMSNormalization": {"axis": -1, **RMS_NORM.defaults},
+    "GroupNormalization": {"axis": -1, "groups": 32, **GROUP_NORM.defaults},
     "UnitNormalization": {"axis": -1},
     "Normalization": {"axis": -1},
     "LeakyReLU": {"negative_slope": 0.3},

@@ -5,7 +5,6 @@ and for the CuDNN layers tf_keras/src/saving/legacy/hdf5_format.py, _convert_rnn
 """
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, Activation
-from rnnconvert.formats.keras.defaults import DEFAULTS
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
@@ -304,7 +303,7 @@ BATCH_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, SurroundingTensor("moving_mean", "mean"), SurroundingTensor("moving_variance", "variance")),
     "normalization/batch_normalization.py, BatchNormalization.build",
     {"epsilon": "epsilon", "momentum": "momentum", "mode": "mode", **_CHANNEL_AXIS},
-    defaults={"epsilon": DEFAULTS["BatchNormalization"]["epsilon"]},
+    defaults={"epsilon": 1e-3},
 )
 LAYER_NORM = Surrounding(
     "keras",
@@ -313,7 +312,7 @@ LAYER_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "normalization/layer_normalization.py, LayerNormalization.build",
     {"epsilon": "epsilon", "rms_scaling": "rms_scaling", **_AXIS},
-    defaults={"epsilon": DEFAULTS["LayerNormalization"]["epsilon"]},
+    defaults={"epsilon": 1e-3},
 )
 RMS_NORM = Surrounding(
     "keras",
@@ -322,7 +321,7 @@ RMS_NORM = Surrounding(
     (SurroundingTensor("scale", "scale"),),
     "normalization/rms_normalization.py, RMSNormalization.build",
     {"epsilon": "epsilon", **_AXIS},
-    defaults={"epsilon": DEFAULTS["RMSNormalization"]["epsilon"]},
+    defaults={"epsilon": 1e-6},
 )
 GROUP_NORM = Surrounding(
     "keras",
@@ -331,7 +330,7 @@ GROUP_NORM = Surrounding(
     _SCALE_AND_SHIFT,
     "normalization/group_normalization.py, GroupNormalization.build",
     {"epsilon": "epsilon", "groups": "groups", **_CHANNEL_AXIS},
-    defaults={"epsilon": DEFAULTS["GroupNormalization"]["epsilon"]},
+    defaults={"epsilon": 1e-3},
 )
 PRELU = Surrounding("keras", "prelu", "PReLU", (SurroundingTensor("alpha", "slope", "*1 channel"),), "activations/prelu.py, PReLU.build")
 KERAS_2_DEPTHWISE_CONV = Surrounding(
@@ -362,7 +361,7 @@ KERAS_1_BATCH_NORM = Surrounding(
     (*_SCALE_AND_SHIFT, SurroundingTensor("running_mean", "mean"), SurroundingTensor("running_std", "variance")),
     "keras 1.2.2 keras/layers/normalization.py, BatchNormalization",
     BATCH_NORM.facts,
-    defaults={"epsilon": DEFAULTS["BatchNormalization"]["epsilon"]},
+    defaults={"epsilon": 1e-3},
 )
 # Two dense layers in one: y = t * act(H x) + (1 - t) * x with the gate t = sigmoid(T x).
 KERAS_1_HIGHWAY = Surrounding(

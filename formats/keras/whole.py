@@ -257,14 +257,17 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     stated = checkpoint.metadata_as(KerasMetadata).get("root_config")
     tree_of_layers = entry(stated) if model is None and stated else model
     repeated = _repeated(tree_of_layers)
+    paths = dict(tree(model)) if model is not None else {}
     for name, stack in checkpoint.layers.items():
         if name in read.ours:
             ours = read.ours[name]
             units += units_of_ours(name, stack, outline.KERAS, ours, {"batch_first": True}, "OwnRecurrent")
         else:
             place = read.places[name]
-            units += _recurrent(_path_of(name, place_of(place.cells[0, 0]), tree_of_layers, repeated), stack, place, read.entries[name])
-    paths = dict(tree(model)) if model is not None else {}
+            where = read.entries[name]
+            called = where.name if where is not None and where.name in repeated else name
+            called = _path_of(called, place_of(place.cells[0, 0]), tree_of_layers, paths, repeated)
+            units += _recurrent(name if any(unit.name == called for unit in units) else called, stack, place, where)
     used = {name for unit in units for name in unit.arrays} | set(aside)
     classes: dict[str, tuple[str, str]] = {}
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in used]).items():
@@ -278,7 +281,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         elif where is not None and not known_class and not (children(where) or where.inner("layer")):
             known_class = class_name  # a class of Keras's own without such layouts: names are no evidence against it
         name = name or _said_name(checkpoint, owner)
-        name = _path_of(name, owner, tree_of_layers, repeated)
+        name = _path_of(name, owner, tree_of_layers, paths, repeated)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
         settings = _settings(config, where.rank if where is not None else 0, read.era)
@@ -296,18 +299,19 @@ def _repeated(model: Entry | None) -> set[str]:
     return {name for name, count in counts.items() if count > 1}
 
 
-def _path_of(name: str, place: str, model: Entry | None, repeated: Container[str]) -> str:
+def _path_of(name: str, place: str, model: Entry | None, paths: Mapping[str, Entry], repeated: Container[str]) -> str:
     """Return what a layer is called: its name or its wrapper's, with the models around it where other layers bear it, too.
 
     place  where its arrays are
+    paths  the layers by the places that Keras 3 has for them
     """
     if model is None:
         return name
-    inside, path, last = model, list[str](), name.rpartition("/")[2]
-    for part in place.split("/"):
-        below = next((layer for layer in children(inside) if layer.name == part), None)
+    inside, path, last, parts = model, list[str](), name.rpartition("/")[2], place.split("/")
+    for number, part in enumerate(parts):
+        below = paths.get("/".join(parts[: number + 1])) or next((layer for layer in children(inside) if layer.name == part), None)
         if below is not None:
-            inside, path = below, [*path, part]
+            inside, path = below, [*path, below.name]
     wrapped = inside.inner("layer")
     by_wrapper = wrapped is not None and wrapped.name == last
     return "/".join(path) if by_wrapper or (last in repeated and path[-1:] == [last]) else name

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.scaffolding.channels import channels_last
 from rnnconvert.scaffolding.description import Description, Value
 from rnnconvert.scaffolding.directions import apart
@@ -66,7 +65,7 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
         file.modules[id(scope)] = module = style.module(file, scope)
         module.write(style.rules)
         bodies.append(module.text(file.classes[id(scope)], scope is top))
-    layers = _fillers(_parts_of(file.modules[id(top)]), description)
+    layers = {part: description.names[path][0] for part, path in _parts_of(file.modules[id(top)]).items() if path in description.names}
     rows = [f"    {json.dumps(ours)}: {json.dumps(theirs)}," for ours, theirs in layers.items()]
     table = ["\n".join(["LAYERS = {", *rows, "}", '"""Its layers, and what fills them in the file."""', ""])] if layers else []
     parts = [
@@ -96,19 +95,6 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
         head += ["Not written, and named where they belong:", *(f"  {why}" for why in dict.fromkeys(file.missing)), ""]
     head += [f"load fills it from that file; {style.needs}", '"""', "", "import sys", "", *style.imports(file, "".join(body)), ""]
     return "\n".join(["\n".join(head), *body]), tuple(dict.fromkeys(file.missing))
-
-
-def _fillers(parts: Mapping[str, str], description: Description) -> dict[str, str]:
-    """Return what fills each submodule, as LAYERS has it. Raises RefusedError for a layer that two models share."""
-    layers = {part: description.names[path][0] for part, path in parts.items() if path in description.names}
-    for part, layer in layers.items():
-        if other := next((other for other in layers if other != part and layers[other] == layer), None):
-            feature, reason = (
-                "a layer that belongs to two models",
-                f"it would be two submodules, {other} and {part}, with weights of their own",
-            )
-            raise RefusedError(feature, "written code", reason, "", layer)
-    return layers
 
 
 def _sizes(value: Value, lengths: dict[str, int]) -> str:

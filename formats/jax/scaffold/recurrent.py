@@ -139,7 +139,7 @@ def recurrent(m: Any, node: Node) -> str:
         starts = [m(value) for value in node.named.get("states", ())]
         pairs = [f"({starts[n]}, {starts[n + 1]})" for n in range(0, len(starts), 2)] if lstm else starts
         start = f"[{', '.join(pairs)}]" if pairs else ""
-        start = f"{_kept(m, node)}[...]" if node["stateful"] else start
+        start = f"{_state_variable(m, node)}[...]" if node["stateful"] else start
         starting = [x, f"state={start}" if start else "", f"mask={m(mask[0])}{turn}" if mask else "", "zero=True" if node["zero"] else ""]
         state = ["state[{}][0]", "state[{}][1]"] if lstm else ["state[{}]"]
         order = f"{{}}, state = {part}({', '.join(word for word in starting if word)})"
@@ -147,7 +147,7 @@ def recurrent(m: Any, node: Node) -> str:
     return ""
 
 
-def _kept(m: Any, node: Node) -> str:
+def _state_variable(m: Any, node: Node) -> str:
     """Return the variable in which a stateful layer keeps its states.
 
     It is (directions, batch, units), of an LSTM (directions, 2, batch, units).
@@ -169,7 +169,7 @@ def _lines(m: Any, node: Node, order: str, state: list[str], both: bool) -> None
     count = 2 if both and merge is None else 1
     outs, finals = node.outputs[:count], node.outputs[count:]
     wants = not sequences or node["stateful"] or any(m.used(value) for value in finals)
-    keeps = _kept(m, node) if node["stateful"] else ""
+    keeps = _state_variable(m, node) if node["stateful"] else ""
     m.release(node)
     text = order if wants else order.replace("state, {}", "_, {}").replace("{}, state", "{}, _")
     halves = [state[0].format(0), state[0].format(1)]

@@ -18,7 +18,7 @@ from rnnconvert.scaffolding.description import Value
 # Norms
 
 
-def _known(facts: LayerFacts, x: Value, axes: Sequence[int]) -> tuple[int, ...]:
+def _sizes_of(facts: LayerFacts, x: Value, axes: Sequence[int]) -> tuple[int, ...]:
     """Return the sizes of axes over which a layer has weights. Raises RefusedError for an open one."""
     lengths = tuple(size for axis in axes if (size := x.shape[axis]) is not None)
     if len(lengths) < len(axes):
@@ -40,7 +40,7 @@ def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
             [x],
             x.shape,
             axis=axis,
-            size=_known(facts, x, [axis])[0],
+            size=_sizes_of(facts, x, [axis])[0],
             epsilon=float(facts.get("epsilon")),
             momentum=float(facts.get("momentum")),
             scale=bool(facts.get("scale", True)),
@@ -62,7 +62,7 @@ def _norm(kind: str) -> Tell:
                 facts,
                 [x],
                 x.shape,
-                sizes=_known(facts, x, axes),
+                sizes=_sizes_of(facts, x, axes),
                 epsilon=float(facts.get("epsilon")),
                 scale=bool(facts.get("scale", True)),
                 shift=bool(facts.get("center", True)),
