@@ -1,4 +1,4 @@
-"""When a search has to end: looked at before every step of every computation, since one of them may outlast the whole search."""
+"""When a search has to end: the clock is read before every step of every computation, since one of them may outlast the whole search."""
 
 from __future__ import annotations
 
