@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rnnconvert.cli.convert import tell
+from rnnconvert.cli.convert_lines import tell
 from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, put, say, watching
 from rnnconvert.cli.values import in_one

@@ -12,8 +12,8 @@ from rnnconvert.cli.terminal import FilePath, emit, format_option, put, say, set
 from rnnconvert.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
+    from rnnconvert.diagnosis.findings import Comparison, Findings
     from rnnconvert.diagnosis.one_file import SampleFindings
-    from rnnconvert.diagnosis.two_files import Comparison, Findings
 
 _OPTIONS = (
     format_option("--from-a", "from_a", "Format of A; by default, its content decides."),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.models.load import Wishes, prepare
+from rnnconvert.models.prepare import Wishes, prepare
 from rnnconvert.models.readers import model_of
 from rnnconvert.training import moving
 from rnnconvert.training.optimizer_readers import of_object

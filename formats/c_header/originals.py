@@ -15,7 +15,8 @@ from pathlib import Path
 from rnnconvert.containers.c_text import LARGEST
 from rnnconvert.containers.reading import read_small
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.c_header.write import WrittenLayer, rendered
+from rnnconvert.formats.c_header.layer_code import WrittenLayer
+from rnnconvert.formats.c_header.write import rendered
 
 _GUARD = re.compile(r"^#ifndef (RNNCONVERT_[A-Z0-9_]{0,255}_H)\r?$", re.M)
 

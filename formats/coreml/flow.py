@@ -17,7 +17,7 @@ from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
-from rnnconvert.formats.coreml.values import Operation, Values
+from rnnconvert.formats.coreml.values import ProgramOperation, Values
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
@@ -34,7 +34,7 @@ class RecurrentOperation:
     inside  whether it stands in a block of another operation
     """
 
-    operation: Operation
+    operation: ProgramOperation
     stack: Recurrent
     sequence: bool
     turned: Sequence[str]
@@ -55,7 +55,7 @@ def dims(message: Message, name: str = "") -> list[int | str | None] | None:
 
 
 def calls(
-    values: Values, inputs: Sequence[Message], operations: Sequence[Operation], layers: dict[str, RecurrentOperation]
+    values: Values, inputs: Sequence[Message], operations: Sequence[ProgramOperation], layers: dict[str, RecurrentOperation]
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent operation of a function receives, by its layer's name.
 
@@ -101,7 +101,7 @@ def _layer(graph: Graph, name: str, layer: RecurrentOperation) -> None:
     )
 
 
-def _operation(graph: Graph, values: Values, operation: Operation) -> None:
+def _operation(graph: Graph, values: Values, operation: ProgramOperation) -> None:
     if operation.type == "const":
         graph.constant(operation.outputs[0], lambda: _constant(values, operation.outputs[0]))
         return

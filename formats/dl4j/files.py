@@ -23,7 +23,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
-from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, NetworkLayer, parts
+from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, ConfiguredLayer, parts
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
@@ -92,7 +92,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings))
 
 
-def _decided(name: str, part: NetworkLayer, options: Options) -> NetworkLayer:
+def _decided(name: str, part: ConfiguredLayer, options: Options) -> ConfiguredLayer:
     """Return the part with the functions that its configuration leaves out, by asking for them."""
     functions = {"candidate": ("activation", "activation"), "gate": ("recurrent_activation", "gateActivation")}
     for role, (option, key) in functions.items():
@@ -105,7 +105,7 @@ def _decided(name: str, part: NetworkLayer, options: Options) -> NetworkLayer:
     return part
 
 
-def _layer(name: str, part: NetworkLayer, share: Array) -> Recurrent:
+def _layer(name: str, part: ConfiguredLayer, share: Array) -> Recurrent:
     """Return a recurrent layer in canonical form."""
     layout = registry.layout_named(f"{NAME}.{part.layout}")
     peepholes = {"peephole"} if part.layout == "graves_lstm" else set[str]()

@@ -47,7 +47,7 @@ class _LayerValues:
     joined: bool = False
 
 
-class Graph:
+class KerasFlow:
     """Which layers of a model read which, those of the models inside it among them."""
 
     def __init__(self, model: Entry) -> None:

@@ -27,7 +27,7 @@ from rnnconvert.formats.keras import architecture, cells, config
 from rnnconvert.formats.keras.configured import Outside
 from rnnconvert.formats.keras.files import YAML
 from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.read import Reader, graph_file, inner_config
+from rnnconvert.formats.keras.read import LayerReader, graph_file, inner_config
 from rnnconvert.graphs.layered_calls import WRAPPERS
 
 _NAMES = ("model.json", "config.json", "architecture.json", "model.yaml", "model.yml", "architecture.yaml")
@@ -113,7 +113,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
                 yield _Candidate(name, {}, "", "")
                 continue
             document, version = architecture.read(file)
-            checkpoint = Reader(path, stored, Options(), Outside(document, version, file)).read()
+            checkpoint = LayerReader(path, stored, Options(), Outside(document, version, file)).read()
         except BudgetError:
             yield _Candidate(name, {}, "", "")
             continue
@@ -138,7 +138,7 @@ def _names(path: Path) -> list[str]:
 
 def _is_of(model: Entry, checkpoint: Checkpoint) -> bool:
     """Return whether the recurrent layers of a model are those that were read, one for one, and every array has its layer."""
-    read = checkpoint.read_as(cells.Read)
+    read = checkpoint.read_as(cells.StatedLayers)
     held = [_inside(where) for where in read.entries.values() if where is not None]
     if len(held) < len(read.entries) or len({id(layer.config) for layer in held}) < len(held):
         return False

@@ -49,7 +49,7 @@ _SPARSE = {1: ("row_sparse", 1), 2: ("csr", 2)}
 """Storage types that are not dense: their name, and how many arrays of indices accompany the values."""
 
 
-class _Reader:
+class _ParamsReader:
     """A file's content from `at` on; every number is read only where the file has it."""
 
     def __init__(self, path: object) -> None:
@@ -111,7 +111,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
     Raises UnreadableError.
     """
-    reader = _Reader(path)
+    reader = _ParamsReader(path)
     if not looks_like(bytes(reader.data[: len(MAGIC)])):
         raise UnreadableError(path, "it does not begin as a list of MXNet's arrays does")
     _, _, count = reader.numbers("3Q")
@@ -142,7 +142,7 @@ class _LeftOutError(Exception):
     """An array whose place is known cannot be read; never leaves this module."""
 
 
-def _name(reader: _Reader) -> str:
+def _name(reader: _ParamsReader) -> str:
     length = reader.number("Q")
     if length > reader.data.size - reader.at:
         reader.fail(f"a name at byte {reader.at} should have {length} bytes")
@@ -154,7 +154,7 @@ def _name(reader: _Reader) -> str:
         raise UnreadableError(reader.path, f"a name in it is not valid text: {raw[:80]!r}") from None
 
 
-def _array(reader: _Reader, name: str) -> Array:
+def _array(reader: _ParamsReader, name: str) -> Array:
     """Return the next array. Raises _LeftOutError after one that cannot be read."""
     reader.spent.work(20, reader.path)
     magic = reader.number("I")
@@ -178,7 +178,7 @@ def _array(reader: _Reader, name: str) -> Array:
     return reader.array(shape, reader.dtype(), name)
 
 
-def _skip_sparse(reader: _Reader, name: str, kind: str, dense_arrays: int) -> NoReturn:
+def _skip_sparse(reader: _ParamsReader, name: str, kind: str, dense_arrays: int) -> NoReturn:
     """Read past an array that holds only some of its elements. Raises _LeftOutError."""
     stored = reader.shape(reader.number("i"))
     reader.shape(reader.number("i"))

@@ -21,7 +21,7 @@ from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import INPUT, Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.formats.onnx.proto.nodes import Nodes, code_of
+from rnnconvert.formats.onnx.proto.nodes import ProtoNodes, code_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
@@ -77,7 +77,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
     return model, graph.arrays, notes
 
 
-class _OnnxGraph(Nodes):
+class _OnnxGraph(ProtoNodes):
     """A graph under construction."""
 
     def __init__(self, opset: int) -> None:

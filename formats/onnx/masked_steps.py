@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from rnnconvert.formats.onnx.proto.nodes import Nodes
+from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class CountedSteps:
     count: str
     order: str
 
-    def front(self, b: Nodes, name: str, x: str) -> str:
+    def front(self, b: ProtoNodes, name: str, x: str) -> str:
         """Add a tensor with the steps that count in front."""
         return _gather(b, f"{name}/front", x, self.order)
 
-    def lengths(self, b: Nodes, name: str) -> str:
+    def lengths(self, b: ProtoNodes, name: str) -> str:
         """Add how many steps the operator runs; a sequence without any runs one, which nothing reads."""
         counted = b.add("Max", [self.count, b.integers(1)], f"{name}/steps")
         return b.add("Cast", [counted], f"{name}/lengths", to=onnx.TensorProto.INT32)
 
-    def spread(self, b: Nodes, name: str, every: str, backwards: bool, zero: bool, first: str = "") -> str:
+    def spread(self, b: ProtoNodes, name: str, every: str, backwards: bool, zero: bool, first: str = "") -> str:
         """Add the output at each step: its own where it counts, else zeros, or that of the step that counted before it.
 
         backwards  whether the layer reads from the end, so that what comes before lies behind
@@ -59,12 +59,12 @@ class CountedSteps:
         wide = b.add("Unsqueeze", [self.mask if zero else there, b.integers(2)], f"{name}/wide")
         return b.add("Where", [wide, _gather(b, f"{name}/spread", every, place), first or b.zero()], f"{name}/every")
 
-    def ended(self, b: Nodes, name: str, state: str, other: str) -> str:
+    def ended(self, b: ProtoNodes, name: str, state: str, other: str) -> str:
         """Add a state after the last step: another one for a sequence without any that counts."""
         any_ = b.add("Greater", [self.count, b.integers(0)], f"{name}/any")
         return b.add("Where", [b.add("Unsqueeze", [any_, b.integers(1)], f"{name}/some"), state, other], f"{name}/ended")
 
-    def last(self, b: Nodes, name: str, state: str, backwards: bool, zero: bool) -> str:
+    def last(self, b: ProtoNodes, name: str, state: str, backwards: bool, zero: bool) -> str:
         """Add the output at the step that is read last."""
         if not zero:
             return self.ended(b, name, state, b.zero())
@@ -73,12 +73,12 @@ class CountedSteps:
         return b.add("Where", [b.add("Unsqueeze", [counts, b.integers(1)], f"{name}/does"), state, b.zero()], f"{name}/last")
 
 
-def _gather(b: Nodes, name: str, x: str, places: str) -> str:
+def _gather(b: ProtoNodes, name: str, x: str, places: str) -> str:
     """Add the steps of a tensor at some places, of each sequence its own."""
     return b.add("GatherND", [x, b.add("Unsqueeze", [places, b.integers(2)], f"{name}/places")], f"{name}/taken", batch_dims=1)
 
 
-def steps(b: Nodes, mask: str, name: str) -> CountedSteps:
+def steps(b: ProtoNodes, mask: str, name: str) -> CountedSteps:
     """Add what a recurrent layer needs of a mask, truths (batch, time).
 
     name  what the names of its values begin with

@@ -25,7 +25,7 @@ _TYPES = {"FP16": "f2", "FP64": "f8"}
 
 
 @dataclass(frozen=True)
-class Operation:
+class GraphOperation:
     """A recurrent operation.
 
     name     the layer that is read of it
@@ -46,7 +46,7 @@ class Operation:
     width: int
 
 
-def calls(net: Net, operations: Mapping[str, Operation]) -> dict[str, tuple[Call, ...]]:
+def calls(net: Net, operations: Mapping[str, GraphOperation]) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent operation of a graph receives, by its layer's name.
 
     operations  by the ids of their layers in the IR
@@ -79,7 +79,7 @@ def _numbers(net: Net, layer: NetOperation) -> Any:
     return lambda: net.constant((layer.id, 0))
 
 
-def _call(graph: Graph, layer: NetOperation, operation: Operation) -> LayerCall:
+def _call(graph: Graph, layer: NetOperation, operation: GraphOperation) -> LayerCall:
     others = [(layer.id, port) for port in range(len(layer.input_shapes)) if (layer.id, port) not in operation.outputs]
     return graph.call(
         operation.name,

@@ -16,7 +16,7 @@ from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.malformed import malformed
-from rnnconvert.formats.paddle.program import MOST, Program, ProgramOperator, Value
+from rnnconvert.formats.paddle.program import MOST, ProgramOperator, StatedProgram, Value
 
 BEGINS = b'{"base_code":{"magic":"pir"'
 _BUILT_IN_DIALECTS = ("0", "1", "2")
@@ -30,7 +30,7 @@ def looks_like(head: bytes) -> bool:
     return b"".join(head[:200].split()).startswith(BEGINS)
 
 
-def read(path: Path) -> Program:
+def read(path: Path) -> StatedProgram:
     """Return the operators of a program's first graph, and the shapes of its parameters. Raises UnreadableError."""
     data = map_file(path)
     if data.size > MOST:
@@ -40,7 +40,7 @@ def read(path: Path) -> Program:
         tree = json_text.loads(data.tobytes(), path)
         parameters: dict[str, tuple[int, ...]] = {}
         operators = _operators(tree["program"]["regions"][0]["blocks"][0]["ops"], parameters)
-    return Program(path, (operators,), parameters)
+    return StatedProgram(path, (operators,), parameters)
 
 
 def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ...]]) -> tuple[ProgramOperator, ...]:

@@ -31,7 +31,7 @@ class Stack(nn.Module):
         ways = [ModuleDirection(direction, number) for number, (_, _, direction) in enumerate(outline.directions())]
         last = outline.num_layers - 1
         self.layers = nn.ModuleList(
-            _Layer([ways.pop(0) for _ in layer.directions], layer.merge, index == last or outline.join == "layer")
+            _JoinedDirections([ways.pop(0) for _ in layer.directions], layer.merge, index == last or outline.join == "layer")
             for index, layer in enumerate(outline.layers)
         )
         self.processing = outline.output_order == "processing"
@@ -56,7 +56,7 @@ class Stack(nn.Module):
         return turned(y, lengths) if self.processing else y, hidden, cell
 
 
-class _Layer(nn.Module):
+class _JoinedDirections(nn.Module):
     """The directions of one layer, how their outputs are joined, and whether they are joined here already."""
 
     def __init__(self, ways: list[ModuleDirection], merge: str, meets: bool) -> None:

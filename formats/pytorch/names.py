@@ -20,7 +20,7 @@ COMPILED = "_orig_mod"
 
 
 @dataclass(frozen=True)
-class Read:
+class LayerNames:
     """Where the layers of a state dictionary were found.
 
     homes   for each its layout, None for a module of rnnconvert's own, which has its own; and its names of the arrays, and the file's

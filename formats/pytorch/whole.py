@@ -26,25 +26,13 @@ from rnnconvert.formats.pytorch.files import SUFFIXES, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
 from rnnconvert.formats.pytorch.live import from_torch, numbers
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
-from rnnconvert.formats.pytorch.names import Read, plain_names
+from rnnconvert.formats.pytorch.names import LayerNames, plain_names
 from rnnconvert.formats.pytorch.write import constructor, left_behind
 from rnnconvert.language import outline, registry
 from rnnconvert.language.layout import Tensor
 from rnnconvert.models.backup import Backup
-from rnnconvert.models.model import (
-    Group,
-    Model,
-    Owner,
-    Unit,
-    all_or_none,
-    by_class,
-    loose_units,
-    names_of_layer,
-    plain_units,
-    single_layers,
-    units_of_ours,
-    units_of_written,
-)
+from rnnconvert.models.model import Group, Model, Unit, all_or_none, by_class, names_of_layer
+from rnnconvert.models.units import Owner, loose_units, plain_units, single_layers, units_of_ours, units_of_written
 
 _COUNTERS = {"num_batches_tracked": "how many batches a normalization has seen", "outline": "what a module of rnnconvert's computes"}
 
@@ -354,7 +342,7 @@ def _contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> lis
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """Return a state dictionary that was read from a file; only names and shapes show the classes."""
-    read = checkpoint.read_as(Read)
+    read = checkpoint.read_as(LayerNames)
     classes = checkpoint.metadata_as(TorchMetadata).get("classes", {})
     values = checkpoint.metadata_as(TorchMetadata).get("values", {})
     arrays = checkpoint.arrays
@@ -444,7 +432,7 @@ def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> li
     """
     if lowered(path).suffix not in SUFFIXES or lowered(path).suffix == ".json":
         raise UsageError(f"{path}: unknown ending for a PyTorch state dictionary. Choose one of {', '.join(SUFFIXES[:-1])}")
-    remade = checkpoint.read_as(Read).remade
+    remade = checkpoint.read_as(LayerNames).remade
     if remade:
         raise UsageError(
             f"{checkpoint.path} holds {remade[0]!r} in other arrays (weight norm, pruning). Save the plain weights, or "

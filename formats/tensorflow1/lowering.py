@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import Graph, GraphDefFunction, Node
+from rnnconvert.containers.graph_def import GraphDef, GraphDefFunction
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.formats.tensorflow1.operations import DOMAIN, Step
+from rnnconvert.formats.tensorflow1.operations import DOMAIN, OperationStep
 from rnnconvert.graphs.graph_def import PASSING
 from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
@@ -40,7 +41,7 @@ class _Space:
     depth   how many functions are around
     """
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, GraphDefNode]
     values: dict[str, str]
     block: Block
     prefix: str = ""
@@ -68,7 +69,7 @@ class _Variable:
 class GraphDefLowering:
     """A graph on its way."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: GraphDef) -> None:
         self.graph = graph
         self.arrays: dict[str, Array] = {}
         self.main = Block("", self.arrays)
@@ -131,7 +132,7 @@ class GraphDefLowering:
             waiting.append((name, True))
             waiting += [(before, False) for before in self._before(space, node)]
 
-    def _before(self, space: _Space, node: Node) -> list[str]:
+    def _before(self, space: _Space, node: GraphDefNode) -> list[str]:
         """Return the operations that must be written before one."""
         if node.op == "Exit" and space is self.space:
             frame = self.frames.of(node)
@@ -144,7 +145,7 @@ class GraphDefLowering:
             names.append(name)
         return names
 
-    def _write_node(self, space: _Space, node: Node) -> None:
+    def _write_node(self, space: _Space, node: GraphDefNode) -> None:
         self.written += 1
         if self.written > _MOST:
             raise OverflowError(f"its functions are more than {_MOST} operations")
@@ -187,7 +188,7 @@ class GraphDefLowering:
 
         if node.op == "TensorListFromTensor" and space.block is self.main:
             self._learn(inputs[0], numbers(1))
-        Step(space.block, node, inputs, outputs, numbers).write()
+        OperationStep(space.block, node, inputs, outputs, numbers).write()
 
     def _learn(self, value: str, shape: Array | None) -> None:
         """Note the axes of a sequence that becomes a list, which states the shape of its elements."""
@@ -238,7 +239,7 @@ class GraphDefLowering:
         size = self._numbers(self.space, sources[place]) if place is not None and place < len(sources) else None
         return size is not None and size.size == 1 and int(size.reshape(())) == 1
 
-    def _outputs(self, node: Node) -> int:
+    def _outputs(self, node: GraphDefNode) -> int:
         """Return how many values an operation gives, as far as that matters."""
         if node.op in ("Split", "SplitV"):
             return max(1, min(int(node.number("num_split", 1)), 1000))
@@ -251,7 +252,7 @@ class GraphDefLowering:
             return len(function.outputs) if function is not None else 1
         return 2 if node.op in ("TensorArrayV3", "Switch", "Merge") else 1
 
-    def _placeholder(self, space: _Space, node: Node) -> None:
+    def _placeholder(self, space: _Space, node: GraphDefNode) -> None:
         name = f"{space.prefix}{node.name}:0"
         dims = node.shape("shape")
         dtype = TYPES.get(int(node.number("dtype", 1)), TYPES[1])
@@ -268,7 +269,7 @@ class GraphDefLowering:
 
     # Loops --------------------------------------------------------------------------------------------------
 
-    def _while(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def _while(self, node: GraphDefNode, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         body, ends = (self.graph.functions.get(node.called(key)) for key in ("body", "cond"))
         if body is None or ends is None or not len(body.inputs) == len(body.outputs) == len(ends.inputs) == len(inputs):
             self.main.add(node.op, inputs, outputs, node.name, domain=DOMAIN)
@@ -290,7 +291,7 @@ class GraphDefLowering:
 
         self._loop(node.name, variables, step, going)
 
-    def _frame(self, end: Node) -> None:
+    def _frame(self, end: GraphDefNode) -> None:
         """Write a loop of TensorFlow 1's kind, when one of the values that it gives is read."""
         name = self.frames.of(end)
         inside = self.frames.inside(name)

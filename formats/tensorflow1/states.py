@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import Graph, Node, output
+from rnnconvert.containers.graph_def import GraphDef, output
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.formats.tensorflow1.graph import readers, step_products
@@ -64,7 +65,7 @@ class _Unread(Exception):  # never leaves this module
     """Why a value cannot be read."""
 
 
-def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Start]:
+def starts(graph: GraphDef, matrix: str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Start]:
     """Return what each state of a cell begins with, by part.
 
     matrix  the variable of a cell's matrix, that of the gates of a GRU
@@ -101,7 +102,7 @@ def _agreed(several: list[Start]) -> Start:
     return replace(unfed[0], fed=fed) if unfed else several[0]
 
 
-def _states(graph: Graph, product: Node) -> dict[str, str]:
+def _states(graph: GraphDef, product: GraphDefNode) -> dict[str, str]:
     """Return the states that a cell reads at a step, by part; "" for one that is not found."""
     if product.op in _STATES:
         cell, hidden = _STATES[product.op]
@@ -115,11 +116,11 @@ def _states(graph: Graph, product: Node) -> dict[str, str]:
     return {"initial_hidden": hidden_state, "initial_cell": _cell_state(graph, product)}
 
 
-def _input(node: Node, number: int) -> str:
+def _input(node: GraphDefNode, number: int) -> str:
     return node.inputs[number] if number < len(node.inputs) else ""
 
 
-def _cell_state(graph: Graph, product: Node) -> str:
+def _cell_state(graph: GraphDef, product: GraphDefNode) -> str:
     """Return the old cell state: what the forget gate is multiplied with."""
     queue, seen = [output(product.name)], set()
     for source in queue:
@@ -139,11 +140,11 @@ def _cell_state(graph: Graph, product: Node) -> str:
     return ""
 
 
-def _producer(graph: Graph, source: str) -> Node | None:
+def _producer(graph: GraphDef, source: str) -> GraphDefNode | None:
     return graph.nodes.get(source.partition(":")[0])
 
 
-def _before(graph: Graph, source: str) -> str:
+def _before(graph: GraphDef, source: str) -> str:
     """Return where a state comes from before the first step."""
     for _ in range(64):
         node = _producer(graph, source)
@@ -161,7 +162,7 @@ def _before(graph: Graph, source: str) -> str:
     return ""
 
 
-def _ancestors(graph: Graph, source: str, stops: set[str]) -> list[Node] | None:
+def _ancestors(graph: GraphDef, source: str, stops: set[str]) -> list[GraphDefNode] | None:
     """Return the nodes whose numbers an output is made from; None where one of `stops` is among them."""
     queue = [source.partition(":")[0]]
     seen: set[str] = set()
@@ -179,7 +180,7 @@ def _ancestors(graph: Graph, source: str, stops: set[str]) -> list[Node] | None:
     return nodes
 
 
-def _start(graph: Graph, source: str, made_of: list[Node], arrays: Mapping[str, Array], size: int) -> Start:
+def _start(graph: GraphDef, source: str, made_of: list[GraphDefNode], arrays: Mapping[str, Array], size: int) -> Start:
     """Return what a state begins with."""
     name = source.partition(":")[0]
     try:
@@ -201,7 +202,7 @@ def _start(graph: Graph, source: str, made_of: list[Node], arrays: Mapping[str, 
 class _Values:
     """The numbers of outputs, but for the length of the batch: an axis along which all are alike has the length 1."""
 
-    def __init__(self, graph: Graph, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, graph: GraphDef, arrays: Mapping[str, Array]) -> None:
         self.graph, self.arrays = graph, arrays
         self._cache: dict[str, Array | _Unread] = {}
 
@@ -269,7 +270,7 @@ class _Values:
                 return np.split(packed, pieces, axis)[number]
         raise _Unread(f"the graph computes it ({node.op} {node.name!r})")
 
-    def _tiled(self, array: Array, times: str, node: Node) -> Array:
+    def _tiled(self, array: Array, times: str, node: GraphDefNode) -> Array:
         """Return an array that is repeated only along its first axis."""
         counts = self._last_counts(times)
         if array.ndim == 2 and counts == [1] and len(array) == 1:
@@ -287,7 +288,7 @@ class _Values:
         raise _Unread(f"the graph computes how often a state is repeated ({source!r})")
 
 
-def state_variables(graph: Graph) -> set[str]:
+def state_variables(graph: GraphDef) -> set[str]:
     """Return the variables and constants that block operations read as states, or as peepholes that they do not use."""
     names = set()
     for node in graph.nodes.values():

@@ -10,7 +10,8 @@ from typing import IO, Any, TypedDict
 import numpy as np
 
 from rnnconvert.containers import json_file
-from rnnconvert.containers.files import Summed, replacing_with_data
+from rnnconvert.containers.data_files import replacing_with_data
+from rnnconvert.containers.files import Summed
 from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation

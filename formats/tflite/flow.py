@@ -16,8 +16,8 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.graph import Graph as Stated
 from rnnconvert.formats.tflite.graph import Operator
+from rnnconvert.formats.tflite.graph import Subgraph as Stated
 from rnnconvert.graphs import Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 
@@ -46,7 +46,7 @@ class FusedOperator:
 
 
 @dataclass(frozen=True)
-class Read:
+class SteppedSequence:
     """A sequence that a layer reads: one tensor with the axis of its time and the steps that are read, or one tensor for each step."""
 
     tensors: Sequence[Hashable]
@@ -79,7 +79,7 @@ class Looped:
     """
 
     stack: Recurrent
-    reads: Sequence[Read]
+    reads: Sequence[SteppedSequence]
     gives: Sequence[LoopOutput]
     states: Sequence[Hashable]
     turned: bool

@@ -97,15 +97,15 @@ def read(path: Path) -> Any:
     if re.match(rb"[0-8]\n", data[:2].tobytes()):
         raise UnreadableError(path, "it was saved in ASCII mode", "Load it in Torch7 and save it in binary mode, the usual one.")
     try:
-        return _Reader(data, path, 8).read()
+        return _Torch7Reader(data, path, 8).read()
     except UnreadableError as error:
         try:  # 32-bit machines, and Windows, write numbers of 4 bytes where others write 8
-            return _Reader(data, path, 4).read()
+            return _Torch7Reader(data, path, 4).read()
         except UnreadableError:
             raise error from None
 
 
-class _Reader:
+class _Torch7Reader:
     """One pass over a file, without recursion: chains of objects may be long."""
 
     def __init__(self, data: Array, path: Path, long: int) -> None:

@@ -50,7 +50,7 @@ _NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
 
 
 @dataclass
-class Source:
+class CSource:
     """Files of C.
 
     arrays   numbers by the arrays' names
@@ -69,12 +69,12 @@ class Source:
     files: list[Path] = field(default_factory=list)
 
 
-def read(path: Path) -> Source:
+def read(path: Path) -> CSource:
     """Return what a file and those that it includes from its folder define.
 
     Raises UnreadableError for what is not text, and for an array whose braces hold anything but numbers it can have.
     """
-    source = Source()
+    source = CSource()
     waiting = [path]
     while waiting:
         header = waiting.pop(0)
@@ -108,7 +108,7 @@ def read(path: Path) -> Source:
     return source
 
 
-def arrays(source: Source) -> dict[str, Array]:
+def arrays(source: CSource) -> dict[str, Array]:
     """Return every array and vector of numbers, in the shape that its braces have."""
     return {**dict(tables(source.text)), **source.arrays}
 

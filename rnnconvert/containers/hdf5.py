@@ -76,7 +76,7 @@ def _read(path: str | os.PathLike[str], data: Array) -> Stored:
     def walk() -> Stored:
         try:
             with h5py.File(GuardedWindow(data), "r") as file:
-                return Reader(path, data).read(file)
+                return Hdf5Walk(path, data).read(file)
         except (RnnConvertError, MemoryError):
             raise
         except Exception as error:  # the library raises errors of every type on a damaged file
@@ -85,7 +85,7 @@ def _read(path: str | os.PathLike[str], data: Array) -> Stored:
     return read_apart(walk, data, path)
 
 
-class Reader:
+class Hdf5Walk:
     """One walk over one open file.
 
     unreadable  names of what could not be read, and why

@@ -194,14 +194,14 @@ def counted(value: Any, base: Mapping[str, int]) -> Any:
     return [counted(inside, base) for inside in value] if isinstance(value, (list, tuple)) else value
 
 
-class Reading(Protocol):
+class TracedCall(Protocol):
     """A call, as far as its sources go."""
 
     def sources(self) -> list[LayerOutput]:
         """Return all tensors that it reads."""
 
 
-def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: Iterable[LayerOutput] = ()) -> dict[str, int]:
+def bases(calls: Mapping[str, Sequence[TracedCall]], models: Iterable[str], ends: Iterable[LayerOutput] = ()) -> dict[str, int]:
     """Return from which number the calls of each model inside a model are counted: Keras 1 and 2 count its own first one.
 
     calls   of every layer
@@ -216,7 +216,7 @@ def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: I
 
 
 def ordered(
-    calls: Mapping[str, Sequence[Reading]], ends: Iterable[LayerOutput], path: Where
+    calls: Mapping[str, Sequence[TracedCall]], ends: Iterable[LayerOutput], path: Where
 ) -> tuple[list[tuple[str, int]], dict[str, int]]:
     """Return the calls that outputs depend on, each after those that it reads, and when each layer was met first.
 

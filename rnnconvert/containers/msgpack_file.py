@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     Raises UnreadableError.
     """
     data = map_file(path)
-    reader = _Reader(data, path)
+    reader = _MsgpackReader(data, path)
     tree = reader.value()
     if not isinstance(tree, dict) or reader.at != data.size:
         raise UnreadableError(path, f"it is not a msgpack file with one dictionary: the first value ends at byte {reader.at}")
@@ -70,7 +70,7 @@ def plain(path: str | os.PathLike[str]) -> tuple[Array, Any]:
     Raises UnreadableError.
     """
     data = map_file(path)
-    reader = _Reader(data, path)
+    reader = _MsgpackReader(data, path)
     tree = reader.value()
     if reader.at != data.size:
         raise UnreadableError(path, f"its first value ends at byte {reader.at}, but it has {data.size} bytes")
@@ -97,7 +97,7 @@ def _joined(parts: Mapping[str, Any], path: object, name: str) -> Array:
         return np.concatenate(chunks).reshape(shape)
 
 
-class _Reader:
+class _MsgpackReader:
     """One value after another; what is neither a dictionary, text, a number nor an array is passed over as None."""
 
     def __init__(self, data: Array, path: object) -> None:

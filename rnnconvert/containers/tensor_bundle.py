@@ -23,7 +23,8 @@ from rnnconvert.containers import sorted_table, wire
 from rnnconvert.containers.checksums import Crc32c
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.crc32c import crc32c, masked
-from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
+from rnnconvert.containers.data_files import replacing_both
+from rnnconvert.containers.files import lowered, map_file, view, write_pieces
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError

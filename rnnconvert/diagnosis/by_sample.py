@@ -21,7 +21,8 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, gates_of
 from rnnconvert.diagnosis import by_arrays, search
-from rnnconvert.diagnosis.by_arrays import Explained, Way
+from rnnconvert.diagnosis.by_arrays import Explained
+from rnnconvert.diagnosis.comparing import Way
 from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, of_stack
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
@@ -29,7 +30,7 @@ from rnnconvert.identification.identify import Function, Identification, identif
 from rnnconvert.identification.reading import off, pairs, ratio, solve, unseen
 from rnnconvert.identification.sample import Sample
 from rnnconvert.identification.search import TIERS, Search
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.measure import Measure, settled
 from rnnconvert.language import layout_file, registry
 
@@ -80,7 +81,7 @@ def layers_beside(checkpoint: Checkpoint, samples: Sequence[Sample], read: Read 
     seconds  how long the search may take for each layer
     """
     fitting = {name: _fitting(stack, samples) for name, stack in checkpoint.layers.items()}
-    works = {name: _Layer(checkpoint, name, stack, samples, seconds) for name, stack in checkpoint.layers.items() if fitting[name]}
+    works = {name: _SampledLayer(checkpoint, name, stack, samples, seconds) for name, stack in checkpoint.layers.items() if fitting[name]}
     right = {name: sampled for name, work in works.items() if (sampled := work.right()) is not None}
     result = []
     for name, stack in checkpoint.layers.items():
@@ -110,7 +111,7 @@ def _fitting(stack: Recurrent, samples: Sequence[Sample]) -> list[Sample]:
     return matching
 
 
-class _Layer:
+class _SampledLayer:
     """One layer, and the samples that it may have given."""
 
     def __init__(self, checkpoint: Checkpoint, name: str, stack: Recurrent, samples: Sequence[Sample], seconds: float) -> None:
@@ -186,7 +187,7 @@ class _Layer:
                 measures = Measure.of_all(self._stack, [case], self._dtype)
                 if not measures[0].explains(answers[0][1]):
                     with np.errstate(all="ignore"):
-                        ways = [explanation.faults for explanation in search.Search(self._stack, measures, answers).explained()]
+                        ways = [explanation.faults for explanation in search.FaultSearch(self._stack, measures, answers).explained()]
                     if ways:
                         return ways
                 continue

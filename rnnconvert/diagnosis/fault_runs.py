@@ -15,7 +15,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.judging.cases import Case, state_widths
+from rnnconvert.judging.case_kinds import Case, state_widths
 from rnnconvert.rewrites import JOIN_WITH_ZEROS
 
 Run = Callable[[Recurrent, Case, Any], Outputs | None]

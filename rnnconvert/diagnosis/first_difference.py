@@ -10,7 +10,7 @@ from rnnconvert.comparison.difference import Difference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.measure import Measure, Off, distance
 
 Offs = Sequence[Mapping[str, Off]]

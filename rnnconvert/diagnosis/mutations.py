@@ -16,7 +16,8 @@ import numpy as np
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.diagnosis.faults import FAULTS, IN_EVERY_LAYER, Fault
-from rnnconvert.judging.cases import Case, solved
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import solved
 from rnnconvert.judging.measure import Measure, Off, narrowed, settled
 
 MARGIN = 10

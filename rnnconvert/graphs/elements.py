@@ -31,7 +31,7 @@ class Elements:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ElementSource:
     """Where elements come from: a sequence that a layer gives, or anything else.
 
     maker   the call of the layer, the operator, or the value that nothing gives

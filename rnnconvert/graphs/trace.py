@@ -11,7 +11,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs import elements
-from rnnconvert.graphs.elements import BITS, Elements, Source
+from rnnconvert.graphs.elements import BITS, Elements, ElementSource
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
 from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves, UnfitError
 
@@ -44,7 +44,7 @@ class Trace:
         self._graph, self._lengths, self._shape = graph, lengths, shape
         self._values: dict[Value, Elements | Array] = {}
         # Zeros that an operator puts between elements, as padding does, come from source 0.
-        self.sources: list[Source] = [Source(Value("constants"))]
+        self.sources: list[ElementSource] = [ElementSource(Value("constants"))]
         self.moving: set[Node] = set()
         self.changes: dict[Node, str] = {}
         self.unfit: dict[Node, str] = {}
@@ -89,14 +89,14 @@ class Trace:
         elif value.node is not None:
             self._apply(value.node)
         if value not in self._values:
-            self._values[value] = self._opaque(Source(value.node or value), self._stated(value))
+            self._values[value] = self._opaque(ElementSource(value.node or value), self._stated(value))
 
     def _stated(self, value: Value) -> tuple[int, ...] | None:
         if value.dims is None or None in value.dims:
             return None
         return tuple(self._lengths[axis] if isinstance(axis, str) else int(axis or 0) for axis in value.dims)
 
-    def _opaque(self, source: Source, shape: Sequence[int] | None) -> Elements:
+    def _opaque(self, source: ElementSource, shape: Sequence[int] | None) -> Elements:
         """Return a value whose elements are all alike."""
         self.sources.append(source)
         number = np.int64((len(self.sources) - 1) << BITS)
@@ -119,12 +119,12 @@ class Trace:
             if self._spend(size):
                 number = len(self.sources)
                 origins = elements.sequence(number, (time, batch), call, axes)
-                self.sources.append(Source(call, shape=(time, batch)))
+                self.sources.append(ElementSource(call, shape=(time, batch)))
                 self._values[output] = Elements(origins, call.dtype, call.dtype)
             else:
-                self._values[output] = self._opaque(Source(call, "a sequence too long to follow"), None)
+                self._values[output] = self._opaque(ElementSource(call, "a sequence too long to follow"), None)
         for output, words in call.states:
-            self._values[output] = self._opaque(Source(call, words), self._stated(output))
+            self._values[output] = self._opaque(ElementSource(call, words), self._stated(output))
 
     def _spend(self, size: int) -> bool:
         self._left -= size
@@ -227,7 +227,7 @@ class Trace:
         if any(array is None for array in shapes):
             return None
         shape = operator.shape([array.shape for array in shapes if array is not None])
-        return [self._opaque(Source(node), shape)] if math.prod(shape) < 1 << BITS else None
+        return [self._opaque(ElementSource(node), shape)] if math.prod(shape) < 1 << BITS else None
 
 
 def _same(first: Elements | Array | None, second: Elements | Array | None) -> bool:

@@ -15,7 +15,8 @@ import numpy as np
 
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import Case, solved, worse
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import solved, worse
 
 AMPLIFIED = 16
 """From how many units in the last place on the error of a function has been amplified: in other layers it stays below, and what is

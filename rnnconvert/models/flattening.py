@@ -17,7 +17,7 @@ from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag, FlattenAs
 from rnnconvert.language import registry
 from rnnconvert.models.model import Flat, Model, Unit, channels_given, weight_shape
-from rnnconvert.models.pairing import FilledPair
+from rnnconvert.models.pairs import FilledPair
 
 ORDERS = ("channels_first", "channels_last")
 SIDES = ("target", "source")

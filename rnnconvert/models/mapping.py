@@ -27,7 +27,8 @@ from rnnconvert.core.printable import printable
 from rnnconvert.core.text_file import read_text
 from rnnconvert.models.flattening import Flatten, orders
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.pairing import Choice, FilledPair, Pairing, fitting, pair
+from rnnconvert.models.pairing import fitting, pair
+from rnnconvert.models.pairs import Choice, FilledPair, Pairing
 
 _KEYS = ("layers", "leave", "accept", "flatten", "trust_order")
 

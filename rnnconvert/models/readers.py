@@ -28,10 +28,11 @@ from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.registry import surroundings
-from rnnconvert.models.model import Model, Owner, Unit, by_class, plain_units, single_layers
+from rnnconvert.models.model import Model, Unit, by_class
+from rnnconvert.models.units import Owner, plain_units, single_layers
 
 
-class Reader(Protocol):
+class ModelReader(Protocol):
     """A framework's models: see the module."""
 
     NAME: str
@@ -55,13 +56,13 @@ class Reader(Protocol):
 
 
 @functools.cache
-def readers() -> dict[str, Reader]:
+def readers() -> dict[str, ModelReader]:
     """Return the reader of each format, found by looking."""
     modules = registry.named("whole")
     return {name: reader for room, reader in modules.items() for name in getattr(reader, "FORMATS", (room,))}
 
 
-def reader_of(format: str) -> Reader | None:
+def reader_of(format: str) -> ModelReader | None:
     """Return the reader of a format, or None where it has none; no other room is entered."""
     card = registry.cards().get(format)
     module = card.part("whole") if card is not None else ""

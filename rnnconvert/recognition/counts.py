@@ -12,8 +12,9 @@ from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedErro
 from rnnconvert.graphs.program.kinds import ALIKE, MEASURING, SPREAD
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.rules import Dims
-from rnnconvert.graphs.program.scopes import Scope, behind
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.walk import behind
 
 _FOLLOWED = 500
 _NODES = 200

@@ -17,7 +17,8 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition.conditions import decision
-from rnnconvert.recognition.expression import PAIRS, UNARY, Leaf, Origin, Pieces, Stored, alone, product, take, together, width
+from rnnconvert.recognition.expression import Leaf, Origin, Pieces, StoredPiece, alone, product, take, together, width
+from rnnconvert.recognition.functions import PAIRS, UNARY
 
 _FLOATS = tuple(FLOATS.values())
 _SAME = (*SAME, "Cast")
@@ -249,13 +250,13 @@ class Tracer:
         if array.dtype.kind not in "fV" and array.dtype.kind != "i":
             raise UnmatchedError(f"{name!r} is not of numbers")
         if array.ndim == 0:
-            return (Stored(array),)
+            return (StoredPiece(array),)
         if array.size > _MOST:
             raise UnmatchedError(f"{name!r} is larger than a vector of a cell")
         rows = array.reshape(-1, array.shape[-1])
         if not rows.shape[0] or (rows != rows[:1]).any():
             raise UnmatchedError(f"{name!r} is another vector for each sequence of the batch")
-        return (Stored(rows[0]),)
+        return (StoredPiece(rows[0]),)
 
     def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
         """Return what a matrix is multiplied with: the formula of what depends on a state, else the value itself."""
@@ -320,7 +321,7 @@ class Tracer:
         total = product(read, factors.matrix)
         if factors.bias:
             bias = scope.constant(factors.bias)
-            added = (Stored(_vector(bias, factors.matrix.shape[1])),) if bias is not None else self._value(scope, factors.bias, None)
+            added = (StoredPiece(_vector(bias, factors.matrix.shape[1])),) if bias is not None else self._value(scope, factors.bias, None)
             total = together("Add", total, added)
         return total
 

@@ -15,8 +15,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
 from rnnconvert.models.model import Model
 from rnnconvert.models.report import Transplant
+from rnnconvert.training.moved import ACCEPTS, MovedOptimizer
 from rnnconvert.training.optimizer_readers import of_object, optimizers
-from rnnconvert.training.preparing import ACCEPTS, MovedOptimizer, StateTransfer
+from rnnconvert.training.preparing import StateTransfer
 from rnnconvert.training.state import WORDS, CallerFacts, OptimizerState
 
 

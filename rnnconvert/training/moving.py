@@ -22,7 +22,7 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import unpack
 from rnnconvert.models.filling import fill
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.pairing import FilledPair
+from rnnconvert.models.pairs import FilledPair
 from rnnconvert.models.plan import TransplantPlan
 from rnnconvert.rewrites import each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS

@@ -20,9 +20,10 @@ from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification.plan import Plan, Watch
+from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.recording import Recording, record, wanted
 from rnnconvert.verification.results import LayerResults, Results
-from rnnconvert.verification.running import LayerRun, Subject, rounding, run, runs_as_written
+from rnnconvert.verification.running import Subject, rounding, run, runs_as_written
 
 Steady = Callable[[LayerResults, LayerRun], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rnnconvert.containers.files import check_target, move, old_data, only_replace, remove_old_data
+from rnnconvert.containers.data_files import old_data, remove_old_data
+from rnnconvert.containers.files import check_target, move, only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, for_user, show_as, unwritable
 from rnnconvert.core.remedies import Flag, Setting

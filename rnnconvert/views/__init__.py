@@ -13,7 +13,8 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called
 from rnnconvert.core.verdict import Verdict
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis.two_files import Comparison, diff
+from rnnconvert.diagnosis.findings import Comparison
+from rnnconvert.diagnosis.two_files import diff
 from rnnconvert.files.arrays_by_name import in_memory
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import PathLike, Source

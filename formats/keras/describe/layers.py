@@ -13,7 +13,8 @@ from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.describe.attention import ATTENTION
 from rnnconvert.formats.keras.describe.model import Tell, Writer
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
-from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.export.masks import either, mask_on
 from rnnconvert.scaffolding.description import Shape, Value
 

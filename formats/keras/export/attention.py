@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder, LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder
 from rnnconvert.formats.keras.export.masks import masks_on
 
 

@@ -7,7 +7,7 @@ used, known to change nothing, or the reason for a refusal.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,24 +23,23 @@ from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
-from rnnconvert.formats.keras.export.calls import Call, axes, described
-from rnnconvert.formats.keras.export.layers import OPSET, WEIGHTS, Emit, EmitAll, GraphBuilder, LayerFacts, ModelTensor, one_input, refuse
+from rnnconvert.formats.keras.export.calls import ExportCall, axes, described
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import OPSET, WEIGHTS, Emit, EmitAll, GraphBuilder, one_input
 from rnnconvert.formats.keras.export.masks import MASKS, hand_on, masks_on
 from rnnconvert.formats.keras.export.norms import NORMS
 from rnnconvert.formats.keras.export.operations import OPERATIONS
 from rnnconvert.formats.keras.export.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.shapes import SHAPES
+from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.export.space import SPACE
-from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.upgrade import files as old_models
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
-from rnnconvert.formats.keras.upgrade.old import SourceLayer, assign_by_path, is_shape, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels, compared
 
-_ASIDE = ("optimizer", "optimizer_weights", "_optimizer", "metrics", "_metrics", "compile_metrics", "loss", "loss_metrics")
 _TYPES = {
     "float32": onnx.TensorProto.FLOAT,
     "int32": onnx.TensorProto.INT32,
@@ -133,41 +132,6 @@ def _compared(source: Path, exported: Path) -> WholeModels:
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
-def read(
-    path: Path,
-    config_file: Path | None = None,
-    altered: Callable[[Any], Any] = lambda config: config,
-    check: Callable[[SourceLayer], None] = lambda top: None,
-) -> SourceLayer:
-    """Return the model with every array in its layer.
-
-    config_file  the model of weights that are alone, as model.to_json wrote it
-    altered      returns the configuration of an old model to read in place of the stated one
-    check        raises RefusedError for layers that the target lacks, before they get their arrays
-    """
-    stored = old_models.read(path)
-    stated = stored.metadata_as(KerasMetadata)
-    config, version = stated.get("config"), str(stated.get("metadata", {}).get("keras_version", ""))
-    if config is not None and version.startswith("3"):
-        arrays: Mapping[str, Any] = stored.arrays
-    else:
-        (config, model), _ = old_models.as_keras_3(path, "ONNX", config_file, altered)
-        arrays = {name: np.asarray(array) for name, array in model.arrays.items()}
-    if not isinstance(config, Mapping):
-        raise UsageError(
-            f"{path} holds weights without a model. Save the model as a whole, or convert its recurrent layers: rnnconvert convert"
-        )
-    top = tree(config)
-    if not top.is_model or not top.entry.built_in:
-        raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
-    check(top)
-    used = assign_by_path(top, "", arrays, _places)
-    aside = {name for name in arrays if name.partition("/")[0] in _ASIDE or "/seed_generator/" in name}
-    if rest := sorted(set(arrays) - used - aside):
-        raise refuse(top.name, f"the arrays {', '.join(rest[:5])}", "they belong to no layer of the model")
-    return top
-
-
 def _check(top: SourceLayer) -> None:
     """Raise RefusedError for a layer or an operation that ONNX's table lacks."""
     for layer in top.walk():
@@ -184,33 +148,6 @@ _MOVING = ("Flatten", "Reshape", "Permute", "RepeatVector")
 _SINGLE: Mapping[str, Emit] = {**WEIGHTS, **SPACE, **NORMS, **SHAPES, **MASKS}
 _SEVERAL: Mapping[str, EmitAll] = {**RECURRENT, **ATTENTION}
 _SUPPORTED = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
-
-_NEW = {
-    "DepthwiseConv1D": "depthwise_kernel bias?use_bias",
-    "GroupNormalization": "gamma?scale beta?center",
-    "RMSNormalization": "scale",
-    "Identity": "",
-    "Normalization": "mean?adapted variance?adapted count?adapted",
-    "Attention": "scale?use_scale concat_score_weight?concat",
-}
-"""The weights of layers that only Keras 3 has in this form, in its order, each with what it depends on."""
-
-
-def _places(old: SourceLayer) -> dict[str, str] | None:
-    """Return where the weights of such a layer are, None for any other."""
-    config = old.entry.config
-    if not old.entry.built_in:
-        return None
-    if old.kind == "MultiHeadAttention":
-        numbers = {"kernel": 0, "bias": 1} if config.get("use_bias", True) else {"kernel": 0}
-        dense = ("query", "key", "value", "output")
-        return {f"{part}_{word}": f"{part}_dense/vars/{n}" for part in dense for word, n in numbers.items()}
-    if old.kind not in _NEW:
-        return None
-    facts = {"use_scale": False, **config, "adapted": config.get("mean") is None, "concat": config.get("score_mode") == "concat"}
-    stated = [word.split("?") for word in _NEW[old.kind].split()]
-    words = [word[0] for word in stated if len(word) == 1 or facts.get(word[1], True)]
-    return {word: f"vars/{number}" for number, word in enumerate(words)}
 
 
 class _Exported(Walk[ModelTensor]):
@@ -255,7 +192,7 @@ class _Exported(Walk[ModelTensor]):
             self.b.dtypes[name] = dtype
         return ModelTensor(name, tuple(shape))
 
-    def layer(self, facts: LayerFacts, values: Sequence[ModelTensor], call: Call) -> list[ModelTensor]:
+    def layer(self, facts: LayerFacts, values: Sequence[ModelTensor], call: ExportCall) -> list[ModelTensor]:
         """Return what a layer, a model or an operation gives."""
         old = facts.old
         if old.is_model:
@@ -297,7 +234,7 @@ class _Exported(Walk[ModelTensor]):
         mask = masks_on(b, facts, [x])[0]
         if mask is not None:
             b.masks[flat.name] = _side_by_side(b, f"{name}/mask", mask)
-        outputs = self.layer(LayerFacts(inner, inner.entry.config), [flat], Call())
+        outputs = self.layer(LayerFacts(inner, inner.entry.config), [flat], ExportCall())
         if len(outputs) != 1:
             raise refuse(old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         start = b.add("Slice", [size, b.integers(0), b.integers(2)], f"{name}/batch_and_time")

@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, bounded, one_input, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, bounded, one_input
 from rnnconvert.formats.keras.export.masks import mask_on
 
 _TRAINING = ("momentum", "center", "scale", "synchronized", "renorm_momentum", "renorm_clipping", "virtual_batch_size")

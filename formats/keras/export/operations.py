@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from rnnconvert.formats.keras.export.layers import GraphBuilder, LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import GraphBuilder
 from rnnconvert.formats.keras.export.masks import some
 
 _COMPARING = {

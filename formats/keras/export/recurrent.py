@@ -10,10 +10,12 @@ import numpy as np
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras.config import Era
-from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder, LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder
 from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.formats.keras.upgrade.config import Notes, Translator
+from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.layers import Layers, New
+from rnnconvert.formats.keras.upgrade.notes import Notes
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
 from rnnconvert.language import registry

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, function, one_input, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, function, one_input
 from rnnconvert.formats.keras.export.norms import unit
 
 

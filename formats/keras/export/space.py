@@ -7,58 +7,15 @@ keras/src/backend/common/backend_utils.py (what a transposed convolution pads); 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, function, one_input, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, function, one_input
 from rnnconvert.formats.keras.export.masks import mask_on
-
-
-def _sizes(facts: LayerFacts, key: str, axes: int, default: int = 1) -> list[int]:
-    sizes = facts.get(key, default)
-    sizes = default if sizes is None else sizes
-    return [int(size) for size in sizes] if isinstance(sizes, (list, tuple)) else [int(sizes)] * axes
-
-
-def _spatial(facts: LayerFacts, x: ModelTensor, axes: int) -> None:
-    facts.need("data_format", "channels_last", None)
-    if len(x.shape) != axes + 2:
-        raise refuse(facts.name, f"an input of {len(x.shape)} axes", f"it takes {axes + 2}")
-
-
-def _window(
-    facts: LayerFacts, x: ModelTensor, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> tuple[dict[str, Any], tuple[int | None, ...]]:
-    """Return how a convolution or pooling pads, and the lengths that come out."""
-    padding = facts.get("padding", "valid")
-    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
-    lengths = x.shape[1:-1]
-    if padding == "same":
-        if any(s > 1 for s in strides) and any(d > 1 for d in dilations):
-            raise refuse(facts.name, "padding 'same' with strides and dilation", "ONNX runtimes differ there")
-        out = tuple(None if n is None else -(-n // s) for n, s in zip(lengths, strides, strict=True))
-        if all(s == 1 for s in strides):
-            low = [(r - 1) // 2 for r in reach]
-            return {"pads": [*low, *(r - 1 - a for r, a in zip(reach, low, strict=True))]}, out
-        return {"auto_pad": "SAME_UPPER"}, out
-    if padding not in ("valid", "causal"):
-        raise refuse(facts.name, f"padding {padding!r}", "only valid, same and causal are known here")
-    extra = [r - 1 if padding == "causal" else 0 for r in reach]
-    out = tuple(None if n is None else (n + e - r) // s + 1 for n, e, r, s in zip(lengths, extra, reach, strides, strict=True))
-    return {"pads": [*extra, *[0] * len(extra)]}, out
-
-
-def _lead(axes: int) -> list[int]:
-    """Return the order of axes with the channels in front."""
-    return [0, axes + 1, *range(1, axes + 1)]
-
-
-def _trail(axes: int) -> list[int]:
-    """Return the order of axes with the channels at the end."""
-    return [0, *range(2, axes + 2), 1]
+from rnnconvert.formats.keras.export.windows import as_long, lead, sizes_of, spatial, trail, window
 
 
 def _weight(b: GraphBuilder, facts: LayerFacts, array: Array, order: Sequence[int]) -> str:
@@ -74,12 +31,12 @@ def _bias(b: GraphBuilder, facts: LayerFacts) -> list[str]:
 def _convolution(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
-        _spatial(facts, x, axes)
+        spatial(facts, x, axes)
         facts.get("filters"), facts.get("kernel_size")
-        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
-        pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
+        strides, dilations = sizes_of(facts, "strides", axes), sizes_of(facts, "dilation_rate", axes)
+        pads, lengths = window(facts, x, kernel.shape[:axes], strides, dilations)
         weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
-        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
+        inputs = [b.transposed(x.name, lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
         output = b.add(
             "Conv",
             inputs,
@@ -90,7 +47,7 @@ def _convolution(axes: int) -> Emit:
             kernel_shape=list(kernel.shape[:axes]),
             **pads,
         )
-        output = b.transposed(output, _trail(axes), f"{name}/out")
+        output = b.transposed(output, trail(axes), f"{name}/out")
         return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-1])))
 
     return emit
@@ -101,15 +58,15 @@ def _by_channel(axes: int, separable: bool) -> Emit:
 
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("depthwise_kernel")
-        _spatial(facts, x, axes)
+        spatial(facts, x, axes)
         for key in ("filters", "kernel_size", "depth_multiplier"):
             facts.get(key)
         facts.need("groups", 1, None)
-        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
-        pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
+        strides, dilations = sizes_of(facts, "strides", axes), sizes_of(facts, "dilation_rate", axes)
+        pads, lengths = window(facts, x, kernel.shape[:axes], strides, dilations)
         channels, many = kernel.shape[-2:]
         turned = kernel.transpose([axes, axes + 1, *range(axes)]).reshape(channels * many, 1, *kernel.shape[:axes])
-        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in")]
+        inputs = [b.transposed(x.name, lead(axes), f"{name}/in")]
         inputs.append(b.constant(f"{name}/depthwise", np.ascontiguousarray(turned)))
         bias = _bias(b, facts)
         output = b.add(
@@ -128,7 +85,7 @@ def _by_channel(axes: int, separable: bool) -> Emit:
             width = point.shape[-1]
             weight = _weight(b, facts, point, [axes + 1, axes, *range(axes)])
             output = b.add("Conv", [output, weight, *bias], f"{name}/mixed", kernel_shape=[1] * axes)
-        output = b.transposed(output, _trail(axes), f"{name}/out")
+        output = b.transposed(output, trail(axes), f"{name}/out")
         return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, width)))
 
     return emit
@@ -137,12 +94,12 @@ def _by_channel(axes: int, separable: bool) -> Emit:
 def _transposed(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
-        _spatial(facts, x, axes)
+        spatial(facts, x, axes)
         facts.get("filters"), facts.get("kernel_size")
         facts.need("groups", 1, None)
         facts.need("output_padding", None)
         facts.need("padding", "valid", "same")
-        strides, dilations = _sizes(facts, "strides", axes), _sizes(facts, "dilation_rate", axes)
+        strides, dilations = sizes_of(facts, "strides", axes), sizes_of(facts, "dilation_rate", axes)
         same = facts.get("padding", "valid") == "same"
         reach = [d * (k - 1) + 1 for k, d in zip(kernel.shape[:axes], dilations, strict=True)]
         over = [r - s for r, s in zip(reach, strides, strict=True)]  # how far the last window reaches beyond its stride
@@ -152,7 +109,7 @@ def _transposed(axes: int) -> Emit:
             None if n is None else n * s + (0 if same else max(o, 0)) for n, s, o in zip(x.shape[1:-1], strides, over, strict=True)
         )
         weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
-        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
+        inputs = [b.transposed(x.name, lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
         output = b.add(
             "ConvTranspose",
             inputs,
@@ -163,42 +120,26 @@ def _transposed(axes: int) -> Emit:
             output_padding=[max(-o, 0) for o in over],
             kernel_shape=list(kernel.shape[:axes]),
         )
-        output = b.transposed(output, _trail(axes), f"{name}/out")
+        output = b.transposed(output, trail(axes), f"{name}/out")
         return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-2])))
 
     return emit
 
 
-def _as_long(b: GraphBuilder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
-    """Add a check of how long a pooling's output is: of less than one window onnxruntime makes one, and Keras none.
-
-    around  what is pooled, and what came of it (batch, channels, lengths)
-    """
-    before, after = around
-    axes = len(size)
-    shape = b.add("Shape", [before], f"{name}/size")
-    long = b.add("Slice", [shape, b.integers(2), b.integers(2 + axes)], f"{name}/lengths")
-    starts = b.add("Sub", [long, b.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
-    windows = b.add("Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows")
-    others = b.add("Slice", [shape, b.integers(0), b.integers(2)], f"{name}/others")
-    wanted = b.add("Concat", [others, windows], f"{name}/wanted", axis=0)
-    return b.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)
-
-
 def _pooling(operator: str, axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name = one_input(facts, values), facts.name
-        _spatial(facts, x, axes)
-        size = _sizes(facts, "pool_size", axes, 2)
-        strides = size if facts.get("strides") is None else _sizes(facts, "strides", axes)
-        pads, lengths = _window(facts, x, size, strides, [1] * axes)
+        spatial(facts, x, axes)
+        size = sizes_of(facts, "pool_size", axes, 2)
+        strides = size if facts.get("strides") is None else sizes_of(facts, "strides", axes)
+        pads, lengths = window(facts, x, size, strides, [1] * axes)
         if "pads" in pads and any(pads["pads"]) and operator == "AveragePool":
             pads["count_include_pad"] = 0
-        first = b.transposed(x.name, _lead(axes), f"{name}/in")
+        first = b.transposed(x.name, lead(axes), f"{name}/in")
         output = b.add(operator, [first], f"{name}/pooled", kernel_shape=size, strides=strides, **pads)
         if None in lengths and facts.get("padding", "valid") == "valid":
-            output = _as_long(b, name, (first, output), size, strides)
-        output = b.transposed(output, _trail(axes), f"{name}/out")
+            output = as_long(b, name, (first, output), size, strides)
+        output = b.transposed(output, trail(axes), f"{name}/out")
         return ModelTensor(output, (x.shape[0], *lengths, x.shape[-1]))
 
     return emit
@@ -207,7 +148,7 @@ def _pooling(operator: str, axes: int) -> Emit:
 def _global(operator: str, axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
-        _spatial(facts, x, axes)
+        spatial(facts, x, axes)
         keep = bool(facts.get("keepdims", False))
         mask = mask_on(b, facts, x) if operator == "ReduceMean" and axes == 1 else None
         if mask is None:
@@ -250,7 +191,7 @@ def _grown(x: ModelTensor, pairs: Sequence[tuple[int, int]], sign: int) -> tuple
 def _padding(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
-        _spatial(facts, x, axes)
+        spatial(facts, x, axes)
         pairs = _pairs(facts, "padding", axes)
         pads = b.integers(0, *(low for low, _ in pairs), 0, 0, *(high for _, high in pairs), 0)
         return ModelTensor(b.add("Pad", [x.name, pads], f"{facts.name}/padded"), _grown(x, pairs, 1))
@@ -261,7 +202,7 @@ def _padding(axes: int) -> Emit:
 def _cropping(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
-        _spatial(facts, x, axes)
+        spatial(facts, x, axes)
         pairs = _pairs(facts, "cropping", axes)
         starts = b.integers(*(low for low, _ in pairs))
         ends = b.integers(*(-high if high else np.iinfo(np.int64).max for _, high in pairs))
@@ -274,9 +215,9 @@ def _cropping(axes: int) -> Emit:
 def _upsampling(axes: int) -> Emit:
     def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name = one_input(facts, values), facts.name
-        _spatial(facts, x, axes)
+        spatial(facts, x, axes)
         facts.need("interpolation", "nearest")
-        sizes = _sizes(facts, "size", axes, 2)
+        sizes = sizes_of(facts, "size", axes, 2)
         wide = b.add("Unsqueeze", [x.name, b.integers(*range(2, 2 * axes + 1, 2))], f"{name}/wide")
         repeats = [1, *(n for size in sizes for n in (1, size)), 1]
         many = b.add("Expand", [wide, b.integers(*repeats)], f"{name}/repeated")

@@ -11,8 +11,9 @@ from typing import Any
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import APART, LOOP
 from rnnconvert.formats.pytorch.program.operators import operator
-from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Program, Ref, Several, TooLongError, refs
-from rnnconvert.formats.pytorch.script.text import Class, Expression, ScriptFunction
+from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.script.code_expressions import Expression
+from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
 from rnnconvert.formats.pytorch.script.values import (
     DTYPES,
     STATIC,
@@ -47,7 +48,7 @@ class Expressions:
     """What expressions give. What follows statements derives from it and follows calls of functions."""
 
     def __init__(self, archive: ArchiveScope) -> None:
-        self.program = Program()
+        self.program = OperatorProgram()
         self.archive = archive
         self.left = MAX_STATEMENTS
         # The branches and loops around, each with how many functions are called there.

@@ -14,16 +14,17 @@ from typing import Any
 
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import LOOP
-from rnnconvert.formats.pytorch.program.program import Program, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.script.code_expressions import UnreadError
 from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, MAX_STATEMENTS, Expressions
-from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, UnreadError, statements
+from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
 from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, RaisedError, ScriptedModule, UnknownLoop
 
 MAX_CALLS = 40
 """The most calls of functions within one another."""
 
 
-def follow(archive: ArchiveScope) -> Program:
+def follow(archive: ArchiveScope) -> OperatorProgram:
     """Return what the forward of an archive's module computes.
 
     Raises TooLongError or UnreadError where it cannot be followed.

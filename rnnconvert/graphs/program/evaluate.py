@@ -13,7 +13,8 @@ import numpy as np
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs.program.computing import COMPUTING
-from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation, Program
 from rnnconvert.graphs.program.scopes import Scope
 
@@ -127,7 +128,7 @@ class Evaluation:
             if kind == "Cast" and inputs[0] is not None and inputs[0].dtype.kind == "f" and attributes["to"] in _FLOATS:
                 return [inputs[0]]
             size = len(node.outputs)
-            call = Call(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
+            call = FoldedCall(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
             results = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
         except MALFORMED as error:
             if passes(error):

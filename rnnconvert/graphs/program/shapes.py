@@ -11,9 +11,10 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import MALFORMED, passes
-from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import ALIKE, COMPARED, MEASURING, SPREAD
-from rnnconvert.graphs.program.operations import Body, Operation, Program, Stored, bodies
+from rnnconvert.graphs.program.operations import Body, Operation, Program, StoredNumbers, bodies
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.rules import Dims, ShapeRule, part
 from rnnconvert.graphs.program.scopes import Scope
@@ -127,7 +128,7 @@ class Shapes:
                 return to if isinstance(to, np.dtype) else None
             if kind == "ConstantOfShape":
                 value = attributes.get("value")
-                return value.dtype if isinstance(value, Stored) else np.dtype(np.float32)
+                return value.dtype if isinstance(value, StoredNumbers) else np.dtype(np.float32)
             if len(node.inputs) <= (kind == "Where") or kind in ("Loop", "Scan", "If"):
                 return None
             name = node.inputs[kind == "Where"]
@@ -233,7 +234,7 @@ class Shapes:
         attributes = scope.values(node)
         if attributes is None:
             return None
-        folded = fold(Call(node.kind, inputs, attributes, len(node.outputs), scope.opset, lambda size: None))
+        folded = fold(FoldedCall(node.kind, inputs, attributes, len(node.outputs), scope.opset, lambda size: None))
         return None if folded is None or producer[1] >= len(folded) else folded[producer[1]]
 
     def partly(self, scope: Scope, name: str, deep: int = 0) -> Dims | None:
