@@ -16,6 +16,7 @@ from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.notes import INTEGERS, UNREAD
 from rnnconvert.files.options import Options
+from rnnconvert.formats.c_header.layer_code import StoredMatrix
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 
