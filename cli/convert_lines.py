@@ -21,7 +21,7 @@ def tell(summary: Summary, source: str, target: str, quiet: bool = False, verbos
     """Print what a conversion did."""
     if quiet:
         return
-    from rnnconvert.files.options import assumptions
+    from rnnconvert.files.questions import assumptions
     from rnnconvert.language import registry
 
     verb = "wrote" if summary.written else "would write"

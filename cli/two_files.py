@@ -63,7 +63,7 @@ def two_files(*, second: bool = True) -> Callable[[Callable[..., None]], Callabl
 def tell(findings: Comparison | Findings | SampleFindings, as_json: bool) -> None:
     """Print what was found; on stderr, what the files leave open and warn about."""
     from rnnconvert.diagnosis.one_file import SampleFindings
-    from rnnconvert.files.options import assumptions
+    from rnnconvert.files.questions import assumptions
 
     files = (findings.source,) if isinstance(findings, SampleFindings) else (findings.a, findings.b)
     for label, checkpoint in zip("AB", files, strict=False):

@@ -14,7 +14,8 @@ from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.options import Options, warn
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import warn
 from rnnconvert.formats.jax.arrays import named_arrays, wide, with_arrays
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find, linear, read
 from rnnconvert.rewrites.fit_to_layout import Fitted
@@ -52,7 +53,7 @@ def from_jax(
     layers = {}
     for cell in cells_found:
         layers[cell.name] = read_cell(tree, cell, arrays, chosen)
-    chosen.check_used("the tree")
+    chosen.ledger.check_used("the tree")
     warn(chosen.questions)
     return layers
 
@@ -193,7 +194,7 @@ def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str
     chosen = Options(options)
     part = represented(layer, framework, chosen)
     wanted = chosen.get("nonlinearity") if family == "flax" and part.layout.kind == "rnn" else None
-    chosen.check_used(f"what {part.layout.class_name} holds")
+    chosen.ledger.check_used(f"what {part.layout.class_name} holds")
     arrays = packed(part, dtype)
     if family in ("nnx", "equinox"):
         return _built(part, family, arrays)

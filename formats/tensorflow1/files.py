@@ -123,7 +123,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     if graph is not None and lowered(path).suffix == _GRAPH:
         reader.looked = tensorflow1_loops.read(path, graph)
     state_variables = tensorflow1_states.state_variables(graph) if graph else set()
-    for wrapped in wrappers([name for name in stored.arrays if name not in state_variables], options.layers()):
+    for wrapped in wrappers([name for name in stored.arrays if name not in state_variables], options.settings.layers()):
         reader.add(wrapped)
     for full in stored.arrays:
         reader.add_flat(path, full)

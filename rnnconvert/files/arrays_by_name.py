@@ -24,7 +24,8 @@ from rnnconvert.files.convert import element_type
 from rnnconvert.files.finder import ArrayFiles, unlike
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.load import without_clips
-from rnnconvert.files.options import Options, warn
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import warn
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import pack as _pack
@@ -46,7 +47,7 @@ def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: obj
     """
     chosen = Options(options)
     arrays = packed(represented(layer, format, chosen), dtype)
-    chosen.check_used(f"arrays of {format}")
+    chosen.ledger.check_used(f"arrays of {format}")
     return next(iter(arrays.values())) if _vectors(format) else arrays
 
 
@@ -103,7 +104,7 @@ def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | 
         raise
     except ValueError as error:
         raise UsageError(str(error)) from None
-    chosen.check_used("these arrays")
+    chosen.ledger.check_used("these arrays")
     otherwise = "" if isinstance(cell, Cell) else ", or settle all of it with cell=rnnconvert.Cell(...)"
     warn(chosen.questions, otherwise)
     return stack

@@ -28,7 +28,8 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finite import FiniteWatch
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.load import load_with, select
-from rnnconvert.files.options import Options, Question
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import Question
 from rnnconvert.files.summary import Progress, Summary
 from rnnconvert.files.targets import check_files, files_of
 from rnnconvert.rewrites import Step
@@ -68,7 +69,7 @@ def save(
     Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
     """
     chosen = Options(options, settings)
-    for layer, key in chosen.unused("read"):
+    for layer, key in chosen.ledger.unused("read"):
         raise UsageError(f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save")
     target = SaveTarget(path, target_format, layers, dtype, strict, force, dry_run, progress)
     return _save(checkpoint, target, chosen)
@@ -116,9 +117,9 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
     carried = dict(checkpoint.tensors) if same and not layers else {}
     watch = FiniteWatch(_bytes(parts, dtype), target.progress)
     job = Job(parts, wanted, options, checkpoint, carried, watch, dry_run=dry_run)
-    if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
+    if options.ledger.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
         writer.write(path, replace(job, dry_run=True))
-        options.check_used(str(path), "write", "both")
+        options.ledger.check_used(str(path), "write", "both")
     with resumed(checkpoint.sources):
         written = writer.write(path, job)
     watch.tell()
@@ -213,7 +214,7 @@ def convert_file(source: Source, source_format: str | None, target: SaveTarget, 
     Raises what they raise; on any error every existing file is left unchanged.
     """
     checkpoint = load_with(source, source_format, options)
-    options.check_used(checkpoint.path, "read")
+    options.ledger.check_used(checkpoint.path, "read")
     return _save(checkpoint, target, options)
 
 

@@ -17,7 +17,8 @@ from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.convert import Convertibility
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load_with
-from rnnconvert.files.options import Options, assumptions
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import assumptions
 from rnnconvert.models.others import Other, others
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def inspect_with(source: Source, source_format: str | None, options: Options, ta
     names = targets.split(",") if isinstance(targets, str) else targets
     wanted = None if isinstance(names, bool) else [adapter(name).NAME for name in names]
     verdicts = conversion.targets(checkpoint, options, wanted) if targets else []
-    options.check_used(checkpoint.path)
+    options.ledger.check_used(checkpoint.path)
     return Inspection(checkpoint, verdicts, bool(targets))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from rnnconvert.containers.reading import check_sources
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.files.options import Question
+from rnnconvert.files.questions import Question
 from rnnconvert.language.fitting import pattern
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.registry import surroundings

@@ -80,7 +80,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
     if isinstance(value, (str, os.PathLike, bytes, bytearray)) or hasattr(value, "read"):
         chosen = Options(options, settings)
         value = load_with(value, format, chosen)
-        chosen.check_used(value.path)
+        chosen.ledger.check_used(value.path)
     elif format is not None or settings or options:
         words = [*([f"the format {format!r}"] if format is not None else []), *settings]
         words += [f"{key}={option}" for key, option in options.items()]

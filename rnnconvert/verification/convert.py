@@ -10,7 +10,8 @@ from rnnconvert.core.errors import NotEqualError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.convert import SaveTarget, convert_file
 from rnnconvert.files.in_memory import PathLike, Source
-from rnnconvert.files.options import Options, as_settings
+from rnnconvert.files.options import Options
+from rnnconvert.files.settings import as_settings
 from rnnconvert.files.summary import Progress, Summary
 
 if TYPE_CHECKING:

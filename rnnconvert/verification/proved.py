@@ -66,7 +66,7 @@ def convert_verified(
             plan or Plan(),
             layers=target.layers,
             settings=(),
-            settings_a=options.used(),
+            settings_a=options.ledger.decisive(),
             settings_b=settings_b,
             format_a=source_format,
             format_b=target.format,
@@ -110,7 +110,7 @@ def _folder_next_to(path: Path) -> Iterator[Path]:
 def _nothing_taken_over(settings: Sequence[str]) -> None:
     options = Options(settings=settings)
     for name, (value, meaning) in ACCEPTS.items():
-        if options.peek(name) == value or any(options.peek(name, layer) == value for layer in options.layers()):
+        if options.peek(name) == value or any(options.peek(name, layer) == value for layer in options.settings.layers()):
             raise UsageError(
                 f"{Setting(name, value)} means that {meaning}: the file by itself does not compute what the source does, "
                 f"and cannot be verified against it. Convert without {Flag('verify')}."

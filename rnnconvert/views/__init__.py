@@ -19,7 +19,8 @@ from rnnconvert.files.arrays_by_name import in_memory
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.load import load, select
-from rnnconvert.files.options import as_settings, assumptions
+from rnnconvert.files.questions import assumptions
+from rnnconvert.files.settings import as_settings
 from rnnconvert.models.inspection import Inspection, amount
 from rnnconvert.reports.markup import Markup, el, section
 from rnnconvert.reports.words import digits_of
