@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, overload
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.diagnosis.files import compare_files, diagnose_files
@@ -14,6 +14,27 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load, load_pair
 from rnnconvert.judging.cases import DEFAULT_CASES, Draw
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class _OfOne(TypedDict, total=False):
+    layers: Sequence[str] | str
+    format_a: str | None
+    settings: Sequence[str]
+    settings_a: Sequence[str]
+
+
+class _OfBoth(_OfOne, total=False):
+    pairs: Sequence[str] | str
+    format_b: str | None
+    settings_b: Sequence[str]
+    cases: Sequence[str]
+    seed: int
+    batch: int
+    time: int
+    lengths: Sequence[int] | None
 
 
 def diff(
@@ -44,35 +65,12 @@ def diff(
 
 @overload
 def diagnose(
-    a: Source | Checkpoint,
-    *,
-    io: Mapping[str, Any] | str | os.PathLike[str],
-    layers: Sequence[str] | str = (),
-    format_a: str | None = None,
-    settings: Sequence[str] = (),
-    settings_a: Sequence[str] = (),
-    seconds: float = 20.0,
+    a: Source | Checkpoint, *, io: Mapping[str, Any] | str | os.PathLike[str], seconds: float = 20.0, **choices: Unpack[_OfOne]
 ) -> SampleFindings: ...
 
 
 @overload
-def diagnose(
-    a: Source | Checkpoint,
-    b: Source | Checkpoint,
-    *,
-    layers: Sequence[str] | str = (),
-    pairs: Sequence[str] | str = (),
-    format_a: str | None = None,
-    format_b: str | None = None,
-    settings: Sequence[str] = (),
-    settings_a: Sequence[str] = (),
-    settings_b: Sequence[str] = (),
-    cases: Sequence[str] = DEFAULT_CASES,
-    seed: int = 0,
-    batch: int = 4,
-    time: int = 12,
-    lengths: Sequence[int] | None = None,
-) -> Findings: ...
+def diagnose(a: Source | Checkpoint, b: Source | Checkpoint, **choices: Unpack[_OfBoth]) -> Findings: ...
 
 
 def diagnose(
