@@ -279,19 +279,20 @@ from typing import Literal, TypedDict
 
 def types_module() -> str:
     """Return the module of the options' types: those of reading, those of writing, and both together."""
-    chosen = {side: [one for one in OPTIONS.values() if one.side in (side, "both")] for side in ("read", "write")}
+    sides = {side: sorted((o for o in OPTIONS.values() if o.side == side), key=lambda o: o.name) for side in ("both", "read", "write")}
     # `convert` has a dtype of its own, that of the target: there, the source's is one of the settings.
-    both = {one.name: one for ones in chosen.values() for one in ones if one.name != "dtype"}
+    dtype = [option for option in sides["read"] if option.name == "dtype"]
     lines = [TYPES_HEAD]
-    for name, ones, what in (
-        ("Reading", chosen["read"], "how a file is read"),
-        ("Writing", chosen["write"], "how a file is written"),
-        ("Both", both.values(), "a conversion: how its source is read, and its target written"),
+    for name, base, options, what in (
+        ("_Shared", "TypedDict", sides["both"], "how a file is read, and how one is written"),
+        ("_Stated", "_Shared", [option for option in sides["read"] if option not in dtype], "how a file is read"),
+        ("ReadOptions", "_Stated", dtype, "how a file is read, by itself"),
+        ("WriteOptions", "_Shared", sides["write"], "how a file is written"),
+        ("ConvertOptions", "_Stated, WriteOptions", [], "a conversion: how its source is read, and its target written"),
     ):
-        lines += ["", f"class {name}(TypedDict, total=False):", f'    """Options that decide {what}."""', ""]
-        lines += [f"    {one.name}: {_type(one)}" for one in sorted(ones, key=lambda one: one.name)] + [""]
-    lines.pop()
-    return "\n".join(lines) + "\n"
+        lines += ["", f"class {name}({base}, total=False):", f'    """Options that decide {what}."""', ""]
+        lines += [f"    {option.name}: {_type(option)}" for option in options] + [""] * bool(options)
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _type(option: Option) -> str:

@@ -46,16 +46,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-def is_safetensors(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins as a safetensors file does: a length, and JSON of that length."""
-    try:
-        data = map_file(path)
-        length = _header_length(data, path)
-    except UnreadableError:
-        return False
-    return bytes(data[8:9]) == b"{" and bytes(data[8 : 8 + length]).rstrip(b" ")[-1:] == b"}"
-
-
 def read(path: str | os.PathLike[str]) -> Stored:
     """Return the tensors of a file, of a sharded checkpoint's index, or of the folder of either.
 

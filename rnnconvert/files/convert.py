@@ -38,7 +38,7 @@ from rnnconvert.rewrites.fit_to_layout import Fitted
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Writing
+    from rnnconvert.files.option_types import WriteOptions
 
 
 def save(
@@ -53,7 +53,7 @@ def save(
     dry_run: bool = False,
     progress: Progress | None = None,
     settings: Iterable[str] = (),
-    **options: Unpack[Writing],
+    **options: Unpack[WriteOptions],
 ) -> Summary:
     """Write a checkpoint's recurrent layers in another format, and say what was done.
 

@@ -36,10 +36,10 @@ from rnnconvert.rewrites import each
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Reading
+    from rnnconvert.files.option_types import ReadOptions
 
 
-def load(source: Source, source_format: str | None = None, settings: Iterable[str] = (), **options: Unpack[Reading]) -> Checkpoint:
+def load(source: Source, source_format: str | None = None, settings: Iterable[str] = (), **options: Unpack[ReadOptions]) -> Checkpoint:
     """Open a file and find its recurrent layers; the weights stay views of the file.
 
     source         a path, the bytes of a file, an open binary file, or a mapping of arrays by name

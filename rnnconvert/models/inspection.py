@@ -24,7 +24,7 @@ from rnnconvert.models.others import Other, others
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Reading
+    from rnnconvert.files.option_types import ReadOptions
 
 Paint = Callable[[str, str], str]
 """Returns a text in a colour, or in bold."""
@@ -162,7 +162,7 @@ def inspect(
     *,
     targets: bool | str | Sequence[str] = False,
     settings: Iterable[str] = (),
-    **options: Unpack[Reading],
+    **options: Unpack[ReadOptions],
 ) -> Inspection:
     """Return what a file holds: its format and why, each recurrent layer, the other layers, and what the file leaves open.
 

@@ -31,7 +31,7 @@ from rnnconvert.views.spectral import Work
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Reading
+    from rnnconvert.files.option_types import ReadOptions
 
 SIDE = 128
 """The most rows and columns of a heat map."""
@@ -108,7 +108,7 @@ def view(
     source_format: str | None = None,
     other_format: str | None = None,
     settings: Iterable[str] = (),
-    **options: Unpack[Reading],
+    **options: Unpack[ReadOptions],
 ) -> View:
     """Return what the recurrent layers of a checkpoint look like, or of two side by side.
 

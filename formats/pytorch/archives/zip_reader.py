@@ -20,14 +20,6 @@ from rnnconvert.formats.pytorch.archives.walk import flatten
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 
 
-def is_torch_zip(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a zip archive with a PyTorch pickle in it."""
-    try:
-        return bool(pickle_names(Archive(path)))
-    except UnreadableError:
-        return False
-
-
 def read(path: str | os.PathLike[str]) -> Stored:
     """Return the tensors of a checkpoint, a pickled module or a TorchScript archive, as views of the mapped file.
 
