@@ -262,7 +262,7 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
         if not number or search.time_left()
     )
     verdict: Verdict = "unknown"
-    unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near and search.time_left() else []
+    unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near else []
     if functions:
         sure = len(functions) == 1 and not unseen and findings.complete
         if near:
@@ -288,6 +288,8 @@ def _groups(readings: Sequence[Reading], search: Search) -> list[list[Reading]]:
 
     Those for whose comparison no time is left belong to no group.
     """
+    if len(readings) == 1:
+        return [[*readings]]
     groups: list[tuple[_Behaviour, list[Reading]]] = []
     for reading in readings:
         if groups and not search.time_left():
