@@ -19,6 +19,7 @@ from error_texts import errors_pages
 from public_names import api_pages
 from published import as_published, pages
 
+from rnnconvert.core import limits
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
 from rnnconvert.files.pairs import CELLS, SystemPair, pairs
@@ -264,6 +265,27 @@ def _placed(reference: re.Match[str]) -> str:
     raise ValueError(f"docs/architecture.md points to {name} in {path}, which does not define it")
 
 
+_BEGIN, _END = "<!-- limits -->\n", "<!-- end of limits -->\n"
+_LIMIT = re.compile(r'^(?:# (?P<subject>.+)|(?P<name>[A-Z_]+) = (?P<value>.+)\n"""(?P<what>.+)""")$', re.M)
+
+
+def limits_page() -> str:
+    """Return docs/reliability.md, which is written by hand, with the table of limits."""
+    table = []
+    for limit in _LIMIT.finditer((HERE.parent / "rnnconvert" / "core" / "limits.py").read_text()):
+        if limit["subject"]:
+            table.append(f"\n| {limit['subject']} | at most | what |\n|---|---:|---|\n")
+        else:
+            table.append(f"| {limit['name']} | {_size(getattr(limits, limit['name']))} | {limit['what']} |\n")
+    before, _, rest = (HERE / "reliability.md").read_text().partition(_BEGIN)
+    return f"{before}{_BEGIN}{''.join(table)}\n{_END}{rest.partition(_END)[2]}"
+
+
+def _size(limit: int) -> str:
+    power = limit.bit_length() - 1
+    return f"2^{power}" if limit == 1 << power and power > 15 else f"{limit:,}"
+
+
 TYPES_HEAD = '''"""The options of `load`, `save` and `convert`, as types: a misspelt keyword is found before the program runs.
 
 docs/generate.py makes this module from rnnconvert.files.options and the formats' own data.
@@ -310,6 +332,7 @@ def generated() -> dict[str, str]:
     return {
         "../rnnconvert/files/option_types.py": types_module(),
         "architecture.md": map_page(),
+        "reliability.md": limits_page(),
         "rewrites.md": rewrites_page(),
         **api_pages(),
         **errors_pages(),

@@ -211,10 +211,10 @@ def test_a_graph_that_goes_in_circles_ends() -> None:
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be followed within the budget is not read directly."""
     assert two(chain(("Same", {}))) == Directly(("a",))
-    monkeypatch.setattr(trace, "MOST", 10)
+    monkeypatch.setattr(trace, "PUSHED_ELEMENTS", 10)
     assert isinstance(two(chain(("Same", {}))), Through)
     monkeypatch.undo()
-    monkeypatch.setattr(trace, "NODES", 3)
+    monkeypatch.setattr(trace, "PUSHED_OPERATORS", 3)
     assert isinstance(two(chain(("Same", {}))), Through)
 
 

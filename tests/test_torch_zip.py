@@ -403,7 +403,7 @@ def test_compressed_entries_within_bounds(tmp_path: Path, monkeypatch: pytest.Mo
     path = make(tmp_path / "m.pt", tensor(), ("data/0", FLOATS * 50), compression=zipfile.ZIP_DEFLATED)
     assert zip_reader.read(path).arrays["w"].tolist() == [0, 1, 2, 3]
     path = make(tmp_path / "m.pt", tensor(), ("data/0", bytes(1 << 20)), compression=zipfile.ZIP_DEFLATED)
-    monkeypatch.setattr(zips, "MAX_INFLATED", 1 << 19)
+    monkeypatch.setattr(zips, "UNPACKED_BYTES", 1 << 19)
     with pytest.raises(UnreadableError, match="claims to unpack to"):
         zip_reader.read(path)
 
@@ -476,7 +476,7 @@ def test_attack_in_a_checkpoint_is_named_and_not_run(tmp_path: Path) -> None:
 
 
 def test_a_pickle_that_doubles_itself_is_not_walked_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "MAX_NODES", 10_000)
+    monkeypatch.setattr(walk, "OBJECTS", 10_000)
     laughs: Any = {"w": 1}
     for _ in range(60):
         laughs = [laughs, laughs]

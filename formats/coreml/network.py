@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rnnconvert.containers import wire
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import MESSAGE_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files.adapter import unique
@@ -83,8 +83,8 @@ _NAMES = {100: "convolution", 140: "innerProduct", 150: "embedding", 160: "batch
 
 def read(path: object, message: Message, network: Network, depth: int = 0) -> None:
     """Add the recurrent layers of a network to what was found. Raises UnreadableError for a damaged message."""
-    if depth > wire.DEPTH:
-        raise UnreadableError(path, f"networks are nested more than {wire.DEPTH} deep")
+    if depth > MESSAGE_NESTING:
+        raise UnreadableError(path, f"networks are nested more than {MESSAGE_NESTING} deep")
     rows: list[NetworkLayer] = []
     recurrent: dict[str, tuple[NetworkLayer, Recurrent, bool]] = {}
     makers: dict[str, tuple[int, Message]] = {}

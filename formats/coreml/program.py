@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import wire
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import MESSAGE_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
@@ -60,8 +60,8 @@ class _Program(Values):
 
     def block(self, block: Message, where: str, depth: int) -> None:
         """Take the operations of a block, and of the blocks in them."""
-        if depth > wire.DEPTH:
-            raise UnreadableError(self.path, f"blocks are nested more than {wire.DEPTH} deep")
+        if depth > MESSAGE_NESTING:
+            raise UnreadableError(self.path, f"blocks are nested more than {MESSAGE_NESTING} deep")
         operations = [self.operation(message) for message in block.every(3)]
         self.turned = self._turned(operations, block.texts(2))
         for operation in operations:

@@ -9,6 +9,7 @@ from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.limits import SIZE
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.language import registry
@@ -35,9 +36,6 @@ CELLS: dict[str, tuple[Any, bool | None, Any]] = {**_CELLS, "rnn_relu": ("rnn", 
 _CHOICES: dict[str, tuple[object, ...]] = {"bidirectional": (False, True), "input_mode": ("linear", "skip")}
 
 
-_MOST = 1 << 24  # a size past this is no layer's: it would only make other numbers overflow
-
-
 def layout_of(cell: str) -> Layout:
     """Return the layout of a cell by cuDNN's word for it: lstm, gru, rnn_tanh or rnn_relu.
 
@@ -57,9 +55,9 @@ def form_of(description: Mapping[str, Any]) -> Sizes:
 
     def number(key: str, default: int | None = None, least: int = 1) -> int:
         value = description.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= SIZE:
             state = f"is {value!r}" if key in description else "is missing"
-            raise UsageError(f"{key} {state}: expected an integer from {least} to {_MOST}")
+            raise UsageError(f"{key} {state}: expected an integer from {least} to {SIZE}")
         return value
 
     mode = description.get("bias_mode", "double")

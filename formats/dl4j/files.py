@@ -15,6 +15,7 @@ from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Layer, Recurrent
@@ -32,7 +33,6 @@ NAME = "dl4j"
 SUFFIXES = registry.endings(NAME)
 
 _CONFIGURATION, _COEFFICIENTS = "configuration.json", "coefficients.bin"
-_LARGEST_CONFIGURATION = 64 << 20
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -59,7 +59,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     layers need.
     """
     archive = Archive(path)
-    if archive.size(_CONFIGURATION) > _LARGEST_CONFIGURATION if _CONFIGURATION in archive else False:
+    if archive.size(_CONFIGURATION) > DESCRIPTION_BYTES if _CONFIGURATION in archive else False:
         raise UnreadableError(path, f"its {_CONFIGURATION} has {archive.size(_CONFIGURATION)} bytes")
     parts_found = parts(archive.read(_CONFIGURATION), path)
     vector = nd4j.read(archive.read(_COEFFICIENTS), path, _COEFFICIENTS).reshape(-1)

@@ -24,9 +24,10 @@ from rnnconvert.containers.files import lowered, map_file, shaped
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.limits import NESTING
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.version import requirement
-from rnnconvert.formats.julia.julia_tree import DEPTH, ELEMENTS, Tree, below
+from rnnconvert.formats.julia.julia_tree import ELEMENTS, Tree, below
 
 LARGEST = (1 << 31) - 1
 """A document's length is a signed number of 32 bits."""
@@ -87,7 +88,7 @@ class _BsonReader:
 
     def _resolved(self, value: Any, where: str) -> Any:
         """Return a value, or the one that it refers to."""
-        for _ in range(DEPTH):
+        for _ in range(NESTING):
             if not isinstance(value, dict) or value.get("tag") != "backref":
                 return value
             number = value.get("ref")

@@ -20,6 +20,7 @@ from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import BudgetError, RnnConvertError
+from rnnconvert.core.limits import ARCHITECTURE_BYTES
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
@@ -100,7 +101,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
 
     Together they may be as large as one may be: the rest may state one, and is not read.
     """
-    left = architecture.LARGEST
+    left = ARCHITECTURE_BYTES
     for name in _names(path):
         try:
             file = companion(path, name)

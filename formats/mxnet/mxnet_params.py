@@ -19,12 +19,11 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import AXES
 from rnnconvert.core.names import first_twice
 
 MAGIC = struct.pack("<Q", 0x112)
 """The beginning of a list."""
-MAX_AXES = 32
-"""The most axes of one array."""
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 """The words that arrays begin with; the oldest arrays begin with the number of their axes instead."""
@@ -73,7 +72,7 @@ class _ParamsReader:
 
     def shape(self, axes: int, form: str = "q") -> tuple[int, ...]:
         """Read the next shape of so many axes."""
-        if not 0 <= axes <= MAX_AXES:
+        if not 0 <= axes <= AXES:
             self.fail(f"an array of {axes} axes begins before byte {self.at}")
         shape = self.numbers(f"{axes}{form}")
         if min(shape, default=0) < 0 or math.prod(max(length, 1) for length in shape) > 1 << 56:

@@ -15,10 +15,8 @@ from pathlib import Path
 from rnnconvert.containers import wire
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import PROGRAM_BYTES
 from rnnconvert.formats.paddle import lod_tensor
-
-MOST = 1 << 28
-"""The most bytes of a program."""
 
 _RECURRENT = ("gru", "lstm")
 _LOD_TENSOR = 7
@@ -86,8 +84,8 @@ class StatedProgram:
 def read(path: Path) -> StatedProgram:
     """Return what a program states. Raises UnreadableError for a file that is not one."""
     data = map_file(path)
-    if data.size > MOST:
-        raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
+    if data.size > PROGRAM_BYTES:
+        raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {PROGRAM_BYTES}")
     graphs: list[tuple[ProgramOperator, ...]] = []
     parameters: dict[str, tuple[int, ...]] = {}
     shapes: dict[str, tuple[int, ...]] = {}

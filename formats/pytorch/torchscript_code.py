@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MAX_DEPTH = 50
-"""The most levels of brackets in an expression; a line with more is skipped."""
+from rnnconvert.core.limits import LINE_NESTING
 
 SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in SEQUENCES)
@@ -136,7 +135,7 @@ class _Expression:
 
     def value(self, depth: int) -> _Value:
         """Return the value that begins here, up to a comma or a closing bracket."""
-        if depth > MAX_DEPTH:
+        if depth > LINE_NESTING:
             raise _UnreadError
         text, number, name, mark = self._take()
         dotted = ""

@@ -19,15 +19,12 @@ from rnnconvert.containers.graph_def import GraphDef, GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.formats.tensorflow1.operations import DOMAIN, OperationStep
 from rnnconvert.graphs.graph_def import PASSING
 from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
-
-_DEEPEST = 20
-_MOST = 200_000
-"""The most operations that are written, those of a function once for each call."""
 
 
 @dataclass(eq=False)
@@ -147,8 +144,8 @@ class GraphDefLowering:
 
     def _write_node(self, space: _Space, node: GraphDefNode) -> None:
         self.written += 1
-        if self.written > _MOST:
-            raise OverflowError(f"its functions are more than {_MOST} operations")
+        if self.written > WRITTEN_OPERATIONS:
+            raise OverflowError(f"its functions are more than {WRITTEN_OPERATIONS} operations")
         sources = node.read
         if node.op == "Const":
             array = node.tensor
@@ -166,7 +163,7 @@ class GraphDefLowering:
         if node.op in ("While", "StatelessWhile") and space.block is self.main:
             self._while(node, inputs, outputs)
             return
-        if node.op in ("PartitionedCall", "StatefulPartitionedCall") and space.depth < _DEEPEST:
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall") and space.depth < FUNCTION_NESTING:
             function = self.graph.functions.get(node.called("f"))
             if function is not None and len(function.inputs) == len(inputs):
                 results = self._call(function, inputs, space.block, f"{space.prefix}{node.name}/", space.depth + 1)
@@ -200,9 +197,9 @@ class GraphDefLowering:
 
     def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
         """Return the stored numbers that a value is; an order of axes may be put together from them."""
-        for _ in range(_DEEPEST):
+        for _ in range(FUNCTION_NESTING):
             node = space.nodes.get(source.partition(":")[0])
-            if node is not None and node.op in _ORDERS and depth < _DEEPEST:
+            if node is not None and node.op in _ORDERS and depth < FUNCTION_NESTING:
                 parts = [self._numbers(space, operand, depth + 1) for operand in node.read]
                 return _order(node.op, [part for part in parts if part is not None], len(parts))
             if node is None or (node.op not in PASSING and node.op != "Const"):
@@ -379,7 +376,7 @@ class GraphDefLowering:
         )
 
     def _passed(self, space: _Space, source: str) -> str:
-        for _ in range(_DEEPEST):
+        for _ in range(FUNCTION_NESTING):
             node = space.nodes.get(source.partition(":")[0])
             if node is None or node.op not in PASSING or not node.inputs:
                 break
@@ -392,7 +389,7 @@ class GraphDefLowering:
         None for any other variable.
         """
         source = variable.after
-        for _ in range(_DEEPEST):
+        for _ in range(FUNCTION_NESTING):
             node = space.nodes.get(source.partition(":")[0])
             sources = node.read if node is not None else ()
             if node is None or node.op not in (*PASSING, *_WRITES) or not sources:
@@ -412,7 +409,7 @@ class GraphDefLowering:
 
     def _origin(self, space: _Space, source: str) -> str:
         """Return the value that an operation passes on."""
-        for _ in range(_DEEPEST):
+        for _ in range(FUNCTION_NESTING):
             node = space.nodes.get(source.partition(":")[0])
             if node is None or node.op not in PASSING or self._value(space, source) in space.values.values():
                 break

@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import NESTING
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 from rnnconvert.graphs import SAME, Applied, ChangesError, Dialect, Graph, Moves
 from rnnconvert.graphs import calls as followed
-
-_DEEPEST = 64
 
 
 def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]) -> dict[str, tuple[Call, ...]]:
@@ -55,7 +54,7 @@ class _Follower(NamedTuple):
             inside = modules.listed()
         elif module.name == "nn.Sequencer":
             inside = [module.fields.get("module")]
-        if inside and depth < _DEEPEST:
+        if inside and depth < NESTING:
             for child in inside:
                 if isinstance(child, Object):
                     value = self.follow(child, value, depth + 1)

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.containers import json_text, safetensors
+from rnnconvert.containers import json_text
 from rnnconvert.containers.asking import OBJECTS, Store, is_url, named, protocols, state_of
 from rnnconvert.containers.temporary import new_folder, room_for
 from rnnconvert.core.errors import OutputError, UnreadableError
+from rnnconvert.core.limits import HEADER_BYTES
 from rnnconvert.files.load import load
 
 _CHUNK = 1 << 22
@@ -183,7 +184,7 @@ def _by_ranges(store: Store, local: Path, size: int, start: bytes, needs: tuple[
     start  its first bytes, with most headers and small files among them
     """
     length = int.from_bytes(start[:8], "little")
-    if length > min(safetensors.MAX_HEADER, size - 8):
+    if length > min(HEADER_BYTES, size - 8):
         raise UnreadableError(store.url, "it is not a whole safetensors file")
     if len(start) < 8 + length:
         start += store.part(len(start), 8 + length)

@@ -16,13 +16,10 @@ from rnnconvert.containers.files import shaped
 from rnnconvert.containers.tensor_bundle import TYPES, shape_of
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import REPEATED_NUMBERS
 
 _VALUES = {13: "<u2", 5: "<f4", 6: "<f8", 7: "", 10: ""}
 """TensorProto's fields of numbers: bits of half floats, float, double, and varints of int and int64."""
-
-
-_MOST_NUMBERS = 1 << 32
-"""The most numbers of one constant: a file of 2 GiB has fewer, and one number may stand for all of them."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +114,7 @@ def _tensor(content: memoryview, node: GraphDefNode) -> Array | None:
     if dtype is None or not isinstance(lengths, memoryview):
         return None
     shape = shape_of(lengths, node.name, node.path)
-    if math.prod(max(length, 1) for length in shape) > _MOST_NUMBERS:
+    if math.prod(max(length, 1) for length in shape) > REPEATED_NUMBERS:
         raise UnreadableError(node.path, f"{node.name!r} has the shape {shape[:9]}, larger than any constant")
     raw = fields.get(4)
     if isinstance(raw, memoryview) and len(raw):

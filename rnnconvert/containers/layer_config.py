@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import LAYER_NESTING
 from rnnconvert.core.malformed import malformed
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
-_MOST_DEEP = 50
 RECURRENT = (
     "RNN",
     "SimpleRNN",
@@ -110,7 +110,7 @@ def listed(values: object) -> list[Entry]:
 
 def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
     """Yield a layer, and all the layers inside it."""
-    if depth > _MOST_DEEP:
+    if depth > LAYER_NESTING:
         return
     yield layer
     for child in children(layer):

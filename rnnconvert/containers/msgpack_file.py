@@ -18,10 +18,9 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import NESTING
 from rnnconvert.core.malformed import malformed
 
-MAX_DEPTH = 64
-"""The deepest nesting of dictionaries."""
 MAX_ARRAY = 2**31 - 1
 """The most bytes of one array that flax's own writer puts in one piece."""
 
@@ -126,8 +125,8 @@ class _MsgpackReader:
 
     def value(self, depth: int = 0) -> Any:
         """Read the value that begins here."""
-        if depth > MAX_DEPTH:
-            raise self._fail(f"values are nested more than {MAX_DEPTH} deep")
+        if depth > NESTING:
+            raise self._fail(f"values are nested more than {NESTING} deep")
         code = self._data[self._skip(1)]
         if code < 0x80 or code >= 0xE0:
             return code if code < 0x80 else code - 0x100
@@ -185,7 +184,7 @@ class _MsgpackReader:
         self._skip(size)
         self._reading.work(20, self._path)
         everything, self._data, self.at = self._data, self._data[:end], end - size
-        packed = self.value(MAX_DEPTH - 2)
+        packed = self.value(NESTING - 2)
         inside, self._data, self.at = self.at, everything, end
         try:
             lengths, name, (start, length) = (packed[str(index)] for index in range(3))

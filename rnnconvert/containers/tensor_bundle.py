@@ -28,6 +28,7 @@ from rnnconvert.containers.files import lowered, map_file, view, write_pieces
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import AXES
 
 SUFFIX = ".index"
 TYPES: dict[int, np.dtype[Any]] = {
@@ -37,7 +38,6 @@ TYPES: dict[int, np.dtype[Any]] = {
 }  # fmt: skip
 """Element types by TensorFlow's number for them."""
 _STRING = 7
-_MOST_AXES = 32
 
 
 _PART = re.compile(r"(.+)\.(?:data-\d{5}-of-\d{5}|meta)", re.S)
@@ -171,7 +171,7 @@ def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
     """Return the shape in a TensorShapeProto."""
     axes = [dict(wire.values(axis, path)) for number, axis in wire.values(content, path) if isinstance(axis, memoryview)]
     lengths = tuple(wire.signed(axis.get(1, 0)) for axis in axes)
-    if len(lengths) > _MOST_AXES or any(length < 0 for length in lengths):
+    if len(lengths) > AXES or any(length < 0 for length in lengths):
         raise UnreadableError(path, f"{key!r} has the shape {lengths[:9]}")
     return lengths
 

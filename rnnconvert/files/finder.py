@@ -17,6 +17,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
+from rnnconvert.core.limits import NAME_LENGTH
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
@@ -35,9 +36,6 @@ from rnnconvert.language.layout import Cut, Layout
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.language.places import slots
 from rnnconvert.rewrites import each
-
-_LONGEST_NAME = 4096
-"""No layer has a longer name: to look at one of megabytes as every layout has it takes minutes."""
 
 
 class Doubt(NamedTuple):
@@ -213,13 +211,13 @@ class ArrayFiles:
 
     def _find_groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], dict[str, Doubt]]:
         matched: dict[str, dict[str, dict[str, str]]] = {}
-        names = "\n".join(full for full in arrays if len(full) <= _LONGEST_NAME)
+        names = "\n".join(full for full in arrays if len(full) <= NAME_LENGTH)
         for layout in self.documented():
             if not may_name(layout, names):
                 continue
             expression = _expression(layout, self.separators)
             for full, array in arrays.items():
-                match = expression.fullmatch(full) if len(full) <= _LONGEST_NAME else None
+                match = expression.fullmatch(full) if len(full) <= NAME_LENGTH else None
                 if match and array.size:  # some write an empty array for what is not there
                     matched.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}

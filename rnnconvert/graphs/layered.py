@@ -15,12 +15,10 @@ from typing import Any, NamedTuple
 from rnnconvert.containers.layer_calls import Arguments, LayerOutput, Where, bases, calls_of, counted, ordered, references, refs
 from rnnconvert.containers.layer_config import RECURRENT, Entry, children
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import LAYER_CALLS, LAYER_NESTING
 from rnnconvert.core.printable import quoted
 from rnnconvert.graphs.layered_operators import gives_zeros, mask_after, signature
 
-STEPS = 1 << 15
-"""The most calls of layers in a whole model."""
-_MOST_DEEP = 50
 _LINE = "Sequential"
 MODELS = (_LINE, "Functional", "Model")
 """The classes of models that run their layers as their configuration states it."""
@@ -100,14 +98,14 @@ class Layered:
 
         inputs  the tensors that it is called on; None for the outermost one
         """
-        if depth > _MOST_DEEP:
-            raise UnreadableError(self._path, f"its models are nested more than {_MOST_DEEP} deep")
+        if depth > LAYER_NESTING:
+            raise UnreadableError(self._path, f"its models are nested more than {LAYER_NESTING} deep")
         walk = self._line if model.class_name == _LINE else self._graph
         return walk(model, inputs, where, training, depth)
 
     def _note(self, step: LayerStep) -> LayerStep:
-        if len(self.steps) >= STEPS:
-            raise UnreadableError(self._path, f"its models call layers more than {STEPS} times")
+        if len(self.steps) >= LAYER_CALLS:
+            raise UnreadableError(self._path, f"its models call layers more than {LAYER_CALLS} times")
         self.steps.append(step)
         return step
 

@@ -9,17 +9,12 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import PUSHED_ELEMENTS, PUSHED_OPERATORS
 from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs import elements
 from rnnconvert.graphs.elements import BITS, Elements, ElementSource
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
 from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves, UnfitError
-
-MOST = 1 << 25
-"""The most elements that one pass over a graph may push."""
-
-NODES = 1 << 18
-"""The most operators that one pass over a graph may apply."""
 
 _INTEGERS = 1 << 12
 """The most numbers of a constant that is computed from shapes and from other constants."""
@@ -50,7 +45,7 @@ class Trace:
         self.unfit: dict[Node, str] = {}
         self.chosen: dict[Node, int] = {}
         self.integers: set[int] = set()
-        self._left, self._nodes = MOST, NODES
+        self._left, self._nodes = PUSHED_ELEMENTS, PUSHED_OPERATORS
 
     def of(self, value: Value) -> Elements | Array:
         """Return a value's elements; an array where no input of the model decides it."""
@@ -100,7 +95,7 @@ class Trace:
         """Return a value whose elements are all alike."""
         self.sources.append(source)
         number = np.int64((len(self.sources) - 1) << BITS)
-        large = shape is None or math.prod(shape) > MOST
+        large = shape is None or math.prod(shape) > PUSHED_ELEMENTS
         return Elements(None if large else np.broadcast_to(number, tuple(shape or ())))
 
     def _call(self, call: LayerCall) -> None:
@@ -181,7 +176,7 @@ class Trace:
         arrays = [_origins(value) if place in data else value for place, value in enumerate(inputs)]
         results = self._listed(operator.function(_applied(node, arrays)))
         # A view of few elements may stand for more than are ever looked at.
-        large = any(result.size > MOST for result in results)
+        large = any(result.size > PUSHED_ELEMENTS for result in results)
         if large or not self._spend(sum(result.size for result in results if result.flags.owndata)):
             return None
         kinds = [(value.exact, value.dtype) for value in moved if isinstance(value, Elements)]

@@ -38,6 +38,7 @@ import numpy as np
 
 from rnnconvert.core.cells import GATES
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import TEXT_BYTES
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.text_file import read_text
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
@@ -52,7 +53,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_LARGEST = 1 << 20
 _AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in", "1")
 _PARTS = ("input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*\.[a-z][a-z0-9_]*")
@@ -64,7 +64,7 @@ def read(path: Path) -> list[Layout | System]:
 
     Raises UnreadableError naming the layout, the field, what it says and what it may say.
     """
-    return parsed(read_text(path, _LARGEST), path)
+    return parsed(read_text(path, TEXT_BYTES), path)
 
 
 def parsed(text: str, path: Path) -> list[Layout | System]:

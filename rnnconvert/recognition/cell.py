@@ -11,14 +11,12 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation, Cell
+from rnnconvert.core.limits import UNITS
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.recognition.corners import corners, narrowed
 from rnnconvert.recognition.equations import candidate_after, lstm_gives, of_one, run_function, updated
 from rnnconvert.recognition.expression import Each, Leaf, Linear, Piece, Term, value, variables
 from rnnconvert.recognition.trial import Match, Trial, confirmed, gate_of, identified, same, with_fixed
-
-_WIDEST = 1 << 16
-"""The most units of a layer: a file may state a matrix that it does not have."""
 
 
 def match(formula: Piece, hidden: str, cell_states: Sequence[str] = ()) -> Match:
@@ -35,7 +33,7 @@ def match(formula: Piece, hidden: str, cell_states: Sequence[str] = ()) -> Match
 
 def _match(formula: Piece, hidden: str, cell_states: Sequence[str]) -> Match:
     size = formula.width
-    if size > _WIDEST:
+    if size > UNITS:
         raise UnmatchedError(f"its state has {size:,} units")
     pieces = variables(formula)
     state = next((piece for piece in pieces.values() if isinstance(piece, Leaf) and piece.origin.value == hidden), None)

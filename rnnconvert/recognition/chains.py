@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rnnconvert.core.limits import CHAINS
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.recognition.uses import UsedGraph
-
-_CHAINS = 8
-"""The most chains of products with one matrix, such as one for each direction."""
 
 
 def repeats(graph: UsedGraph) -> bool:
@@ -42,7 +40,7 @@ def _chained(graph: UsedGraph, group: Sequence[int]) -> list[list[int]]:
         for name in node.inputs:
             for chain, place in behind.get(name, {}).items():
                 reached[chain] = max(place, reached.get(chain, 0))
-        if len(reached) > _CHAINS:
+        if len(reached) > CHAINS:
             return []
         if index in members:
             (chain, place), *others = list(reached.items()) or [(-1, 0)]

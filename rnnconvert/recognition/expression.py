@@ -15,13 +15,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import FORMULA_PARTS, MATRIX_NUMBERS
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.recognition.functions import TWO, UNARY
-
-_LARGEST = 1 << 28
-"""The most numbers of one matrix: a file may state one that it does not have."""
-_PARTS = 400
-"""The most parts of a formula. A value that is used again counts again: k squares of squares are 2^k parts."""
 
 
 class Origin(NamedTuple):
@@ -148,7 +144,7 @@ def _parts(piece: Piece) -> int:
 
 
 def _check(parts: int) -> None:
-    if parts > _PARTS:
+    if parts > FORMULA_PARTS:
         raise UnmatchedError(f"a step has more functions and products than a cell ({parts})")
 
 
@@ -204,7 +200,7 @@ def _for_all(piece: Piece) -> bool:
 
 def product(pieces: Pieces, matrix: Array) -> Pieces:
     """Return a value times a stored matrix (features, width)."""
-    if matrix.size > _LARGEST:
+    if matrix.size > MATRIX_NUMBERS:
         raise UnmatchedError(f"a matrix {matrix.shape} is larger than this looks into")
     if matrix.ndim != 2 or matrix.shape[0] != width(pieces):
         raise UnmatchedError(f"a product of {width(pieces)} features with a matrix {matrix.shape}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.limits import FORMULA_NESTING, TRACED_NUMBERS
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.kinds import COMPARED, SAME
 from rnnconvert.graphs.program.operations import Operation
@@ -24,8 +25,6 @@ _FLOATS = tuple(FLOATS.values())
 _SAME = (*SAME, "Cast")
 _MASKS = ("Where", *COMPARED, "Not", "And", "Or")
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "Elu": (1.0,), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,)}
-_DEEPEST = 400
-_MOST = 1 << 24
 
 At = tuple[int, int]
 """Which element of a sequence: its axis of time, and the step (Origin.step)."""
@@ -67,7 +66,7 @@ class Tracer:
         if key not in self._pieces:
             self._depth += 1
             try:
-                if self._depth > _DEEPEST:
+                if self._depth > FORMULA_NESTING:
                     raise UnmatchedError("a step is deeper than a cell")
                 self._pieces[key] = self._traced(scope, name, at)
             finally:
@@ -251,7 +250,7 @@ class Tracer:
             raise UnmatchedError(f"{name!r} is not of numbers")
         if array.ndim == 0:
             return (StoredPiece(array),)
-        if array.size > _MOST:
+        if array.size > TRACED_NUMBERS:
             raise UnmatchedError(f"{name!r} is larger than a vector of a cell")
         rows = array.reshape(-1, array.shape[-1])
         if not rows.shape[0] or (rows != rows[:1]).any():

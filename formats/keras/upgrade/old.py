@@ -9,12 +9,9 @@ from typing import Any
 from rnnconvert.containers.layer_config import Entry, entry, listed
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import MODEL_LAYERS, MODEL_NESTING
 from rnnconvert.formats.keras.upgrade import tables as tables
 from rnnconvert.formats.keras.upgrade.config import rule_of
-
-DEPTH = 40
-"""How deep models may be nested."""
-LAYERS = 20_000
 
 _PER_GATE = {"LSTM": "icfo", "GRU": "zrh"}
 _OPERATIONS = frozenset(
@@ -107,12 +104,12 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> SourceLayer:
     Raises UnreadableError for a configuration of an unknown form.
     """
     where = _merge(entry(raw))
-    if depth > DEPTH:
-        raise UnreadableError("the configuration", f"its models are nested more than {DEPTH} deep")
+    if depth > MODEL_NESTING:
+        raise UnreadableError("the configuration", f"its models are nested more than {MODEL_NESTING} deep")
     layer = SourceLayer(where, raw=raw)
     if where.class_name in tables.MODELS and where.built_in:
         layers = where.config.get("layers")
-        if not isinstance(layers, list) or len(layers) > LAYERS:
+        if not isinstance(layers, list) or len(layers) > MODEL_LAYERS:
             raise UnreadableError("the configuration", f"the model {where.name!r} has no list of layers")
         layer.inside = [tree(_mapping(child), depth + 1) for child in layers]
     elif where.class_name == "Bidirectional":

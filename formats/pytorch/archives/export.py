@@ -18,12 +18,10 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.formats.pytorch import export_graph
 from rnnconvert.formats.pytorch.program.program import OperatorProgram, TooLongError
 from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, WeightsCall
-
-MAX_JSON = 1 << 26
-"""The most bytes of a description of weights, or of a graph."""
 
 _WEIGHTS = "data/weights/model_weights_config.json"
 _CONSTANTS = "data/constants/model_constants_config.json"
@@ -97,8 +95,8 @@ def _follow(module: Any, constants: Mapping[str, Array]) -> OperatorProgram | st
 
 
 def _json(archive: Archive, name: str) -> Any:
-    if archive.size(name) > MAX_JSON:
-        raise UnreadableError(archive.path, f"its {name.rpartition('/')[2]} is larger than {MAX_JSON >> 20} MiB")
+    if archive.size(name) > DESCRIPTION_BYTES:
+        raise UnreadableError(archive.path, f"its {name.rpartition('/')[2]} is larger than {DESCRIPTION_BYTES >> 20} MiB")
     return json_text.loads(bytes(archive.read(name)).decode(), archive.path)
 
 

@@ -13,21 +13,14 @@ from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import NAME_LENGTH, OBJECT_NESTING, OBJECTS, REPEATED
 from rnnconvert.formats.pytorch.archives.spelling import class_name, is_plain, joined_name, key_text, short
 from rnnconvert.formats.pytorch.archives.values import NEWER, STORAGES, ArchivedTensor, Storage
 
 # A tensor that repeats its elements (stride 0) may be larger than its file. Weights never do; a
 # small mask may.
-MAX_REPEATED = 1 << 24
-"""The most elements that a tensor may have beyond those of its storage."""
 _PARAMETER = "torch.nn.parameter.Parameter"
 """How PyTorch before 1.0 wrote a parameter: the class, called with its tensor. Source: torch/nn/parameter.py of 0.4.1, __reduce_ex__."""
-MAX_DEPTH = 200
-"""The most levels of containers and objects that are searched for tensors."""
-MAX_NODES = 5_000_000
-"""The most values that are visited: shared parts are visited wherever they are, and can multiply."""
-MAX_NAME = 4096
-"""The most characters of a tensor's name."""
 SMALL_LIST = 64
 """The longest list of plain values that is kept as metadata."""
 
@@ -98,7 +91,7 @@ class _Walk:
         self._nodes += 1 + len(name) // 32
         if isinstance(value, Foreign) and str(value.made_by) == _PARAMETER and value.args[:1]:
             value = value.args[0]  # with what follows it: whether it is trained, and its hooks
-        if depth > MAX_DEPTH or self._nodes > MAX_NODES or len(name) > MAX_NAME:
+        if depth > OBJECT_NESTING or self._nodes > OBJECTS or len(name) > NAME_LENGTH:
             raise UnreadableError(self._path, "its values are nested too deeply or too often to be walked")
         if isinstance(value, ArchivedTensor):
             if tensors:
@@ -230,7 +223,7 @@ class _Walk:
             pairs = list(zip(tensor.shape, tensor.strides, strict=True))
             if tensor.offset + sum((length - 1) * stride for length, stride in pairs) >= available:
                 self._outside(name, tensor)
-            if count > max(available, MAX_REPEATED):
+            if count > max(available, REPEATED):
                 raise _NotNumbersError(f"it repeats {available} elements into {short(count)}")
         elif math.prod(length for length in tensor.shape if length) >= 1 << 48:
             self._outside(name, tensor)

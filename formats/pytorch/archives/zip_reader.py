@@ -15,6 +15,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import PICKLE_BYTES
 from rnnconvert.formats.pytorch.archives.values import TORCH_BUILDERS, Storage, storage_of
 from rnnconvert.formats.pytorch.archives.walk import flatten
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
@@ -70,8 +71,8 @@ def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
         return data
 
     name = f"{prefix}{stem}.pkl"
-    if name in archive and archive.size(name) > pickles.MAX_BYTES:
-        limit = f"{pickles.MAX_BYTES >> 20} MiB"
+    if name in archive and archive.size(name) > PICKLE_BYTES:
+        limit = f"{PICKLE_BYTES >> 20} MiB"
         raise UnreadableError(archive.path, f"its {stem}.pkl, which holds no weights, is larger than {limit}")
     root, _ = pickles.load(archive.read(name), archive.path, TORCH_BUILDERS, storage_of)
     order = bytes(archive.read(f"{prefix}byteorder")) if f"{prefix}byteorder" in archive else b"little"

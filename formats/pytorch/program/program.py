@@ -13,14 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import PROGRAM_OPERATIONS, SHARED_LOOKS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.graphs import Computes, Graph, Measures
 from rnnconvert.graphs.graph import Dims
-
-MAX_OPERATIONS = 1 << 16
-"""The most operators of a program that is followed."""
-MAX_SHARED = 1 << 22
-"""The most looks at tensors that share elements."""
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
@@ -153,8 +149,8 @@ class OperatorProgram:
 
     def apply(self, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None, label: str = "") -> OperatorCall:
         """Note an operator; a kind that ends in an underscore works in place."""
-        if len(self.operations) >= MAX_OPERATIONS:
-            raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
+        if len(self.operations) >= PROGRAM_OPERATIONS:
+            raise TooLongError(f"it has more than {PROGRAM_OPERATIONS} operators")
         plain = kind.rstrip("_") if not kind.startswith("__") else kind
         read = [self.current(operand) for operand in inputs]
         operation = OperatorCall(plain, read, dict(attributes or {}), label or plain, loop=self.loop)
@@ -184,8 +180,8 @@ class OperatorProgram:
             return value
         current = self._now.get(value)
         if current is None or self.is_changed(current):
-            if len(self.operations) >= MAX_OPERATIONS:
-                raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
+            if len(self.operations) >= PROGRAM_OPERATIONS:
+                raise TooLongError(f"it has more than {PROGRAM_OPERATIONS} operators")
             changed = OperatorCall(CHANGED, [value], {}, f"{value.name}, {CHANGED}")
             self.operations.append(changed)
             current = Ref(value.name, value.storage, changed, version=value.storage.version)
@@ -216,7 +212,7 @@ class OperatorProgram:
 
     def _look(self, times: int) -> None:
         self._looks += times + 1
-        if self._looks > MAX_SHARED:
+        if self._looks > SHARED_LOOKS:
             raise TooLongError("too many of its tensors share their elements")
 
 

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-MAX_DEPTH = 60
-"""The most levels of brackets or blocks, and the most calls and attributes after one value."""
-
+from rnnconvert.core.limits import CODE_NESTING
 
 Expression: TypeAlias = "tuple[Any, ...]"
 """("name", text), ("constant", value), ("attribute", of, name), ("call", of, arguments, keywords), ("index", of, [index]) or
@@ -77,7 +75,7 @@ class ExpressionReader:
             yield name, default
 
     def _value(self, depth: int) -> Expression:
-        if depth > MAX_DEPTH:
+        if depth > CODE_NESTING:
             raise UnreadError("brackets nested too deeply")
         text, number, name, mark = self._take()
         value: Expression
@@ -96,7 +94,7 @@ class ExpressionReader:
             value = ("dict", self._pairs(depth))
         else:
             raise UnreadError(f"{mark!r}")
-        for _ in range(MAX_DEPTH):
+        for _ in range(CODE_NESTING):
             mark = self._mark()
             if mark == ".":
                 self._at += 1

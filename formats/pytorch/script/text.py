@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.formats.pytorch.script.code_expressions import MAX_DEPTH, Expression, ExpressionReader, UnreadError
+from rnnconvert.core.limits import CODE_NESTING
+from rnnconvert.formats.pytorch.script.code_expressions import Expression, ExpressionReader, UnreadError
 
 _HEADER = re.compile(r"(class (\w+)(?:\((\w*)\))?:|( *)def (\w+)\()")
 _FIELD = re.compile(r"  (\w+) : ")
@@ -105,7 +106,7 @@ def statements(lines: Sequence[str]) -> list[Statement]:
 
 
 def _block(lines: Sequence[str], at: int, depth: int) -> tuple[list[Statement], int]:
-    if depth > MAX_DEPTH:
+    if depth > CODE_NESTING:
         raise UnreadError("blocks nested too deeply")
     result: list[Statement] = []
     indent = _indent(lines[at]) if at < len(lines) else 0

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import PUSHED_ELEMENTS
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
 from rnnconvert.graphs.operators import Function
 from rnnconvert.graphs.program.computing import reverse_sequence, tile
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import CUTTING, EACH, RESHAPING
-from rnnconvert.graphs.trace import MOST
 
 OPSET = "operator set"
 """The attribute under which a node of the floor has the version of its operators."""
@@ -40,7 +40,7 @@ def _call(applied: Applied, inputs: Sequence[Array | None]) -> FoldedCall:
 
 def _bounded(size: int) -> None:
     """Raise UnfitError for more bytes than the graph floor moves."""
-    if size > 8 * MOST:
+    if size > 8 * PUSHED_ELEMENTS:
         raise UnfitError(f"{size} bytes")
 
 

@@ -9,17 +9,12 @@ from typing import Any
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import FOLD_NESTING, GRAPH_NESTING, SCOPES
 from rnnconvert.core.malformed import Fields
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import MOVING
 from rnnconvert.graphs.program.operations import AttributeReference, Body, Operation, Program, StoredNumbers
-
-SCOPES = 10_000
-"""The most graphs of one program that are visited, each call of a function counted."""
-
-DEPTH = 100
-FOLD_DEPTH = 120
 
 
 class ModelScopes:
@@ -35,7 +30,7 @@ class ModelScopes:
     def enter(self, path: str, depth: int) -> None:
         """Count a scope. Raises UnreadableError if they do not end, as when functions call each other."""
         self._scopes += 1
-        if self._scopes > SCOPES or depth > DEPTH:
+        if self._scopes > SCOPES or depth > GRAPH_NESTING:
             raise UnreadableError(self.program.path, f"its graphs are too many or too deep at {path[:200]!r}")
 
     def charge(self, size: int) -> None:
@@ -109,7 +104,7 @@ class Scope:
         """
         if name in self._constants:
             return self._constants[name]
-        if not name or name in self._open or self._model.depth >= FOLD_DEPTH:
+        if not name or name in self._open or self._model.depth >= FOLD_NESTING:
             return None
         self._open.add(name)
         self._model.depth += 1
