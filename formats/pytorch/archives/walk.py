@@ -91,7 +91,10 @@ class _Walk:
         self._nodes += 1 + len(name) // 32
         if isinstance(value, Foreign) and str(value.made_by) == _PARAMETER and value.args[:1]:
             value = value.args[0]  # with what follows it: whether it is trained, and its hooks
-        if depth > OBJECT_NESTING or self._nodes > OBJECTS or len(name) > NAME_LENGTH:
+        if len(name) > NAME_LENGTH:
+            about = f"the name {name[:60]!r}... in it has {len(name):,} characters, at most {NAME_LENGTH:,} are read"
+            raise UnreadableError(self._path, about)
+        if depth > OBJECT_NESTING or self._nodes > OBJECTS:
             raise UnreadableError(self._path, "its values are nested too deeply or too often to be walked")
         if isinstance(value, ArchivedTensor):
             if tensors:
