@@ -50,7 +50,7 @@ def store(address: tuple[str, faulty_s3.Store], monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setattr(asking, "_PAUSES", (0.01, 0.01, 0.01))
     assert uploads._PART >= SMALLEST_PART
-    monkeypatch.setattr(stores, "_PART", PART)
+    monkeypatch.setattr(uploads, "_PART", PART)
     monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", PART)
     address[1].begin()
     return address[1]
