@@ -21,7 +21,8 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.finder import ArrayFiles, Doubt
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.finder_words import Doubt
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options

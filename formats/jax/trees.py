@@ -15,7 +15,7 @@ from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.finder import speak_for
+from rnnconvert.files.finder_words import speak_for
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.functions import with_functions
 from rnnconvert.files.options import Options

@@ -18,29 +18,15 @@ from rnnconvert.containers.graph_def import GraphDef, output
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import MALFORMED, passes
+from rnnconvert.formats.tensorflow1.ancestors import SAME, ancestors, producer, state_before
 from rnnconvert.formats.tensorflow1.graph import readers, step_products
 
 _STATES = {"BlockLSTM": (2, 3), "LSTMBlockCell": (1, 2), "GRUBlockCell": (None, 1)}
 """Which inputs of a block operation are the old cell state and the old state."""
 _PEEPHOLES = {"BlockLSTM": (5, 6, 7), "LSTMBlockCell": (4, 5, 6)}
 """Which are the weights of peepholes."""
-_SAME = {
-    "Identity",
-    "StopGradient",
-    "CheckNumerics",
-    "ReadVariableOp",
-    "Enter",
-    "Switch",
-    "PlaceholderWithDefault",
-    "Snapshot",
-    "PreventGradient",
-    "EnsureShape",
-}
-"""Operations that pass their first input on."""
 _FED = {"Placeholder", "PlaceholderV2", "IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "OneShotIterator"}
 _VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
-_SHAPES = {"Shape", "ShapeN", "Size", "Rank"}
-_MOST = 100_000
 UNSEEN = "the graph does not show where it comes from"
 """Why a state cannot be read whose cell is computed inside a function."""
 
@@ -79,10 +65,10 @@ def starts(graph: GraphDef, matrix: str, arrays: Mapping[str, Array], sizes: Map
         for part, source in _states(graph, node).items():
             if part not in sizes:
                 continue
-            before = _before(graph, source) if source else ""
+            before = state_before(graph, source) if source else ""
             if not before:
                 continue
-            reached = _ancestors(graph, before, names)
+            reached = ancestors(graph, before, names)
             if reached is None:  # the state that the step before it left
                 continue
             start = _start(graph, before, reached, arrays, sizes[part])
@@ -108,7 +94,7 @@ def _states(graph: GraphDef, product: GraphDefNode) -> dict[str, str]:
         cell, hidden = _STATES[product.op]
         states = {"initial_hidden": _input(product, hidden)}
         return states if cell is None else {**states, "initial_cell": _input(product, cell)}
-    joined = _producer(graph, product.inputs[0]) if product.inputs else None
+    joined = producer(graph, product.inputs[0]) if product.inputs else None
     values = joined.read if joined else ()
     if joined is None or joined.op not in ("Concat", "ConcatV2") or len(values) != 3:
         return {"initial_hidden": "", "initial_cell": ""}
@@ -138,46 +124,6 @@ def _cell_state(graph: GraphDef, product: GraphDefNode) -> str:
                     if mixed.op == "Mul" and len(others) == 1:
                         return others[0]
     return ""
-
-
-def _producer(graph: GraphDef, source: str) -> GraphDefNode | None:
-    return graph.nodes.get(source.partition(":")[0])
-
-
-def _before(graph: GraphDef, source: str) -> str:
-    """Return where a state comes from before the first step."""
-    for _ in range(64):
-        node = _producer(graph, source)
-        if node is None:
-            return ""
-        if node.op == "Merge":
-            first = [operand for operand in node.inputs if (above := _producer(graph, operand)) and above.op != "NextIteration"]
-            if len(first) != 1 or len(node.inputs) != 2:
-                return source
-            source = first[0]
-        elif node.op in _SAME and node.inputs:
-            source = node.inputs[0]
-        else:
-            return source
-    return ""
-
-
-def _ancestors(graph: GraphDef, source: str, stops: set[str]) -> list[GraphDefNode] | None:
-    """Return the nodes whose numbers an output is made from; None where one of `stops` is among them."""
-    queue = [source.partition(":")[0]]
-    seen: set[str] = set()
-    nodes = []
-    for name in queue:
-        node = graph.nodes.get(name)
-        if node is None or name in seen or len(seen) > _MOST:
-            continue
-        if name in stops:
-            return None
-        seen.add(name)
-        nodes.append(node)
-        if node.op not in _SHAPES:
-            queue += [name_read.partition(":")[0] for name_read in node.read]
-    return nodes
 
 
 def _start(graph: GraphDef, source: str, made_of: list[GraphDefNode], arrays: Mapping[str, Array], size: int) -> Start:
@@ -223,7 +169,7 @@ class _Values:
         return value
 
     def _of(self, source: str, depth: int) -> Array:
-        node = _producer(self.graph, source)
+        node = producer(self.graph, source)
         number = int(source.partition(":")[2] or 0)
         if node is None or depth > 40:
             raise _Unread(f"the graph does not show where {source!r} comes from")
@@ -242,7 +188,7 @@ class _Values:
             if node.tensor is None or node.tensor.size > 1 << 26:
                 raise _Unread(f"the constant {node.name!r} cannot be read")
             return np.asarray(node.tensor)
-        if node.op in _SAME:
+        if node.op in SAME:
             return value(0)
         if node.op in ("ZerosLike", "OnesLike"):
             return np.full((), float(node.op == "OnesLike"))
@@ -279,7 +225,7 @@ class _Values:
 
     def _last_counts(self, source: str) -> list[int]:
         """Return how often an array is repeated along the axes after the first."""
-        node = _producer(self.graph, source)
+        node = producer(self.graph, source)
         if node is not None and node.op == "Const" and node.tensor is not None:
             return [int(length) for length in np.asarray(node.tensor).reshape(-1)[1:]]
         if node is not None and node.op == "Pack":
@@ -297,5 +243,5 @@ def state_variables(graph: GraphDef) -> set[str]:
         idle = () if node.number("use_peephole", 0) else _PEEPHOLES.get(node.op, ())
         for number, source in enumerate(node.inputs):
             if number in _STATES[node.op] or number in idle:
-                names.add(_before(graph, source).partition(":")[0])
+                names.add(state_before(graph, source).partition(":")[0])
     return names

@@ -21,7 +21,8 @@ from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
 from rnnconvert.files.convert import element_type
-from rnnconvert.files.finder import ArrayFiles, unlike
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.finder_words import unlike
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.load import without_clips
 from rnnconvert.files.options import Options

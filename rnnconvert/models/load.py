@@ -22,9 +22,10 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
 from rnnconvert.models.flattening import Flatten
-from rnnconvert.models.mapping import Proposal, mapped, propose
+from rnnconvert.models.mapping import mapped
 from rnnconvert.models.model import Model
 from rnnconvert.models.prepare import Wishes, prepare
+from rnnconvert.models.proposal import Proposal, propose
 from rnnconvert.models.readers import model_of, reader_of
 from rnnconvert.models.report import Transplant
 from rnnconvert.models.verified import inputs_of, kept_if_equal
