@@ -134,7 +134,7 @@ MODEL_LAYERS = 20_000
 LAYER_CALLS = 1 << 15
 """Calls of layers in a whole model."""
 SIZE = 1 << 24
-"""A size that a description states of a layer; a larger one is no layer's, and would only make other numbers overflow."""
+"""A size that a description states of a layer; a larger one would only make other numbers overflow."""
 SEARCHED_ARRAYS = 5_000
 """Arrays that are searched by their places: a network has hundreds, and each may begin a layer."""
 SCOPES = 10_000
