@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from rnnconvert.diagnosis.one_file import SampleFindings
 
 _OPTIONS = (
-    format_option("--from-a", "from_a", "Format of A; by default, its content decides."),
-    format_option("--from-b", "from_b", "Format of B; by default, its content decides."),
+    format_option("--from-a", "format_a", "Format of A; by default, its content decides."),
+    format_option("--from-b", "format_b", "Format of B; by default, its content decides."),
     click.option(
         "--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers, help="Only this layer of A. Repeatable."
     ),

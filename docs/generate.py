@@ -310,7 +310,7 @@ def types_module() -> str:
         ("_Stated", "_Shared", [option for option in sides["read"] if option not in dtype], "how a file is read"),
         ("ReadOptions", "_Stated", dtype, "how a file is read, by itself"),
         ("WriteOptions", "_Shared", sides["write"], "how a file is written"),
-        ("ConvertOptions", "_Stated, WriteOptions", [], "a conversion: how its source is read, and its target written"),
+        ("ConversionOptions", "_Stated, WriteOptions", [], "a conversion: how its source is read, and its target written"),
     ):
         lines += ["", f"class {name}({base}, total=False):", f'    """Options that decide {what}."""', ""]
         lines += [f"    {option.name}: {_type(option)}" for option in options] + [""] * bool(options)

@@ -77,5 +77,5 @@ class WriteOptions(_Shared, total=False):
     storage: Literal["float", "int8"]
 
 
-class ConvertOptions(_Stated, WriteOptions, total=False):
+class ConversionOptions(_Stated, WriteOptions, total=False):
     """Options that decide a conversion: how its source is read, and its target written."""

@@ -17,7 +17,7 @@ from rnnconvert.files.summary import Progress, Summary
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import ConvertOptions
+    from rnnconvert.files.option_types import ConversionOptions
     from rnnconvert.verification.plan import Plan
 
 
@@ -36,7 +36,7 @@ def convert(
     progress: Progress | None = None,
     assume_defaults: bool = False,
     settings: Iterable[str] = (),
-    **options: Unpack[ConvertOptions],
+    **options: Unpack[ConversionOptions],
 ) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 
