@@ -20,6 +20,7 @@ from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.values import ProgramOperation, Values
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _BOOL = 1
 _DATA = ("x", "values")
@@ -95,9 +96,7 @@ def _layer(graph: Graph, name: str, layer: RecurrentOperation) -> None:
         (data, "tbi"),
         dict.fromkeys(outputs, "tbu"),
         states,
-        hidden=pair.output_size,
-        dtype=layer.stack.dtype,
-        width=layer.stack.input_size,
+        sizes=CallSizes(pair.output_size, dtype=layer.stack.dtype, width=layer.stack.input_size),
     )
 
 

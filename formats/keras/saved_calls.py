@@ -19,6 +19,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.saved_graph import LOOPS, SavedGraph
 from rnnconvert.graphs import Graph, calls
+from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.graph_def import DIALECT, NODE
 from rnnconvert.graphs.layered_calls import dims_of, longest
 
@@ -155,9 +156,9 @@ class _SavedCall:
             (sequence or (self._scope, "nothing"), "bti"),
             outputs,
             states,
-            hidden=last.directions[0].output_size,
-            directions=len(last.directions) if last.merge == "concat" else 1,
-            width=stack.input_size,
+            sizes=CallSizes(
+                last.directions[0].output_size, directions=len(last.directions) if last.merge == "concat" else 1, width=stack.input_size
+            ),
             received=Call(
                 Unknown("its graph was not followed yet"),
                 "" if masked else words,

@@ -18,6 +18,7 @@ from rnnconvert.formats.mxnet import symbol
 from rnnconvert.formats.mxnet.operators import DIALECT, GIVE, READ
 from rnnconvert.graphs import Graph, LayerCall, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _NODE = re.compile(r"(?P<cell>.*_)t(?P<step>\d{1,6})_(?P<part>i2h|h2h|out|state)", re.S)
 """The names of nodes of an unrolled cell. Source: gluon/rnn/rnn_cell.py and rnn/rnn_cell.py (1.9.1)."""
@@ -94,8 +95,7 @@ class _SymbolFlow:
             (inputs[0], "tbi"),
             {(index, 0): "tbu"},
             {(index, place): "the last states" for place in range(1, count)},
-            hidden=stack.layers[-1].output_size,
-            width=stack.input_size,
+            sizes=CallSizes(stack.layers[-1].output_size, width=stack.input_size),
         )
         if stated.get("use_sequence_length", "False") in ("True", "1"):
             call.received = replace(call.received, lengths=str(self.nodes[inputs[-1][0]]["name"]))
@@ -156,7 +156,9 @@ class _SymbolFlow:
         for step, key in cell.gives.items():
             self.graph.add(GIVE, [states], [key], {"step": step}, None, over=True)
         last = {} if cell.last is None else {cell.last: "the last cell state"}
-        return self.graph.call(name, (sequence, "tbi"), {states: "tbu"}, last, hidden=stack.layers[-1].output_size, width=stack.input_size)
+        return self.graph.call(
+            name, (sequence, "tbi"), {states: "tbu"}, last, sizes=CallSizes(stack.layers[-1].output_size, width=stack.input_size)
+        )
 
 
 # What operators do ----------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.graphs import Applied, Graph, LayerCall, Moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.graph_def import DIALECT, NODE, PASSING
 
 _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
@@ -102,9 +103,7 @@ class _GraphDefFlow:
             (reads[0][0], "tbi"),
             {both: "dtbh"},
             dict.fromkeys(ends, "the final states"),
-            hidden=stack.layers[-1].directions[0].output_size,
-            directions=len(ways),
-            width=stack.input_size,
+            sizes=CallSizes(stack.layers[-1].directions[0].output_size, directions=len(ways), width=stack.input_size),
         )
         return [(call, loops)]
 

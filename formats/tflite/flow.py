@@ -20,6 +20,7 @@ from rnnconvert.formats.tflite.graph import Operator
 from rnnconvert.formats.tflite.graph import Subgraph as Stated
 from rnnconvert.graphs import Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _TYPES = {**{kind: np.dtype(dtype) for kind, dtype in s.TYPES.items()}, 18: BFLOAT16}
 _READ, _STEPS, _WAYS = "what a layer reads", "what a layer gives", "the directions of a layer"
@@ -141,7 +142,10 @@ def _fused(graph: Graph, name: str, layer: FusedOperator) -> None:
     else:
         outputs = dict.fromkeys(layer.gives, f"{order}u")
     graph.call(
-        name, (layer.reads, f"{order}i"), outputs, hidden=pair.directions[0].output_size, directions=ways, width=layer.stack.input_size
+        name,
+        (layer.reads, f"{order}i"),
+        outputs,
+        sizes=CallSizes(pair.directions[0].output_size, directions=ways, width=layer.stack.input_size),
     )
 
 
@@ -159,8 +163,7 @@ def _looped(graph: Graph, name: str, layer: Looped) -> None:
         ((name, _READ), f"{time}bi"),
         {(name, _STEPS): f"{time if layer.stack.output_order == 'time' else 't'}bu"},
         {loop_output.tensor: loop_output.words for loop_output in layer.gives if loop_output.words},
-        hidden=layer.stack.hidden_size,
-        width=layer.stack.input_size,
+        sizes=CallSizes(layer.stack.hidden_size, width=layer.stack.input_size),
     )
 
 

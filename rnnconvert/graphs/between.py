@@ -152,7 +152,7 @@ class _Pass:
         if read.origins is not None:
             sources = {number: self.trace.sources[number] for number in _sources(read.origins)}
             origins, expected = canonical(read.origins, axes), _side_by_side(sources) if sources else None
-            fits = origins is None or call.width in (0, origins.shape[2])
+            fits = origins is None or call.sizes.width in (0, origins.shape[2])
             if expected is not None:
                 if origins is not None and np.array_equal(origins, expected):
                     return Directly(tuple(_layer(source) for source in sources.values())), True
@@ -182,7 +182,7 @@ def _side_by_side(sources: Mapping[int, ElementSource]) -> Array | None:
     for number, source in sources.items():
         if not isinstance(source.maker, LayerCall) or shape is None or source.shape != shape:
             return None
-        width = source.maker.hidden * source.maker.directions
+        width = source.maker.sizes.hidden * source.maker.sizes.directions
         parts.append((number << BITS) + np.arange(math.prod(shape) * width).reshape(*shape, width))
     return np.concatenate(parts, axis=2)
 

@@ -11,7 +11,7 @@ import numpy as np
 from rnnconvert.containers.layer_config import Entry, every, is_shape
 from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
 from rnnconvert.graphs.between import calls
-from rnnconvert.graphs.graph import Dims, Graph
+from rnnconvert.graphs.graph import CallSizes, Dims, Graph
 from rnnconvert.graphs.layered import Layered, LayerStep, StepOutput
 from rnnconvert.graphs.layered_operators import APART, CAST, DIALECT, TRAINING, drops
 
@@ -115,7 +115,7 @@ class _Build:
                 (start, "bti"),
                 {},
                 {end: f"what {_label(step)} makes of the outputs"},
-                hidden=_width(stack),
+                sizes=CallSizes(_width(stack)),
                 received=_received(step, name, self._layers),
             )
             reads.append(end)
@@ -148,10 +148,12 @@ class _Build:
             (read, f"{order}i"),
             outputs,
             states,
-            hidden=last.directions[0].output_size if not stack.readout else last.output_size // side_by_side,
-            directions=side_by_side,
-            dtype=np.dtype(self._dtypes[id(step)] or np.float32),
-            width=stack.input_size,
+            sizes=CallSizes(
+                last.directions[0].output_size if not stack.readout else last.output_size // side_by_side,
+                directions=side_by_side,
+                dtype=np.dtype(self._dtypes[id(step)] or np.float32),
+                width=stack.input_size,
+            ),
             received=_received(step, name, self._layers),
         )
 

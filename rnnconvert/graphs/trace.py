@@ -110,12 +110,12 @@ class Trace:
         else:  # what has no axis for it is of one step, or of one sequence
             time, batch = (length if letter in axes else 1 for letter, length in (("t", time), ("b", batch)))
         for output, axes in call.outputs:
-            size = time * batch * call.hidden * call.directions
+            size = time * batch * call.sizes.hidden * call.sizes.directions
             if self._spend(size):
                 number = len(self.sources)
                 origins = elements.sequence(number, (time, batch), call, axes)
                 self.sources.append(ElementSource(call, shape=(time, batch)))
-                self._values[output] = Elements(origins, call.dtype, call.dtype)
+                self._values[output] = Elements(origins, call.sizes.dtype, call.sizes.dtype)
             else:
                 self._values[output] = self._opaque(ElementSource(call, "a sequence too long to follow"), None)
         for output, words in call.states:

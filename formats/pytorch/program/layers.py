@@ -18,6 +18,7 @@ from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Operato
 from rnnconvert.formats.pytorch.program.states import GivenStates, between
 from rnnconvert.formats.pytorch.program.states import kept_names as kept_by
 from rnnconvert.graphs import Graph, calls
+from rnnconvert.graphs.graph import CallSizes
 
 _VISITED = 1 << 12
 """The most operators that are followed back from a weight or a state."""
@@ -219,10 +220,7 @@ class _Calls:
             (sequence, f"{order}i"),
             {} if output is None else {output: f"{order}u"},
             {ref: _STATES[min(number, 2)] for number, ref in operation.outputs.items() if number},
-            hidden=hidden,
-            directions=directions,
-            dtype=stack.dtype.newbyteorder("="),
-            width=stack.input_size,
+            sizes=CallSizes(hidden, directions=directions, dtype=stack.dtype.newbyteorder("="), width=stack.input_size),
             received=facts,
         )
         return True
@@ -271,9 +269,7 @@ class _Calls:
                 sequence,
                 {} if run.first is not None else {output: "tbu"},
                 states,
-                hidden=stack.first.output_size,
-                dtype=stack.dtype.newbyteorder("="),
-                width=stack.input_size,
+                sizes=CallSizes(stack.first.output_size, dtype=stack.dtype.newbyteorder("="), width=stack.input_size),
                 received=facts,
             )
 
