@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rnnconvert.cli import completion
-from rnnconvert.cli.convert_lines import tell
+from rnnconvert.cli.convert_lines import print_summary
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, finish, format_option, progress, say, setting, watching
 from rnnconvert.cli.values import in_one
@@ -212,7 +212,7 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
         # What was left out is read from the source, which is gone afterwards if it came from stdin.
         if asked.as_json:
             return {**_document(summary), **proof}
-        return tell(summary, source, target, asked.quiet, asked.verbose)
+        return print_summary(summary, source, target, asked.quiet, asked.verbose)
 
 
 _OF_EXPORT = {"paths", "whole", "verified", "force", "dry_run", "sync", "as_json", "quiet", "assume_defaults", "verbose"}

@@ -17,7 +17,7 @@ _MOST = 8
 """The most layers that are left out and are named."""
 
 
-def tell(summary: Summary, source: str, target: str, quiet: bool = False, verbose: bool = False) -> None:
+def print_summary(summary: Summary, source: str, target: str, quiet: bool = False, verbose: bool = False) -> None:
     """Print what a conversion did."""
     if quiet:
         return

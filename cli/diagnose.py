@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import click
 
 from rnnconvert.cli.terminal import FilePath, whole_numbers
-from rnnconvert.cli.two_files import tell, two_files
+from rnnconvert.cli.two_files import print_findings, two_files
 from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
@@ -74,8 +74,8 @@ def diagnose(asked: DiagnoseOptions) -> None:
             raise UsageError("--pair, --from-b and --set-b are about B, and --io takes its place. Leave them out")
         of_a = {name: asked.others[name] for name in ("layers", "format_a", "settings", "settings_a")}
         diagnosis = two_files.diagnose(asked.a, io=asked.sample, seconds=asked.seconds, **of_a)
-        tell(diagnosis, asked.as_json)
+        print_findings(diagnosis, asked.as_json)
         click.get_current_context().exit(0 if diagnosis.equal else 1)
     findings = two_files.diagnose(asked.a, asked.b, **asked.others)
-    tell(findings, asked.as_json)
+    print_findings(findings, asked.as_json)
     click.get_current_context().exit(findings.verdict.exit_code())

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from rnnconvert.cli.two_files import tell, two_files
+from rnnconvert.cli.two_files import print_findings, two_files
 from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
@@ -40,5 +40,5 @@ def diff(asked: DiffOptions) -> None:
     from rnnconvert.diagnosis import two_files
 
     comparison = two_files.diff(asked.a, asked.b, **asked.others)
-    tell(comparison, asked.as_json)
+    print_findings(comparison, asked.as_json)
     click.get_current_context().exit(comparison.verdict.exit_code())

@@ -60,7 +60,7 @@ def two_files(*, second: bool = True) -> Callable[[Callable[..., None]], Callabl
     return added
 
 
-def tell(findings: Comparison | Findings | SampleFindings, as_json: bool) -> None:
+def print_findings(findings: Comparison | Findings | SampleFindings, as_json: bool) -> None:
     """Print what was found; on stderr, what the files leave open and warn about."""
     from rnnconvert.diagnosis.one_file import SampleFindings
     from rnnconvert.files.questions import assumptions

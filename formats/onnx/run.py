@@ -118,7 +118,7 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
     """Call onnxruntime, and pass its refusals on as refusals."""
     try:
         return call(*arguments, **keywords)
-    except Exception as error:
+    except Exception as error:  # onnxruntime has types of its own, which are looked at by name
         message = " ".join(str(error).split())
         # An attribute layout of 1 is refused by an assertion, types without a kernel by a NotImplemented of its own
         # or, where the kernel is there, when it runs.

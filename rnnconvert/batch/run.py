@@ -192,7 +192,7 @@ def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[s
                 except (BrokenProcessPool, concurrent.futures.CancelledError):  # a cluster whose scheduler is gone cancels all
                     broken = True
                     outcomes += [(item, None) for item in group]
-                except Exception as error:
+                except Exception as error:  # each cluster has errors of its own
                     if not workers.on:
                         raise
                     outcomes += _given_up(group, single, error)
@@ -218,7 +218,7 @@ def _handed_out(waiting: list[Item], running: _Running, pool: Pool, workers: Wor
             del waiting[-size:]
     except BrokenProcessPool:
         return False
-    except Exception as error:
+    except Exception as error:  # each cluster has errors of its own
         if not workers.on:
             raise
         if not running:

@@ -55,7 +55,7 @@ def put(local: Path, url: str) -> str:
         return state(url, fresh=True)
     except RnnConvertError:
         raise
-    except Exception as error:
+    except Exception as error:  # each store has errors of its own
         raise OutputError(f"{url}: cannot write there: {message_of(error)}"[:500]) from None
 
 

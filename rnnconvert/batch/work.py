@@ -41,7 +41,7 @@ def work(item: Item, options: dict[str, Any]) -> JournalEntry:
         entry = replace(entry, code=3, message="out of memory")
     except OSError as error:
         entry = replace(entry, code=2, message=f"{error.filename or item.target}: {error.strerror or error}")
-    except Exception as error:
+    except Exception as error:  # a fault of ours, too, stops no other file
         entry = replace(entry, code=70, message=f"a fault of rnnconvert: {type(error).__name__}: {error}")
     return replace(entry, seconds=round(time.monotonic() - start, 3))
 

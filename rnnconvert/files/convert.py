@@ -122,7 +122,7 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
         options.ledger.check_used(str(path), "write", "both")
     with resumed(checkpoint.sources):
         written = writer.write(path, job)
-    watch.tell()
+    watch.report_progress()
     carried_on = [name for name in carried if name not in written.dropped]
     left = tuple(name for name in checkpoint.tensors if name not in carried or name in written.dropped)
     warnings = list(chosen.warnings)

@@ -27,9 +27,9 @@ class FiniteWatch:
             self.finite = self.finite and finite
             self.done += piece.nbytes
         if threading.get_ident() == self._thread:
-            self.tell()
+            self.report_progress()
 
-    def tell(self) -> None:
+    def report_progress(self) -> None:
         """Call `progress`, unless it knows already."""
         if self._progress is not None and self._announced != self.done:
             self._announced = self.done

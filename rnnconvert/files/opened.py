@@ -109,7 +109,7 @@ class Opened:
         if look not in self._looked:
             try:
                 self._looked[look] = look(subject), None
-            except Exception as error:
+            except Exception as error:  # kept, and raised again below
                 self._looked[look] = None, error
         result, raised = self._looked[look]
         if raised is not None:

@@ -39,7 +39,7 @@ def pair(
     """
     work = _ModelPairing(target, source)
     work.skip(skip)
-    work.tell(stated or {}, evidence)
+    work.pair_as_asked(stated or {}, evidence)
     for targets, sources in work.components():
         work.settle(targets, sources, trust_order)
     order = {name: number for number, unit in enumerate(target.units) for name in unit.arrays}
@@ -70,9 +70,9 @@ class _ModelPairing:
             self.targets.remove(unit)
             self.pairing.skipped.append(unit)
 
-    def tell(self, stated: Mapping[str, str], evidence: str) -> None:
+    def pair_as_asked(self, stated: Mapping[str, str], evidence: str) -> None:
         for name, other in self._layer_by_layer(stated):
-            if self._told_already(name, other):
+            if self._is_paired(name, other):
                 continue
             target = self._unit(self.target, self.targets, name, "the target")
             two = self._unit(self.source, self.sources, other, "the source")
@@ -85,7 +85,7 @@ class _ModelPairing:
                 raise UsageError(self._why_not(target, two))
             self.add(target, two, kind, evidence, "told")
 
-    def _told_already(self, name: str, other: str) -> bool:
+    def _is_paired(self, name: str, other: str) -> bool:
         """Return whether the caller named the same two layers before, by other names of theirs."""
         target, two = (
             next(((unit.alias or unit.name) for unit in model.units if unit.name == called), called)

@@ -210,7 +210,7 @@ def _run(model: Model, inputs: Sequence[Array], apply: Apply | None) -> Ran:
         return _runner(model, apply).run(model.live, inputs, units)
     except RnnConvertError:
         raise
-    except Exception as error:
+    except Exception as error:  # a framework raises what it likes
         text = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
 

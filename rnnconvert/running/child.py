@@ -275,7 +275,7 @@ def main() -> None:
             answer = answered(module, request)
         except NotImplementedError as refusal:
             answer = {"refused": in_words(refusal)}
-        except Exception as error:
+        except Exception as error:  # a framework raises what it likes, and the parent says it
             trace = traceback.format_exc()
             answer = {"failed": f"{type(error).__name__}: {in_words(error)}", "trace": trace}
         send(answers, answer)

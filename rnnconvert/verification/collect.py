@@ -146,7 +146,7 @@ def proceed(
                 same = identical(model, subject.stack)
                 layer.runs.append(by_reference(subject, layer.cases, single[model.name] if same else None))
         results.seconds["reference"] = time.perf_counter() - start
-        lanes.tell()
+        lanes.report_progress()
         start = time.perf_counter()
         for name, seconds in lanes.collected(results).items():
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds

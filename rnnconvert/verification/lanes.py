@@ -116,7 +116,7 @@ class Lanes:
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def tell(self) -> None:
+    def report_progress(self) -> None:
         """Tell how many cases have run, of all that are to run, from now on."""
         self._telling = True
         if self._results is None:
@@ -129,7 +129,7 @@ class Lanes:
         with self._lock:
             self._ran += 1
         if self._telling:
-            self.tell()
+            self.report_progress()
 
     def begin(self, results: Results) -> None:
         """Let the lanes run: the cases are made."""

@@ -53,17 +53,17 @@ def trail(axes: int) -> list[int]:
     return [0, *range(2, axes + 2), 1]
 
 
-def as_long(b: GraphBuilder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
+def as_long(build: GraphBuilder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
     """Add a check of how long a pooling's output is: of less than one window onnxruntime makes one, and Keras none.
 
     around  what is pooled, and what came of it (batch, channels, lengths)
     """
     before, after = around
     axes = len(size)
-    shape = b.add("Shape", [before], f"{name}/size")
-    long = b.add("Slice", [shape, b.integers(2), b.integers(2 + axes)], f"{name}/lengths")
-    starts = b.add("Sub", [long, b.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
-    windows = b.add("Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows")
-    others = b.add("Slice", [shape, b.integers(0), b.integers(2)], f"{name}/others")
-    wanted = b.add("Concat", [others, windows], f"{name}/wanted", axis=0)
-    return b.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)
+    shape = build.add("Shape", [before], f"{name}/size")
+    long = build.add("Slice", [shape, build.integers(2), build.integers(2 + axes)], f"{name}/lengths")
+    starts = build.add("Sub", [long, build.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
+    windows = build.add("Div", [build.add("Max", [starts, build.integers(0)], f"{name}/room"), build.integers(*strides)], f"{name}/windows")
+    others = build.add("Slice", [shape, build.integers(0), build.integers(2)], f"{name}/others")
+    wanted = build.add("Concat", [others, windows], f"{name}/wanted", axis=0)
+    return build.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)

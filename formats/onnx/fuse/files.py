@@ -73,10 +73,10 @@ def fuse(
         raise UsageError(f"{path}: the folder {path.parent} does not exist. Create it first")
     if not dry_run:
         only_replace(path, force)
-    tell = watch or (lambda what: None)
-    tell("looking for layers")
+    say = watch or (lambda what: None)
+    say("looking for layers")
     try:
-        work = _Fuser(onnx_file.read(source), source, tell)
+        work = _Fuser(onnx_file.read(source), source, say)
         with new_folder() as folder:
             graph, done = work.fused(folder, str(path))
     except MALFORMED as error:
@@ -108,8 +108,8 @@ def _nothing(source: Path, done: Fused) -> RefusedError:
 class _Fuser:
     """A model on its way."""
 
-    def __init__(self, file: OnnxFile, source: Path, tell: Callable[[str], None]) -> None:
-        self.file, self.source, self.tell = file, source, tell
+    def __init__(self, file: OnnxFile, source: Path, say: Callable[[str], None]) -> None:
+        self.file, self.source, self.say = file, source, say
         self.old = _copied(file)
         hoist(file.model.graph)
         program = as_program(file)
@@ -155,7 +155,7 @@ class _Fuser:
                 except UnmatchedError as problem:
                     reasons[number] = form.label, str(problem)
         proved: dict[int, tuple[RecognisedLayer, float]] = {}
-        self.tell(f"proving {len(candidates)} layers")
+        self.say(f"proving {len(candidates)} layers")
         verdicts = prove([pair for _, _, pair in pairs], _inside(folder, "alone")) if pairs else []
         for (number, layer, _), verdict in zip(pairs, verdicts, strict=True):
             if verdict.equal:
@@ -180,7 +180,7 @@ class _Fuser:
             inputs = whole_inputs(self.old.model.graph, self.scope)
         except UnmatchedError as problem:
             raise RefusedError("the whole model", "a proof", str(problem)) from None
-        self.tell("proving the whole model")
+        self.say("proving the whole model")
         outputs = [output.name for output in self.old.model.graph.output]
         graph = self._with([layer for layer, _ in proved])
         pair = ModelPair("the whole model", self.old, graph, outputs, inputs)
