@@ -204,9 +204,9 @@ def test_comparing_what_gives_the_outputs_ends_with_the_time(monkeypatch: pytest
         now[0] = 1000.0
         return result
 
-    def behaviour(stack: Any) -> Any:
+    def behaviour(stack: Any, deadline: Any) -> Any:
         compared.append(stack)
-        return behaviour_of(stack)
+        return behaviour_of(stack, deadline)
 
     behaviour_of = _Behaviour.of
     monkeypatch.setattr(deadline, "clock", clock)

@@ -120,7 +120,7 @@ class Search:
         eps = float(ml_dtypes.finfo(self.dtype).eps)
         self.loose = min(max(400 * eps, _LOOSE), _LOOSEST)
         self.findings = Findings()
-        self._searching, self._end = Deadline.after(_SEARCHING * seconds), Deadline.after(seconds)
+        self._searching, self.end = Deadline.after(_SEARCHING * seconds), Deadline.after(seconds)
         self._firsts: dict[object, Array] = {}
         self._seen: set[object] = set()
         self._tried: set[object] = set()
@@ -137,7 +137,7 @@ class Search:
 
         tiers  those to go through; a second call goes on with others
         """
-        with self._ending():
+        with self.ending():
             for tier in tiers if self.findings.complete else ():
                 self.findings.searched.append(tier.what)
                 self._firsts.clear()
@@ -151,7 +151,7 @@ class Search:
         return self.findings
 
     @contextlib.contextmanager
-    def _ending(self) -> Iterator[None]:
+    def ending(self) -> Iterator[None]:
         """Leave what is done within it once its time is up, and mark the search incomplete."""
         try:
             yield
@@ -160,7 +160,7 @@ class Search:
 
     def time_left(self) -> bool:
         """Return whether there is time left for what follows the search; where there is none, mark the search incomplete."""
-        left = not self._end.passed
+        left = not self.end.passed
         self.findings.complete &= left
         return left
 
@@ -182,8 +182,8 @@ class Search:
         blocks = blocks_of(reading.structure, self.arrays)
         sample = reading.turned(next(candidate for candidate in self.samples if candidate.axes == reading.axes))
         parts: list[str] = []
-        with self._ending():
-            parts += unseen(reading.stack(blocks, forward=True), sample, self.dtype, self._end)
+        with self.ending():
+            parts += unseen(reading.stack(blocks, forward=True), sample, self.dtype, self.end)
         return parts
 
     def _tier(self, tier: Tier) -> Iterator[tuple[Reading, Blocks]]:
