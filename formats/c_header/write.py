@@ -53,9 +53,7 @@ def _called(name: str, pieces: Sequence[Recurrent], path: Path) -> list[str]:
 
 
 def _recipe(path: Path, layers: Sequence[WrittenLayer]) -> list[str]:
-    """Return C that runs a sequence through layers, each reading what the one before gives; none where no #include can name
-    the file.
-    """
+    """Return C that runs a sequence through layers, each reading what the one before gives; none where no #include can name the file."""
     if not re.fullmatch(r'[^"\\\x00-\x1f]+', path.name):
         return []
     reads = f"x + t * {layers[0].name.upper()}_INPUT"

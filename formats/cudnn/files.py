@@ -1,8 +1,7 @@
 """cuDNN's flat weight buffer, in a file of raw numbers or in a .safetensors, with a description.
 
-The buffer does not describe itself. Its description is JSON: for a raw file `weights.bin` in
-`weights.bin.json`, in a .safetensors under the metadata key "rnnconvert.cudnn", a list with one
-entry for each buffer.
+The buffer does not describe itself. Its description is JSON: for a raw file `weights.bin` in `weights.bin.json`, in a .safetensors under
+the metadata key "rnnconvert.cudnn", a list with one entry for each buffer.
 """
 
 from __future__ import annotations

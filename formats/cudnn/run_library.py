@@ -205,9 +205,7 @@ class Memory:
 
 
 def encoded(values: Any, dtype: str) -> Array:
-    """Return numbers as the GPU has them; bfloat16, which numpy lacks, as its bits, rounded to the nearest, ties to
-    even.
-    """
+    """Return numbers as the GPU has them; bfloat16, which numpy lacks, as its bits, rounded to the nearest, ties to even."""
     if dtype != "bfloat16":
         return np.asarray(values).astype(STORED[dtype])
     wide = np.ascontiguousarray(np.asarray(values).astype(np.float32))

@@ -55,8 +55,7 @@ def write(path: Path, job: Job) -> WriteResult:
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer of a network.
 
-    Raises UnreadableError for a damaged file, for layers of unknown types, and if the vector's length is not what its
-    layers need.
+    Raises UnreadableError for a damaged file, for layers of unknown types, and if the vector's length is not what its layers need.
     """
     archive = Archive(path)
     if archive.size(_CONFIGURATION) > DESCRIPTION_BYTES if _CONFIGURATION in archive else False:

@@ -34,11 +34,10 @@ def from_jax(
     cells      the caller's choice for a path: the layout of its arrays ("haiku.lstm"), or None for no cell
     options    nonlinearity="relu" for plain cells whose parameters do not state it
 
-    Each cell is one layer of one direction: parameters do not state that two cells read both ways. The cell of a live
-    nnx.RNN or nnx.Bidirectional reads as that one makes it read. The LSTM or GRU of a tree without modules has the
-    functions that its class has by default: where you gave it another `activation_fn` or `gate_fn`, hand in the nnx
-    module, or write the parameters to a file and convert that with activation=... A Haiku LSTM is known by
-    its module's name, which begins with lstm; `cells` names one with another name.
+    Each cell is one layer of one direction: parameters do not state that two cells read both ways. The cell of a live nnx.RNN or
+    nnx.Bidirectional reads as that one makes it read. The LSTM or GRU of a tree without modules has the functions that its class has by
+    default: where you gave it another `activation_fn` or `gate_fn`, hand in the nnx module, or write the parameters to a file and convert
+    that with activation=... A Haiku LSTM is known by its module's name, which begins with lstm; `cells` names one with another name.
 
     Raises UsageError if there is no cell, or if names and shapes do not settle what there is; RefusedError for
     a cell that computes something else than its class does by default and that has no canonical form.
@@ -100,8 +99,7 @@ def read_cell(tree: Any, cell: FoundLayer, arrays: Mapping[str, Array], options:
 def _read_backwards(tree: Any, path: str) -> tuple[bool, bool]:
     """Return whether the nnx.RNN around a cell reads from the end, and leaves its outputs in that order.
 
-    An RNN of a Bidirectional reads as that one tells it, whatever its own setting says (flax/nnx/nn/recurrent.py,
-    Bidirectional.__call__).
+    An RNN of a Bidirectional reads as that one tells it, whatever its own setting says (flax/nnx/nn/recurrent.py, Bidirectional.__call__).
     """
     above, _, name = path.rpartition("/")
     rnn: Any = module_at(tree, above) if name == "cell" else None

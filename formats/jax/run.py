@@ -79,9 +79,7 @@ class CellLibrary(NamedTuple):
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although its packages and its device are there, or ""; JAX's plugin shows when it
-    runs.
-    """
+    """Return why it cannot run here although its packages and its device are there, or ""; JAX's plugin shows when it runs."""
     return ""
 
 

@@ -184,9 +184,7 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
 
 
 def _pytorch(arrays: Mapping[str, Array], path: str) -> str:
-    """Return the module of PyTorch with the same names as the arrays under a path, or ""; Equinox's without biases are
-    the same.
-    """
+    """Return the module of PyTorch with the same names as the arrays under a path, or ""; Equinox's without biases are the same."""
     start = f"{path}/" if path else ""
     under = {name[len(start) :]: tuple(array.shape) for name, array in arrays.items() if name.startswith(start)}
     return next((layout.class_name for layout in registry.layouts_of("pytorch") if fit(layout, under)), "")

@@ -177,9 +177,7 @@ class _Jld2Reader:
 
 
 def _readable(kind: h5py.h5t.TypeCompoundID) -> list[str]:
-    """Return the members of a compound type that are numbers, references or structures of them; reading others is not
-    safe.
-    """
+    """Return the members of a compound type that are numbers, references or structures of them; reading others is not safe."""
     names = []
     for number in range(kind.get_nmembers()):
         member = kind.get_member_type(number)

@@ -82,9 +82,7 @@ class VariableTree:
 
 
 def carry(job: Job) -> VariableTree | None:
-    """Return the whole model's weights, or None if the source is not a whole Keras model, or not all of it is
-    converted.
-    """
+    """Return the whole model's weights, or None if the source is not a whole Keras model, or not all of it is converted."""
     read = job.source.read
     stacks = {part.stack.name: part.stack for part in job.parts}
     if not isinstance(read, StatedLayers) or not read.places or list(stacks) != list(job.source.layers):

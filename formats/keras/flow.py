@@ -1,6 +1,4 @@
-"""How data flows through a Keras model, according to its configuration: what each layer reads, and how it was
-flattened.
-"""
+"""How data flows through a Keras model, according to its configuration: what each layer reads, and how it was flattened."""
 
 from __future__ import annotations
 

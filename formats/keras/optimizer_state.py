@@ -38,8 +38,7 @@ def settings_of(config: Mapping[str, Any], rate: float | None) -> dict[str, Any]
 
 
 def twice(kind: str, backend: str, names: Collection[str], model: Model) -> tuple[str, ...]:
-    """Warn of what TensorFlow's backend does with an Embedding's gradient, which comes in pieces: one for each token of
-    a batch.
+    """Warn of what TensorFlow's backend does with an Embedding's gradient, which comes in pieces: one for each token of a batch.
 
     keras/src/backend/tensorflow/optimizer.py does not add up the pieces of one token before they are squared.
     """

@@ -277,8 +277,7 @@ def _of_slots(states: Any, slots: Sequence[Any], having: Sequence[bool], what: s
 
 
 def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int) -> list[Any]:
-    """Return the layer's initial states as it takes them: one direction after the other, nested where cells are
-    stacked."""
+    """Return the layer's initial states as it takes them: one direction after the other, nested where cells are stacked."""
     import keras
 
     initial: list[Any] = []

@@ -124,9 +124,7 @@ class ComputedGraph:
     layers: list[Any]
 
     def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
-        """Compute y from x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its
-        outputs.
-        """
+        """Compute y from x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its outputs."""
         raise NotImplementedError
 
     def weights(self) -> Iterator[tuple[str, str, Any]]:

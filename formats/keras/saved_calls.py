@@ -1,5 +1,4 @@
-"""What the recurrent layers of a SavedModel receive: the function that runs the model, with the operators of each layer taken
-together.
+"""What the recurrent layers of a SavedModel receive: the function that runs the model, with the operators of each layer taken together.
 
 A layer's operators are in a scope of its own: see rnnconvert.formats.keras.saved_graph. What does not look as Keras builds it is
 left open, or counts as a change.

@@ -246,9 +246,7 @@ def _fitted(
 
 
 def write(path: Path, job: Job) -> WriteResult:
-    """Write a file of parameters: one layer of another format under its own names, several with their names before
-    them.
-    """
+    """Write a file of parameters: one layer of another format under its own names, several with their names before them."""
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     homes: dict[str, dict[str, str]] = job.source.metadata_as(MxnetMetadata).get("homes", {}) if job.source.format == NAME else {}

@@ -103,8 +103,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Return every array by its name, with "arg:" and "aux:" before it where the file has them; by its number in a
-    plain list.
+    """Return every array by its name, with "arg:" and "aux:" before it where the file has them; by its number in a plain list.
 
     metadata has "unreadable" (why an array is left out: sparse ones, and those that hold nothing).
 

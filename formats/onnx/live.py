@@ -69,8 +69,7 @@ def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[False] = .
 @overload
 def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[True], **options: object) -> onnx_ir.Model: ...
 def to_onnx(layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **options: object) -> onnx.ModelProto | onnx_ir.Model:
-    """Return an ONNX model of the layer that holds its weights; rnnconvert.save writes larger ones without holding
-    them.
+    """Return an ONNX model of the layer that holds its weights; rnnconvert.save writes larger ones without holding them.
 
     dtype    element type, the layer's own if None
     ir       whether to return an onnx_ir.Model instead of an onnx.ModelProto

@@ -135,8 +135,7 @@ def _check_sizes(path: Path, prefix: str, constants: Mapping[str, Any], sizes: S
 
 
 def nameless(calls: Iterable[WeightsCall], arrays: Mapping[str, Array], claimed: set[str]) -> list[tuple[str, bool, dict[str, str]]]:
-    """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its
-    arrays.
+    """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its arrays.
 
     The weights of a call stand in torch's own order.
     """
@@ -156,9 +155,7 @@ def nameless(calls: Iterable[WeightsCall], arrays: Mapping[str, Array], claimed:
 
 
 def written_out(calls: Iterable[WeightsCall], arrays: Mapping[str, Array], used: set[str]) -> list[str]:
-    """Return warnings of sums of two products under a function, which may be an RNN cell whose weights lost their
-    names.
-    """
+    """Return warnings of sums of two products under a function, which may be an RNN cell whose weights lost their names."""
     layers = {}
     for call in calls:
         matrices = [name for name in call.tensors if name in arrays and arrays[name].ndim == 2]

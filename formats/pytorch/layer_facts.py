@@ -43,9 +43,7 @@ _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
 
 
 def nonlinearity_of(path: Path, name: str, prefix: str, values: Mapping[str, Any], code: str) -> str:
-    """Return an RNN's function as its attributes or its code show it, "" where neither does. Raises RefusedError if they
-    differ.
-    """
+    """Return an RNN's function as its attributes or its code show it, "" where neither does. Raises RefusedError if they differ."""
     stated = str(_MODES.get(str(values.get(f"{prefix}mode"))) or values.get(f"{prefix}nonlinearity") or code)
     if code and stated != code:
         raise RefusedError(

@@ -20,10 +20,9 @@ SLOTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_peephole", "wei
 class Stack(nn.Module):
     """A stack of layers.
 
-    Called with x (time, batch, in); for every direction its states h (batch, out) and c (batch, hidden); the lengths of
-    the sequences on x's device, or None; the weights of every direction in the order of SLOTS, None for the missing
-    ones; and the read-out matrices. Gives the outputs (time, batch, out), zeros past a sequence's length, and the
-    final states.
+    Called with x (time, batch, in); for every direction its states h (batch, out) and c (batch, hidden); the lengths of the sequences on
+    x's device, or None; the weights of every direction in the order of SLOTS, None for the missing ones; and the read-out matrices. Gives
+    the outputs (time, batch, out), zeros past a sequence's length, and the final states.
     """
 
     def __init__(self, outline: Recurrent) -> None:

@@ -61,8 +61,7 @@ def takes(value: Any) -> bool:
 def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
     """Return the state of a torch.optim.Optimizer, or of its state dictionary.
 
-    Raises UsageError for an unknown class, for parameters that are not the model's, and for incomplete
-    state.
+    Raises UsageError for an unknown class, for parameters that are not the model's, and for incomplete state.
     """
     if isinstance(value, Mapping):
         return _state("a torch optimizer's state", "", value, None, model, facts)

@@ -43,11 +43,9 @@ def takes(value: Any) -> bool:
 
 
 def of_live(value: Any) -> Model:
-    """Return a torch.nn.Module with its parameters and buffers; for a state dictionary or a scripted module, their
-    names.
+    """Return a torch.nn.Module with its parameters and buffers; for a state dictionary or a scripted module, their names.
 
-    Raises UsageError for what cannot be filled: on the meta device, quantized, sharded, not built yet, or with
-    parametrized weights.
+    Raises UsageError for what cannot be filled: on the meta device, quantized, sharded, not built yet, or with parametrized weights.
     """
     import torch
 

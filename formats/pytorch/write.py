@@ -66,9 +66,7 @@ def write(path: Path, job: Job) -> WriteResult:
 
 
 def _recipe(path: Path, written: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return Python that loads a file of tensors: for each name in it, its layer's name and the call that makes the
-    module.
-    """
+    """Return Python that loads a file of tensors: for each name in it, its layer's name and the call that makes the module."""
     if lowered(path).suffix == ".safetensors":
         lines = ["import torch", "from safetensors.torch import load_file", f"state = load_file({str(path)!r})"]
     else:

@@ -73,9 +73,7 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def _in_archive(file: Opened) -> bool:
-    """Return whether an archive holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a
-    damaged one.
-    """
+    """Return whether an archive holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a damaged one."""
     try:
         stored = file.cached(archives.reader(file.path, file.head))
     except UnreadableError:
@@ -535,7 +533,5 @@ companions = tensorflow1_write.companions
 
 
 def write(path: Path, job: Job) -> WriteResult:
-    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
-    wrapper.
-    """
+    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own wrapper."""
     return tensorflow1_write.write(path, job)

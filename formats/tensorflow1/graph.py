@@ -99,8 +99,7 @@ def _scope(graph: GraphDef, product: GraphDefNode) -> str:
 
 
 def uses(graph: GraphDef, kernel: str) -> int:
-    """Return how often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell
-    several times."""
+    """Return how often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell several times."""
     frames: dict[bytes, set[str]] = {}
     for node in graph.nodes.values():
         if node.op == "Enter" and _origin(graph, node) == kernel:
@@ -214,8 +213,7 @@ def _constant(graph: GraphDef, source: str) -> float | None:
 
 
 def _state(graph: GraphDef, candidate: str) -> str:
-    """Return the new cell state, before it is clipped: the sum with the product that the candidate enters; "" if
-    unclear."""
+    """Return the new cell state, before it is clipped: the sum with the product that the candidate enters; "" if unclear."""
     functions = [node for node in readers(graph, candidate) if node.op in (*FUNCTIONS, "LeakyRelu", "Identity")]
     source = output(functions[0].name) if functions else candidate
     for ops in ({"Mul"}, {"Add", "AddV2"}):
@@ -227,9 +225,7 @@ def _state(graph: GraphDef, candidate: str) -> str:
 
 
 def _clip(graph: GraphDef, source: str, kind: Literal["cell", "projection"]) -> tuple[Clip, ...] | None:
-    """Return the bounds that an output is put between, none included; None where they are not constants, or not
-    symmetric.
-    """
+    """Return the bounds that an output is put between, none included; None where they are not constants, or not symmetric."""
     bounds: list[float | None] = []
     for op in ("Minimum", "Maximum"):
         nodes = [node for node in readers(graph, source) if node.op == op]

@@ -1,7 +1,6 @@
 """What the cells of a TensorFlow 1 graph begin with: zeros, numbers that the graph holds, or what a caller passes.
 
-From a cell's product back to the state that it reads, out of the loop, and on to the constants and variables that it is
-made of.
+From a cell's product back to the state that it reads, out of the loop, and on to the constants and variables that it is made of.
 
 Sources (1.15.5): tensorflow/python/ops/rnn_cell_impl.py, the call of each cell; python/ops/rnn.py, dynamic_rnn and
 static_rnn; python/ops/control_flow_ops.py, the nodes of a loop; core/ops/rnn_ops.cc, the inputs of the block operations.

@@ -33,9 +33,7 @@ def companions(path: Path) -> tuple[Path, ...]:
 
 
 def write(path: Path, job: Job) -> WriteResult:
-    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
-    wrapper.
-    """
+    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own wrapper."""
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     homes = job.source.read_as(CellPlaces).cells if isinstance(job.source.read, CellPlaces) else {}

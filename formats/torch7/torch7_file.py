@@ -254,8 +254,7 @@ class _Torch7Reader:
 
 
 def walk(root: Any, skip: frozenset[str] = frozenset(), file: object = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield everything that can be reached, once: its path, with a slash between the steps, and itself; nearer values
-    first.
+    """Yield everything that can be reached, once: its path, with a slash between the steps, and itself; nearer values first.
 
     skip  fields that lead nowhere worth seeing
     file  what an error is about

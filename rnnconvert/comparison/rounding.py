@@ -24,8 +24,7 @@ def sum_rounds(ours: Direction, theirs: Direction, gate: str) -> Array:
 
 
 def close(first: Array, other: Array, eps: float) -> bool:
-    """Return whether two arrays of one shape may be the same for the search for a cause: as far apart as rounding of their
-    largest value.
+    """Return whether two arrays of one shape may be the same for the search for a cause: as far apart as rounding of their largest value.
 
     eps  of the coarser element type
     """

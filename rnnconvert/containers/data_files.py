@@ -77,8 +77,7 @@ def remove_old_data(before: Iterable[Path], current: str = "") -> None:
 def replacing_both(path: str | os.PathLike[str], data_path: Path) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """Yield a file and the companion file that it needs; both take their places together.
 
-    The companion comes first, since the other is of no use without it; if the other then cannot follow,
-    the previous companion is put back.
+    The companion comes first, since the other is of no use without it; if the other then cannot follow, the previous companion is put back.
     """
     path, data_path = _own_name(path), _own_name(data_path)
     before: Path | None = None

@@ -123,9 +123,8 @@ def reaching_the_disk() -> Iterator[None]:
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Yield a file to write, which takes the place of `path` when the block ends well.
 
-    It is created next to `path`, so that renaming it is one step; if the block raises, or is
-    interrupted, it is removed and `path` stays unchanged. A file that is replaced keeps its
-    permissions, and its owner where that is allowed; a symbolic link to it stays one.
+    It is created next to `path`, so that renaming it is one step; if the block raises, or is interrupted, it is removed and `path` stays
+    unchanged. A file that is replaced keeps its permissions, and its owner where that is allowed; a symbolic link to it stays one.
 
     Raises UsageError if nothing can be written there, UnreadableError if what was read changed meanwhile.
     """

@@ -1,5 +1,4 @@
-"""Models that are stated as layers, each with a class and a configuration: the JSON of Keras 1 to 3, in every file kind that
-has it.
+"""Models that are stated as layers, each with a class and a configuration: the JSON of Keras 1 to 3, in every file kind that has it.
 
 Sources: keras 1.2.2 and 2.3.1 engine/topology.py; tf_keras/src/saving; keras/src/saving/serialization_lib.py (3.15).
 """

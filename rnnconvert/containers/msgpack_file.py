@@ -45,8 +45,7 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Return the arrays of a tree, by their paths; metadata "unreadable" gives the reason for each one that is left
-    out.
+    """Return the arrays of a tree, by their paths; metadata "unreadable" gives the reason for each one that is left out.
 
     Raises UnreadableError.
     """

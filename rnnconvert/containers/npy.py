@@ -68,8 +68,7 @@ def header(array: Array | Pieced) -> bytes:
 
 
 def read_row(path: str | os.PathLike[str]) -> Stored:
-    """Return the arrays of a row of records, named by their places; metadata "unreadable" gives the reason for each one
-    left out.
+    """Return the arrays of a row of records, named by their places; metadata "unreadable" gives the reason for each one left out.
 
     Raises UnreadableError.
     """

@@ -81,8 +81,7 @@ class _Entry:
 
 
 def read(index: Path) -> Stored:
-    """Return every variable by its name, as views of the mapped files; metadata "unreadable" gives the reason for each
-    one left out.
+    """Return every variable by its name, as views of the mapped files; metadata "unreadable" gives the reason for each one left out.
 
     Texts of one element are in the metadata "texts".
 

@@ -124,8 +124,7 @@ class Slimming:
         return parts
 
     def delimited(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the length-delimited fields of the outermost message: the number, and where the content and what
-        follows begin."""
+        """Yield the length-delimited fields of the outermost message: the number, and where the content and what follows begin."""
         for number, _, begin, stop in self._fields(0, len(self.data)):
             yield number, begin, stop
 

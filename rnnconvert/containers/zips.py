@@ -24,8 +24,7 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 class Archive:
     """The entries of a zip archive by name; each is read when it is asked for.
 
-    The checksums are not compared: that would read every byte of every tensor, and PyTorch can
-    be told to write none.
+    The checksums are not compared: that would read every byte of every tensor, and PyTorch can be told to write none.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

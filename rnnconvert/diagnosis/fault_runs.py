@@ -90,9 +90,7 @@ def states_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None
 
 
 def _direction_major(stack: Recurrent, states: Sequence[Array]) -> tuple[Array, ...] | None:
-    """Return states layer by layer from states direction by direction; None where both are the same or this is
-    impossible.
-    """
+    """Return states layer by layer from states direction by direction; None where both are the same or this is impossible."""
     if not states or stack.num_layers < 2 or stack.num_directions < 2 or len({state.shape for state in states}) > 1:
         return None
     return tuple(states[d * stack.num_layers + la] for la in range(stack.num_layers) for d in range(2))

@@ -106,9 +106,7 @@ def _first_layer(stack: Recurrent, states: set[str]) -> str:
 
 
 def _in_y(stack: Recurrent, measure: Measure, outputs: Outputs, begins: str) -> tuple[str, str]:
-    """Return the direction, where the halves of the output show it, and the first time step that is off in processing
-    order.
-    """
+    """Return the direction, where the halves of the output show it, and the first time step that is off in processing order."""
     truth, mask = measure.truth.y, measure.masks["y"]
     if outputs.y.shape != truth.shape:
         return begins, ""

@@ -82,9 +82,8 @@ def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | 
              vector its sizes: input_size, hidden_size, and num_layers, bidirectional, projection_size, bias_mode or input_mode
              where they are not 1, False, 0, "double" and "linear"
 
-    Warns with AssumptionWarning of every fact that the arrays, the cell and the options leave open. Raises UsageError if the
-    arrays do not fit together or have several element types, or fit several layouts and neither a cell nor the option `layout`
-    settles which.
+    Warns with AssumptionWarning of every fact that the arrays, the cell and the options leave open. Raises UsageError if the arrays do not
+    fit together or have several element types, or fit several layouts and neither a cell nor the option `layout` settles which.
     """
     if isinstance(arrays, Mapping) and len(arrays) == 1 and _vectors(format):
         arrays = next(iter(arrays.values()))

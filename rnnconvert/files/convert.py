@@ -1,8 +1,6 @@
 """From file to file: read, bring into the target's form, write once.
 
-checkpoint = load("model.h5")
-save(checkpoint, "model.onnx")
-convert_file("model.h5", None, Target("model.safetensors"), Options())
+checkpoint = load("model.h5") save(checkpoint, "model.onnx") convert_file("model.h5", None, Target("model.safetensors"), Options())
 """
 
 from __future__ import annotations

@@ -136,9 +136,7 @@ class ArrayFiles:
         return f"{self.NAME}.{variant}"
 
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
-        """Return the recurrent layers of a file by names and shapes, those in vectors whose sizes are given, and what
-        is unsettled.
-        """
+        """Return the recurrent layers of a file by names and shapes, those in vectors whose sizes are given, and what is unsettled."""
         matched, doubts = self.groups(stored.arrays, options)
         groups = list(matched)
         vectors: dict[str, list[Layout]] = {}

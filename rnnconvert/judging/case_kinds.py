@@ -46,9 +46,7 @@ class Case:
 
 
 def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
-    """Return the widths of a stack's hidden states, and of its cell states if it is an LSTM; in the order of its
-    directions.
-    """
+    """Return the widths of a stack's hidden states, and of its cell states if it is an LSTM; in the order of its directions."""
     directions = [direction for *_, direction in stack.directions()]
     cell = [direction.hidden_size for direction in directions] if stack.cell.kind == "lstm" else []
     return [direction.output_size for direction in directions], cell

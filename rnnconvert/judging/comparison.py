@@ -14,9 +14,7 @@ from rnnconvert.core.verdict import Verdict
 
 @dataclass(frozen=True)
 class Worst:
-    """Where the error is largest in units of what is allowed: the index along each axis, the numbers found and
-    expected.
-    """
+    """Where the error is largest in units of what is allowed: the index along each axis, the numbers found and expected."""
 
     index: tuple[int, ...]
     axes: tuple[str, ...]

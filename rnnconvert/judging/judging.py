@@ -1,10 +1,9 @@
 """How far an output may be from the truth: as far as rounding explains.
 
-The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the
-reference makes in the model's own element type, or with each weight one unit in the last place off (Case.rough), and
-the error of the source in its own framework, once that has itself passed; where a recurrence amplifies errors, what it makes of
-those of functions, too (rnnconvert.judging.rounding). A unit of an output passes at a time step if its
-error there is at most
+The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the reference makes in the
+model's own element type, or with each weight one unit in the last place off (Case.rough), and the error of the source in its own framework,
+once that has itself passed; where a recurrence amplifies errors, what it makes of those of functions, too (rnnconvert.judging.rounding). A
+unit of an output passes at a time step if its error there is at most
 
     FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
 

@@ -1,10 +1,9 @@
 """Which rows of a layer's matrices its inputs exercise, and inputs that exercise the others.
 
-A unit whose gates are saturated for every input, or whose weights are too small to move it, gives the same outputs with other
-weights: a comparison that passes does not show them. So each row of each gate, the part that acts on the input and the one
-that acts on the state, is negated and doubled in turn, and the unit that it belongs to is examined after one step from the
-true states: what moves it by less than rounding may explain is not exercised. A row of zeros counts as exercised where
-weights in its place would show.
+A unit whose gates are saturated for every input, or whose weights are too small to move it, gives the same outputs with other weights: a
+comparison that passes does not show them. So each row of each gate, the part that acts on the input and the one that acts on the state, is
+negated and doubled in turn, and the unit that it belongs to is examined after one step from the true states: what moves it by less than
+rounding may explain is not exercised. A row of zeros counts as exercised where weights in its place would show.
 """
 
 from __future__ import annotations
@@ -82,9 +81,7 @@ def _scaled(stack: Recurrent, part: Part, exponent: int, seed: int) -> Case:
 
 
 def _wanted(seen_rows: dict[Row, Rows]) -> list[tuple[Part, int]]:
-    """Return the scales, as powers of two, that bring the parts that were not seen to where their gates move; the commonest
-    first.
-    """
+    """Return the scales, as powers of two, that bring the parts that were not seen to where their gates move; the commonest first."""
     counts: dict[tuple[Part, int], int] = {}
     for row, rows in seen_rows.items():
         if row.layer:  # what it reads is what the layer below gives, of whatever size its input is

@@ -65,8 +65,7 @@ def load_into(
 
     The target's element types, devices and tied weights stay unchanged, and on any error so do its numbers.
 
-    Raises TransplantError with everything that does not fit, UsageError for a call that cannot be carried out, and
-    what `load` raises.
+    Raises TransplantError with everything that does not fit, UsageError for a call that cannot be carried out, and what `load` raises.
     """
     with resumed(source.sources) if isinstance(source, Checkpoint) else reading():
         giving = model_of(source, source_format, tuple(settings), **options)

@@ -38,8 +38,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Flat:
-    """How the values of a flattened convolution are ordered in one row; likewise of a row that is cut into channels for
-    one.
+    """How the values of a flattened convolution are ordered in one row; likewise of a row that is cut into channels for one.
 
     order     "channels_first" or "channels_last"; "" where it is not seen
     channels  how many there are; 0 where no convolution is flattened

@@ -68,9 +68,8 @@ def matching(
 
 
 def trusted_matches(matches: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> list[tuple[Unit, Unit]]:
-    """Return the pairs whose names identify them. A number alone does not: dense_1 is the first here and the second
-    there,
-    unless both sides have exactly the same ones.
+    """Return the pairs whose names identify them. A number alone does not: dense_1 is the first here and the second there, unless both
+    sides have exactly the same ones.
     """
     if len(matches) == len(targets) == len(sources):
         return matches

@@ -1,8 +1,7 @@
 """Which layer of the source fills which layer of the target: by kind and sizes, then names, then order.
 
-Sizes leave candidates; where several remain, names and numbers decide if they decide for all of them. Order alone
-decides where both models say in which order data flows, or where the caller trusts it. The rest is ambiguous: it
-is listed and never guessed.
+Sizes leave candidates; where several remain, names and numbers decide if they decide for all of them. Order alone decides where both models
+say in which order data flows, or where the caller trusts it. The rest is ambiguous: it is listed and never guessed.
 """
 
 from __future__ import annotations

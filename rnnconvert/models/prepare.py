@@ -131,9 +131,7 @@ def _decided(accepted: Iterable[str], filling: Filling, unlike: Iterable[Setting
 
 
 def _halves(pairing: Pairing, target: Model, filling: Filling) -> list[str]:
-    """Return problems with unfilled recurrent layers that would change in part because they share arrays with filled
-    ones.
-    """
+    """Return problems with unfilled recurrent layers that would change in part because they share arrays with filled ones."""
     filled = target.memory(filling.arrays)
     problems = []
     paired = {filled_pair.target.name for filled_pair in pairing.pairs}

@@ -101,8 +101,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
 
 
 def from_model(model: Any) -> dict[str, Recurrent]:
-    """Return every recurrent layer of a live model, by name: a torch module, a Keras model, an ONNX model, a tree of
-    JAX's.
+    """Return every recurrent layer of a live model, by name: a torch module, a Keras model, an ONNX model, a tree of JAX's.
 
     A stack comes layer by layer, `lstm[0]` and `lstm[1]`; rnnconvert.join_stack joins them again.
 

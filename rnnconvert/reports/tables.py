@@ -8,9 +8,7 @@ from rnnconvert.reports.words import Document, badness, called, digits_of, every
 
 
 def columns(document: Document) -> list[tuple[str, str]]:
-    """Return the model and executor of every kind of run, the models in their order, executors in the order of
-    appearance.
-    """
+    """Return the model and executor of every kind of run, the models in their order, executors in the order of appearance."""
     labels = [model["label"] for model in document["models"]]
     pairs = dict.fromkeys((run["model"], run["executor"]) for _, run in every_run(document))
     return sorted(pairs, key=lambda pair: labels.index(pair[0]) if pair[0] in labels else len(labels))

@@ -71,8 +71,7 @@ def state(run: Document) -> str:
 
 
 def blocks(run: Document) -> bool:
-    """Return whether a run keeps the report from being equal: it differs, or it failed, or it was asked for and did not
-    run."""
+    """Return whether a run keeps the report from being equal: it differs, or it failed, or it was asked for and did not run."""
     if run["status"] == "ran":
         return state(run) == DIFFERENT
     return bool(run["required"] or run["status"] == "failed")

@@ -147,9 +147,7 @@ def needed(module: Any, variant: Mapping[str, Any]) -> Sequence[str]:
 
 
 def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return what is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's
-    version.
-    """
+    """Return what is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's version."""
     device = gpu() if variant["device"] == "cuda" else variant["device"]
     needs = needed(module, variant)
     absent = missing(needs) or ("" if device else "this machine has no NVIDIA GPU")

@@ -1,7 +1,6 @@
 """Load the state of an optimizer to match the weights that were loaded: training continues where it stopped.
 
-report = load_into(model, "model.pt")
-load_optimizer_into(optimizer, "model.pt", report)
+report = load_into(model, "model.pt") load_optimizer_into(optimizer, "model.pt", report)
 """
 
 from __future__ import annotations

@@ -192,9 +192,7 @@ def _side_by_side(name: LayerPair) -> None:
 
 
 def _alone(model: Checkpoint, results: Results | None) -> Iterator[Subject]:
-    """Yield the layers of one model; joined, where results of one layer are compared with a model that has it in
-    pieces.
-    """
+    """Yield the layers of one model; joined, where results of one layer are compared with a model that has it in pieces."""
     pieces = tuple(model.layers)
     if results is not None and len(results.layers) == 1 and len(pieces) > 1 and not set(pieces) & set(results.layers):
         (name,) = results.layers

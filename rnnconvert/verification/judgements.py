@@ -72,8 +72,7 @@ def _outputs(
 
 
 def without(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputComparison]) -> dict[str, str]:
-    """Return what the cases that ran do not prove, and why: states that were not given, and values that rounding
-    swamps."""
+    """Return what the cases that ran do not prove, and why: states that were not given, and values that rounding swamps."""
     absent: dict[str, list[str]] = {}
     judged = {(comparison.case, comparison.output) for comparison in comparisons}
     for case in layer.cases:

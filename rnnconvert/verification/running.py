@@ -243,7 +243,6 @@ def _changed(part: Fitted) -> str:
 
 
 def _apart(subject: Subject) -> str:
-    """Return why the pieces of a layer cannot be run one after the other, or "": each must read what the one before
-    gives."""
+    """Return why the pieces of a layer cannot be run one after the other, or "": each must read what the one before gives."""
     depth = sum(subject.checkpoint.layers[name].num_layers for name in subject.pieces)
     return "" if depth == subject.stack.num_layers else "its directions are separate layers in the file, side by side"

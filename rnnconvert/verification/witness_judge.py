@@ -213,9 +213,7 @@ class CallJudge:
         return Outputs(np.zeros((*truth.y.shape[:2], 0)) if y is None else y, tuple(states["h_n"]), tuple(states["c_n"]))
 
     def _states(self, calls: Calls) -> tuple[tuple[Array, ...], tuple[Array, ...] | None] | None:
-        """Return the states that the layers receive in the model; None where they receive none, or other ones than a stack
-        takes.
-        """
+        """Return the states that the layers receive in the model; None where they receive none, or other ones than a stack takes."""
         if self.side_by_side or not any(call["hidden"] for call in calls):
             return None
         batch, states = calls[0]["x"].shape[1], []

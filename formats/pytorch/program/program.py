@@ -1,7 +1,6 @@
 """What a TorchScript archive's code or an exported program computes, operator by operator, before it becomes a graph.
 
-Operators that work in place change every other tensor that shares elements with theirs: what is read of these afterwards is
-another value.
+Operators that work in place change every other tensor that shares elements with theirs: what is read of these afterwards is another value.
 """
 
 from __future__ import annotations

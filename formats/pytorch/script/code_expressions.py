@@ -9,9 +9,8 @@ from typing import Any, TypeAlias
 from rnnconvert.core.limits import CODE_NESTING
 
 Expression: TypeAlias = "tuple[Any, ...]"
-"""("name", text), ("constant", value), ("attribute", of, name), ("call", of, arguments, keywords), ("index", of, [index]) or
-("index", of, [start, end]),
-("list", items), ("tuple", items) or ("dict", pairs)."""
+"""("name", text), ("constant", value), ("attribute", of, name), ("call", of, arguments, keywords), ("index", of, [index]) or ("index", of,
+[start, end]), ("list", items), ("tuple", items) or ("dict", pairs)."""
 
 
 _TOKEN = re.compile(

@@ -187,8 +187,7 @@ class Scope:
         return not node.domain and node.kind in MOVING and (index == 0 or node.kind == "Concat")
 
     def moved(self, name: str, numbers: Callable[[StoredNumbers], Array]) -> Array | None:
-        """Return a constant value as it would be with other numbers in the stored tensors, if nodes only move numbers
-        there.
+        """Return a constant value as it would be with other numbers in the stored tensors, if nodes only move numbers there.
 
         name     a value for which `constant` gives an array
         numbers  for each stored tensor, an array of its shape
