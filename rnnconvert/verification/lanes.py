@@ -152,7 +152,7 @@ class Lanes:
 
     @property
     def recordings(self) -> dict[str, Recording | str]:
-        """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor that ran takes its file."""
+        """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor takes its file."""
         return {**{label: "; ".join(whys) for label, whys in self._unrecorded.items()}, **self._recordings}
 
     def _record(self, process: Process, folder: Path) -> None:
