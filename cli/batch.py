@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rnnconvert.cli.convert import Wish
 from rnnconvert.cli.terminal import FilePath, complain, emit, format_option, put, say, setting, styled, watching
 from rnnconvert.cli.values import in_one
+from rnnconvert.cli.wishes import Wish
 from rnnconvert.core.errors import OutputError, UsageError
 
 if TYPE_CHECKING:

@@ -70,7 +70,7 @@ def settings(ctx: click.Context, incomplete: str) -> Iterable[str | tuple[str, s
 @_offered
 def cases(ctx: click.Context, incomplete: str) -> Iterable[str]:
     """Offer the cases of a verification."""
-    from rnnconvert.judging.cases import CASES
+    from rnnconvert.judging.case_kinds import CASES
 
     return [*CASES, "all"]
 

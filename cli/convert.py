@@ -10,24 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rnnconvert.cli import completion
+from rnnconvert.cli.convert_lines import print_summary
 from rnnconvert.cli.streams import STREAM, incoming, outgoing
-from rnnconvert.cli.terminal import (
-    FilePath,
-    as_document,
-    complain,
-    emit,
-    finish,
-    format_option,
-    progress,
-    put,
-    say,
-    setting,
-    styled,
-    watching,
-)
+from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, finish, format_option, progress, say, setting, watching
 from rnnconvert.cli.values import in_one
+from rnnconvert.cli.wishes import Wish, paired
 from rnnconvert.core.errors import RnnConvertError, UsageError
-from rnnconvert.core.printable import called
 
 if TYPE_CHECKING:
     from rnnconvert.files.summary import Summary
@@ -45,9 +33,6 @@ Examples:
   rnnconvert convert encoder.pt decoder.pt --to onnx --out-dir exported/
   rnnconvert convert - - --to onnx < model.pt > model.onnx
 """
-
-_MOST = 8
-"""The most layers that are left out and are named."""
 
 
 class ConvertOptions(NamedTuple):
@@ -136,7 +121,7 @@ def convert(asked: ConvertOptions) -> None:
         _export_as_whole(asked)
         return
     wish = Wish.of(asked.target_format)
-    pairs = _pairs(asked.paths, asked.out_dir, wish, asked.force)
+    pairs = paired(asked.paths, asked.out_dir, wish, asked.force)
     _check_proof(asked)
     if asked.verified and len(pairs) > 1:
         raise UsageError("--verify proves one file at a time. Convert each with a command of its own")
@@ -227,7 +212,7 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
         # What was left out is read from the source, which is gone afterwards if it came from stdin.
         if asked.as_json:
             return {**_document(summary), **proof}
-        return tell(summary, source, target, asked.quiet, asked.verbose)
+        return print_summary(summary, source, target, asked.quiet, asked.verbose)
 
 
 _OF_EXPORT = {"paths", "whole", "verified", "force", "dry_run", "sync", "as_json", "quiet", "assume_defaults", "verbose"}
@@ -257,82 +242,6 @@ def _synced(sync: bool) -> AbstractContextManager[None]:
     return reaching_the_disk()
 
 
-class Wish(NamedTuple):
-    """What --to asks for: a format, and an ending where its usual one is not meant."""
-
-    format: str | None
-    ending: str
-
-    @classmethod
-    def of(cls, word: str | None) -> Wish:
-        """Return what FORMAT or FORMAT.ENDING means; a word that is neither stays, for whoever knows the formats."""
-        if word is None:
-            return cls(None, "")
-        from rnnconvert.files.adapter import adapter, names
-        from rnnconvert.language import registry
-
-        name, dot, rest = word.partition(".")
-        if dot and name in names():
-            card = registry.cards().get(name)
-            endings = adapter(name).SUFFIXES if card is None else card.written
-            if f".{rest}" not in endings:
-                raise UsageError(f"{name} has no files with the ending .{rest}. Choose one of: {', '.join(endings)}")
-            return cls(name, f".{rest}")
-        return cls(word, "")
-
-    def name(self, stem: str) -> str:
-        """Return the name of a file. Raises UsageError for a format that is only read."""
-        if self.format is None:
-            return stem
-        if self.ending:
-            return stem + self.ending
-        from rnnconvert.files.adapter import adapter
-
-        endings = adapter(self.format).SUFFIXES
-        if not endings:
-            raise UsageError(f"{self.format} files are only read, not written")
-        return stem + endings[0]
-
-
-def _pairs(paths: tuple[str, ...], out_dir: str | None, wish: Wish, force: bool) -> list[tuple[str, str]]:
-    """Return each source with its target. Raises UsageError where a target's name is open, or shared."""
-    if out_dir is None:
-        if len(paths) != 2:
-            raise UsageError(
-                f"got {len(paths)} paths, expected SOURCE and TARGET. To convert several files, give a folder: --out-dir FOLDER"
-                if len(paths) > 2
-                else "TARGET is missing: give SOURCE and TARGET, or --out-dir FOLDER"
-            )
-        source, target = paths
-        if target == STREAM and wish.format is None:
-            raise UsageError("stdout has no name that shows a format. Choose one with --to")
-        is_folder = Path(target).is_dir() or target.endswith("/")
-        return [(source, _named(source, target, wish) if is_folder and wish.format is not None else target)]
-    if wish.format is None:
-        raise UsageError("--out-dir needs --to, which decides the ending of the files")
-    sources: dict[str, str] = {}
-    folder = Path(out_dir).resolve()
-    inside = [source for source in paths if folder in (Path(source).absolute().parent, Path(source).resolve().parent)]
-    if force and inside:
-        raise UsageError(f"--force could replace {inside[0]}, which is in {out_dir} itself. Choose another folder")
-    for source in paths:
-        target = _named(source, out_dir, wish)
-        if target in sources:
-            raise UsageError(f"{sources[target]} and {source} would both be written to {target}. Rename one, or convert it by itself")
-        sources[target] = source
-    return [(source, target) for target, source in sources.items()]
-
-
-def _named(source: str, folder: str, wish: Wish) -> str:
-    """Return a path in a folder: the source's name, with the ending of what is written."""
-    from rnnconvert.language import registry
-
-    name = "stdin" if source == STREAM else Path(source).name or Path(source).resolve().name
-    endings = {end for card in registry.cards().values() for end in card.endings if name.lower().endswith(end)}
-    end = max(endings, key=len, default="" if Path(source).is_dir() else Path(name).suffix)
-    return str(Path(folder) / wish.name(name[: len(name) - len(end)]))
-
-
 def _make(folder: str) -> None:
     """Create a folder where there is none. Raises UsageError if that cannot be done."""
     try:
@@ -357,54 +266,3 @@ def _document(summary: Summary) -> dict[str, Any]:
 
     left = [] if not summary.left or summary.checkpoint is None else others(summary.checkpoint, summary.left)
     return {**summary.as_dict(), "left_out_layers": [asdict(layer) for layer in left]}
-
-
-def tell(summary: Summary, source: str, target: str, quiet: bool = False, verbose: bool = False) -> None:
-    """Print what a conversion did."""
-    if quiet:
-        return
-    from rnnconvert.files.options import assumptions
-    from rnnconvert.language import registry
-
-    verb = "wrote" if summary.written else "would write"
-    say(f"{verb} {summary.target} ({summary.target_format}) from {summary.source} ({summary.source_format})", hang=2)
-    for text in summary.evidence if verbose else ():
-        say(f"  recognised: {text}", hang=4)
-    for name, text in summary.layers.items():
-        say(f"  {called(name)}: {text}", hang=4)
-    if summary.steps:
-        say(f"{styled('rewrites', 'green' if summary.exact else 'yellow')}:")
-    else:
-        say(f"{styled('no rewrite was needed', 'green')}: every number is the source's own")
-    for step in summary.steps:
-        say(f"  {step}", hang=4)
-    for note in summary.notes:
-        say(f"note: {note}", hang=2)
-    _tell_left_out(summary, source)
-    if summary.carried:
-        say(f"carried over: {summary.carried} other tensors, unchanged")
-    for line in assumptions(summary.questions):
-        say(f"{styled('assumed', 'yellow')}: {line}", hang=2)
-    for warning in summary.warnings:
-        say(f"{styled('warning', 'yellow')}: {warning}", hang=2)
-    if summary.recipe and target != STREAM:
-        language = registry.systems()[summary.target_format].language
-        say("# to load it in Python:" if language == "Python" else f"// to run it in {language}:")
-        for line in summary.recipe:
-            put(line, err=True, wrap=False)
-
-
-def _tell_left_out(summary: Summary, source: str) -> None:
-    """Name what was left out, and the command that moves it where there is one."""
-    if not summary.left or summary.checkpoint is None:
-        return
-    from rnnconvert.models.others import moves_whole_models, others
-
-    others_left = others(summary.checkpoint, summary.left)
-    groups = [layer for layer in others_left if not layer.name]
-    named = [layer for layer in others_left if layer.name]
-    more = [f"{len(named) - _MOST:,} more (rnnconvert inspect -v lists them)"] if len(named) > _MOST else []
-    say(f"left out: {', '.join([*map(str, named[:_MOST]), *more, *map(str, groups)])}", hang=2)
-    if named and moves_whole_models(summary.checkpoint):
-        path = "FILE" if source == STREAM else shlex.quote(source)
-        say(f"  into a model of your own: rnnconvert transplant {path} --into MODEL -o FILLED", hang=4)

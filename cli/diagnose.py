@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from rnnconvert.cli.terminal import FilePath, whole_numbers
-from rnnconvert.cli.two_files import tell, two_files
+from rnnconvert.cli.two_files import print_findings, two_files
 from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
@@ -26,20 +26,10 @@ class DiagnoseOptions(NamedTuple):
 
     a: str
     b: str | None
-    from_a: str | None
-    from_b: str | None
-    layers: tuple[str, ...]
-    pairs: tuple[str, ...]
-    settings: tuple[str, ...]
-    settings_a: tuple[str, ...]
-    settings_b: tuple[str, ...]
-    as_json: bool
     sample: str | None
     seconds: float
-    seed: int
-    batch: int
-    time: int
-    lengths: list[int] | None
+    as_json: bool
+    others: dict[str, Any]
 
 
 @click.command(epilog=_EPILOG)
@@ -80,33 +70,12 @@ def diagnose(asked: DiagnoseOptions) -> None:
         raise UsageError("diagnose takes two files, or one file and --io SAMPLE.npz. Give one of the two")
     if asked.b is None:
         assert asked.sample is not None
-        if asked.pairs or asked.from_b is not None or asked.settings_b:
+        if any(asked.others[name] for name in ("pairs", "format_b", "settings_b")):
             raise UsageError("--pair, --from-b and --set-b are about B, and --io takes its place. Leave them out")
-        diagnosis = two_files.diagnose(
-            asked.a,
-            io=asked.sample,
-            layers=asked.layers,
-            format_a=asked.from_a,
-            settings=asked.settings,
-            settings_a=asked.settings_a,
-            seconds=asked.seconds,
-        )
-        tell(diagnosis, asked.as_json)
+        of_a = {name: asked.others[name] for name in ("layers", "format_a", "settings", "settings_a")}
+        diagnosis = two_files.diagnose(asked.a, io=asked.sample, seconds=asked.seconds, **of_a)
+        print_findings(diagnosis, asked.as_json)
         click.get_current_context().exit(0 if diagnosis.equal else 1)
-    findings = two_files.diagnose(
-        asked.a,
-        asked.b,
-        layers=asked.layers,
-        pairs=asked.pairs,
-        format_a=asked.from_a,
-        format_b=asked.from_b,
-        settings=asked.settings,
-        settings_a=asked.settings_a,
-        settings_b=asked.settings_b,
-        seed=asked.seed,
-        batch=asked.batch,
-        time=asked.time,
-        lengths=asked.lengths,
-    )
-    tell(findings, asked.as_json)
+    findings = two_files.diagnose(asked.a, asked.b, **asked.others)
+    print_findings(findings, asked.as_json)
     click.get_current_context().exit(findings.verdict.exit_code())

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from rnnconvert.cli.two_files import tell, two_files
+from rnnconvert.cli.two_files import print_findings, two_files
 from rnnconvert.cli.values import in_one
 
 _EPILOG = """\b
@@ -24,14 +24,8 @@ class DiffOptions(NamedTuple):
 
     a: str
     b: str
-    from_a: str | None
-    from_b: str | None
-    layers: tuple[str, ...]
-    pairs: tuple[str, ...]
-    settings: tuple[str, ...]
-    settings_a: tuple[str, ...]
-    settings_b: tuple[str, ...]
     as_json: bool
+    others: dict[str, Any]
 
 
 @click.command(epilog=_EPILOG)
@@ -45,16 +39,6 @@ def diff(asked: DiffOptions) -> None:
     """
     from rnnconvert.diagnosis import two_files
 
-    comparison = two_files.diff(
-        asked.a,
-        asked.b,
-        layers=asked.layers,
-        pairs=asked.pairs,
-        format_a=asked.from_a,
-        format_b=asked.from_b,
-        settings=asked.settings,
-        settings_a=asked.settings_a,
-        settings_b=asked.settings_b,
-    )
-    tell(comparison, asked.as_json)
+    comparison = two_files.diff(asked.a, asked.b, **asked.others)
+    print_findings(comparison, asked.as_json)
     click.get_current_context().exit(comparison.verdict.exit_code())

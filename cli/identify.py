@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rnnconvert.cli.convert import tell
+from rnnconvert.cli.convert_lines import print_summary
 from rnnconvert.cli.streams import incoming
 from rnnconvert.cli.terminal import FilePath, emit, finish, format_option, put, say, watching
 from rnnconvert.cli.values import in_one
@@ -129,6 +129,6 @@ def _converted(
     if as_json:
         return {"written": summary.written, "verification": report.conclusion.as_dict()}, report.exit_code
     finish(report, (), False, not_written(target, report) if report.exit_code else "")
-    tell(summary, weights, target)
+    print_summary(summary, weights, target)
     say(f"what was found gives the outputs in {io}, and {target} gives the same for their input")
     return {}, report.exit_code

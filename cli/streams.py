@@ -1,7 +1,6 @@
 """`-` for a file: what stdin gives is read like a file, and a file is written to stdout.
 
-Formats are read from mapped files and written with sizes that are known only at the end, so both go through a temporary
-folder.
+Formats are read from mapped files and written with sizes that are known only at the end, so both go through a temporary folder.
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ def incoming(*paths: str) -> Iterator[tuple[str, ...]]:
 
 @contextlib.contextmanager
 def outgoing(path: str, name: str, dry_run: bool = False) -> Iterator[str]:
-    """Yield a path to write: the one given, or for `-` a file of that name, which goes to stdout when the block ends
-    well.
+    """Yield a path to write: the one given, or for `-` a file of that name, which goes to stdout when the block ends well.
 
     Raises UsageError where stdout is a terminal, and for a format that needs several files.
     """

@@ -255,9 +255,7 @@ class Watch:
 
 @contextlib.contextmanager
 def watching(quiet: bool) -> Iterator[Callable[..., None]]:
-    """Show what is being done while the block runs: yields a `Watch`, or what ignores its calls where stderr is not a
-    terminal.
-    """
+    """Show what is being done while the block runs: yields a `Watch`, or what ignores its calls where stderr is not a terminal."""
     if quiet or is_quiet() or not _is_terminal(sys.stderr):
         yield lambda phase, done=0, total=0: None
         return

@@ -12,12 +12,12 @@ from rnnconvert.cli.terminal import FilePath, emit, format_option, put, say, set
 from rnnconvert.cli.verbosity import is_quiet
 
 if TYPE_CHECKING:
+    from rnnconvert.diagnosis.findings import Comparison, Findings
     from rnnconvert.diagnosis.one_file import SampleFindings
-    from rnnconvert.diagnosis.two_files import Comparison, Findings
 
 _OPTIONS = (
-    format_option("--from-a", "from_a", "Format of A; by default, its content decides."),
-    format_option("--from-b", "from_b", "Format of B; by default, its content decides."),
+    format_option("--from-a", "format_a", "Format of A; by default, its content decides."),
+    format_option("--from-b", "format_b", "Format of B; by default, its content decides."),
     click.option(
         "--layer", "layers", multiple=True, metavar="NAME", shell_complete=completion.layers, help="Only this layer of A. Repeatable."
     ),
@@ -60,10 +60,10 @@ def two_files(*, second: bool = True) -> Callable[[Callable[..., None]], Callabl
     return added
 
 
-def tell(findings: Comparison | Findings | SampleFindings, as_json: bool) -> None:
+def print_findings(findings: Comparison | Findings | SampleFindings, as_json: bool) -> None:
     """Print what was found; on stderr, what the files leave open and warn about."""
     from rnnconvert.diagnosis.one_file import SampleFindings
-    from rnnconvert.files.options import assumptions
+    from rnnconvert.files.questions import assumptions
 
     files = (findings.source,) if isinstance(findings, SampleFindings) else (findings.a, findings.b)
     for label, checkpoint in zip("AB", files, strict=False):

@@ -74,7 +74,8 @@ def _shared(command: Command) -> Command:
 
 
 def _plan(arguments: dict[str, Any]) -> Any:
-    from rnnconvert.judging.cases import CASES, DEFAULT_CASES
+    from rnnconvert.judging.case_kinds import CASES
+    from rnnconvert.judging.cases import DEFAULT_CASES
     from rnnconvert.verification.plan import Plan
     from rnnconvert.verification.results import read
 
@@ -126,13 +127,14 @@ def run(model: str, save: str | None, jobs: int | None, as_json: bool, quiet: bo
     """Run the recurrent layers of MODEL and save their outputs, to compare them elsewhere."""
     from dataclasses import asdict
 
+    from rnnconvert.verification import explaining
     from rnnconvert.verification import verify as equivalence
-    from rnnconvert.verification.report import passes
+    from rnnconvert.verification.judgements import passes
     from rnnconvert.verification.running import REFERENCE
 
     if not save and not arguments["save_inputs"]:
         raise UsageError("nothing would be kept. Add --save results.safetensors (or --save-inputs FILE for the inputs alone)")
-    equivalence.apart([model, arguments["inputs"], arguments["load_inputs"]], [save, arguments["save_inputs"]])
+    explaining.apart([model, arguments["inputs"], arguments["load_inputs"]], [save, arguments["save_inputs"]])
     with watching(quiet or as_json) as watch:
         results = equivalence.run(model, _plan(arguments), watch=watch, jobs=jobs)
     if arguments["save_inputs"]:
@@ -225,6 +227,7 @@ def verify(asked: VerifyOptions) -> None:
     Both are model files, or results that `run` saved.
     """
     from rnnconvert import reports as forms
+    from rnnconvert.verification import explaining
     from rnnconvert.verification import verify as equivalence
 
     reports = asked.reports
@@ -235,7 +238,7 @@ def verify(asked: VerifyOptions) -> None:
         [asked.a, asked.b, asked.others["inputs"], asked.others["load_inputs"]],
         [asked.save_outputs, asked.others["save_inputs"]],
     )
-    equivalence.apart(read, [*written, *dict.fromkeys(reports)])
+    explaining.apart(read, [*written, *dict.fromkeys(reports)])
     plan = _plan({**asked.others, "pairs": asked.pairs})
     with watching(asked.quiet or asked.as_json) as watch:
         report = equivalence.verify(

@@ -19,6 +19,7 @@ from error_texts import errors_pages
 from public_names import api_pages
 from published import as_published, pages
 
+from rnnconvert.core import limits
 from rnnconvert.files.adapter import adapters
 from rnnconvert.files.catalogue import OPTIONS, asked_by, explained
 from rnnconvert.files.pairs import CELLS, SystemPair, pairs
@@ -264,6 +265,27 @@ def _placed(reference: re.Match[str]) -> str:
     raise ValueError(f"docs/architecture.md points to {name} in {path}, which does not define it")
 
 
+_BEGIN, _END = "<!-- limits -->\n", "<!-- end of limits -->\n"
+_LIMIT = re.compile(r'^(?:# (?P<subject>.+)|(?P<name>[A-Z_]+) = (?P<value>.+)\n"""(?P<what>.+)""")$', re.M)
+
+
+def limits_page() -> str:
+    """Return docs/reliability.md, which is written by hand, with the table of limits."""
+    table = []
+    for limit in _LIMIT.finditer((HERE.parent / "rnnconvert" / "core" / "limits.py").read_text()):
+        if limit["subject"]:
+            table.append(f"\n| {limit['subject']} | at most | what |\n|---|---:|---|\n")
+        else:
+            table.append(f"| {limit['name']} | {_size(getattr(limits, limit['name']))} | {limit['what']} |\n")
+    before, _, rest = (HERE / "reliability.md").read_text().partition(_BEGIN)
+    return f"{before}{_BEGIN}{''.join(table)}\n{_END}{rest.partition(_END)[2]}"
+
+
+def _size(limit: int) -> str:
+    power = limit.bit_length() - 1
+    return f"2^{power}" if limit == 1 << power and power > 15 else f"{limit:,}"
+
+
 TYPES_HEAD = '''"""The options of `load`, `save` and `convert`, as types: a misspelt keyword is found before the program runs.
 
 docs/generate.py makes this module from rnnconvert.files.options and the formats' own data.
@@ -279,19 +301,20 @@ from typing import Literal, TypedDict
 
 def types_module() -> str:
     """Return the module of the options' types: those of reading, those of writing, and both together."""
-    chosen = {side: [one for one in OPTIONS.values() if one.side in (side, "both")] for side in ("read", "write")}
+    sides = {side: sorted((o for o in OPTIONS.values() if o.side == side), key=lambda o: o.name) for side in ("both", "read", "write")}
     # `convert` has a dtype of its own, that of the target: there, the source's is one of the settings.
-    both = {one.name: one for ones in chosen.values() for one in ones if one.name != "dtype"}
+    dtype = [option for option in sides["read"] if option.name == "dtype"]
     lines = [TYPES_HEAD]
-    for name, ones, what in (
-        ("Reading", chosen["read"], "how a file is read"),
-        ("Writing", chosen["write"], "how a file is written"),
-        ("Both", both.values(), "a conversion: how its source is read, and its target written"),
+    for name, base, options, what in (
+        ("_Shared", "TypedDict", sides["both"], "how a file is read, and how one is written"),
+        ("_Stated", "_Shared", [option for option in sides["read"] if option not in dtype], "how a file is read"),
+        ("ReadOptions", "_Stated", dtype, "how a file is read, by itself"),
+        ("WriteOptions", "_Shared", sides["write"], "how a file is written"),
+        ("ConversionOptions", "_Stated, WriteOptions", [], "a conversion: how its source is read, and its target written"),
     ):
-        lines += ["", f"class {name}(TypedDict, total=False):", f'    """Options that decide {what}."""', ""]
-        lines += [f"    {one.name}: {_type(one)}" for one in sorted(ones, key=lambda one: one.name)] + [""]
-    lines.pop()
-    return "\n".join(lines) + "\n"
+        lines += ["", f"class {name}({base}, total=False):", f'    """Options that decide {what}."""', ""]
+        lines += [f"    {option.name}: {_type(option)}" for option in options] + [""] * bool(options)
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _type(option: Option) -> str:
@@ -309,6 +332,7 @@ def generated() -> dict[str, str]:
     return {
         "../rnnconvert/files/option_types.py": types_module(),
         "architecture.md": map_page(),
+        "reliability.md": limits_page(),
         "rewrites.md": rewrites_page(),
         **api_pages(),
         **errors_pages(),

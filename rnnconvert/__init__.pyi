@@ -17,9 +17,9 @@ from rnnconvert.core.weights import Direction as Direction
 from rnnconvert.core.weights import Gate as Gate
 from rnnconvert.core.weights import Layer as Layer
 from rnnconvert.core.weights import Recurrent as Recurrent
+from rnnconvert.diagnosis.findings import Comparison as Comparison
+from rnnconvert.diagnosis.findings import Findings as Findings
 from rnnconvert.diagnosis.one_file import SampleFindings as SampleFindings
-from rnnconvert.diagnosis.two_files import Comparison as Comparison
-from rnnconvert.diagnosis.two_files import Findings as Findings
 from rnnconvert.diagnosis.two_files import diagnose as diagnose
 from rnnconvert.diagnosis.two_files import diff as diff
 from rnnconvert.files.arrays_by_name import pack as pack
@@ -37,8 +37,8 @@ from rnnconvert.formats.keras.live import from_keras as from_keras
 from rnnconvert.formats.keras.live import to_keras as to_keras
 from rnnconvert.formats.keras.upgrade.files import Upgraded as Upgraded
 from rnnconvert.formats.keras.upgrade.files import upgrade as upgrade
-from rnnconvert.formats.onnx.fuse.files import Fused as Fused
 from rnnconvert.formats.onnx.fuse.files import fuse as fuse
+from rnnconvert.formats.onnx.fuse.outcome import Fused as Fused
 from rnnconvert.formats.onnx.live import from_onnx as from_onnx
 from rnnconvert.formats.onnx.live import to_onnx as to_onnx
 from rnnconvert.formats.pytorch.live import from_torch as from_torch
@@ -59,7 +59,7 @@ from rnnconvert.rewrites import split_stack as split_stack
 from rnnconvert.scaffolding.scaffold import Scaffolded as Scaffolded
 from rnnconvert.scaffolding.scaffold import scaffold as scaffold
 from rnnconvert.training.load import load_optimizer_into as load_optimizer_into
-from rnnconvert.training.preparing import MovedOptimizer as MovedOptimizer
+from rnnconvert.training.moved import MovedOptimizer as MovedOptimizer
 from rnnconvert.verification.convert import convert as convert
 from rnnconvert.verification.plan import Plan as Plan
 from rnnconvert.verification.report import Report as Report

@@ -15,13 +15,13 @@ import pathlib
 import sys
 from typing import Any
 
-from rnnconvert.formats.cudnn.run_library import Library, configured, layout
+from rnnconvert.formats.cudnn.run_library import CudnnLibrary, configured, layout
 
 BASE = 1 << 40
 """Where the buffer is said to be; only differences to it are read."""
 
 
-def ask(library: Library, description: dict[str, Any]) -> dict[str, Any]:
+def ask(library: CudnnLibrary, description: dict[str, Any]) -> dict[str, Any]:
     """Size of the buffer in bytes; and for each matrix and bias where it starts, dims and strides."""
     handle = ctypes.create_string_buffer(1 << 20)
     with configured(library, handle, description) as rnn:
@@ -30,5 +30,5 @@ def ask(library: Library, description: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     folder, *names = sys.argv[1:]
-    loaded = Library([str(pathlib.Path(folder) / name) for name in names])
+    loaded = CudnnLibrary([str(pathlib.Path(folder) / name) for name in names])
     json.dump([ask(loaded, description) for description in json.load(sys.stdin)], sys.stdout)

@@ -13,7 +13,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.cudnn import files
+from rnnconvert.formats.cudnn import description
 from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import each
@@ -47,7 +47,7 @@ class HostMemory:
         return 0
 
 
-class StandIn(cudnn_library.Library):
+class StandIn(cudnn_library.CudnnLibrary):
     """libcudnn as its header describes it, computing with the reference what it is asked for.
 
     single_rec  where a GRU with a single recurrent bias has the candidate's: the real library's answer is unknown
@@ -152,14 +152,14 @@ class StandIn(cudnn_library.Library):
 
     def _stack(self, size: int, weights: Any) -> Recurrent:
         buffer = self._at(weights, (size // self._dtype.itemsize,))
-        return files.stack_of("standing in", self.description, buffer, self.single_rec)
+        return description.stack_of("standing in", self.description, buffer, self.single_rec)
 
     def _flat(self, stack: Recurrent) -> Array:
         """A stack's numbers in the buffer's places."""
         if self.description["cell"] == "gru" and self.description.get("bias_mode") == "single_rec":
             names = {"recurrent_bias": "input_bias"}  # a single bias has one place, whatever it means
             stack = each(stack, lambda d: d.replace(arrays={(names.get(p, p), g): array for (p, g), array in d.arrays.items()}))
-        return np.asarray(pack(files.layout_of(self.description["cell"]), stack)["params"])
+        return np.asarray(pack(description.layout_of(self.description["cell"]), stack)["params"])
 
     def _limits(self, of_x: Any, device: Any) -> Array | None:
         lengths = self.set[of_x.value][6]

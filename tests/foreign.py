@@ -11,7 +11,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Source, gates_of
-from rnnconvert.judging.cases import state_widths
+from rnnconvert.judging.case_kinds import state_widths
 from tests.judging import Problem
 from tests.stacks import BOTH
 

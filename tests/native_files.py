@@ -15,7 +15,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.summary import Summary
-from rnnconvert.formats.cudnn.files import describe
+from rnnconvert.formats.cudnn.description import describe
 from rnnconvert.running.parent import Process
 from tests.frameworks import mxnet
 from tests.requirements import need

@@ -10,7 +10,7 @@ from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, RE
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.diagnosis.faults import Fault
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.stacks import BOTH, random_stack

@@ -12,7 +12,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging import rounding
-from rnnconvert.judging.cases import Case, cases, shaken, solved, worse
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import cases, shaken, solved, worse
 from rnnconvert.judging.measure import Measure
 from rnnconvert.rewrites import each
 from rnnconvert.verification.verify import verify

@@ -598,7 +598,7 @@ def test_a_file_that_is_cut_anywhere_is_unreadable(tmp_path: Path) -> None:
 
 def test_reading_json_is_bounded_in_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rc.save(memory(of("gru")), tmp_path / "a.json")
-    monkeypatch.setattr(json_file, "MAX_BYTES", 100)
+    monkeypatch.setattr(json_file, "JSON_BYTES", 100)
     with pytest.raises(rc.UnreadableError, match="at most 100"):
         json_file.read(tmp_path / "a.json")
     with pytest.raises(rc.UsageError, match="more than 100 bytes"):

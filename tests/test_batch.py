@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
-from rnnconvert.batch import manifest, stores
+from rnnconvert.batch import manifest, stores, uploads
 from rnnconvert.batch.journal import Journal, JournalEntry
 from rnnconvert.batch.run import Done, run, work_several
 from rnnconvert.batch.workers import Workers
@@ -361,7 +361,7 @@ def test_a_store_that_says_no_keeps_what_was_there(tmp_path: Path, memory: Any, 
 
     monkeypatch.setattr(type(memory), "put_file", no)
     with pytest.raises(UsageError, match="403"):
-        stores.put(tmp_path / "a", "memory://out/a.onnx")
+        uploads.put(tmp_path / "a", "memory://out/a.onnx")
     assert memory.cat_file("/out/a.onnx") == b"old" and memory.ls("/out", detail=False) == ["/out/a.onnx"]
 
 

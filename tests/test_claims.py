@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rnnconvert.core.claims import exactness, filled, proved
-from rnnconvert.judging.judging import unlike
+from rnnconvert.judging.comparison import unlike
 from rnnconvert.models.verify import WholeModels
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import adapters
-from rnnconvert.judging.cases import CASES
+from rnnconvert.judging.case_kinds import CASES
 from rnnconvert.language.registry import cards
 from rnnconvert.running import registry
 from tests.commands import call

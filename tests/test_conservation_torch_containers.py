@@ -150,7 +150,7 @@ def test_errors_of_what_is_inside_name_the_users_own_path(name: str, tmp_path: P
 def test_what_unpacks_to_too_much(tmp_path: Path, packer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rnnconvert.containers import unpacked
 
-    monkeypatch.setattr(unpacked, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(unpacked, "UNPACKED_BYTES", 1 << 20)
     path = tmp_path / "bomb.gz"
     path.write_bytes(packer.compress(bytes(8 << 20)))
     with pytest.raises(UnreadableError, match="unpack to more than"):

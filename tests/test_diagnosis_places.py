@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.diagnosis.by_arrays import explained, of_directions, words_of
+from rnnconvert.diagnosis.by_arrays import explained, words_of
+from rnnconvert.diagnosis.comparing import of_directions
 from rnnconvert.diagnosis.diagnosis import Diagnosis, diagnose
 from rnnconvert.diagnosis.fault_weights import with_direction
 from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, Fault, of_stack

@@ -23,7 +23,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.identification.conventions import functions
 from rnnconvert.identification.identify import same
 from rnnconvert.identification.sample import samples
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.language import registry
 from rnnconvert.rewrites import each
 from tests.commands import call

@@ -450,12 +450,12 @@ def test_a_signal_that_can_be_caught_leaves_nothing(by: signal.Signals, tmp_path
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it, and so would this process
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-from rnnconvert.files.convert import _Watch
+from rnnconvert.files.finite import FiniteWatch
 from rnnconvert.cli.main import main
 def wait(self, piece):
     print("here", flush=True)
     time.sleep(60)
-_Watch.__call__ = wait
+FiniteWatch.__call__ = wait
 main(["convert", sys.argv[1], sys.argv[2]])
 """
     child = subprocess.Popen(

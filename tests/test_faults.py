@@ -12,7 +12,8 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import mutations
 from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.mutations import MARGIN, Score, capped, cost, score
-from rnnconvert.judging.cases import Case, Draw, cases, solved
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import Draw, cases, solved
 from rnnconvert.judging.measure import Measure
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rnnconvert.containers.graph_def import Node
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.weights import Directly, Reads, Through
 from rnnconvert.graphs import Graph, calls
+from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.graph_def import DIALECT, NODE
 
 
@@ -17,14 +18,14 @@ def reads(parts: tuple[int, ...], axis: int, given: tuple[str | None, ...] = ("p
     """What a layer b reads of a layer a, when its four units are split into two and joined from some of the parts."""
     graph = Graph(DIALECT)
     graph.describe("x", ["time", "batch", 3])
-    graph.call("a", ("x", "tbi"), {"a:0": "tbu"}, hidden=4, width=3)
+    graph.call("a", ("x", "tbi"), {"a:0": "tbu"}, sizes=CallSizes(4, width=3))
     for name, number in (("way", 2), ("axis", axis)):
         graph.constant(name, np.array(number))
     two = memoryview(b"\x18\x02")  # AttrValue.i = 2
-    graph.add("Split", ["way", "a:0"], list(given), {NODE: Node(Path("g.pb"), "p", "Split", (), {"num_split": two})})
+    graph.add("Split", ["way", "a:0"], list(given), {NODE: GraphDefNode(Path("g.pb"), "p", "Split", (), {"num_split": two})})
     joined = [f"p:{part}" for part in parts]
-    graph.add("ConcatV2", [*joined, "axis"], ["c:0"], {NODE: Node(Path("g.pb"), "c", "ConcatV2", (), {})})
-    graph.call("b", ("c:0", "tbi"), {"b:0": "tbu"}, hidden=4, width=2 * len(parts))
+    graph.add("ConcatV2", [*joined, "axis"], ["c:0"], {NODE: GraphDefNode(Path("g.pb"), "c", "ConcatV2", (), {})})
+    graph.call("b", ("c:0", "tbi"), {"b:0": "tbu"}, sizes=CallSizes(4, width=2 * len(parts)))
     (call,) = calls(graph)["b"]
     return call.sequence
 

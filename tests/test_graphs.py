@@ -12,6 +12,7 @@ import pytest
 
 from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through, Unknown
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, calls, moves, origin, trace
+from rnnconvert.graphs.graph import CallSizes
 
 
 def _off(applied: Applied) -> Any:
@@ -37,11 +38,11 @@ DIALECT: Dialect = {
 }
 
 
-def two(build: Callable[[Graph], None], dims: Any = ("time", "batch", 3), **given: Any) -> Reads:
+def two(build: Callable[[Graph], None], dims: Any = ("time", "batch", 3), dtype: Any = np.float32) -> Reads:
     """What layer b reads: a has two directions of two units, and gives y (time, directions, batch, units) and h."""
     graph = Graph(DIALECT)
     graph.describe("x", dims)
-    graph.call("a", ("x", "tbi"), {"y": "tdbh"}, {"h": "the final state"}, hidden=2, directions=2, **given)
+    graph.call("a", ("x", "tbi"), {"y": "tdbh"}, {"h": "the final state"}, sizes=CallSizes(2, directions=2, dtype=np.dtype(dtype)))
     graph.add("Transpose", ["y"], ["t"], {"order": (0, 2, 1, 3)})
     graph.constant("shape", np.array([0, 0, -1]))
     graph.add("Shape", ["x"], ["lengths"])
@@ -51,7 +52,7 @@ def two(build: Callable[[Graph], None], dims: Any = ("time", "batch", 3), **give
     graph.add("Concat", ["two", "rest"], ["shaped"], {"axis": 0})
     graph.add("Reshape", ["t", "shaped"], ["s"])
     build(graph)
-    graph.call("b", ("m", "tbi"), {"z": "tdbh"}, hidden=4, width=4)
+    graph.call("b", ("m", "tbi"), {"z": "tdbh"}, sizes=CallSizes(4, width=4))
     return calls(graph)["b"][0].sequence
 
 
@@ -169,7 +170,7 @@ def test_a_layer_alone_between_input_and_output_leaves_what_it_reads_to_the_call
     graph = Graph(DIALECT)
     for name in "ab":
         graph.add("Transpose", [f"x{name}"], [f"t{name}"], {"order": (1, 0, 2)})
-        graph.call(name, (f"t{name}", "tbi"), {f"y{name}": "tbu"}, hidden=4)
+        graph.call(name, (f"t{name}", "tbi"), {f"y{name}": "tbu"}, sizes=CallSizes(4))
     assert isinstance(calls(graph)["b"][0].sequence, Unknown)
     graph.add("Add", ["ya", "yb"], ["sum"])
     assert calls(graph)["b"][0].sequence == Input()
@@ -179,7 +180,7 @@ def test_every_call_of_a_layer_is_listed() -> None:
     graph = Graph(DIALECT)
     graph.describe("x", ("time", "batch", 4))
     for number, name in enumerate("aba"):
-        graph.call(name, (f"{number}" if number else "x", "tbi"), {f"{number + 1}": "tbu"}, hidden=4)
+        graph.call(name, (f"{number}" if number else "x", "tbi"), {f"{number + 1}": "tbu"}, sizes=CallSizes(4))
     received = calls(graph)
     assert [call.sequence for call in received["a"]] == [Input(), Directly(("b",))]
     assert received["b"] == (Call(Directly(("a",))),)
@@ -188,13 +189,13 @@ def test_every_call_of_a_layer_is_listed() -> None:
 def test_layers_side_by_side_are_named_in_their_order() -> None:
     graph = Graph(DIALECT)
     graph.describe("x", ("time", "batch", 4))
-    graph.call("left", ("x", "tbi"), {"l": "tbu"}, hidden=2)
+    graph.call("left", ("x", "tbi"), {"l": "tbu"}, sizes=CallSizes(2))
     graph.add("Flip", ["x"], ["turned"], {"axis": 0})
-    graph.call("right", ("turned", "tbi"), {"r": "tbu"}, hidden=2)
+    graph.call("right", ("turned", "tbi"), {"r": "tbu"}, sizes=CallSizes(2))
     for order in itertools.permutations("lr"):
         joined = "".join(order)
         graph.add("Concat", order, [joined], {"axis": 2})
-        graph.call(joined, (joined, "tbi"), {joined.upper(): "tbu"}, hidden=4)
+        graph.call(joined, (joined, "tbi"), {joined.upper(): "tbu"}, sizes=CallSizes(4))
     received = calls(graph)
     assert received["lr"][0].sequence == Directly(("left", "right"))
     assert received["rl"][0].sequence == Directly(("right", "left"))
@@ -204,23 +205,23 @@ def test_a_graph_that_goes_in_circles_ends() -> None:
     graph = Graph(DIALECT)
     graph.add("Add", ["m", "n"], ["n"])
     graph.add("Add", ["n", "m"], ["m"])
-    graph.call("b", ("m", "tbi"), {"z": "tbu"}, hidden=4)
+    graph.call("b", ("m", "tbi"), {"z": "tbu"}, sizes=CallSizes(4))
     assert calls(graph)["b"][0].sequence == Input()
 
 
 def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be followed within the budget is not read directly."""
     assert two(chain(("Same", {}))) == Directly(("a",))
-    monkeypatch.setattr(trace, "MOST", 10)
+    monkeypatch.setattr(trace, "PUSHED_ELEMENTS", 10)
     assert isinstance(two(chain(("Same", {}))), Through)
     monkeypatch.undo()
-    monkeypatch.setattr(trace, "NODES", 3)
+    monkeypatch.setattr(trace, "PUSHED_OPERATORS", 3)
     assert isinstance(two(chain(("Same", {}))), Through)
 
 
 def test_where_states_come_from() -> None:
     graph = Graph(DIALECT)
-    graph.call("a", ("x", "tbi"), {"y": "tbu"}, {"h": "the final state"}, hidden=4)
+    graph.call("a", ("x", "tbi"), {"y": "tbu"}, {"h": "the final state"}, sizes=CallSizes(4))
     graph.constant("zero", np.zeros(()))
     graph.add("Shape", ["x"], ["lengths"])
     graph.add("Reshape", ["zero", "lengths"], ["zeros"])

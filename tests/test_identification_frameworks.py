@@ -19,7 +19,7 @@ from rnnconvert.identification.identify import same
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
-from rnnconvert.verification.running import how_of
+from rnnconvert.verification.ready import how_of
 from tests.drawn import LONG, drawn
 from tests.frameworks import JUDGES, judge
 from tests.hidden_weights import shuffled

@@ -14,8 +14,8 @@ from rnnconvert.core import reference
 from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.proto.file import OnnxFile
 from rnnconvert.formats.onnx.proto.program import program
-from rnnconvert.graphs.program.scopes import walk
 from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.walk import walk
 
 GOLDEN = Path(__file__).parent / "golden" / "keras_loops"
 MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")

@@ -25,7 +25,7 @@ from rnnconvert.core import malformed as module
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.malformed import Entries, Fields, malformed, passes, strictly
-from rnnconvert.graphs.program import fold
+from rnnconvert.graphs.program import fold, fold_call
 from rnnconvert.language import outline
 from tests.drawn import drawn
 from tests.test_floors import FILES, ROOT
@@ -112,7 +112,7 @@ def test_what_a_file_does_not_state_is_damage_wherever_it_is_asked_for(values: A
 
 def test_a_fault_is_left_out_quietly_but_where_it_must_not_hide() -> None:
     """An operation that cannot be computed leaves a layer unread; in tests and under --debug a fault in computing it is raised."""
-    call = fold.Call("Transpose", [None, np.ones(2)], Fields(), 1, 17, lambda size: None)
+    call = fold_call.FoldedCall("Transpose", [None, np.ones(2)], Fields(), 1, 17, lambda size: None)
     with unittest.mock.patch.dict(fold._OPERATORS, {"Transpose": lambda call: ENGINE["a table that lacks a name"]()}):
         with module_flag(False):
             assert fold.fold(call) is None

@@ -18,7 +18,7 @@ from rnnconvert.diagnosis.faults import FAULTS
 from rnnconvert.diagnosis.near import near
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
-from rnnconvert.reports import words
+from rnnconvert.reports import findings
 from tests.stacks import BOTH, Sizes, random_stack
 
 SIZES = [Sizes("gru", 5, 7, 2, 2, 0, BOTH), Sizes("lstm", 3, 8, 1, 1, 0, BOTH), Sizes("rnn", 40, 30, 1, 1, 0, BOTH)]
@@ -81,6 +81,6 @@ def test_a_report_says_that_numbers_are_rounded(tmp_path: Path) -> None:
         arrays = {key: np.asarray(array) for key, array in pack(registry.layouts()["pytorch.lstm"], own).items()}
         safetensors.write(tmp_path / f"{name}.safetensors", arrays)
     a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
-    headline = words.headline(rc.verify(a, b, on=["reference"]).document)
+    headline = findings.headline(rc.verify(a, b, on=["reference"]).document)
     assert "rounded to float16" in headline and "--atol" in headline and "To fix" not in headline
     assert "rounded to float16" in str(rc.diff(a, b))

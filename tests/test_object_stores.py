@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import listing, stores
+from rnnconvert.batch import listing, stores, uploads
 from rnnconvert.containers import asking, safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from tests import faulty_s3
@@ -49,8 +49,8 @@ def store(address: tuple[str, faulty_s3.Store], monkeypatch: pytest.MonkeyPatch)
     }.items():  # fmt: skip
         monkeypatch.setenv(f"AWS_{name}", value)
     monkeypatch.setattr(asking, "_PAUSES", (0.01, 0.01, 0.01))
-    assert stores._PART >= SMALLEST_PART
-    monkeypatch.setattr(stores, "_PART", PART)
+    assert uploads._PART >= SMALLEST_PART
+    monkeypatch.setattr(uploads, "_PART", PART)
     monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", PART)
     address[1].begin()
     return address[1]
@@ -101,7 +101,7 @@ def test_a_target_is_whole_whatever_fails_once(store: faulty_s3.Store, large: Pa
         store.begin()
         store.put("out/a", b"old")
         store.watched, store.faults = "out/a", {action: ["", fault] if action == "UploadPart" else [fault]}
-        stores.put(large, f"{OUT}/a")
+        uploads.put(large, f"{OUT}/a")
         assert store.met[fault] == 1 and store.seen <= {b"old", large.read_bytes()}, (action, fault)
         assert store.content("out/a") == large.read_bytes(), (action, fault)
         # An upload whose number never arrived is left for the bucket's own rules.
@@ -115,14 +115,14 @@ def test_what_stays_wrong_leaves_the_old_target_and_no_upload(action: str, fault
     store.put("out/a", b"old")
     store.watched, store.always = "out/a", {action: fault}
     with pytest.raises(UsageError, match=r"out/a: cannot write there: .* injected"):
-        stores.put(large, f"{OUT}/a")
+        uploads.put(large, f"{OUT}/a")
     assert store.content("out/a") == b"old" and store.seen <= {b"old"} and not store.uploads()
 
 
 def test_a_bucket_that_is_not_there_is_named_and_not_made(store: faulty_s3.Store, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"new")
     with pytest.raises(UsageError, match="s3://typo/out/a: cannot write there"):
-        stores.put(tmp_path / "a", "s3://typo/out/a")
+        uploads.put(tmp_path / "a", "s3://typo/out/a")
     assert store.ask("GET", "/typo").status_code == 404
 
 

@@ -15,7 +15,7 @@ import rnnconvert as rc
 from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError, RnnConvertError
 from rnnconvert.core.weights import Directly, Recurrent
-from rnnconvert.formats.onnx.node import Read
+from rnnconvert.formats.onnx.node import ReadModel
 from rnnconvert.models.readers import model_of
 from tests import corpus
 from tests.requirements import need, needed
@@ -264,7 +264,7 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
     checkpoint = rc.load(path)
     kept = onnx.load(path)
     there = {one.name for one in (*kept.graph.input, *kept.graph.output)}
-    for one in checkpoint.read_as(Read).computed.values():
+    for one in checkpoint.read_as(ReadModel).computed.values():
         names = {*(use.value for use in one.recognised.uses), *one.reads, *one.recognised.states.values()}
         kept.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names - there))
         there |= names
@@ -273,7 +273,7 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
         values = {**given, **dict(zip([one.name for one in kept.graph.output], run(path, given), strict=True))}
     except Exception:  # onnxruntime refuses what is not a model any more
         return
-    for name, one in checkpoint.read_as(Read).computed.items():
+    for name, one in checkpoint.read_as(ReadModel).computed.items():
         parts = [np.stack([values[step] for step in read.steps]) if read.steps else values[read.value].swapaxes(0, read.axis)
                  for read in one.recognised.reads]  # fmt: skip
         parts = [part[slice(*read.window)] if read.window else part for read, part in zip(one.recognised.reads, parts, strict=True)]

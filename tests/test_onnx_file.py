@@ -23,7 +23,8 @@ from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write
 from rnnconvert.formats.onnx.proto.program import program
-from rnnconvert.graphs.program.scopes import Scope, walk
+from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.walk import walk
 from tests.drawn import LONG
 
 

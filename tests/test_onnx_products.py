@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from rnnconvert.formats.onnx.proto import file
 from rnnconvert.formats.onnx.proto.program import program
 from rnnconvert.graphs.program.products import product_of
-from rnnconvert.graphs.program.scopes import walk
+from rnnconvert.graphs.program.walk import walk
 from tests.requirements import needed
 
 RANDOM = np.random.default_rng(3)

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import stores
+from rnnconvert.batch import stores, uploads
 from rnnconvert.containers import asking, safetensors
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.running.child import missing
@@ -140,7 +140,7 @@ def test_a_wrong_key_is_named_and_not_tried_again(store: Emulator, tmp_path: Pat
         stores.state(f"{away}/m.pt", fresh=True)
     assert store.proxy.met["403"] <= 3 if store.takes_requests else store.proxy.connections == 1  # gcsfs makes three of one
     with pytest.raises(UsageError, match=r"cannot write there: .*(?:Forbidden|Authentication|Permission)"):
-        stores.put(tmp_path / "m.safetensors", f"{away}/out/m.pt")
+        uploads.put(tmp_path / "m.safetensors", f"{away}/out/m.pt")
     assert store.proxy.met["403"] <= 4 if store.takes_requests else store.proxy.connections == 2
 
 
@@ -158,7 +158,7 @@ def test_a_target_is_the_old_one_or_the_new_one(store: Emulator, tmp_path: Path)
             seen.clear()
             store.proxy.faults = {method: [fault]}
             with contextlib.suppress(UsageError):
-                stores.put(tmp_path / "a", f"{store.url}/watched/a")
+                uploads.put(tmp_path / "a", f"{store.url}/watched/a")
                 assert store.read("watched/a") == content, (method, fault)
             assert seen <= {b"old", content}, (method, fault, [len(one or b"") for one in seen])
     finally:
@@ -168,7 +168,7 @@ def test_a_target_is_the_old_one_or_the_new_one(store: Emulator, tmp_path: Path)
         store.proxy.cut()
         store.proxy.begin()
         store.proxy.cuts = [cut]
-        stores.put(tmp_path / "a", f"{store.url}/watched/a")
+        uploads.put(tmp_path / "a", f"{store.url}/watched/a")
         assert store.read("watched/a") == content and store.names("watched") == ["a"], cut
 
 

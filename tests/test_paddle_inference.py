@@ -132,7 +132,7 @@ def test_a_damaged_model_ends_in_an_error_of_ours(version: str, part: str, tmp_p
 
 
 def test_large_programs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "MOST", 100)
+    monkeypatch.setattr(program, "PROGRAM_BYTES", 100)
     with pytest.raises(UnreadableError, match="more than the limit of 100"):
         rc.load(GOLDEN / "old_gru.pdmodel")
 

@@ -27,7 +27,7 @@ from rnnconvert.files.pairs import CELLS, INPUTS, UNITS, Asked, SystemPair, held
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 from rnnconvert.running.parent import Process
-from rnnconvert.verification.running import how_of
+from rnnconvert.verification.ready import how_of
 from tests.drawn import drawn
 from tests.frameworks import JUDGES, judge
 from tests.judging import WRONG, Problem, excess

@@ -185,14 +185,14 @@ def test_deep_nesting_neither_recurses_nor_overflows() -> None:
 
 
 def test_copies_of_one_long_list_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickles, "MAX_STEPS", 20_000)
+    monkeypatch.setattr(pickles, "PICKLE_STEPS", 20_000)
     made = b"](" + b"K\x01" * 2000 + b"e\x85q\x00"  # (a list of 2000,), then dict(that) again and again
     with pytest.raises(UnreadableError, match="steps"):
         load(made + b"0cbuiltins\nset\nq\x010" + b"h\x01h\x00R0" * 100 + b"N.")
 
 
 def test_instructions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickles, "MAX_STEPS", 1000)
+    monkeypatch.setattr(pickles, "PICKLE_STEPS", 1000)
     with pytest.raises(UnreadableError, match="steps"):
         load(b"]" * 1001 + b".")
 

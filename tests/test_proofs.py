@@ -24,7 +24,9 @@ from rnnconvert.diagnosis.faults import ARRAYS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.reports import github
-from rnnconvert.reports.words import failures, figures, headline, strip
+from rnnconvert.reports.findings import failures, headline
+from rnnconvert.reports.tables import strip
+from rnnconvert.reports.words import figures
 from rnnconvert.verification import config_file, verify
 from rnnconvert.verification.report import Report
 from tests import report_documents as documents

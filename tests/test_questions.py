@@ -74,9 +74,9 @@ def test_what_contradicts_a_file_must_be_insisted_on() -> None:
         options.stated("activation", "a", "tanh", "its configuration")
     options = Options(settings=["activation=relu!"])
     assert options.stated("activation", "a", "tanh", "its configuration") == "relu"
-    assert options.notes == ("a: activation=relu was taken as you insist; its configuration states tanh",)
+    assert options.ledger.notes == ["a: activation=relu was taken as you insist; its configuration states tanh"]
     options = Options(settings=["forget_bias=1"])
-    assert options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.unused() and not options.notes
+    assert options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.ledger.unused() and not options.ledger.notes
 
 
 def test_strict_refuses_while_a_question_is_open(tmp_path: Path) -> None:

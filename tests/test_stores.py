@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.batch import stores
+from rnnconvert.batch import stores, uploads
 from rnnconvert.batch.journal import Journal
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.run import run
@@ -119,7 +119,7 @@ def test_a_target_is_there_whole_or_not_at_all(
     breaking = Breaking(memory, times)
     monkeypatch.setattr(asking, "system", lambda url: (breaking, url.partition("://")[2]))
     with contextlib.nullcontext() if whole else pytest.raises(UsageError, match="cannot write there"):
-        stores.put(tmp_path / "a", "memory:///out/old.onnx")
+        uploads.put(tmp_path / "a", "memory:///out/old.onnx")
     assert memory.cat_file("/out/old.onnx") == (b"x" * 1000 if whole else b"old")
     assert memory.ls("/out", detail=False) == ["/out/old.onnx"]
 
@@ -197,7 +197,7 @@ def test_a_lost_connection_is_made_again(session: str, memory: Any, tmp_path: Pa
         for one in Session.made:
             one.is_lost = True
         Session.refuse = step
-        stores.put(tmp_path / "m.safetensors", url)
+        uploads.put(tmp_path / "m.safetensors", url)
         Session.made[-1].is_lost = True
         with stores.fetched(url, (), stores.state(url, fresh=True)) as local:
             assert local.read_bytes() == (tmp_path / "m.safetensors").read_bytes()
@@ -212,7 +212,7 @@ def test_a_store_that_cannot_be_reached_is_named(session: str, tmp_path: Path) -
     with pytest.raises(UnreadableError, match="ConnectionRefusedError: nobody answers"):
         stores.matching(f"{session}/*.pt")
     with pytest.raises(UsageError, match="cannot write there: ConnectionRefusedError"):
-        stores.put(tmp_path / "a", f"{session}/a")
+        uploads.put(tmp_path / "a", f"{session}/a")
     left = Session.refuse
     Session.refuse = 0
     assert left == 100 - 3 * 4
@@ -246,7 +246,7 @@ def test_files_of_a_pattern_are_on_its_host(session: str, memory: Any) -> None:
 def test_a_store_that_renames_over_nothing_has_one_file(session: str, memory: Any, tmp_path: Path) -> None:
     memory.pipe_file("/out/a.onnx", b"old")
     (tmp_path / "a").write_bytes(b"new one")
-    assert stores.put(tmp_path / "a", f"{session}/out/a.onnx").startswith("7 ")
+    assert uploads.put(tmp_path / "a", f"{session}/out/a.onnx").startswith("7 ")
     assert memory.cat_file("/out/a.onnx") == b"new one" and memory.ls("/out", detail=False) == ["/out/a.onnx"]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.models.load import Wishes, prepare
+from rnnconvert.models.prepare import Wishes, prepare
 from rnnconvert.models.readers import model_of
 from rnnconvert.training import moving
 from rnnconvert.training.optimizer_readers import of_object
@@ -129,7 +129,7 @@ def test_state_that_stays_where_it_was_is_caught(monkeypatch: pytest.MonkeyPatch
     target, ours = trained("keras", "GRU", "adam", 2, steps=1)
     report = rc.load_into(target, source)
     with monkeypatch.context() as patched:
-        patched.setattr("rnnconvert.training.preparing.move", wrong)
+        patched.setattr("rnnconvert.training.moved.move", wrong)
         rc.load_optimizer_into(ours, theirs, report)
     torch_step(source, theirs, 7)
     keras_step(target, ours, 7)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.models.load import Wishes, prepare
 from rnnconvert.models.model import Model
+from rnnconvert.models.prepare import Wishes, prepare
 from rnnconvert.models.readers import model_of
 from rnnconvert.models.report import Transplant
 from rnnconvert.training.state import SLOTS

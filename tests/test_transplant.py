@@ -14,7 +14,8 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 from rnnconvert.models import filling
-from rnnconvert.models.model import Model, Owner, plain_units
+from rnnconvert.models.model import Model
+from rnnconvert.models.units import Owner, plain_units
 from tests.judging import close
 from tests.whole_models import PAIRS, TAGGER, Pair, every, in_keras, last, need_both, randomise, sequential
 

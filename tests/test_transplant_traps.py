@@ -242,14 +242,14 @@ def test_channels_first_in_keras_are_flattened_so() -> None:
     import torch
 
     from rnnconvert.containers.layer_config import entry
-    from rnnconvert.formats.keras.flow import Graph
+    from rnnconvert.formats.keras.flow import KerasFlow
 
     k = keras.layers
     assert torch is not None
     for flat, order in ((k.Flatten(), "channels_first"), (k.Flatten(data_format="channels_first"), "channels_last")):
         layers = [k.Conv2D(6, 3, data_format="channels_first", name="conv"), flat, k.Dense(3, name="out")]
         config = keras.Sequential([k.Input((4, 6, 5)), *layers]).get_config()
-        graph = Graph(entry({"class_name": "Sequential", "config": config}))
+        graph = KerasFlow(entry({"class_name": "Sequential", "config": config}))
         found = graph.flattened("out", {"conv": 6})
         assert found is not None and (found.order, found.channels) == (order, 6)
 

@@ -26,7 +26,7 @@ from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running import registry
-from rnnconvert.verification import running
+from rnnconvert.verification import ready
 from rnnconvert.verification.evidence import concluded
 from rnnconvert.verification.results import LayerResults, ModelFile, ModelRun, Results
 from tests.commands import call
@@ -260,9 +260,9 @@ def test_the_mutation_score_is_of_what_was_run(tmp_path: Path, monkeypatch: pyte
     def refuse(*_: Any) -> Any:
         raise ExecutorError("onnxruntime-cpu", "not this one", refused=True)
 
-    whole = running._Ready._in_one_piece
-    monkeypatch.setattr(running._Ready, "_carried", refuse)
-    monkeypatch.setattr(running._Ready, "_in_one_piece", lambda *given: whole(*given) if given[-1].name == "default states" else refuse())
+    whole = ready.ReadyRun._in_one_piece
+    monkeypatch.setattr(ready.ReadyRun, "_carried", refuse)
+    monkeypatch.setattr(ready.ReadyRun, "_in_one_piece", lambda *given: whole(*given) if given[-1].name == "default states" else refuse())
     found = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])
     score = found.document["layers"][0]["mutations"]
     assert {entry["case"] for entry in score["caught"]} == {"default states"}

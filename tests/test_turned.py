@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rnnconvert.formats.onnx.proto.file import OnnxFile
 from rnnconvert.formats.onnx.proto.program import program
-from rnnconvert.graphs.program.scopes import walk
 from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.walk import walk
 from rnnconvert.recognition import turned
 
 

@@ -21,8 +21,9 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
-from rnnconvert.formats.keras.upgrade.config import Notes, Translator
+from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.files import upgrade
+from rnnconvert.formats.keras.upgrade.notes import Notes
 from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
 from tests import corpus, frameworks, ready
 from tests.commands import call

@@ -15,7 +15,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import CASES
+from rnnconvert.judging.case_kinds import CASES
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running import registry
 from rnnconvert.verification import results as kept

@@ -22,7 +22,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running import child, registry
-from rnnconvert.verification import report, witness
+from rnnconvert.verification import judgements, report, witness
 from rnnconvert.verification.collect import proceed
 from rnnconvert.verification.lanes import Prepared
 from rnnconvert.verification.plan import Plan
@@ -518,7 +518,7 @@ def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
         results = Results("", "", models=models)
         told: list[str] = []
         prepared = Prepared(Plan(time=4), results, subjects, None, False)
-        proceed(prepared, report.passes, lambda text, done=0, total=0, told=told: told.append(text))
+        proceed(prepared, judgements.passes, lambda text, done=0, total=0, told=told: told.append(text))
         document = report.document(results, {})
         assert document["verdict"] == verdict, document
         assert "onnxruntime-cpu: running A whole" in told

@@ -25,7 +25,7 @@ STAY = {
     # keys of documents and of files that are stored
     ("rnnconvert/batch/journal.py", "beside"),
     ("rnnconvert/comparison/difference.py", "found"),
-    ("rnnconvert/judging/judging.py", "found"),
+    ("rnnconvert/judging/comparison.py", "found"),
     ("rnnconvert/language/registry.py", "usual"),
     ("rnnconvert/verification/gradients.py", "found"),
     ("rnnconvert/verification/results.py", "whole"),

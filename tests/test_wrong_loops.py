@@ -12,7 +12,7 @@ import pytest
 from rnnconvert.containers import graph_def
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tensorflow1 import loops
-from rnnconvert.recognition import computed
+from rnnconvert.recognition import proof
 from rnnconvert.recognition.computed import RecognisedLayers
 from tests.requirements import needed
 
@@ -39,9 +39,9 @@ def agrees(looked: RecognisedLayers, fetch: Fetch) -> int:
         known = {name: value for name, value in trial.items() if value is not None}
         # Where TensorFlow fails on a graph, there is nothing to compare.
         truths = [_before(looked, fetch, use.value) for use in found.uses]
-        given = computed._reference_outputs(looked.scope, found, known)  # type: ignore[arg-type]
+        given = proof._reference_outputs(looked.scope, found, known)  # type: ignore[arg-type]
         for use, truth in zip(found.uses, truths, strict=True):
-            new = computed._form(found, use, given if found.mask is None else computed._spread(found, use, given, known))
+            new = proof._form(found, use, given if found.mask is None else proof._spread(found, use, given, known))
             if truth is not None and np.isfinite(truth).all():
                 np.testing.assert_allclose(np.reshape(truth, new.shape), new, rtol=1e-3, atol=1e-4)
                 compared += 1

@@ -13,6 +13,7 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import LAYERS
 from rnnconvert.core.malformed import malformed
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.files.checkpoint import Checkpoint
@@ -26,7 +27,6 @@ from rnnconvert.language import registry
 _CLASSES = ("RNN", "GRU", "LSTM", "RNNTimeStep", "GRUTimeStep", "LSTMTimeStep")
 _HIDDEN = "hiddenLayers"
 _AROUND = ("input", "outputConnector", "output")
-_MOST_LAYERS = 1024
 _NO_LSTM = (
     "brain.js's LSTM forgets what it gave, and not its cell: c = f * h + i * g, h = o * tanh(c) (src/recurrent/lstm.js, "
     "getEquation). No LSTM computes this, whatever its weights are"
@@ -60,8 +60,8 @@ class BrainJs(ArrayFiles):
         hidden = document.get(_HIDDEN)
         if not isinstance(hidden, list) or not all(isinstance(layer, dict) for layer in hidden):
             raise UnreadableError(file.path, f'it is JSON without a list "{_HIDDEN}" of objects')
-        if len(hidden) > _MOST_LAYERS:
-            raise UnreadableError(file.path, f"it has {len(hidden)} layers, and at most {_MOST_LAYERS} are read")
+        if len(hidden) > LAYERS:
+            raise UnreadableError(file.path, f"it has {len(hidden)} layers, and at most {LAYERS} are read")
         arrays = {name: _matrix(value, file.path, name) for name, value in _matrices(document)}
         return Stored(arrays, BrainMetadata(network=str(document.get("type")), layers=len(hidden)))
 

@@ -23,11 +23,11 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import NESTING
 
 BURNPACK = b"NRUB"
 _HEADER = struct.Struct("<4sHI")
 _VERSION, _ALIGNED = 1, 256
-_DEEPEST = 64
 _TYPES: dict[str, Any] = {
     "F64": "<f8", "F32": "<f4", "Flex32": "<f4", "F16": "<f2", "BF16": BFLOAT16, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1",
     "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "Bool": "?",
@@ -82,8 +82,8 @@ def _record(path: Path, tree: Any, raw: Callable[[Any], Array | None]) -> Stored
 
 def _tensors(path: Path, tree: Any, raw: Callable[[Any], Array | None], above: str, depth: int) -> Iterator[tuple[str, Array]]:
     """Yield the tensors of a tree by their paths, as a model's parameters are called."""
-    if depth > _DEEPEST:
-        raise UnreadableError(path, f"its modules are nested more than {_DEEPEST} deep")
+    if depth > NESTING:
+        raise UnreadableError(path, f"its modules are nested more than {NESTING} deep")
     if isinstance(tree, list):
         tree = {str(place): item for place, item in enumerate(tree)}
     if not isinstance(tree, dict):
@@ -185,8 +185,8 @@ class _Cbor:
 
     def value(self, depth: int = 0) -> Any:
         """Return the value that begins here."""
-        if depth > _DEEPEST:
-            raise self._fail(f"values are nested more than {_DEEPEST} deep")
+        if depth > NESTING:
+            raise self._fail(f"values are nested more than {NESTING} deep")
         self.reading.work(1, self.path)
         first = self._take(1)[0]
         kind, small = first >> 5, first & 31

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rnnconvert.containers.c_text import LARGEST
 from rnnconvert.containers.reading import read_small
+from rnnconvert.core.limits import C_BYTES
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.c_header.write import WrittenLayer, rendered
+from rnnconvert.formats.c_header.layer_code import WrittenLayer
+from rnnconvert.formats.c_header.write import rendered
 
 _GUARD = re.compile(r"^#ifndef (RNNCONVERT_[A-Z0-9_]{0,255}_H)\r?$", re.M)
 
@@ -39,7 +40,7 @@ def compared(path: Path, layers: Sequence[WrittenLayer]) -> Original:
 
 def _compared(path: Path, layers: Sequence[WrittenLayer]) -> tuple[str, int]:
     """Return what is written for these layers, and the first line in which a file differs from it; 0 for none."""
-    stored_text = read_small(path, LARGEST).decode("utf-8", "replace").replace("\r\n", "\n")
+    stored_text = read_small(path, C_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
     guard = _GUARD.search(stored_text)
     text = rendered(layers, guard[1] if guard else "RNNCONVERT_H")
     if stored_text == text:

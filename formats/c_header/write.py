@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import Activation
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, c_names
+from rnnconvert.formats.c_header.layer_code import StoredMatrix, WrittenLayer, comment
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import split_stack
 
 TAG = "rnnconvert-layers:"
 MATRICES = ("W", "R", "projection")
-_PER_LINE = 8
 
 
 def text(path: Path, job: Job) -> tuple[str, list[str], list[str]]:
@@ -38,7 +36,7 @@ def text(path: Path, job: Job) -> tuple[str, list[str], list[str]]:
     for (layout, _, pieces), several in zip(stacks, called, strict=True):
         for stack, name in zip(pieces, several, strict=True):
             packed = {local: np.asarray(array) for local, array in pack(layout, stack, job.dtype, job.watch).items()}
-            stored = as_bytes(packed, layout) if narrow else Stored(packed, {})
+            stored = as_bytes(packed, layout) if narrow else StoredMatrix(packed, {})
             layers.append(WrittenLayer(names[name], layout, stack, next(iter(packed.values())).dtype, stored))
             if narrow:
                 lost, largest = _lost(packed, stored, layout)
@@ -55,9 +53,7 @@ def _called(name: str, pieces: Sequence[Recurrent], path: Path) -> list[str]:
 
 
 def _recipe(path: Path, layers: Sequence[WrittenLayer]) -> list[str]:
-    """Return C that runs a sequence through layers, each reading what the one before gives; none where no #include can name
-    the file.
-    """
+    """Return C that runs a sequence through layers, each reading what the one before gives; none where no #include can name the file."""
     if not re.fullmatch(r'[^"\\\x00-\x1f]+', path.name):
         return []
     reads = f"x + t * {layers[0].name.upper()}_INPUT"
@@ -75,7 +71,7 @@ def rendered(layers: Sequence[WrittenLayer], guard: str) -> str:
     described = json.dumps([layer.described() for layer in layers], sort_keys=True)
     half = any(layer.dtype == np.float16 for layer in layers)
     head = [
-        _comment(f"Written by rnnconvert. {TAG} {described}"),
+        comment(f"Written by rnnconvert. {TAG} {described}"),
         f"#ifndef {guard}",
         f"#define {guard}",
         "",
@@ -89,17 +85,7 @@ def rendered(layers: Sequence[WrittenLayer], guard: str) -> str:
     return "\n".join([*head, *body, "#endif", ""])
 
 
-class Stored(NamedTuple):
-    """The arrays of a layer as a header holds them: numbers, or integers of 8 bits and a scale for each of their rows.
-
-    scales  of the arrays that are integers, by their names
-    """
-
-    numbers: dict[str, Array]
-    scales: dict[str, Array]
-
-
-def as_bytes(packed: Mapping[str, Array], layout: Layout) -> Stored:
+def as_bytes(packed: Mapping[str, Array], layout: Layout) -> StoredMatrix:
     """Return arrays with their matrices in int8, and a scale for each row that acts on a gate's unit."""
     numbers, scales = dict(packed), dict[str, Array]()
     for local in filter(packed.__contains__, MATRICES):
@@ -107,7 +93,7 @@ def as_bytes(packed: Mapping[str, Array], layout: Layout) -> Stored:
         largest = np.abs(rows).max(axis=1) / 127
         scales[local] = np.where(largest > 0, largest, 1).astype(np.float32)
         numbers[local] = _rows(np.clip(np.round(rows / scales[local][:, None]), -127, 127).astype(np.int8), layout)
-    return Stored(numbers, scales)
+    return StoredMatrix(numbers, scales)
 
 
 def _rows(array: Array, layout: Layout) -> Array:
@@ -115,7 +101,7 @@ def _rows(array: Array, layout: Layout) -> Array:
     return array.T if layout.name.endswith("_columns") else array
 
 
-def _lost(packed: Mapping[str, Array], stored: Stored, layout: Layout) -> tuple[float, float]:
+def _lost(packed: Mapping[str, Array], stored: StoredMatrix, layout: Layout) -> tuple[float, float]:
     """Return the largest change of a number in int8, and the largest number."""
     lost = largest = 0.0
     for local, scales in stored.scales.items():
@@ -147,192 +133,3 @@ _HALF = [
     "#endif",
     "",
 ]
-
-
-def _comment(content: str) -> str:
-    r"""Return a comment that nothing in it ends or begins again; what is JSON in it stays so: there `\u002a` is an asterisk."""
-    return "/* " + re.sub(r"[\x00-\x1f]", " ", content).replace("*", r"\u002a") + " */"
-
-
-class WrittenLayer:
-    """One layer as C.
-
-    name    what its arrays and its function are called
-    stack   its cell, its sizes and its own name; its weights are those in `stored`
-    """
-
-    def __init__(self, name: str, layout: Layout, stack: Recurrent, dtype: np.dtype[Any], stored: Stored) -> None:
-        self.name, self.layout, self.stack, self.dtype, self.stored = name, layout, stack, dtype, stored
-        self.first = stack.first
-        self.real = "double" if dtype == np.float64 else "float"
-        self.columns = layout.name.endswith("_columns")
-
-    def described(self) -> dict[str, Any]:
-        """Return what a reader has to know."""
-        cell = self.stack.cell
-        functions = {"activation": cell.activation}
-        functions |= {"gate_activation": cell.gate_activation} if cell.kind != "rnn" else {}
-        functions |= {"output_activation": cell.output_activation} if cell.kind == "lstm" else {}
-        return {
-            "name": self.stack.name,
-            "prefix": self.name,
-            "layout": self.layout.name,
-            "storage": "int8" if self.stored.scales else str(self.dtype),
-            "dtype": str(self.dtype),
-            "shapes": {local: list(array.shape) for local, array in self.stored.numbers.items()},
-            **{key: [function.name, function.alpha, function.beta] for key, function in functions.items()},
-        }
-
-    def arrays(self) -> Iterator[str]:
-        """Yield the definitions of the sizes and the arrays."""
-        upper, first = self.name.upper(), self.first
-        yield _comment(f"{self.name}: {self._about()}")
-        yield f"#define {upper}_INPUT {first.input_size}"
-        yield f"#define {upper}_HIDDEN {first.hidden_size}"
-        yield f"#define {upper}_OUTPUT {first.output_size}"
-        for local, array in self.stored.numbers.items():
-            full, numbers = f"{self.name}_{local}", array.reshape(-1)
-            if local in self.stored.scales:
-                yield from _array("int8_t", full, (f"{number:.0f}" for number in numbers.tolist()))
-                yield from _array(self.real, f"{full}_scale", self._numbers(self.stored.scales[local]))
-            elif self.dtype == np.float16:
-                yield from _array("uint16_t", full, map(str, numbers.view(np.uint16).tolist()))
-            else:
-                yield from _array(self.real, full, self._numbers(numbers))
-        yield ""
-
-    def _about(self) -> str:
-        """Return cell, sizes, element type and the order of gates in words."""
-        first, gates = self.first, f"; gates {' '.join(gate for gate, _ in self.layout.order)}"
-        kind = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[first.cell.kind]
-        kind += {True: " (reset after)", False: " (reset before)", None: ""}[first.cell.reset_after]
-        sizes = f"{first.input_size} -> {first.hidden_size}"
-        sizes += f", projected to {first.projection_size}" if first.projection_size else ""
-        note = ": b has a bias of each, then that of n's recurrent product" if first.cell.reset_after else ""
-        return f"{kind}, {sizes}, {self.dtype}{gates if first.cell.kind != 'rnn' else ''}{note}"
-
-    def _numbers(self, array: Array) -> Iterator[str]:
-        return (_number(number, self.real) for number in array.tolist())
-
-    def _get(self, local: str, row: str, column: str, rows: int, columns: int) -> str:
-        """Return the C of one number of a matrix."""
-        place = f"({column}) * {rows} + {row}" if self.columns else f"({row}) * {columns} + {column}"
-        value = f"{self.name}_{local}[{place}]"
-        if local in self.stored.scales:
-            return f"{value} * {self.name}_{local}_scale[{row}]"
-        return f"rnnconvert_half({value})" if self.dtype == np.float16 else value
-
-    def _vector(self, local: str, place: str) -> str:
-        value = f"{self.name}_{local}[{place}]"
-        return f"rnnconvert_half({value})" if self.dtype == np.float16 else value
-
-    def function(self) -> Iterator[str]:
-        """Yield the state and the step."""
-        first, name, real = self.first, self.name, self.real
-        kind, units, out, width = first.cell.kind, first.hidden_size, first.output_size, first.input_size
-        gates = len(self.layout.order)
-        rows = gates * units
-        cell = f" {real} c[{units}];" if kind == "lstm" else ""
-        yield f"typedef struct {{ {real} h[{out}];{cell} }} {name}_state;"
-        yield ""
-        yield f"static inline void {name}_step(const {real} *x, {name}_state *state, {real} *y) {{"
-        yield f"    {real} a[{rows}];"
-        if kind == "gru":
-            yield f"    {real} n[{units}];"
-        yield "    int i, j;"
-        yield f"    for (j = 0; j < {rows}; j++) {{"
-        yield f"        {real} sum = {self._vector('b', 'j')};"
-        yield f"        for (i = 0; i < {width}; i++) sum += {self._get('W', 'j', 'i', rows, width)} * x[i];"
-        recurrent = f"for (i = 0; i < {out}; i++) sum += {self._get('R', 'j', 'i', rows, out)} * state->h[i];"
-        yield f"        {recurrent if kind != 'gru' else f'if (j < {2 * units}) ' + recurrent}"
-        yield "        a[j] = sum;"
-        yield "    }"
-        yield from {"rnn": self._rnn, "gru": self._gru, "lstm": self._lstm}[kind](units, rows)
-        yield f"    for (j = 0; j < {out}; j++) y[j] = state->h[j];"
-        yield "}"
-        yield ""
-
-    def _rnn(self, units: int, rows: int) -> Iterator[str]:
-        yield f"    for (j = 0; j < {units}; j++) state->h[j] = {_function(self.stack.cell.activation, 'a[j]', self.real)};"
-
-    def _gru(self, units: int, rows: int) -> Iterator[str]:
-        """Yield a GRU's step: rows r, z, n."""
-        cell, real = self.stack.cell, self.real
-        row = f"{2 * units} + j"
-        product = self._get("R", row, "i", rows, units)
-        yield f"    for (j = 0; j < {2 * units}; j++) a[j] = {_function(cell.gate_activation, 'a[j]', real)};"
-        yield f"    for (j = 0; j < {units}; j++) {{"
-        if cell.reset_after:
-            yield f"        {real} sum = {self._vector('b', f'{3 * units} + j')};"
-            yield f"        for (i = 0; i < {units}; i++) sum += {product} * state->h[i];"
-            yield f"        sum = a[{row}] + a[j] * sum;"
-        else:
-            yield f"        {real} sum = a[{row}];"
-            yield f"        for (i = 0; i < {units}; i++) sum += {product} * (a[i] * state->h[i]);"
-        yield f"        n[j] = {_function(cell.activation, 'sum', real)};"
-        yield "    }"
-        yield f"    for (j = 0; j < {units}; j++) {{"
-        yield f"        {real} z = a[{units} + j];"
-        yield "        state->h[j] = (1 - z) * n[j] + z * state->h[j];"
-        yield "    }"
-
-    def _lstm(self, units: int, rows: int) -> Iterator[str]:
-        """Yield an LSTM's step: rows i, f, g, o."""
-        cell, real = self.stack.cell, self.real
-        peeping = "P" in self.stored.numbers
-        peep = {gate: f" + {self._vector('P', f'{place * units} + j')} * " if peeping else "" for place, gate in enumerate("ifo")}
-        old, new = ("state->c[j]" if peeping else ""), ("c" if peeping else "")
-
-        def gate(index: int, more: str) -> str:
-            return _function(cell.gate_activation, f"(a[{index * units} + j]{more})", real)
-
-        projected = self.first.projection_size
-        if projected:
-            yield f"    {real} m[{units}];"
-        yield f"    for (j = 0; j < {units}; j++) {{"
-        yield f"        {real} in = {gate(0, peep['i'] + old)};"
-        yield f"        {real} forget = {gate(1, peep['f'] + old)};"
-        yield f"        {real} c = forget * state->c[j] + in * {_function(cell.activation, f'a[{2 * units} + j]', real)};"
-        yield f"        {real} out = {gate(3, peep['o'] + new)};"
-        yield "        state->c[j] = c;"
-        yield f"        {'m[j]' if projected else 'state->h[j]'} = out * {_function(cell.output_activation, 'c', real)};"
-        yield "    }"
-        if projected:
-            yield f"    for (j = 0; j < {projected}; j++) {{"
-            yield f"        {real} sum = 0;"
-            yield f"        for (i = 0; i < {units}; i++) sum += {self._get('projection', 'j', 'i', projected, units)} * m[i];"
-            yield "        state->h[j] = sum;"
-            yield "    }"
-
-
-def _function(function: Activation, value: str, real: str) -> str:
-    """Return the C of a function of a value; functions of float have an f behind their names."""
-    alpha, beta = (_number(constant or 0.0, real) for constant in (function.alpha, function.beta))
-    end = "f" if real == "float" else ""
-    return {
-        "tanh": f"tanh{end}({value})",
-        "sigmoid": f"RNNCONVERT_SIGMOID{end.upper()}({value})",
-        "relu": f"({value} > 0 ? {value} : 0)",
-        "linear": value,
-        "softsign": f"({value} / (1 + fabs{end}({value})))",
-        "hard_sigmoid": f"RNNCONVERT_CLAMP({alpha} * {value} + {beta})",
-    }[function.name]
-
-
-def _number(value: float, real: str) -> str:
-    """Return a number as C has it, so that it is read again as the same one."""
-    if value != value:
-        return "NAN"
-    if value in (float("inf"), float("-inf")):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    digits = f"{value:.17g}" if real == "double" else f"{value:.9g}"
-    digits += "" if "." in digits or "e" in digits else ".0"
-    return digits + ("" if real == "double" else "f")
-
-
-def _array(kind: str, name: str, words: Iterable[str]) -> Iterator[str]:
-    numbers = list(words)
-    yield f"static const {kind} {name}[{len(numbers)}] = {{"
-    for start in range(0, len(numbers), _PER_LINE):
-        yield "    " + ", ".join(numbers[start : start + _PER_LINE]) + ","
-    yield "};"

@@ -21,7 +21,8 @@ from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.finder import ArrayFiles, Doubt
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.finder_words import Doubt
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -98,9 +99,7 @@ class ChainerFiles(ArrayFiles):
         return replace(stored, arrays=diagonal, metadata={**stored.metadata, "full_matrices": full_matrices})
 
     def groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
-        """Return the links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller states that F.lstm reads
-        their sum.
-        """
+        """Return the links; two Linear ones, NAME_x and NAME_h, are an LSTM where the caller states that F.lstm reads their sum."""
         all_groups, doubts = super().groups(arrays, options)
         layout = registry.layout_named(f"{self.NAME}.function_lstm")
         for above in [match["above"] for match in map(_PAIR.fullmatch, arrays) if match]:

@@ -17,9 +17,10 @@ from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.formats.coreml.contents import UnknownError
 from rnnconvert.formats.coreml.message import Message
-from rnnconvert.formats.coreml.values import Operation, Values
+from rnnconvert.formats.coreml.values import ProgramOperation, Values
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _BOOL = 1
 _DATA = ("x", "values")
@@ -34,7 +35,7 @@ class RecurrentOperation:
     inside  whether it stands in a block of another operation
     """
 
-    operation: Operation
+    operation: ProgramOperation
     stack: Recurrent
     sequence: bool
     turned: Sequence[str]
@@ -55,7 +56,7 @@ def dims(message: Message, name: str = "") -> list[int | str | None] | None:
 
 
 def calls(
-    values: Values, inputs: Sequence[Message], operations: Sequence[Operation], layers: dict[str, RecurrentOperation]
+    values: Values, inputs: Sequence[Message], operations: Sequence[ProgramOperation], layers: dict[str, RecurrentOperation]
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent operation of a function receives, by its layer's name.
 
@@ -95,13 +96,11 @@ def _layer(graph: Graph, name: str, layer: RecurrentOperation) -> None:
         (data, "tbi"),
         dict.fromkeys(outputs, "tbu"),
         states,
-        hidden=pair.output_size,
-        dtype=layer.stack.dtype,
-        width=layer.stack.input_size,
+        sizes=CallSizes(pair.output_size, dtype=layer.stack.dtype, width=layer.stack.input_size),
     )
 
 
-def _operation(graph: Graph, values: Values, operation: Operation) -> None:
+def _operation(graph: Graph, values: Values, operation: ProgramOperation) -> None:
     if operation.type == "const":
         graph.constant(operation.outputs[0], lambda: _constant(values, operation.outputs[0]))
         return

@@ -18,6 +18,7 @@ from rnnconvert.core.weights import INPUT, Call, Recurrent
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.graphs import SAME, Applied, ChangesError, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _CONSTANTS = (290, 1070)
 _CUSTOM = 500
@@ -69,8 +70,7 @@ def calls(
                 (row.inputs[0] if row.inputs else "", "tbi11"),
                 outputs,
                 states if sequences else {**states, **dict.fromkeys(row.outputs[:1], "the last output")},
-                hidden=stack.layers[0].output_size,
-                width=stack.input_size,
+                sizes=CallSizes(stack.layers[0].output_size, width=stack.input_size),
             )
         elif row.number in _CONSTANTS and row.outputs:
             graph.constant(row.outputs[0], _Constant(row.content))

@@ -1,9 +1,8 @@
 """Core ML's neural networks: the weights of its recurrent layers, by their names in the specification.
 
-Source: apple/coremltools, mlmodel/format/NeuralNetwork.proto, SimpleRecurrentLayerParams, GRULayerParams, LSTMWeightParams and
-LSTMParams, for names and equations; coremltools' tests against Keras 1 and 2 (test_keras2_numeric.py) compute the same, and state
-the order of reversed outputs. What goes into a gate is clipped to [-50, 50]: tanh, sigmoid and hard_sigmoid are flat there, other
-functions are not.
+Source: apple/coremltools, mlmodel/format/NeuralNetwork.proto, SimpleRecurrentLayerParams, GRULayerParams, LSTMWeightParams and LSTMParams,
+for names and equations; coremltools' tests against Keras 1 and 2 (test_keras2_numeric.py) compute the same, and state the order of reversed
+outputs. What goes into a gate is clipped to [-50, 50]: tanh, sigmoid and hard_sigmoid are flat there, other functions are not.
 """
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2

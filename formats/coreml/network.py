@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rnnconvert.containers import wire
-from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import MESSAGE_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files.adapter import unique
@@ -21,6 +20,7 @@ from rnnconvert.formats.coreml import contents
 from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownError
 from rnnconvert.formats.coreml.flow_network import NetworkLayer, calls
 from rnnconvert.formats.coreml.message import Message
+from rnnconvert.formats.coreml.network_weights import NetworkWeights
 
 NAME = "coreml_nn"
 LAYERS = {400: "simpleRecurrent", 410: "gru", 420: "uniDirectionalLSTM", 430: "biDirectionalLSTM"}
@@ -83,8 +83,8 @@ _NAMES = {100: "convolution", 140: "innerProduct", 150: "embedding", 160: "batch
 
 def read(path: object, message: Message, network: Network, depth: int = 0) -> None:
     """Add the recurrent layers of a network to what was found. Raises UnreadableError for a damaged message."""
-    if depth > wire.DEPTH:
-        raise UnreadableError(path, f"networks are nested more than {wire.DEPTH} deep")
+    if depth > MESSAGE_NESTING:
+        raise UnreadableError(path, f"networks are nested more than {MESSAGE_NESTING} deep")
     rows: list[NetworkLayer] = []
     recurrent: dict[str, tuple[NetworkLayer, Recurrent, bool]] = {}
     makers: dict[str, tuple[int, Message]] = {}
@@ -143,7 +143,7 @@ def _plain(path: object, name: str, number: int, content: Message, network: Netw
         groups = max(1, content.number(10))
         shape = (second, first // groups, *kernel) if content.number(60) else (first, second, *kernel)
     label = unique(name or _NAMES[number], network.labels)
-    weights = _Weights(path, label, lambda local: shape if local == "weights" else (outputs,))
+    weights = NetworkWeights(path, label, lambda local: shape if local == "weights" else (outputs,))
     for local, field in _PLAIN[number].items():
         weight = content.submessage(field)
         if weight is None or not weight.fields:
@@ -189,13 +189,13 @@ def _layer(path: object, name: str, number: int, content: Message, warnings: lis
     shape = _shapes(width, units)
     if number == 400:
         function = _function(content.submessage(10))
-        weights = _Weights(path, name, shape)
+        weights = NetworkWeights(path, name, shape)
         arrays = weights.every(content, RNN_FIELDS, bool(content.number(20)), False)
         stated = StatedSettings("rnn", (_clipped(Cell("rnn", activation=function)),), reverse)
         return stated, arrays, weights.stored
     if number == 410:
         gate, candidate = _functions(content, 10, 2)
-        weights = _Weights(path, name, shape)
+        weights = NetworkWeights(path, name, shape)
         arrays = weights.every(content, GRU_FIELDS, bool(content.number(20)), False)
         cell = _clipped(Cell("gru", False, activation=candidate, gate_activation=gate))
         return StatedSettings("gru", (cell,), reverse), arrays, weights.stored
@@ -212,7 +212,7 @@ def _layer(path: object, name: str, number: int, content: Message, warnings: lis
     messages = [*content.every(20)]
     if len(messages) != len(cells):
         raise UnreadableError(path, f"{name!r} has the weights of {len(messages)} directions, not {len(cells)}")
-    weights = _Weights(path, name, shape)
+    weights = NetworkWeights(path, name, shape)
     arrays = {}
     for way, message in zip(("forward/", "backward/") if both else ("",), messages, strict=True):
         direction_arrays = weights.every(message, LSTM_FIELDS, bool(settings.number(20)), bool(settings.number(40)))
@@ -263,74 +263,3 @@ def _shapes(width: int, units: int) -> Callable[[str], tuple[int, ...]]:
         return (units, width) if local.lower().endswith("weightmatrix") else (units, units)
 
     return shape
-
-
-class _Weights:
-    """The weights of one layer; `stored` says how they are stored where that is not float32."""
-
-    def __init__(self, path: object, name: str, shape: Callable[[str], tuple[int, ...]]) -> None:
-        self.path, self.name, self.shape, self.stored = path, name, shape, ""
-
-    def every(self, message: Message, fields: dict[str, int], biases: bool, peepholes: bool) -> dict[str, Array]:
-        """Return the arrays of a message of weights by their names."""
-        arrays = {}
-        for local, number in fields.items():
-            if (local.lower().endswith("biasvector") and not biases) or (local.endswith("PeepholeVector") and not peepholes):
-                continue
-            weight = message.submessage(number)
-            if weight is None:
-                raise UnreadableError(self.path, f"{self.name!r} has no {local}")
-            arrays[local] = self._array(weight, local)
-        return arrays
-
-    def _array(self, weight: Message, local: str) -> Array:
-        shape = self.shape(local)
-        values = self.values(weight, local)
-        if values.size != int(np.prod(shape, dtype=object)):
-            raise UnreadableError(self.path, f"{local} of {self.name!r} has {values.size} numbers, expected those of {shape}")
-        return values.reshape(shape)
-
-    def values(self, weight: Message, local: str) -> Array:
-        """Return the numbers of one array, in a row."""
-        ways = [number for number in (1, 2, 30, 31) if weight.fields.get(number)]
-        if len(ways) != 1:
-            raise UnreadableError(self.path, f"{local} of {self.name!r} is stored in {len(ways)} ways, expected one")
-        if ways == [1]:
-            return weight.reals(1)
-        content = weight.content(ways[0]) or memoryview(b"")
-        if ways == [2]:
-            if len(content) % 2:
-                raise UnreadableError(self.path, f"{local} of {self.name!r} has {len(content)} bytes, which are not float16 numbers")
-            return np.frombuffer(content, "<f2")
-        quantization = weight.submessage(40)
-        if ways == [31] or quantization is None:
-            raise UnknownError(f"its {local} is stored as integers without what they stand for")
-        return self._dequantised(content, quantization, local, self.shape(local))
-
-    def _dequantised(self, content: memoryview, quantisation: Message, local: str, shape: tuple[int, ...]) -> Array:
-        """Return the numbers that unsigned integers of a few bits stand for: scale * q + bias, or those of a table."""
-        bits, count = quantisation.number(1), int(np.prod(shape, dtype=object))
-        if not 1 <= bits <= 8 or len(content) != -(-count * bits // 8):
-            raise UnreadableError(self.path, f"{local} of {self.name!r} has {len(content)} bytes for {count} numbers of {bits} bits")
-        charging(len(content)).memory(16 * count, self.path)
-        if bits == 8:
-            codes = np.frombuffer(content, np.uint8)
-        else:
-            lying = np.unpackbits(np.frombuffer(content, np.uint8), count=count * bits).reshape(count, bits)
-            codes = lying @ (1 << np.arange(bits)[::-1]).astype(np.uint8)
-        self.stored = f"integers of {bits} bits"
-        linear, table = quantisation.submessage(101), quantisation.submessage(102)
-        if linear is not None:
-            scale, bias = (linear.reals(number).astype(np.float64) for number in (1, 2))
-            bias = bias if bias.size else np.zeros(1)
-            if not {scale.size, bias.size} <= {1, shape[0]}:
-                raise UnreadableError(self.path, f"{local} of {self.name!r} has {scale.size} scales and {bias.size} biases")
-            rows = codes.reshape(shape[0], -1)
-            with np.errstate(all="ignore"):
-                return (rows * scale[:, None] + bias[:, None]).astype(np.float32).reshape(-1)
-        if table is not None:
-            values = table.reals(1)
-            if values.size != 1 << bits:
-                raise UnreadableError(self.path, f"{local} of {self.name!r} has a table of {values.size} numbers, not {1 << bits}")
-            return values[codes]
-        raise UnknownError(f"its {local} is quantized in a way that is unknown here")

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import wire
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import MESSAGE_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.adapter import unique
@@ -23,7 +23,7 @@ from rnnconvert.formats.coreml.contents import Network, StatedSettings, UnknownE
 from rnnconvert.formats.coreml.flow import RecurrentOperation, calls
 from rnnconvert.formats.coreml.message import Message
 from rnnconvert.formats.coreml.package import WeightFiles
-from rnnconvert.formats.coreml.values import TYPES, Operation, Values
+from rnnconvert.formats.coreml.values import TYPES, ProgramOperation, Values
 
 NAME = "coreml"
 _KINDS = ("lstm", "gru", "rnn")
@@ -54,14 +54,14 @@ class _Program(Values):
     def __init__(self, path: object, weights: WeightFiles, network: Network, options: Options) -> None:
         super().__init__(path, weights)
         self.network, self.options = network, options
-        self.operations: list[Operation] = []
+        self.operations: list[ProgramOperation] = []
         self.placed: dict[str, RecurrentOperation] = {}
         self.turned: dict[str, list[str]] = {}
 
     def block(self, block: Message, where: str, depth: int) -> None:
         """Take the operations of a block, and of the blocks in them."""
-        if depth > wire.DEPTH:
-            raise UnreadableError(self.path, f"blocks are nested more than {wire.DEPTH} deep")
+        if depth > MESSAGE_NESTING:
+            raise UnreadableError(self.path, f"blocks are nested more than {MESSAGE_NESTING} deep")
         operations = [self.operation(message) for message in block.every(3)]
         self.turned = self._turned(operations, block.texts(2))
         for operation in operations:
@@ -75,14 +75,14 @@ class _Program(Values):
             for inner in operation.message.every(4):
                 self.block(inner, where, depth + 1)
 
-    def _turned(self, operations: list[Operation], outputs: list[str]) -> dict[str, list[str]]:
+    def _turned(self, operations: list[ProgramOperation], outputs: list[str]) -> dict[str, list[str]]:
         """Return the outputs of recurrent operations that everything reads through operations which turn the steps around, each
         with what these give.
         """
         if any(4 in operation.message for operation in operations):  # blocks inside may read them, too
             return {}
         makers = {name: operation for operation in operations for name in operation.outputs}
-        readers: dict[str, list[Operation]] = {name: [] for name in outputs}
+        readers: dict[str, list[ProgramOperation]] = {name: [] for name in outputs}
         for consumer in operations:
             for name in consumer.values():
                 readers.setdefault(name, []).append(consumer)
@@ -95,7 +95,7 @@ class _Program(Values):
                     turned[name] = [value for reader in reading for value in reader.outputs]
         return turned
 
-    def _turns(self, operation: Operation, makers: Mapping[str, Operation]) -> bool:
+    def _turns(self, operation: ProgramOperation, makers: Mapping[str, ProgramOperation]) -> bool:
         """Return whether an operation turns the steps around, and nothing else."""
         axes = operation.inputs.get("axes")
         if operation.type != "reverse" or not axes:
@@ -124,7 +124,7 @@ class _Program(Values):
 
     # Recurrent operations -----------------------------------------------------------------------------------
 
-    def _recurrent(self, operation: Operation, where: str, inside: bool) -> None:
+    def _recurrent(self, operation: ProgramOperation, where: str, inside: bool) -> None:
         name = unique(where + (operation.name or operation.type), self.network.layers)
         if not operation.outputs:
             raise UnreadableError(self.path, f"{name!r} gives no output")
@@ -151,7 +151,7 @@ class _Program(Values):
         unknown = {parameter: "an input that is unknown here" for parameter in operation.inputs if parameter not in _UNDERSTOOD}
         self.options.facts(name, "its operation", unknown)
 
-    def _arrays(self, operation: Operation) -> tuple[dict[str, Array], list[str]]:
+    def _arrays(self, operation: ProgramOperation) -> tuple[dict[str, Array], list[str]]:
         both = self.word(operation, "direction", "forward") == "bidirectional"
         arrays: dict[str, Array] = {}
         stored: dict[str, None] = {}
@@ -171,13 +171,13 @@ class _Program(Values):
             arrays |= {way: np.zeros_like(arrays[present[0]]) for way in ways if present and way not in arrays}
         return arrays, [*stored]
 
-    def _function(self, operation: Operation, parameter: str, default: str) -> Activation:
+    def _function(self, operation: ProgramOperation, parameter: str, default: str) -> Activation:
         word = self.word(operation, parameter, default).lower()
         if word not in _FUNCTIONS:
             raise UnknownError(f"its {parameter} is {word!r}, whose constants Core ML does not state")
         return HARD_SIGMOID_KERAS_2 if not _FUNCTIONS[word] else Activation(word)
 
-    def _cells(self, operation: Operation, name: str) -> tuple[tuple[Cell, ...], bool]:
+    def _cells(self, operation: ProgramOperation, name: str) -> tuple[tuple[Cell, ...], bool]:
         """Return the cell of each direction, and whether the only one reads from the end."""
         way = self.word(operation, "direction", "forward")
         if way not in _DIRECTIONS[: 3 if operation.type == "lstm" else 2]:
@@ -201,14 +201,16 @@ class _Program(Values):
             )
         return (cell,) * (1 + (way == "bidirectional")), way == "reverse"
 
-    def _clips(self, operation: Operation, name: str) -> tuple[Clip, ...]:
+    def _clips(self, operation: ProgramOperation, name: str) -> tuple[Clip, ...]:
         arguments = operation.inputs.get("clip")
         if not arguments:
             return ()
         bound, _ = self.constant(arguments[0], "clip")
         return contents.cell_clips(self.path, name, float(bound.reshape(-1)[0]) if bound.size == 1 else 0.0, self.network.warnings)
 
-    def _states(self, operation: Operation, name: str, ways: int, recurrent: Array) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
+    def _states(
+        self, operation: ProgramOperation, name: str, ways: int, recurrent: Array
+    ) -> tuple[dict[str, Array], tuple[Unconvertible, ...]]:
         """Return learned initial states, and those that have no canonical form; a warning names those of the caller."""
         states: dict[str, Array] = {}
         odd = []

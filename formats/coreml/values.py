@@ -24,7 +24,7 @@ _MOVING = ("cast", "transpose", "squeeze", "expand_dims", "reshape", "identity",
 
 
 @dataclass(frozen=True)
-class Operation:
+class ProgramOperation:
     """An operation: its type, the names or values that it reads, by parameter, the names that it gives, and its own message."""
 
     type: str
@@ -46,10 +46,10 @@ class Values:
 
     def __init__(self, path: object, weights: WeightFiles) -> None:
         self.path, self.weights = path, weights
-        self.makers: dict[str, Operation] = {}
+        self.makers: dict[str, ProgramOperation] = {}
         self.used: set[str] = set()
 
-    def operation(self, message: Message) -> Operation:
+    def operation(self, message: Message) -> ProgramOperation:
         inputs: dict[str, list[str | Message]] = {}
         for parameter, argument in message.entries(2):
             inputs[parameter] = [
@@ -59,7 +59,7 @@ class Values:
         attributes = dict(message.entries(5))
         outputs = [output.text(1) for output in message.every(3)]
         name = self.text(attributes["name"]) if "name" in attributes else ""
-        return Operation(message.text(1), name or next(iter(outputs), ""), inputs, outputs, message)
+        return ProgramOperation(message.text(1), name or next(iter(outputs), ""), inputs, outputs, message)
 
     def type(self, value: Message) -> tuple[tuple[int, ...], int]:
         """Return the shape of a value, and the number of its element type; 0 where it is not a tensor of a fixed shape."""
@@ -173,7 +173,7 @@ class Values:
         lying = np.unpackbits(packed.reshape(-1), count=count * bits, bitorder="little").reshape(count, bits)
         return table.reshape(-1)[lying @ (1 << np.arange(bits)).astype(np.uint8)].reshape(lengths)
 
-    def word(self, operation: Operation, parameter: str, default: str) -> str:
+    def word(self, operation: ProgramOperation, parameter: str, default: str) -> str:
         """Return a text that an operation is given."""
         arguments = operation.inputs.get(parameter)
         if not arguments:
@@ -189,7 +189,7 @@ class Values:
             raise UnknownError(f"its {parameter} is not a text of the file")
         return text
 
-    def truth(self, operation: Operation, parameter: str) -> bool:
+    def truth(self, operation: ProgramOperation, parameter: str) -> bool:
         """Return a truth that an operation is given; False where it is not given."""
         for argument in operation.inputs.get(parameter, []):
             maker = self.makers.get(argument) if isinstance(argument, str) else None

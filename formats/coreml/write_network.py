@@ -1,8 +1,7 @@
 """A Core ML neural network that holds recurrent layers alone: a .mlmodel, in version 1 of the specification.
 
-A stack is a chain of layers from the input `x`, (steps, 1, width) with the axes that Core ML adds, to the output `y`. Each layer has
-inputs and outputs for its states, NAME_h_in and NAME_h_out, which may be left out. With several stacks each name is preceded by the
-stack's.
+A stack is a chain of layers from the input `x`, (steps, 1, width) with the axes that Core ML adds, to the output `y`. Each layer has inputs
+and outputs for its states, NAME_h_in and NAME_h_out, which may be left out. With several stacks each name is preceded by the stack's.
 """
 
 from __future__ import annotations

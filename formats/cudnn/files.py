@@ -1,8 +1,7 @@
 """cuDNN's flat weight buffer, in a file of raw numbers or in a .safetensors, with a description.
 
-The buffer does not describe itself. Its description is JSON: for a raw file `weights.bin` in
-`weights.bin.json`, in a .safetensors under the metadata key "rnnconvert.cudnn", a list with one
-entry for each buffer.
+The buffer does not describe itself. Its description is JSON: for a raw file `weights.bin` in `weights.bin.json`, in a .safetensors under
+the metadata key "rnnconvert.cudnn", a list with one entry for each buffer.
 """
 
 from __future__ import annotations
@@ -20,45 +19,34 @@ import numpy as np
 from rnnconvert.containers import json_text, safetensors
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.companions import companion
-from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
+from rnnconvert.containers.data_files import replacing_both
+from rnnconvert.containers.files import lowered, map_file, view, write_pieces
 from rnnconvert.containers.reading import read_small
 from rnnconvert.containers.stored import FileMetadata
-from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import FLOATS, Array, is_float
-from rnnconvert.core.cells import RELU, TANH, Cell, Clip
-from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
-from rnnconvert.core.weights import BIAS_PARTS, Recurrent
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
+from rnnconvert.formats.cudnn.description import describe, stack_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout, Sizes
-from rnnconvert.language.packing import Packed, assemble, pack, unpack
-from rnnconvert.language.places import shapes
+from rnnconvert.language.layout import Layout
+from rnnconvert.language.packing import Packed, pack
 
 NAME = "cudnn"
 SUFFIXES = registry.endings(NAME)
 KEY = "rnnconvert.cudnn"
 
-BIAS_MODES: dict[str, tuple[str, ...]] = {
-    "double": BIAS_PARTS,
-    "none": (),
-    "single_inp": ("input_bias",),
-    "single_rec": ("recurrent_bias",),
-}
-_CELLS = {"lstm": ("lstm", None, TANH), "gru": ("gru", True, TANH), "rnn_tanh": ("rnn", None, TANH)}
-CELLS: dict[str, tuple[Any, bool | None, Any]] = {**_CELLS, "rnn_relu": ("rnn", None, RELU)}
-_CHOICES: dict[str, tuple[object, ...]] = {"bidirectional": (False, True), "input_mode": ("linear", "skip")}
 _CHECKSUMS: dict[str, Callable[[Array], str]] = {
     "crc32": lambda data: f"{Crc32().part(data.data):08x}",
     "sha256": lambda data: hashlib.sha256(data.data).hexdigest(),
 }
 """What a description may state of its buffer; the first is written."""
-_MOST = 1 << 24  # a size past this is no layer's: it would only make other numbers overflow
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -82,126 +70,6 @@ def layouts(options: Options) -> list[Layout]:
         replace(layout, holds=replace(layout.holds, biases=(asked,) if asked in layout.holds.biases else ()))
         for layout in registry.layouts_of(NAME)
     ]
-
-
-def layout_of(cell: str) -> Layout:
-    """Return the layout of a cell by cuDNN's word for it: lstm, gru, rnn_tanh or rnn_relu.
-
-    Raises UsageError for any other word.
-    """
-    if cell not in CELLS:
-        raise unknown("cuDNN cell", cell, CELLS)
-    kind, reset_after, _ = CELLS[cell]
-    return registry.layout(NAME, kind, reset_after)
-
-
-def form_of(description: Mapping[str, Any]) -> Sizes:
-    """Return the sizes that a description states.
-
-    Raises UsageError naming the entry that is missing or impossible.
-    """
-
-    def number(key: str, default: int | None = None, least: int = 1) -> int:
-        value = description.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= _MOST:
-            state = f"is {value!r}" if key in description else "is missing"
-            raise UsageError(f"{key} {state}: expected an integer from {least} to {_MOST}")
-        return value
-
-    mode = description.get("bias_mode", "double")
-    if not isinstance(mode, str) or mode not in BIAS_MODES:
-        raise UsageError(f"bias_mode is {mode!r}, expected one of {', '.join(BIAS_MODES)}")
-    kind = CELLS[description["cell"]][0]
-    hidden = number("hidden_size")
-    for key, choices in _CHOICES.items():
-        value = description.get(key, choices[0])
-        if not isinstance(value, str | bool | int) or value not in choices:
-            raise UsageError(f"{key} is {description[key]!r}, expected one of {', '.join(map(str, choices))}")
-    skip = description.get("input_mode", "linear") == "skip"
-    projection = number("projection_size", 0, 0)
-    if projection and kind != "lstm":
-        raise UsageError(f"a {kind} has no projection in cuDNN")
-    if projection > hidden:
-        raise UsageError(f"projection_size is {projection}, but cannot be more than hidden_size, {hidden}")
-    projection = 0 if projection == hidden else projection  # cuDNN's own way to say that there is none
-    parts = {"input", "recurrent", *BIAS_MODES[mode], *(["projection"] if projection else [])}
-    size = number("input_size", hidden if skip else None)
-    if skip and size != hidden:
-        raise UsageError(f"input_mode is skip, so input_size must be hidden_size, {hidden}, but it is {size}")
-    directions = 2 if description.get("bidirectional", False) else 1
-    layers = number("num_layers", 1)
-    if layers > 4096:
-        raise UsageError(f"num_layers is {layers}, expected at most 4096")
-    return Sizes(kind, size, hidden, layers, directions, projection, frozenset(parts), skip)
-
-
-def describe(stack: Recurrent) -> dict[str, Any]:
-    """Return the description of a stack's buffer."""
-    first = stack.first
-    cell = first.cell.kind if first.cell.kind != "rnn" else f"rnn_{first.cell.activation.name}"
-    modes = {"both": "double", "none": "none", "input": "single_inp", "recurrent": "single_rec"}
-    result: dict[str, Any] = {
-        "name": stack.name,
-        "cell": cell,
-        "input_size": stack.input_size,
-        "hidden_size": stack.hidden_size,
-        "projection_size": first.projection_size,
-        "num_layers": stack.num_layers,
-        "bidirectional": stack.num_directions == 2,
-        "bias_mode": modes[first.biases],
-        "input_mode": "skip" if first.skip_input else "linear",
-        "dtype": str(stack.dtype),
-    }
-    for clip in first.cell.clips:
-        result["clip"] = [clip.low, clip.high]
-    return result
-
-
-def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None = None) -> Recurrent:
-    """Return the stack in a buffer, whose views its arrays are.
-
-    single_rec  for a GRU with a single recurrent bias: whether the candidate's is "inside" the reset product
-
-    Raises UsageError if the description is impossible, or if the buffer has another length than it implies,
-    RefusedError for a GRU with a single recurrent bias whose place is unknown.
-    """
-    layout = layout_of(str(description.get("cell")))
-    sizes = form_of(description)
-    (length,) = shapes(layout, sizes)["params"]
-    if buffer.ndim != 1 or buffer.size != length:
-        raise UsageError(
-            f"{name!r} has {buffer.size} numbers, but {description['cell']} with {sizes.input_size} inputs, "
-            f"{sizes.hidden_size} units, {sizes.num_layers} layers, {sizes.num_directions} directions, "
-            f"bias_mode {description.get('bias_mode', 'double')} has {length}"
-        )
-    kind, reset_after, activation = CELLS[description["cell"]]
-    clips: tuple[Clip, ...] = ()
-    if description.get("clip") is not None:
-        clips = (_clip(description["clip"]),)
-    cell = Cell(kind, reset_after, activation=activation, clips=clips)
-    if kind == "gru" and description.get("bias_mode") == "single_rec" and single_rec != "inside":
-        if single_rec is None:
-            raise RefusedError(
-                "a GRU with a single recurrent bias",
-                "the canonical form",
-                "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, but its name inside, r * (R h + b)",
-                f"Choose what your weights mean with {Setting('single_rec', 'inside', 'outside')}.",
-                name,
-            )
-        unpacked = unpack(layout, sizes, {"params": buffer})
-        outside = {
-            where: {("input_bias" if part == "recurrent_bias" else part, gate): array for (part, gate), array in part_arrays.items()}
-            for where, part_arrays in unpacked.items()
-        }
-        return assemble(name, cell, outside, sizes.num_directions)
-    return assemble(name, cell, unpack(layout, sizes, {"params": buffer}), sizes.num_directions)
-
-
-def _clip(bounds: object) -> Clip:
-    numbers = [float(b) for b in bounds if isinstance(b, (int, float))] if isinstance(bounds, (list, tuple)) else []
-    if len(numbers) != 2 or not numbers[0] <= numbers[1]:
-        raise UsageError(f"clip is {bounds!r}, expected a lower and an upper bound")
-    return Clip("state", numbers[0], numbers[1])
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .run_library import STORED, TYPES, Library, Memory, configured, encoded, layout, libraries
+from .run_library import STORED, TYPES, CudnnLibrary, Memory, configured, encoded, layout, libraries
 
 Array = np.ndarray
 
@@ -66,14 +66,14 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     memory = Memory(ctypes.CDLL(libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in libraries(name)]
-    library = Library([*others, *libraries("cudnn")])
+    library = CudnnLibrary([*others, *libraries("cudnn")])
     return run(request["buffer"], request["x"], description, Device(library, memory), request["variant"], **arguments)
 
 
 class Device(NamedTuple):
     """What a run calls: the library, and the GPU's memory."""
 
-    library: Library
+    library: CudnnLibrary
     memory: Memory
 
 

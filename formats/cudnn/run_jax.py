@@ -25,9 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although jax and its device are there, or "" if it can; JAX's plugin shows when it
-    runs.
-    """
+    """Return why it cannot run here although jax and its device are there, or "" if it can; JAX's plugin shows when it runs."""
     return ""
 
 

@@ -101,7 +101,7 @@ def _wheels() -> Iterator[Path]:
         yield from sorted(Path(place).glob("*/lib"))
 
 
-class Library:
+class CudnnLibrary:
     """libcudnn's calls, each with its arguments converted and its status checked.
 
     Raises NotImplementedError for what the library says that it does not support, RuntimeError for any other failure.
@@ -205,9 +205,7 @@ class Memory:
 
 
 def encoded(values: Any, dtype: str) -> Array:
-    """Return numbers as the GPU has them; bfloat16, which numpy lacks, as its bits, rounded to the nearest, ties to
-    even.
-    """
+    """Return numbers as the GPU has them; bfloat16, which numpy lacks, as its bits, rounded to the nearest, ties to even."""
     if dtype != "bfloat16":
         return np.asarray(values).astype(STORED[dtype])
     wide = np.ascontiguousarray(np.asarray(values).astype(np.float32))
@@ -249,7 +247,7 @@ def settings(description: Mapping[str, Any], algorithm: str = "standard", padded
 
 @contextlib.contextmanager
 def configured(
-    library: Library, handle: Any, description: Mapping[str, Any], algorithm: str = "standard", padded: bool = False
+    library: CudnnLibrary, handle: Any, description: Mapping[str, Any], algorithm: str = "standard", padded: bool = False
 ) -> Iterator[Any]:
     """Yield an RNN descriptor."""
     with library.descriptor("Dropout") as dropout, library.descriptor("RNN") as rnn:
@@ -263,7 +261,7 @@ def configured(
         yield rnn
 
 
-def layout(library: Library, handle: Any, rnn: Any, description: Mapping[str, Any], base: int) -> dict[str, Any]:
+def layout(library: CudnnLibrary, handle: Any, rnn: Any, description: Mapping[str, Any], base: int) -> dict[str, Any]:
     """Return the buffer as the library lays it out: "bytes", and "rows" of what is where.
 
     base  the buffer's address; nothing is read there
@@ -299,7 +297,7 @@ def layout(library: Library, handle: Any, rnn: Any, description: Mapping[str, An
 _MOST_DIMS = 8
 
 
-def _dims(library: Library, descriptor: Any) -> tuple[list[int], list[int]]:
+def _dims(library: CudnnLibrary, descriptor: Any) -> tuple[list[int], list[int]]:
     """Return dimensions and strides."""
     kind, count = ctypes.c_int(), ctypes.c_int()
     dims, strides = (ctypes.c_int * _MOST_DIMS)(), (ctypes.c_int * _MOST_DIMS)()

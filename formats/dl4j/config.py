@@ -39,7 +39,7 @@ _MERGES: dict[str, Literal["concat", "sum", "mul", "ave"]] = {"CONCAT": "concat"
 
 
 @dataclass(frozen=True)
-class NetworkLayer:
+class ConfiguredLayer:
     """One layer of a network.
 
     name        what the network calls it, or its number
@@ -91,7 +91,7 @@ HARMLESS = frozenset({
 """Keys about training, initial values, or the memory layout of inputs. Source: nn/conf/layers/*.java."""
 
 
-def parts(text: Array, path: object) -> list[NetworkLayer]:
+def parts(text: Array, path: object) -> list[ConfiguredLayer]:
     """Return the layers of a network, in the order of their parameters.
 
     Raises UnreadableError for a configuration that is damaged, has layers of an unknown type, or leaves the order open.
@@ -122,7 +122,7 @@ def _layers(path: object, config: Any) -> Iterator[tuple[object, dict[str, Any]]
                 yield name, content["layerConf"]["layer"]
 
 
-def _vertices(path: object, config: Any, parts: Sequence[NetworkLayer]) -> Iterator[tuple[Vertex, tuple[str, ...]]]:
+def _vertices(path: object, config: Any, parts: Sequence[ConfiguredLayer]) -> Iterator[tuple[Vertex, tuple[str, ...]]]:
     """Yield everything of a network in an order in which it can be computed, and of layers what the network does with their input and
     output, in words.
     """
@@ -167,7 +167,7 @@ def _through(name: str, kinds: Mapping[str, tuple[str, Any]], inputs: Mapping[st
     return [*through]
 
 
-def _vertex(name: str, kind: str, content: Mapping[str, Any], inputs: Sequence[str], preprocessor: Any, part: NetworkLayer) -> Vertex:
+def _vertex(name: str, kind: str, content: Mapping[str, Any], inputs: Sequence[str], preprocessor: Any, part: ConfiguredLayer) -> Vertex:
     """Return a layer of a network as what stands in its graph."""
     units = part.units * (2 if part.directions == 2 and part.merge == "concat" else 1) if part.layout else 0
     before = _content(preprocessor)[0] if preprocessor else ""
@@ -226,7 +226,7 @@ def _content(value: Any) -> tuple[str, dict[str, Any]]:
     return str(kind).lower(), content
 
 
-def _part(path: object, name: str, layer: Any) -> NetworkLayer:
+def _part(path: object, name: str, layer: Any) -> ConfiguredLayer:
     kind, content = _content(layer)
     kind = kind.removesuffix("layer")
     if kind in _WRAPPERS:
@@ -245,18 +245,18 @@ def _part(path: object, name: str, layer: Any) -> NetworkLayer:
         named = {key: value for key, value in unlike.items() if key.rpartition(" of ")[0] not in HARMLESS | {"layerName"}}
         return replace(_two(forward, merge), stated=_around({**forward.stated, **named}, kind, content, "fwd", "bwd", "mode"))
     if kind in _EMPTY:
-        return NetworkLayer(name, "", 0, 0, 0)
+        return ConfiguredLayer(name, "", 0, 0, 0)
     inputs, units = (_size(path, name, content, key) for key in ("nin", "nout"))
     if kind in _DENSE:
         biases = int(content.get("hasBias", True)) + int(content.get("hasLayerNorm", False))
-        return NetworkLayer(name, "", inputs, units, inputs * units + biases * units)
+        return ConfiguredLayer(name, "", inputs, units, inputs * units + biases * units)
     if kind not in _RECURRENT or content.get("hasLayerNorm"):
         what = f"a {kind} with layer normalisation" if kind in _RECURRENT else f"of the type {kind!r}"
         raise UnreadableError(path, f"the layer {name!r} is {what}, whose parameters are unknown")
     gates = 1 if kind == "simplernn" else 4
     size = gates * units * (inputs + units + 1) + (3 * units if _RECURRENT[kind] == "graves_lstm" else 0)
     candidate, gate = _function(content, "activation", TANH), _function(content, "gateActivation", SIGMOID)
-    part = NetworkLayer(name, _RECURRENT[kind], inputs, units, size, candidate=candidate, gate=gate, stated=content)
+    part = ConfiguredLayer(name, _RECURRENT[kind], inputs, units, size, candidate=candidate, gate=gate, stated=content)
     return _two(part, "sum") if kind == "gravesbidirectionallstm" else part
 
 
@@ -266,7 +266,7 @@ def _around(stated: Mapping[str, Any], kind: str, content: Mapping[str, Any], *u
     return {**stated, **{f"{key} of {kind}": value for key, value in content.items() if key not in used_keys and stated.get(key) != value}}
 
 
-def _two(part: NetworkLayer, merge: Literal["concat", "sum", "mul", "ave"]) -> NetworkLayer:
+def _two(part: ConfiguredLayer, merge: Literal["concat", "sum", "mul", "ave"]) -> ConfiguredLayer:
     return replace(part, size=2 * part.size, directions=2, merge=merge)
 
 

@@ -15,6 +15,7 @@ from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Layer, Recurrent
@@ -23,7 +24,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
-from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, NetworkLayer, parts
+from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, ConfiguredLayer, parts
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
@@ -32,7 +33,6 @@ NAME = "dl4j"
 SUFFIXES = registry.endings(NAME)
 
 _CONFIGURATION, _COEFFICIENTS = "configuration.json", "coefficients.bin"
-_LARGEST_CONFIGURATION = 64 << 20
 
 
 def recognise(file: Opened) -> Seen | None:
@@ -55,11 +55,10 @@ def write(path: Path, job: Job) -> WriteResult:
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer of a network.
 
-    Raises UnreadableError for a damaged file, for layers of unknown types, and if the vector's length is not what its
-    layers need.
+    Raises UnreadableError for a damaged file, for layers of unknown types, and if the vector's length is not what its layers need.
     """
     archive = Archive(path)
-    if archive.size(_CONFIGURATION) > _LARGEST_CONFIGURATION if _CONFIGURATION in archive else False:
+    if archive.size(_CONFIGURATION) > DESCRIPTION_BYTES if _CONFIGURATION in archive else False:
         raise UnreadableError(path, f"its {_CONFIGURATION} has {archive.size(_CONFIGURATION)} bytes")
     parts_found = parts(archive.read(_CONFIGURATION), path)
     vector = nd4j.read(archive.read(_COEFFICIENTS), path, _COEFFICIENTS).reshape(-1)
@@ -92,7 +91,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     return Checkpoint(str(path), NAME, layers, others, tuple(evidence), options.questions, tuple(warnings))
 
 
-def _decided(name: str, part: NetworkLayer, options: Options) -> NetworkLayer:
+def _decided(name: str, part: ConfiguredLayer, options: Options) -> ConfiguredLayer:
     """Return the part with the functions that its configuration leaves out, by asking for them."""
     functions = {"candidate": ("activation", "activation"), "gate": ("recurrent_activation", "gateActivation")}
     for role, (option, key) in functions.items():
@@ -105,7 +104,7 @@ def _decided(name: str, part: NetworkLayer, options: Options) -> NetworkLayer:
     return part
 
 
-def _layer(name: str, part: NetworkLayer, share: Array) -> Recurrent:
+def _layer(name: str, part: ConfiguredLayer, share: Array) -> Recurrent:
     """Return a recurrent layer in canonical form."""
     layout = registry.layout_named(f"{NAME}.{part.layout}")
     peepholes = {"peephole"} if part.layout == "graves_lstm" else set[str]()

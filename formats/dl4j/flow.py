@@ -16,6 +16,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call
 from rnnconvert.graphs import SAME, Applied, Dialect, Graph, Moves, moves
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def calls(vertices: Sequence[Vertex]) -> dict[str, tuple[Call, ...]]:
             (inputs[0] if inputs else "", "bit"),
             {} if vertex.last else {name: "but"},
             {name: "the last output"} if vertex.last else {},
-            hidden=vertex.units,
+            sizes=CallSizes(vertex.units),
         )
         if vertex.masked:
             call.received = replace(call.received, mask=f"by the values of what {name!r} reads")

@@ -1,10 +1,9 @@
 """Deeplearning4j: the share of one recurrent layer in a network's one vector of parameters.
 
 Source: deeplearning4j-nn, org/deeplearning4j/nn/params/{LSTM,GravesLSTM,GravesBidirectionalLSTM,SimpleRnn,Bidirectional}
-ParamInitializer.java (1.0.0-beta4), init: W, RW and b follow one another, the matrices in 'f' order, all of the forward
-direction first. Its sources call the four blocks IFOG; by layers/recurrent/LSTMHelpers.java, activateHelper, the block
-called I goes through the layer's activation and the one called G is the input gate. RW of the Graves layers has three
-more columns: the peepholes of f, o and i.
+ParamInitializer.java (1.0.0-beta4), init: W, RW and b follow one another, the matrices in 'f' order, all of the forward direction first.
+Its sources call the four blocks IFOG; by layers/recurrent/LSTMHelpers.java, activateHelper, the block called I goes through the layer's
+activation and the one called G is the input gate. RW of the Graves layers has three more columns: the peepholes of f, o and i.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor

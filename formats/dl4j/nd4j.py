@@ -15,9 +15,7 @@ import numpy as np
 from rnnconvert.containers.files import view
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-
-MAX_AXES = 32
-"""The most axes of one array."""
+from rnnconvert.core.limits import AXES
 
 _TYPES: dict[str, np.dtype[Any]] = {
     "FLOAT": np.dtype(">f4"),
@@ -37,7 +35,7 @@ def read(data: Array, path: object, name: str) -> Array:
     Raises UnreadableError if they are not a whole array, or hold elements that are not numbers.
     """
     about, at = _buffer(data, 0, path, name)
-    if about.dtype.kind != "i" or not about.size or not 0 <= int(about[0]) <= MAX_AXES:
+    if about.dtype.kind != "i" or not about.size or not 0 <= int(about[0]) <= AXES:
         raise UnreadableError(path, f"{name!r} does not begin with the shape of an array")
     axes = int(about[0])
     if about.size != 2 * axes + 4:

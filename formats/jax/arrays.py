@@ -1,8 +1,7 @@
 """JAX's trees of arrays, by name: dictionaries, Flax's states and modules, Haiku's parameters, Equinox modules.
 
-A path is the keys from the root to an array, joined by "/": "params/cell/hi/kernel", "cells/0/weight_ih", and for
-Haiku, whose own keys have slashes, "mlp/~/linear_0/w". A box around an array (a Variable of nnx, a Partitioned of
-linen) adds nothing to its path.
+A path is the keys from the root to an array, joined by "/": "params/cell/hi/kernel", "cells/0/weight_ih", and for Haiku, whose own keys
+have slashes, "mlp/~/linear_0/w". A box around an array (a Variable of nnx, a Partitioned of linen) adds nothing to its path.
 """
 
 from __future__ import annotations

@@ -56,9 +56,7 @@ def _stored(file: Opened) -> Stored:
 
 
 def _weights(stored: Stored) -> Mapping[str, Array]:
-    """Return the arrays that may be a model's: those in the states of an optimizer of optax have the same paths, but are
-    moments.
-    """
+    """Return the arrays that may be a model's: those in the states of an optimizer of optax have the same paths, but are moments."""
     makers_by_path = stored.metadata_as(FileMetadata).get("makers", {})
     states = {path for path, makers in makers_by_path.items() if any(maker.startswith("optax.") for maker in makers)}
 

@@ -1,7 +1,6 @@
 """Equinox: the fields of LSTMCell and GRUCell, one step of one direction.
 
-Source: equinox/nn/_rnn.py (0.13.8), each class's __call__. Without biases they are named as PyTorch's cells are, and
-hold the same.
+Source: equinox/nn/_rnn.py (0.13.8), each class's __call__. Without biases they are named as PyTorch's cells are, and hold the same.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor

@@ -1,8 +1,7 @@
 """Haiku: the parameters of LSTM, GRU and VanillaRNN, one step of one direction.
 
-Source: haiku/_src/recurrent.py (0.0.17), each class's __call__. LSTM adds 1 to the forget gate at every call, not once
-after initialisation as its docstring says; GRU mixes with 1 - z, and its docstring takes reset and update for each
-other; VanillaRNN is a ReLU.
+Source: haiku/_src/recurrent.py (0.0.17), each class's __call__. LSTM adds 1 to the forget gate at every call, not once after initialisation
+as its docstring says; GRU mixes with 1 - z, and its docstring takes reset and update for each other; VanillaRNN is a ReLU.
 """
 
 from rnnconvert.language.layout import Holds, Layout, System, Tensor

@@ -14,7 +14,8 @@ from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.found_layer import FoundLayer
-from rnnconvert.files.options import Options, warn
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import warn
 from rnnconvert.formats.jax.arrays import named_arrays, wide, with_arrays
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find, linear, read
 from rnnconvert.rewrites.fit_to_layout import Fitted
@@ -33,11 +34,10 @@ def from_jax(
     cells      the caller's choice for a path: the layout of its arrays ("haiku.lstm"), or None for no cell
     options    nonlinearity="relu" for plain cells whose parameters do not state it
 
-    Each cell is one layer of one direction: parameters do not state that two cells read both ways. The cell of a live
-    nnx.RNN or nnx.Bidirectional reads as that one makes it read. The LSTM or GRU of a tree without modules has the
-    functions that its class has by default: where you gave it another `activation_fn` or `gate_fn`, hand in the nnx
-    module, or write the parameters to a file and convert that with activation=... A Haiku LSTM is known by
-    its module's name, which begins with lstm; `cells` names one with another name.
+    Each cell is one layer of one direction: parameters do not state that two cells read both ways. The cell of a live nnx.RNN or
+    nnx.Bidirectional reads as that one makes it read. The LSTM or GRU of a tree without modules has the functions that its class has by
+    default: where you gave it another `activation_fn` or `gate_fn`, hand in the nnx module, or write the parameters to a file and convert
+    that with activation=... A Haiku LSTM is known by its module's name, which begins with lstm; `cells` names one with another name.
 
     Raises UsageError if there is no cell, or if names and shapes do not settle what there is; RefusedError for
     a cell that computes something else than its class does by default and that has no canonical form.
@@ -52,7 +52,7 @@ def from_jax(
     layers = {}
     for cell in cells_found:
         layers[cell.name] = read_cell(tree, cell, arrays, chosen)
-    chosen.check_used("the tree")
+    chosen.ledger.check_used("the tree")
     warn(chosen.questions)
     return layers
 
@@ -99,8 +99,7 @@ def read_cell(tree: Any, cell: FoundLayer, arrays: Mapping[str, Array], options:
 def _read_backwards(tree: Any, path: str) -> tuple[bool, bool]:
     """Return whether the nnx.RNN around a cell reads from the end, and leaves its outputs in that order.
 
-    An RNN of a Bidirectional reads as that one tells it, whatever its own setting says (flax/nnx/nn/recurrent.py,
-    Bidirectional.__call__).
+    An RNN of a Bidirectional reads as that one tells it, whatever its own setting says (flax/nnx/nn/recurrent.py, Bidirectional.__call__).
     """
     above, _, name = path.rpartition("/")
     rnn: Any = module_at(tree, above) if name == "cell" else None
@@ -193,7 +192,7 @@ def to_jax(layer: Recurrent, framework: str, dtype: str | None = None, name: str
     chosen = Options(options)
     part = represented(layer, framework, chosen)
     wanted = chosen.get("nonlinearity") if family == "flax" and part.layout.kind == "rnn" else None
-    chosen.check_used(f"what {part.layout.class_name} holds")
+    chosen.ledger.check_used(f"what {part.layout.class_name} holds")
     arrays = packed(part, dtype)
     if family in ("nnx", "equinox"):
         return _built(part, family, arrays)

@@ -148,8 +148,7 @@ def _check(title: str, slot: str, square: bool, name: str, array: Array, model: 
 
 
 def _name(path: str, model: Model) -> str | None:
-    """Return the model's name of a leaf: its path in the tree, or in the collection "params" that the model has around
-    it."""
+    """Return the model's name of a leaf: its path in the tree, or in the collection "params" that the model has around it."""
     if path in model.arrays:
         return path
     return next((text for text in (f"params/{path}", path.replace("/", ".")) if text in model.arrays), None)

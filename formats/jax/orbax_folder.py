@@ -18,10 +18,10 @@ from rnnconvert.containers.reading import read_small
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.core.malformed import malformed
 
 _METADATA = "_METADATA"
-_LARGEST_METADATA = 1 << 26
 _EXPANSION = 1100
 """How many bytes one stored byte may stand for; zstd is asked for less than deflate can."""
 _SMALL = 1 << 20
@@ -76,7 +76,7 @@ def read(path: Path) -> Stored:
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        document = json_text.loads(read_small(path, _LARGEST_METADATA), path)
+        document = json_text.loads(read_small(path, DESCRIPTION_BYTES), path)
     except UnreadableError:
         raise
     except ValueError as error:

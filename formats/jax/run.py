@@ -32,7 +32,7 @@ _DEVICES: dict[str, dict[str, str]] = {
 }
 
 
-class Cell(NamedTuple):
+class LibraryCell(NamedTuple):
     """A cell of a library.
 
     lstm   whether it has a cell state
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
     unroll: Callable[..., tuple[Any, tuple[Any, ...]]]
 
 
-class Program(NamedTuple):
+class CompiledCells(NamedTuple):
     """Cells one above the other, compiled.
 
     lstm     whether they have cell states
@@ -59,7 +59,7 @@ class Program(NamedTuple):
     slopes: Callable[..., Any]
 
 
-class Library(NamedTuple):
+class CellLibrary(NamedTuple):
     """How a library's cells are recognised and made.
 
     package  that is imported
@@ -75,13 +75,11 @@ class Library(NamedTuple):
     supports: str
     lengths: bool
     sizes: Callable[[str, Arrays], tuple[str, int, int] | None]
-    make: Callable[..., Cell]
+    make: Callable[..., LibraryCell]
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although its packages and its device are there, or ""; JAX's plugin shows when it
-    runs.
-    """
+    """Return why it cannot run here although its packages and its device are there, or ""; JAX's plugin shows when it runs."""
     return ""
 
 
@@ -171,7 +169,7 @@ def _under(arrays: Arrays, path: str) -> dict[str, Array]:
     return {name: array for name, array in members.items() if not name.startswith("rngs/")}
 
 
-def _all(arrays: Arrays, library: Library) -> list[str]:
+def _all(arrays: Arrays, library: CellLibrary) -> list[str]:
     """Return the path of the only cell of a file, or the paths numbered NAME_l0, NAME_l1, ...: one above the other."""
     paths = {"/".join(name.split("/")[:depth]) for name in arrays for depth in range(name.count("/") + 1)}
     matches = [path for path in sorted(paths) if library.sizes(path, _under(arrays, path))]
@@ -186,7 +184,7 @@ def _all(arrays: Arrays, library: Library) -> list[str]:
 
 
 @functools.lru_cache(maxsize=4)
-def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple[str, str]], format: str) -> Program:
+def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple[str, str]], format: str) -> CompiledCells:
     """Compile the cells at these paths, one above the other; kept, so that JAX compiles them once."""
     library, arrays, cells = LIBRARIES[format], _loaded(file, written), []
     for path in layers:
@@ -209,7 +207,7 @@ def _program(file: str, written: int, layers: Sequence[str], how: Sequence[tuple
     return _compiled(cells)
 
 
-def _compiled(cells: Sequence[Cell]) -> Program:
+def _compiled(cells: Sequence[LibraryCell]) -> CompiledCells:
     import jax
     import jax.numpy as jnp
 
@@ -228,10 +226,10 @@ def _compiled(cells: Sequence[Cell]) -> Program:
         return sum((value * scale).sum() for value, scale in pairs), outputs
 
     slopes = jax.grad(total, argnums=(0, 1, 2), has_aux=True)
-    return Program(cells[0].lstm, jax.jit(forward), jax.jit(slopes))
+    return CompiledCells(cells[0].lstm, jax.jit(forward), jax.jit(slopes))
 
 
-def _run(program: Program, arrays: Mapping[str, Arrays], request: Mapping[str, Any]) -> dict[str, Any]:
+def _run(program: CompiledCells, arrays: Mapping[str, Arrays], request: Mapping[str, Any]) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
@@ -301,7 +299,7 @@ def _linen_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
     return None if name is None else (first[name], *arrays[name].shape[-2:])
 
 
-def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> Cell:
+def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> LibraryCell:
     import jax
     from flax import linen as nn
 
@@ -314,7 +312,7 @@ def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
         variables = {"params": {"cell": _nested(weights)}}
         return _turned(lambda carry: rnn.apply(variables, x, initial_carry=carry, seq_lengths=lengths), states)
 
-    return Cell("LSTM" in name, _shapes(asked["params"]["cell"]), unroll)
+    return LibraryCell("LSTM" in name, _shapes(asked["params"]["cell"]), unroll)
 
 
 def _turned(loop: Callable[[Any], Any], states: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
@@ -334,7 +332,7 @@ def _nnx_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
     return None if name is None else (name, arrays["dense_i/kernel"].shape[0], hidden)
 
 
-def _nnx(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> Cell:
+def _nnx(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> LibraryCell:
     import jax
     from flax import nnx
 
@@ -351,7 +349,7 @@ def _nnx(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, s
         rnn = nnx.RNN(nnx.merge(definition, parameter_state, rest), time_major=True, return_carry=True)
         return _turned(lambda carry: rnn(x, initial_carry=carry, seq_lengths=lengths), states)
 
-    return Cell("LSTM" in name, {key: tuple(jax.numpy.shape(variable[...])) for key, _, variable in places}, unroll)
+    return LibraryCell("LSTM" in name, {key: tuple(jax.numpy.shape(variable[...])) for key, _, variable in places}, unroll)
 
 
 def _haiku_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
@@ -367,7 +365,7 @@ def _haiku_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
     return ("VanillaRNN", rows, columns) if called.startswith("vanilla_rnn") else None
 
 
-def _haiku(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> Cell:
+def _haiku(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> LibraryCell:
     import haiku as hk
     import jax
 
@@ -400,7 +398,7 @@ def _haiku(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
         y, final = model.apply(parameters, x, states)
         return y, tuple(final) if isinstance(final, tuple) else (final,)
 
-    return Cell(name == "LSTM", {key[len("own/") :]: shape for key, shape in _shapes(asked).items()}, unroll)
+    return LibraryCell(name == "LSTM", {key[len("own/") :]: shape for key, shape in _shapes(asked).items()}, unroll)
 
 
 def _equinox_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
@@ -411,7 +409,7 @@ def _equinox_sizes(path: str, arrays: Arrays) -> tuple[str, int, int] | None:
     return None if name is None else (name, arrays["weight_ih"].shape[-1], hidden)
 
 
-def _equinox(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> Cell:
+def _equinox(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str, str]) -> LibraryCell:
     import equinox as eqx
     import jax
 
@@ -433,7 +431,7 @@ def _equinox(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[st
         final, y = jax.lax.scan(step, begin if name == "LSTMCell" else begin[0], x)
         return y, tuple(final) if name == "LSTMCell" else (final,)
 
-    return Cell(name == "LSTMCell", {field: tuple(getattr(plain, field).shape) for field in fields}, unroll)
+    return LibraryCell(name == "LSTMCell", {field: tuple(getattr(plain, field).shape) for field in fields}, unroll)
 
 
 _LINEN = "LSTMCell, GRUCell, MGUCell and SimpleCell of linen in nn.RNN; lengths, none zero; "
@@ -441,10 +439,10 @@ _NNX = "LSTMCell, OptimizedLSTMCell, GRUCell and SimpleCell of nnx in nnx.RNN; l
 _HAIKU = "LSTM, GRU and VanillaRNN in dynamic_unroll; "
 _EQUINOX = "nn.LSTMCell and GRUCell in lax.scan; "
 LIBRARIES = {
-    "flax": Library("flax", ".msgpack", _LINEN + SUPPORTS, True, _linen_sizes, _linen),
-    "nnx": Library("flax", ".msgpack", _NNX + SUPPORTS, True, _nnx_sizes, _nnx),
-    "haiku": Library("haiku", ".npz", _HAIKU + SUPPORTS, False, _haiku_sizes, _haiku),
-    "equinox": Library("equinox", ".npz", _EQUINOX + SUPPORTS, False, _equinox_sizes, _equinox),
+    "flax": CellLibrary("flax", ".msgpack", _LINEN + SUPPORTS, True, _linen_sizes, _linen),
+    "nnx": CellLibrary("flax", ".msgpack", _NNX + SUPPORTS, True, _nnx_sizes, _nnx),
+    "haiku": CellLibrary("haiku", ".npz", _HAIKU + SUPPORTS, False, _haiku_sizes, _haiku),
+    "equinox": CellLibrary("equinox", ".npz", _EQUINOX + SUPPORTS, False, _equinox_sizes, _equinox),
 }
 
 VARIANTS: dict[str, dict[str, Any]] = {

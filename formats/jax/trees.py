@@ -15,7 +15,7 @@ from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.finder import speak_for
+from rnnconvert.files.finder_words import speak_for
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.functions import with_functions
 from rnnconvert.files.options import Options
@@ -184,9 +184,7 @@ def _settled(arrays: Mapping[str, Array], path: str, groups: Mapping[str, dict[s
 
 
 def _pytorch(arrays: Mapping[str, Array], path: str) -> str:
-    """Return the module of PyTorch with the same names as the arrays under a path, or ""; Equinox's without biases are
-    the same.
-    """
+    """Return the module of PyTorch with the same names as the arrays under a path, or ""; Equinox's without biases are the same."""
     start = f"{path}/" if path else ""
     under = {name[len(start) :]: tuple(array.shape) for name, array in arrays.items() if name.startswith(start)}
     return next((layout.class_name for layout in registry.layouts_of("pytorch") if fit(layout, under)), "")

@@ -24,7 +24,8 @@ from rnnconvert.formats.jax.files import write_arrays
 from rnnconvert.formats.jax.live import frameworks_of, module_at, read_cell
 from rnnconvert.formats.jax.trees import FRAMEWORKS, find
 from rnnconvert.language.layout import Tensor
-from rnnconvert.models.model import Group, Model, Owner, Unit, by_class, joined, loose_units, plain_units, units_of_written
+from rnnconvert.models.model import Group, Model, Unit, by_class, joined
+from rnnconvert.models.units import Owner, loose_units, plain_units, units_of_written
 
 NAME = "jax"
 TAKES = "a tree of JAX arrays"

@@ -19,7 +19,7 @@ import numpy as np
 
 from rnnconvert.containers.apart import read_apart
 from rnnconvert.containers.files import map_file
-from rnnconvert.containers.hdf5 import Reader, first_line
+from rnnconvert.containers.hdf5 import Hdf5Walk, first_line
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.window import GuardedWindow
 from rnnconvert.core.arrays import Array
@@ -51,7 +51,7 @@ def _walked(path: str | os.PathLike[str], data: Array) -> Stored:
     tree = Tree(path)
     try:
         with h5py.File(GuardedWindow(data), "r") as file:
-            _Reader(tree, data, file).group(file.id, "")
+            _Jld2Reader(tree, data, file).group(file.id, "")
     except (RnnConvertError, MemoryError):
         raise
     except Exception as error:  # the library raises errors of every type on a damaged file
@@ -62,14 +62,14 @@ def _walked(path: str | os.PathLike[str], data: Array) -> Stored:
     return tree.stored()
 
 
-class _Reader:
+class _Jld2Reader:
     """One walk over one open file."""
 
     def __init__(self, tree: Tree, data: Array, file: h5py.File) -> None:
         self._tree = tree
         self._size = data.size
         self._file = file
-        self._numbers = Reader(tree.path, data)
+        self._numbers = Hdf5Walk(tree.path, data)
 
     def group(self, group: h5py.h5g.GroupID, where: str) -> None:
         """Read the values below the names in a group."""
@@ -177,9 +177,7 @@ class _Reader:
 
 
 def _readable(kind: h5py.h5t.TypeCompoundID) -> list[str]:
-    """Return the members of a compound type that are numbers, references or structures of them; reading others is not
-    safe.
-    """
+    """Return the members of a compound type that are numbers, references or structures of them; reading others is not safe."""
     names = []
     for number in range(kind.get_nmembers()):
         member = kind.get_member_type(number)

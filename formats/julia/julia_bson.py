@@ -3,10 +3,9 @@
 BSON.jl itself builds any type that a file asks for, and runs code in doing so. Here pymongo's `bson` decodes a file,
 and its documents are only inspected.
 
-Source: JuliaIO/BSON.jl, src/extensions.jl and src/write.jl. An array is {tag: "array", type, size, data}, its data in
-column-major order; a tuple {tag: "tuple", data}; a struct {tag: "struct", type, data} without the names of its fields, but
-those of a named tuple are the first parameter of its type; a value that several places share is in `_backrefs`, and
-{tag: "backref", ref} counts from 1 into that.
+Source: JuliaIO/BSON.jl, src/extensions.jl and src/write.jl. An array is {tag: "array", type, size, data}, its data in column-major order; a
+tuple {tag: "tuple", data}; a struct {tag: "struct", type, data} without the names of its fields, but those of a named tuple are the first
+parameter of its type; a value that several places share is in `_backrefs`, and {tag: "backref", ref} counts from 1 into that.
 """
 
 from __future__ import annotations
@@ -20,20 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.files import lowered, map_file, replacing, shaped
+from rnnconvert.containers.files import lowered, map_file, shaped
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array, Pieced, pieces
-from rnnconvert.core.errors import MissingPackageError, UnreadableError, UsageError
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.limits import NESTING
 from rnnconvert.core.names import first_twice
-from rnnconvert.core.remedies import Flag
 from rnnconvert.core.version import requirement
-from rnnconvert.formats.julia.julia_tree import DEPTH, ELEMENTS, Tree, below
+from rnnconvert.formats.julia.julia_tree import ELEMENTS, Tree, below
 
 LARGEST = (1 << 31) - 1
 """A document's length is a signed number of 32 bits."""
 
-_LONGEST = 4096
-"""The longest tuple that is written."""
 _DICTIONARIES = ("Dict", "IdDict", "OrderedDict", "Dictionary")
 _REMEDY = "It is truncated, damaged or not a file of BSON.jl; save it again."
 
@@ -53,15 +50,15 @@ def read(path: str | os.PathLike[str]) -> Stored:
     data = map_file(path)
     if data.size > LARGEST:
         raise UnreadableError(path, f"it has {data.size} bytes, but a BSON document has at most {LARGEST}")
-    bson = _bson()
+    bson = import_bson()
     try:
         document = bson.decode(data.tobytes())
     except Exception as error:  # the library lets errors of several types through on damaged bytes
         raise UnreadableError(path, f"not a valid BSON document: {str(error)[:200].rstrip('.')}", _REMEDY) from None
-    return _Reader(path, document).read()
+    return _BsonReader(path, document).read()
 
 
-def _bson() -> Any:
+def import_bson() -> Any:
     try:
         bson: Any = importlib.import_module("bson")
         bson.Int64, bson.decode  # noqa: B018 - another package of the same name has neither
@@ -72,7 +69,7 @@ def _bson() -> Any:
     return bson
 
 
-class _Reader:
+class _BsonReader:
     """One walk over one decoded file."""
 
     def __init__(self, path: object, document: dict[str, Any]) -> None:
@@ -90,7 +87,7 @@ class _Reader:
 
     def _resolved(self, value: Any, where: str) -> Any:
         """Return a value, or the one that it refers to."""
-        for _ in range(DEPTH):
+        for _ in range(NESTING):
             if not isinstance(value, dict) or value.get("tag") != "backref":
                 return value
             number = value.get("ref")
@@ -222,88 +219,3 @@ class _Reader:
             raise self._damaged(where, f"should be {dims_text} of {kind}, which is {expected} bytes, but has {len(data)}")
         array = shaped(np.frombuffer(data, ELEMENTS[kind]), lengths, self._tree.path, where[:200], "F")
         self._decoded[id(value)] = self._tree.arrays[where] = array
-
-
-def write(path: str | os.PathLike[str], leaves: Mapping[str, Any]) -> None:
-    """Write a file that BSON.load reads: nested named tuples, and tuples where the names are numbers.
-
-    leaves  arrays by their paths; numbers, booleans and None; (), the empty tuple, and {}, the empty named tuple
-
-    Raises UsageError for values that such a file cannot hold, or if nothing can be written there.
-    """
-    bson = _bson()
-    tree = _nested(leaves)
-    document = {name: _lower(bson, value, name)[1] for name, value in tree.items()}
-    data = bson.encode(document)
-    if len(data) > LARGEST:
-        raise UsageError(f"{path}: a BSON document has at most {LARGEST} bytes, but this has {len(data)}. Write an .npz")
-    with replacing(path) as file:
-        file.write(data)
-
-
-def _nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for path, leaf in leaves.items():
-        *above, last = path.split("/")
-        node = tree
-        for word in above:
-            node = node.setdefault(word, {})
-            if not isinstance(node, dict):
-                raise UsageError(f"{path!r} cannot be written: {word!r} is an array there")
-        if last in node:
-            raise UsageError(f"{path!r} cannot be written: two values have that place")
-        node[last] = leaf
-    return tree
-
-
-def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
-    """Return the type of a value and the value, as BSON.jl lowers them."""
-    if isinstance(value, dict):
-        value = _counted(value)
-        lowered = [_lower(bson, item, below(where, name)) for name, item in value.items()]
-        types, data = [kind for kind, _ in lowered], [item for _, item in lowered]
-        together = _type("Core", "Tuple", types)
-        if value and list(value) == [str(number) for number in range(1, len(value) + 1)]:
-            return together, {"tag": "tuple", "data": data}
-        names = {"tag": "tuple", "data": [{"tag": "symbol", "name": name} for name in value]}
-        kind = _type("Core", "NamedTuple", [names, together])
-        return kind, {"tag": "struct", "type": kind, "data": data}
-    if isinstance(value, tuple) and not value:
-        return _type("Core", "Tuple", []), {"tag": "tuple", "data": []}
-    if value is None or isinstance(value, bool):
-        return _type("Core", "Nothing" if value is None else "Bool", []), value
-    if isinstance(value, int):
-        return _type("Core", "Int64", []), bson.Int64(value)
-    return _lower_array(bson, value, where)
-
-
-def _counted(value: dict[str, Any]) -> dict[str, Any]:
-    """Put the places of a tuple into order, with the empty tuple where none is given; values by name stay unchanged."""
-    if not all(name.isdecimal() and 0 < int(name) <= _LONGEST for name in value):
-        return value
-    return {str(number): value.get(str(number), ()) for number in range(1, max(map(int, value), default=0) + 1)}
-
-
-def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str, Any], Any]:
-    kind = next((name for name, dtype in ELEMENTS.items() if dtype == value.dtype.newbyteorder("<")), None)
-    if kind is None or kind == "BFloat16":  # which package it is of differs from version to version
-        raise UsageError(f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use {Flag('dtype', 'float32')}")
-    element = _type("Core", kind, [])
-    size = [bson.Int64(length) for length in value.shape]
-    data = _contiguous(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")
-    lowered = {"tag": "array", "type": element, "size": size, "data": data}
-    return _type("Core", "Array", [element, bson.Int64(len(value.shape))]), lowered
-
-
-def _contiguous(value: Array | Pieced) -> Array:
-    """Return all of an array, assembled piece by piece."""
-    flat = np.empty(math.prod(value.shape), value.dtype)
-    at = 0
-    for piece in pieces(value):
-        flat[at : at + piece.size] = piece
-        at += piece.size
-    return flat.reshape(value.shape)
-
-
-def _type(module: str, name: str, parameters: list[Any]) -> dict[str, Any]:
-    return {"tag": "datatype", "name": [module, name], "params": parameters}

@@ -17,11 +17,11 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import NESTING
 
 OBJECTS = 100_000
 """The most values of one file that are visited: a shared value counts at each place."""
 
-DEPTH = 64
 
 ELEMENTS: dict[str, np.dtype[Any]] = {
     "Bool": np.dtype(np.bool_),
@@ -66,8 +66,8 @@ class Tree:
         charging(0).work(10 + len(where) // 64, self.path)
         if self._visited > OBJECTS:
             raise UnreadableError(self.path, f"more than {OBJECTS} values")
-        if len(self._above) > DEPTH:
-            raise UnreadableError(self.path, f"values are nested more than {DEPTH} deep at {where[:200]!r}")
+        if len(self._above) > NESTING:
+            raise UnreadableError(self.path, f"values are nested more than {NESTING} deep at {where[:200]!r}")
         if where in self._seen and where not in self._above:  # what a value refers to has its path
             raise UnreadableError(self.path, f"two of its values have the path {where[:200]!r}")
         self._seen.add(where)

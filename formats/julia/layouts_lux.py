@@ -1,8 +1,7 @@
 """Lux.jl: RNNCell, LSTMCell and GRUCell, before and after 1.0.
 
-Source: src/layers/recurrent.jl of 0.4, 0.5 and 1.x. Matrices are (rows, columns) as Julia shapes them; the reset gate
-stands after the product. Before 1.0 GRUCell's bias_i is of the candidate alone, and biases of LSTMCell and GRUCell have
-one column.
+Source: src/layers/recurrent.jl of 0.4, 0.5 and 1.x. Matrices are (rows, columns) as Julia shapes them; the reset gate stands after the
+product. Before 1.0 GRUCell's bias_i is of the candidate alone, and biases of LSTMCell and GRUCell have one column.
 """
 
 from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor

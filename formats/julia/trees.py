@@ -20,7 +20,7 @@ from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
-from rnnconvert.formats.julia import jld2, julia_bson
+from rnnconvert.formats.julia import jld2, julia_bson, julia_bson_write
 from rnnconvert.formats.julia.julia_tree import below
 from rnnconvert.formats.julia.metadata import JuliaMetadata
 from rnnconvert.language.layout import Layout
@@ -112,7 +112,7 @@ class JuliaFiles(ArrayFiles):
             leaves = {name: leaf for name, leaf in leaves.items() if not isinstance(leaf, (tuple, dict, bool))}
             dropped = job.carry(leaves)
         if not job.dry_run and tree:
-            julia_bson.write(path, leaves)
+            julia_bson_write.write(path, leaves)
         elif not job.dry_run:
             numbers = {name: np.asarray(leaf) if isinstance(leaf, int) else leaf for name, leaf in leaves.items()}
             npz_file.write(path, numbers)

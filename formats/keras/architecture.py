@@ -11,14 +11,11 @@ from rnnconvert.containers import enclosed, json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.containers.layer_config import entry, every, of_file
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import ARCHITECTURE_BYTES, ENTRIES
 from rnnconvert.core.malformed import Fields
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
 from rnnconvert.formats.keras.metadata import KerasMetadata
-
-LARGEST = 1 << 24
-"""The largest file of an architecture, in bytes."""
-_MOST_NODES = 1_000_000
 
 
 def read(path: Path) -> tuple[Mapping[str, Any], str]:
@@ -53,8 +50,8 @@ def stated(path: Path) -> tuple[Any, str]:
 def _text(path: Path) -> bytes:
     """Return the bytes of a file, which belongs from now on to what is read. Raises UnreadableError for a large one."""
     content = map_file(path)
-    if content.size > LARGEST:
-        raise UnreadableError(path, f"it is larger than {LARGEST >> 20} MiB, which no architecture of a model is")
+    if content.size > ARCHITECTURE_BYTES:
+        raise UnreadableError(path, f"it is larger than {ARCHITECTURE_BYTES >> 20} MiB, which no architecture of a model is")
     return content.tobytes()
 
 
@@ -112,7 +109,7 @@ def _yaml(path: Path) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableError(path, f"it is not YAML: {str(error)[:200]}") from None
     for number, _ in enumerate(_nodes(document)):  # aliases may make it far larger than its text
-        if number > _MOST_NODES:
+        if number > ENTRIES:
             raise UnreadableError(path, "its aliases make it too large")
     return document
 

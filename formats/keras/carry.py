@@ -16,10 +16,11 @@ from rnnconvert.containers.layer_config import Entry, children, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.formats.keras.cells import CellPlace, Read
+from rnnconvert.formats.keras.cells import CellPlace, StatedLayers
 from rnnconvert.formats.keras.config import snake_case
-from rnnconvert.formats.keras.graph import CLASSES, pack_direction
+from rnnconvert.formats.keras.graph import CLASSES
 from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.nodes import pack_direction
 
 _RENAMED = {
     "CuDNNLSTM": "LSTM",
@@ -81,12 +82,10 @@ class VariableTree:
 
 
 def carry(job: Job) -> VariableTree | None:
-    """Return the whole model's weights, or None if the source is not a whole Keras model, or not all of it is
-    converted.
-    """
+    """Return the whole model's weights, or None if the source is not a whole Keras model, or not all of it is converted."""
     read = job.source.read
     stacks = {part.stack.name: part.stack for part in job.parts}
-    if not isinstance(read, Read) or not read.places or list(stacks) != list(job.source.layers):
+    if not isinstance(read, StatedLayers) or not read.places or list(stacks) != list(job.source.layers):
         return None
     places = read.places
     if not set(stacks) <= set(places):  # a layer of our own, which stays none

@@ -37,7 +37,7 @@ class CellArrays:
 
 
 @dataclass(frozen=True)
-class Read:
+class StatedLayers:
     """What a Keras file states about its layers.
 
     model    its configuration, if it has one

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from rnnconvert.containers.layer_config import Entry, every
-from rnnconvert.graphs.layered import Layered, Step
+from rnnconvert.graphs.layered import Layered, LayerStep
 from rnnconvert.graphs.layered_operators import drops
 
 _ROUNDED = ("mixed_float16", "mixed_bfloat16")
@@ -49,7 +49,7 @@ def around(model: Layered) -> dict[int, list[str]]:
     return {layer_id: list(dict.fromkeys(words)) for layer_id, words in words_by_layer.items() if words}
 
 
-def _given_words(step: Step) -> Iterator[str]:
+def _given_words(step: LayerStep) -> Iterator[str]:
     """Yield what one call gives a layer besides its sequence."""
     if step.has_states:
         makers = _names([tensor.step for tensor in step.states])
@@ -64,5 +64,5 @@ def _given_words(step: Step) -> Iterator[str]:
         yield "its dropout is on, by training=True: what it gives is random"
 
 
-def _names(steps: Sequence[Step]) -> str:
+def _names(steps: Sequence[LayerStep]) -> str:
     return ", ".join(dict.fromkeys(step.label for step in steps))

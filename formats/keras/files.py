@@ -86,7 +86,7 @@ def stored_in(path: Path) -> Stored:
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent layer, in a whole model or among bare weights."""
     from rnnconvert.formats.keras import outside
-    from rnnconvert.formats.keras.read import Reader
+    from rnnconvert.formats.keras.read import LayerReader
 
     if _states_architecture(Opened(path)):
         raise UnreadableError(
@@ -95,17 +95,17 @@ def read(path: Path, options: Options) -> Checkpoint:
             f"Give the file of the weights, and this one with it: {Command('convert', 'WEIGHTS.h5', 'TARGET', config=path)}.",
         )
     stored = stored_in(path)
-    return Reader(path, stored, options, outside.of(path, stored, options)).read()
+    return LayerReader(path, stored, options, outside.of(path, stored, options)).read()
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return the versions and the time that a file states."""
-    from rnnconvert.formats.keras.cells import Read
+    from rnnconvert.formats.keras.cells import StatedLayers
 
     metadata = checkpoint.metadata_as(KerasMetadata).get("metadata") or {}
     attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
     places = [metadata, attributes.get("model_weights", {}), attributes.get("", {})]
-    era = checkpoint.read_as(Read).era
+    era = checkpoint.read_as(StatedLayers).era
     facts: dict[str, object] = {"framework": f"Keras {era.text}"} if era.stated and era.text else {}
     for key, word in (("backend", "backend"), ("date_saved", "saved")):
         stated = next((place[key] for place in places if place.get(key)), None)

@@ -1,6 +1,4 @@
-"""How data flows through a Keras model, according to its configuration: what each layer reads, and how it was
-flattened.
-"""
+"""How data flows through a Keras model, according to its configuration: what each layer reads, and how it was flattened."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ class _LayerValues:
     joined: bool = False
 
 
-class Graph:
+class KerasFlow:
     """Which layers of a model read which, those of the models inside it among them."""
 
     def __init__(self, model: Entry) -> None:

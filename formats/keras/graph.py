@@ -10,103 +10,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
+from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.language import registry
-from rnnconvert.language.packing import Packed, pack
+from rnnconvert.formats.keras.nodes import FLIP, DraftNode, DraftTensor, Variables, pack_direction, side_by_side
 from rnnconvert.rewrites import split_stack
 
 CLASSES = {"rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
-VARIABLES = ("kernel", "recurrent_kernel", "bias")
-"""A cell's variables in the order in which Keras numbers them."""
-
-_FLIP = "Flip"
 _ORDER = {False: "time", True: "processing"}
 
 
-@dataclass(frozen=True)
-class Tensor:
-    """One output of a layer.
-
-    layer  its name
-    index  which of its outputs
-    shape  with None for batch and time
-    dtype  element type
-    """
-
-    layer: str
-    index: int
-    shape: tuple[int | None, ...]
-    dtype: str
-
-    def serialised(self) -> dict[str, Any]:
-        """Return the tensor as a configuration refers to it."""
-        history = [self.layer, 0, self.index]
-        config = {"shape": list(self.shape), "dtype": self.dtype, "keras_history": history}
-        return {"class_name": "__keras_tensor__", "config": config}
-
-
-@dataclass(frozen=True)
-class Variables:
-    """The variables of a layer, or of the cell inside it.
-
-    path    where they are below the layer in a `.weights.h5`: "cell", "forward_layer/cell", ""
-    scope   what stands between the layer's name and theirs in a legacy file: "lstm_cell", ""
-    label   name of the layer or cell that owns them
-    arrays  by name, in the order of their numbers
-    """
-
-    path: str
-    scope: str
-    label: str
-    arrays: Mapping[str, Array | Pieced]
-
-
-@dataclass(frozen=True)
-class Node:
-    """A layer of the model.
-
-    inputs     what it reads
-    joins      whether it takes its inputs as one list
-    variables  its weights
-    """
-
-    name: str
-    class_name: str
-    config: Mapping[str, Any]
-    inputs: tuple[Tensor, ...] = ()
-    joins: bool = False
-    variables: tuple[Variables, ...] = ()
-
-    @property
-    def is_layer(self) -> bool:
-        """Whether it is a layer; an operation is in no list of layers and has no path."""
-        return self.class_name != _FLIP
-
-    def serialised(self, legacy: bool) -> dict[str, Any]:
-        """Return the layer's entry in a model's configuration; legacy HDF5 knows no modules."""
-        tensors = [tensor.serialised() for tensor in self.inputs]
-        calls: list[Any] = [{"args": [tensors] if self.joins else tensors, "kwargs": {}}] if tensors else []
-        entry = {"class_name": self.class_name, "config": dict(self.config), "name": self.name, "inbound_nodes": calls}
-        if legacy:
-            return entry
-        module = "keras.layers" if self.is_layer else "keras.src.ops.numpy"
-        return {"module": module, "registered_name": None, **entry}
-
-    def constructor(self) -> str:
-        """Return the Python expression that makes such a layer."""
-        return _constructor(self.class_name, self.config)
-
-
-class Graph:
+class ModelDraft:
     """A model under construction.
 
     legacy  whether it is for legacy HDF5, which has only layers and no bfloat16
@@ -116,10 +37,10 @@ class Graph:
 
     def __init__(self, job: Job, legacy: bool = False) -> None:
         self.job, self.legacy = job, legacy
-        self.nodes: list[Node] = []
-        self.inputs: list[Tensor] = []
-        self.outputs: list[Tensor] = []
-        self.chains: dict[str, list[Node]] = {}
+        self.nodes: list[DraftNode] = []
+        self.inputs: list[DraftTensor] = []
+        self.outputs: list[DraftTensor] = []
+        self.chains: dict[str, list[DraftNode]] = {}
         self._names: set[str] = {"top_level_model_weights"}
         chains = [_Chain(self, part.stack) for part in job.parts]
         # Keras numbers layers of a class by their distance from the outputs. Identities behind the earlier
@@ -143,10 +64,10 @@ class Graph:
         self._names.add(name)
         return name
 
-    def add(self, name: str, class_name: str, config: Mapping[str, Any], inputs: Sequence[Tensor] = (), **more: Any) -> Node:
+    def add(self, name: str, class_name: str, config: Mapping[str, Any], inputs: Sequence[DraftTensor] = (), **more: Any) -> DraftNode:
         """Add a layer, under a name that `name` gave."""
-        named = {"name": name, **config} if class_name != _FLIP else config
-        node = Node(name, class_name, named, tuple(inputs), **more)
+        named = {"name": name, **config} if class_name != FLIP else config
+        node = DraftNode(name, class_name, named, tuple(inputs), **more)
         self.nodes.append(node)
         return node
 
@@ -163,7 +84,7 @@ class Graph:
         return model if self.legacy else {"module": "keras.src.models.functional", "registered_name": "Functional", **model}
 
 
-def _references(tensors: Sequence[Tensor]) -> list[Any]:
+def _references(tensors: Sequence[DraftTensor]) -> list[Any]:
     references = [[tensor.layer, 0, tensor.index] for tensor in tensors]
     return references[0] if len(references) == 1 else references
 
@@ -176,16 +97,16 @@ class _Chain:
     length  how many layers follow one another behind the input
     """
 
-    def __init__(self, graph: Graph, stack: Recurrent) -> None:
+    def __init__(self, graph: ModelDraft, stack: Recurrent) -> None:
         self.graph, self.stack, self.job = graph, stack, graph.job
         self.length = 0
-        self.states: list[Tensor] = []
+        self.states: list[DraftTensor] = []
         first = stack.first
         dtype = self._dtype([first])
         self.shape: tuple[int | None, ...] = (None, None, stack.input_size)
         config = {"batch_shape": list(self.shape), "dtype": dtype, "sparse": False}
         source = graph.add(graph.name(f"{stack.name}_input"), "InputLayer", config)
-        self.ends = [Tensor(source.name, 0, self.shape, dtype)]
+        self.ends = [DraftTensor(source.name, 0, self.shape, dtype)]
         graph.inputs += self.ends
         pieces = split_stack(stack)
         nodes = [self._layer(piece, last=number == len(pieces) - 1) for number, piece in enumerate(pieces)]
@@ -215,13 +136,13 @@ class _Chain:
         dtype = self.ends[0].dtype
         ends = []
         for end in self.ends:
-            settings = config if class_name == _FLIP else {"dtype": dtype, **config}
+            settings = config if class_name == FLIP else {"dtype": dtype, **config}
             node = self.graph.add(self.graph.name(f"{self.stack.name}_{word}"), class_name, settings, [end])
-            ends.append(Tensor(node.name, 0, end.shape, dtype))
+            ends.append(DraftTensor(node.name, 0, end.shape, dtype))
         self.ends = ends
         self.length += 1
 
-    def _layer(self, piece: Recurrent, last: bool) -> Node:
+    def _layer(self, piece: Recurrent, last: bool) -> DraftNode:
         """Add one layer, and what has to follow it."""
         layer = piece.layers[0]
         sizes = [direction.output_size for direction in layer.directions]
@@ -245,10 +166,10 @@ class _Chain:
         node = self._recurrent(piece, layer, merge, return_state)
         dtype = self._dtype(layer.directions)
         widths = sizes if len(sizes) > 1 and merge is None else [sum(sizes) if merge == "concat" else sizes[0]]
-        self.ends = [Tensor(node.name, index, (None, None, width), dtype) for index, width in enumerate(widths)]
+        self.ends = [DraftTensor(node.name, index, (None, None, width), dtype) for index, width in enumerate(widths)]
         if return_state:
             states = [d.hidden_size for d in layer.directions for _ in range(2 if d.cell.kind == "lstm" else 1)]
-            self.states = [Tensor(node.name, len(widths) + index, (None, size), dtype) for index, size in enumerate(states)]
+            self.states = [DraftTensor(node.name, len(widths) + index, (None, size), dtype) for index, size in enumerate(states)]
         if piece.readout:
             self._read_out([np.asarray(matrix) for matrix in piece.readout], joined)
         if flip:
@@ -260,7 +181,7 @@ class _Chain:
                     "Write a .keras or .weights.h5 file.",
                     self.stack.name,
                 )
-            self._follow("flip", _FLIP, {"axis": 1})
+            self._follow("flip", FLIP, {"axis": 1})
         return node
 
     def _flips(self, piece: Recurrent) -> bool:
@@ -269,7 +190,7 @@ class _Chain:
         backwards = piece.num_directions == 1 and piece.first.reverse
         return processing != backwards
 
-    def _recurrent(self, piece: Recurrent, layer: Layer, merge: str | None, return_state: bool) -> Node:
+    def _recurrent(self, piece: Recurrent, layer: Layer, merge: str | None, return_state: bool) -> DraftNode:
         self.length += 1
         name = self.graph.name(piece.name)
         if len(layer.directions) == 1:
@@ -346,7 +267,7 @@ class _Chain:
         if len(self.ends) == 2:
             ends = [self._dense(end, matrix.T, dtype, kind) for end, matrix in zip(self.ends, matrices, strict=True)]
         else:
-            ends = [self._dense(self.ends[0], _side_by_side(matrices, merge), dtype, kind)]
+            ends = [self._dense(self.ends[0], side_by_side(matrices, merge), dtype, kind)]
         self.ends = ends
         self.length += 1
         if merge == "mul" and len(ends) == 2:
@@ -355,7 +276,7 @@ class _Chain:
             self.ends = [replace(ends[0], layer=node.name)]
             self.length += 1
 
-    def _dense(self, end: Tensor, kernel: Array, dtype: str, kind: np.dtype[Any]) -> Tensor:
+    def _dense(self, end: DraftTensor, kernel: Array, dtype: str, kind: np.dtype[Any]) -> DraftTensor:
         config = {
             "trainable": True,
             "dtype": dtype,
@@ -368,52 +289,4 @@ class _Chain:
         name = self.graph.name(f"{self.stack.name}_projection")
         variables = (Variables("", "", "", arrays),)
         node = self.graph.add(name, "Dense", config, [end], variables=variables)
-        return Tensor(node.name, 0, (None, None, kernel.shape[1]), dtype)
-
-
-def pack_direction(direction: Direction, job: Job) -> dict[str, Packed]:
-    """Return a direction's arrays, by the names and in the order of Keras's variables."""
-    single = Recurrent("", (Layer((direction.replace(reverse=False),)),))
-    layout = registry.layout("keras", direction.cell.kind, direction.cell.reset_after)
-    packed = pack(layout, single, (job.dtype or direction.dtype).newbyteorder("="), job.watch)
-    return {name: packed[name] for name in VARIABLES if name in packed}
-
-
-def _side_by_side(matrices: Sequence[Array], merge: str | None) -> Array:
-    """Return one kernel for outputs that are side by side: (hidden of all directions, out)."""
-    if len(matrices) == 1:
-        return matrices[0].T
-    if merge == "concat":
-        rows, columns = (sum(matrix.shape[axis] for matrix in matrices) for axis in (1, 0))
-        kernel = np.zeros((rows, columns), matrices[0].dtype)
-        row = column = 0
-        for matrix in matrices:
-            kernel[row : row + matrix.shape[1], column : column + matrix.shape[0]] = matrix.T
-            row, column = row + matrix.shape[1], column + matrix.shape[0]
-        return kernel
-    stacked: Array = np.concatenate([matrix.T for matrix in matrices])
-    return stacked * stacked.dtype.type(0.5) if merge == "ave" else stacked
-
-
-_PLAIN = {"activation": "tanh", "recurrent_activation": "sigmoid", "go_backwards": False, "use_bias": True, "return_state": False}
-
-
-def _constructor(class_name: str, config: Mapping[str, Any]) -> str:
-    """Return the expression that makes a layer, with what differs from Keras's defaults."""
-    words: list[str] = []
-    if class_name == "Bidirectional":
-        words = [_constructor(config["layer"]["class_name"], config["layer"]["config"])]
-        if config["merge_mode"] != "concat":
-            words.append(f"merge_mode={config['merge_mode']!r}")
-        backward = _constructor(config["backward_layer"]["class_name"], config["backward_layer"]["config"])
-        if backward.replace(", go_backwards=True", "") != words[0]:
-            words.append(f"backward_layer={backward}")
-    else:
-        words = [str(config["units"])]
-        words += [f"{key}={config[key]!r}" for key, default in _PLAIN.items() if key in config and config[key] != default]
-        words += [f"{key}={config[key]!r}" for key in ("reset_after", "return_sequences") if key in config]
-    if class_name == "Dense":
-        words = [str(config["units"]), "use_bias=False"]
-    if config["dtype"] != "float32":
-        words.append(f"dtype={config['dtype']!r}")
-    return f"keras.layers.{class_name}({', '.join(words)})"
+        return DraftTensor(node.name, 0, (None, None, kernel.shape[1]), dtype)

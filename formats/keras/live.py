@@ -17,8 +17,7 @@ from rnnconvert.files.options import Options
 
 
 def from_keras(layer: Any) -> Recurrent:
-    """Return the layer in a built keras.layers.LSTM, GRU, SimpleRNN, RNN of their cells, or Bidirectional of these, on
-    any backend.
+    """Return the layer in a built keras.layers.LSTM, GRU, SimpleRNN, RNN of their cells, or Bidirectional of these, on any backend.
 
     A layer of ours (rnnconvert.formats.keras.module) too, by itself or as the only one of its kind in a model.
 

@@ -22,8 +22,7 @@ Function = Callable[[Any], Any]
 class OwnRecurrent(keras.layers.Layer):
     """A recurrent layer, or a stack of them, that Keras has no class for.
 
-    rnnconvert.to_keras makes it with its weights. A saved model that has it is loaded where rnnconvert.formats.keras.module is
-    imported.
+    rnnconvert.to_keras makes it with its weights. A saved model that has it is loaded where rnnconvert.formats.keras.module is imported.
 
     outline       what it computes: see rnnconvert.language.outline
     return_state  whether it gives the final states, too
@@ -33,9 +32,8 @@ class OwnRecurrent(keras.layers.Layer):
     a list of two where nothing joins the last layer's directions; then with `return_state` the states as they are
     taken. Outputs are zero at masked steps, as keras.layers.Bidirectional's are.
 
-    Variables are named per layer and direction, as kernel_l0 and recurrent_kernel_l0_reverse, gates side by side as
-    i f g o or r z n; besides there are bias, recurrent_bias, peephole (3 * hidden; i f o), projection, initial_hidden,
-    initial_cell and readout.
+    Variables are named per layer and direction, as kernel_l0 and recurrent_kernel_l0_reverse, gates side by side as i f g o or r z n;
+    besides there are bias, recurrent_bias, peephole (3 * hidden; i f o), projection, initial_hidden, initial_cell and readout.
 
     Raises UsageError for a text that is not an outline, RefusedError for an unknown function.
     """
@@ -151,9 +149,7 @@ class _Loop:
         return self.owner.weight(name + self.end)
 
     def run(self, x: Any, states: list[Any] | None, mask: Any) -> tuple[Any, ...]:
-        """Return the outputs in the order of time, then the final states; takes its initial states from the list's
-        head.
-        """
+        """Return the outputs in the order of time, then the final states; takes its initial states from the list's head."""
         widths = self.steps.state_size
         if states is None:
             learned = ("initial_hidden", "initial_cell")

@@ -3,8 +3,7 @@
 A checkpoint has a key for every variable, which depends on the first object that holds it: often the optimizer. The
 names of the variables are in the graph of objects that is saved with them.
 
-Sources: tensorflow/core/protobuf/trackable_object_graph.proto, and for keras_metadata.pb
-tf_keras/protobuf/saved_metadata.proto.
+Sources: tensorflow/core/protobuf/trackable_object_graph.proto, and for keras_metadata.pb tf_keras/protobuf/saved_metadata.proto.
 """
 
 from __future__ import annotations
@@ -35,9 +34,7 @@ _SLOTS = re.compile(r"(.*/)?(Adam(_\d+)?|Momentum|RMSProp(_\d+)?|Adagrad|Exponen
 
 
 def recognise(path: Path) -> str:
-    """Describe a SavedModel's folder or saved_model.pb, or the index of a checkpoint (or the name or folder that its
-    files share).
-    """
+    """Describe a SavedModel's folder or saved_model.pb, or the index of a checkpoint (or the name or folder that its files share)."""
     if path.name == _MODEL:
         return f"a {_MODEL}" + (" with its variables folder" if (path.parent / "variables").is_dir() else "")
     if (path / _MODEL).is_file():

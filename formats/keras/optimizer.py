@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.formats.keras.cells import Read
+from rnnconvert.formats.keras.cells import StatedLayers
 from rnnconvert.formats.keras.live import numbers
+from rnnconvert.formats.keras.live_units import variables_of
 from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.whole import variables_of
+from rnnconvert.formats.keras.optimizer_state import WORDS, Slots, settings_of, state_of, twice
 from rnnconvert.models.model import Model, all_or_none
-from rnnconvert.training.state import INSIDE, LACKING, SLOTS, UNCORRECTED, CallerFacts, OptimizerState, listed, slots_needed
+from rnnconvert.training.state import CallerFacts, OptimizerState, listed, slots_needed
 
 NAME = "keras"
 TAKES = "a Keras optimizer"
@@ -43,14 +44,6 @@ _BUILT = {
     "adagrad": (("sum_of_squares",),),
 }
 """The order in which `build` makes them: those of one tuple variable by variable."""
-_WORDS = ("beta_1", "beta_2", "epsilon", "amsgrad", "momentum", "nesterov", "rho", "centered")
-_EPSILON = {"adam": UNCORRECTED, "rmsprop": INSIDE, "adagrad": INSIDE, "sgd": ""}
-_RATED = {"sgd": {"momentum": -1}, "rmsprop": {"momentum": 1}}
-_OTHER_SETTINGS = {
-    "clipping": ("clipnorm", "clipvalue", "global_clipnorm"),
-    "ema": ("use_ema",),
-    "accumulation": ("gradient_accumulation_steps",),
-}
 
 
 def takes(value: Any) -> bool:
@@ -77,18 +70,18 @@ def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
     config = value.get_config()
     rate = float(numbers(value.learning_rate))
     settings = {
-        name: {**_settings(config, rate), **_own_decay(value, variable), **facts.hyperparameters}
+        name: {**settings_of(config, rate), **_own_decay(value, variable), **facts.hyperparameters}
         for name, variable in zip(names, value._trainable_variables, strict=True)
     }
-    common = _settings(config, rate)
+    common = settings_of(config, rate)
     slots = {
         slot: {name: numbers(variable) for name, variable in zip(names, getattr(value, _SLOTS[kind][slot]), strict=True)}
         for slot in slots_needed(kind, common)
     }
     import keras
 
-    state = _state(title, kind, _Slots(slots, int(numbers(value.iterations))), settings, config)
-    return state.replace(notes=(*state.notes, *_twice(kind, keras.config.backend(), names, model)))
+    state = state_of(title, kind, Slots(slots, int(numbers(value.iterations))), settings, config)
+    return state.replace(notes=(*state.notes, *twice(kind, keras.config.backend(), names, model)))
 
 
 def _names(optimizer: Any, title: str, model: Model) -> list[str]:
@@ -104,70 +97,10 @@ def _names(optimizer: Any, title: str, model: Model) -> list[str]:
     return [names[id(variable)] for variable in optimizer._trainable_variables]
 
 
-def _settings(config: Mapping[str, Any], rate: float | None) -> dict[str, Any]:
-    settings = {**LACKING, **{word: config[word] for word in _WORDS if word in config}}
-    settings["weight_decay"] = config.get("weight_decay") or 0.0
-    settings["decay"] = "decoupled"
-    return settings if rate is None else {**settings, "learning_rate": rate}
-
-
-def _twice(kind: str, backend: str, names: Collection[str], model: Model) -> tuple[str, ...]:
-    """Warn of what TensorFlow's backend does with an Embedding's gradient, which comes in pieces: one for each token of
-    a batch.
-
-    keras/src/backend/tensorflow/optimizer.py does not add up the pieces of one token before they are squared.
-    """
-    embedded = [name for unit in model.units if "embedding" in unit.kinds for name in unit.arrays if name in set(names)]
-    if kind == "sgd" or backend != "tensorflow" or not embedded:
-        return ()
-    return (
-        f"on TensorFlow's backend Keras squares the gradient of {listed(embedded)} token by token: where a batch has a token "
-        "twice, v grows by the sum of the squares and elsewhere by the square of the sum. To train alike, make the gradient one "
-        "array first (tf.convert_to_tensor), or use another backend",
-    )
-
-
 def _own_decay(optimizer: Any, variable: Any) -> dict[str, Any]:
     """Return no weight decay where a variable is excluded from it."""
     excluded = optimizer.weight_decay and not optimizer._use_weight_decay(variable)
     return {"weight_decay": 0.0} if excluded else {}
-
-
-class _Slots(NamedTuple):
-    """What an optimizer keeps: its slots, each with an array a weight, and how many steps it took."""
-
-    slots: Mapping[str, Mapping[str, Array]]
-    steps: int
-
-
-def _state(title: str, kind: str, stored: _Slots, settings: Mapping[str, Mapping[str, Any]], config: Mapping[str, Any]) -> OptimizerState:
-    """Return the state of the weights that the settings are of, in this order. Raises UsageError for impossible numbers."""
-    names = tuple(settings)
-    for slot, held in stored.slots.items():
-        for name, array in held.items():
-            if not np.isfinite(array).all():
-                raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} has numbers that are not finite")
-            if SLOTS[kind][slot] and (array < 0).any():
-                raise UsageError(f"{title}: the {slot.replace('_', ' ')} of {name!r} is a square and has negative numbers")
-    others = {word: f"{key}={config[key]}" for word, keys in _OTHER_SETTINGS.items() for key in keys if config.get(key)}
-    notes: tuple[str, ...] = ()
-    if isinstance(config.get("learning_rate"), Mapping):
-        notes = (f"{title} has a learning rate schedule, which is not moved",)
-    return OptimizerState(
-        NAME,
-        title,
-        kind,
-        names,
-        stored.slots,
-        settings,
-        dict.fromkeys(names, stored.steps),
-        (names,),
-        _EPSILON[kind],
-        _RATED.get(kind, {}),
-        one_count=True,
-        other_settings=others,
-        notes=notes,
-    )
 
 
 def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
@@ -207,7 +140,7 @@ def _in_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimi
             "hyperparameters={'learning_rate': ...}"
         )
     names = list(facts.parameters) if facts.parameters is not None else list(_trained(checkpoint, model))
-    common = {**_settings(config, rate), **facts.hyperparameters}
+    common = {**settings_of(config, rate), **facts.hyperparameters}
     per = len(slots_needed(kind, common))
     extra = int(bool(config.get("use_ema"))) + int(bool(config.get("gradient_accumulation_steps")))
     if len(rest) != (per + extra) * len(names):
@@ -224,13 +157,13 @@ def _in_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimi
                     f"{title}: the {slot.replace('_', ' ')} of {name!r} has shape {tuple(array.shape)}, expected {expected}; give "
                     "the order of model.trainable_variables with parameters=[names]"
                 )
-    state = _state(title, kind, _Slots(slots, count), {name: common for name in names}, config)
+    state = state_of(title, kind, Slots(slots, count), {name: common for name in names}, config)
     attributes = checkpoint.metadata_as(KerasMetadata).get("attributes", {})
     backend = str(attributes.get("", {}).get("backend", ""))
     return state.replace(
         notes=(
             *state.notes,
-            *_twice(kind, backend, names, model),
+            *twice(kind, backend, names, model),
             "the source's file does not name what its optimizer trains: the model's order was taken",
         )
     )
@@ -264,7 +197,7 @@ def _variables(checkpoint: Checkpoint) -> list[Array]:
 
 def _trained(checkpoint: Checkpoint, model: Model) -> Iterator[str]:
     """Yield the weights that a file's optimizer trains, in the order of model.trainable_variables."""
-    described = checkpoint.read_as(Read).model
+    described = checkpoint.read_as(StatedLayers).model
     held = {layer.name for layer in (every(described) if described is not None else ()) if layer.config.get("trainable") is False}
     for unit in model.units:
         if held & set(unit.name.partition("[")[0].split("/")):
@@ -305,7 +238,7 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
         changes.append((value._iterations, counts[0]))
     before = [(variable, numbers(variable).copy()) for variable, _ in changes]
     settings = next(iter(state.settings.values()), {})
-    words = {word: getattr(value, word) for word in (*_WORDS, "weight_decay") if hasattr(value, word) and word in settings}
+    words = {word: getattr(value, word) for word in (*WORDS, "weight_decay") if hasattr(value, word) and word in settings}
     rate = float(numbers(value.learning_rate))
 
     def undo() -> None:

@@ -20,6 +20,7 @@ from rnnconvert.containers.layer_config import RECURRENT, Entry, children, entry
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import BudgetError, RnnConvertError
+from rnnconvert.core.limits import ARCHITECTURE_BYTES
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
@@ -27,7 +28,7 @@ from rnnconvert.formats.keras import architecture, cells, config
 from rnnconvert.formats.keras.configured import Outside
 from rnnconvert.formats.keras.files import YAML
 from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.read import Reader, graph_file, inner_config
+from rnnconvert.formats.keras.read import LayerReader, graph_file, inner_config
 from rnnconvert.graphs.layered_calls import WRAPPERS
 
 _NAMES = ("model.json", "config.json", "architecture.json", "model.yaml", "model.yml", "architecture.yaml")
@@ -100,7 +101,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
 
     Together they may be as large as one may be: the rest may state one, and is not read.
     """
-    left = architecture.LARGEST
+    left = ARCHITECTURE_BYTES
     for name in _names(path):
         try:
             file = companion(path, name)
@@ -114,7 +115,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
                 continue
             with of_file(file, "rnnconvert.formats.keras"):
                 document, version = architecture.read(file)
-                checkpoint = Reader(path, stored, Options(), Outside(document, version, file)).read()
+                checkpoint = LayerReader(path, stored, Options(), Outside(document, version, file)).read()
         except BudgetError:
             yield _Candidate(name, {}, "", "")
             continue
@@ -139,7 +140,7 @@ def _names(path: Path) -> list[str]:
 
 def _is_of(model: Entry, checkpoint: Checkpoint) -> bool:
     """Return whether the recurrent layers of a model are those that were read, one for one, and every array has its layer."""
-    read = checkpoint.read_as(cells.Read)
+    read = checkpoint.read_as(cells.StatedLayers)
     held = [_inside(where) for where in read.entries.values() if where is not None]
     if len(held) < len(read.entries) or len({id(layer.config) for layer in held}) < len(held):
         return False

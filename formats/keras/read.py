@@ -21,7 +21,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keys
 from rnnconvert.formats.keras import ours as keras_ours
-from rnnconvert.formats.keras.cells import CellArrays, CellPlace, Read, find
+from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers, find
 from rnnconvert.formats.keras.cells_of_layers import (
     WHOLE_MODEL,
     cells_of,
@@ -80,7 +80,7 @@ def _is_time_major(where: Entry | None) -> bool:
     return where is not None and bool(where.config.get("time_major"))
 
 
-class Reader:
+class LayerReader:
     """One file on its way to the canonical form."""
 
     def __init__(self, path: Path, stored: Stored, options: Options, outside: Outside = ALONE) -> None:
@@ -163,7 +163,7 @@ class Reader:
             (*self.warnings, *self.unread),
             self.stored.metadata,
             self.stored.arrays,
-            Read(self.model, self.era, places, own_names, entries),
+            StatedLayers(self.model, self.era, places, own_names, entries),
             tuple(self.unread),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )
@@ -510,4 +510,4 @@ class Reader:
 
 def read_stored(stored: Stored) -> Checkpoint:
     """Read arrays that are in memory already."""
-    return Reader(Path("(in memory)"), stored, Options()).read()
+    return LayerReader(Path("(in memory)"), stored, Options()).read()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .run_model import Chain, Graph, NamedLayers, WholeModel, cells_of, directions, every, load, state_count
+from .run_model import Chain, ComputedGraph, NamedLayers, WholeModel, cells_of, directions, every, load, state_count
 from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, inputs, watch
 
@@ -69,7 +69,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if keras.backend.backend() != variant["backend"]:
         raise RuntimeError(f"Keras runs on {keras.backend.backend()}, but should run on {variant['backend']}")
     model = load(request["file"])
-    graph: Graph = NamedLayers(model, request["layers"]) if request["layers"] else WholeModel(model)
+    graph: ComputedGraph = NamedLayers(model, request["layers"]) if request["layers"] else WholeModel(model)
     wide = any(cell.compute_dtype == "float64" for layer in graph.layers for way in directions(layer) for cell in cells_of(way))
     if wide and variant["backend"] in _NO_FLOAT64:
         raise NotImplementedError(f"float64: Keras on {variant['backend']} {_NO_FLOAT64[variant['backend']]}")
@@ -191,7 +191,7 @@ def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) 
     )
 
 
-def _solved(graph: Graph, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _solved(graph: ComputedGraph, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return an answer without its notes."""
     import keras
 
@@ -277,8 +277,7 @@ def _of_slots(states: Any, slots: Sequence[Any], having: Sequence[bool], what: s
 
 
 def _initial(layer: Any, h: Mapping[Any, Any], c: Mapping[Any, Any], batch: int) -> list[Any]:
-    """Return the layer's initial states as it takes them: one direction after the other, nested where cells are
-    stacked."""
+    """Return the layer's initial states as it takes them: one direction after the other, nested where cells are stacked."""
     import keras
 
     initial: list[Any] = []

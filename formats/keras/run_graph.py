@@ -20,7 +20,7 @@ _OUTSIDE = ("ReadFile", "WriteFile", "MatchingFiles", "Save", "SaveV2", "PyFunc"
 """Operators that reach beyond the model: a model's own run has no need of them."""
 
 
-class Runner:
+class FunctionRunner:
     """Runs functions.
 
     called  receives each function that ran, what its tensors were, and the names of the operators that call it, the

@@ -115,7 +115,7 @@ def prepared(layer: Any) -> Any:
     return layer
 
 
-class Graph:
+class ComputedGraph:
     """What is to be computed.
 
     layers  the recurrent layers, in the order of their states
@@ -124,9 +124,7 @@ class Graph:
     layers: list[Any]
 
     def compute(self, x: Any, call: Callable[[Any, Any], Any]) -> Any:
-        """Compute y from x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its
-        outputs.
-        """
+        """Compute y from x, both (batch, time, values), where `call` runs a recurrent layer: (layer, sequence) to its outputs."""
         raise NotImplementedError
 
     def weights(self) -> Iterator[tuple[str, str, Any]]:
@@ -149,7 +147,7 @@ def _is_float(variable: Any) -> bool:
     return "float" in str(variable.dtype)  # a dropout's seed generator is a variable too
 
 
-class Chain(Graph):
+class Chain(ComputedGraph):
     """Layers, each reading what the one before gives."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
@@ -197,7 +195,7 @@ def every(model: Any, scope: tuple[str, ...] = (), path: str = "") -> Iterator[t
             yield from every(layer, names, f"{kind_path}/")
 
 
-class WholeModel(Graph):
+class WholeModel(ComputedGraph):
     """A model of one input, along its graph: joints, flips and dense layers run too."""
 
     def __init__(self, model: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .run_graph import Runner, Values
+from .run_graph import FunctionRunner, Values
 
 Array = np.ndarray
 
@@ -56,7 +56,7 @@ def run_whole(folder: str, seen: Any) -> None:
             if not any(map(layer.scope.match, callers)):  # what a call of the layer calls itself is no other call
                 layer.record(graph, values, seen)
 
-    runner = Runner(called)
+    runner = FunctionRunner(called)
     having = [caller for caller in functions if any(layer.is_in(caller) for layer in watched)]
     for function in having or functions[:1]:
         inputs = [*_inputs(function, variables, seen), *function.captured_inputs]

@@ -1,5 +1,4 @@
-"""What the recurrent layers of a SavedModel receive: the function that runs the model, with the operators of each layer taken
-together.
+"""What the recurrent layers of a SavedModel receive: the function that runs the model, with the operators of each layer taken together.
 
 A layer's operators are in a scope of its own: see rnnconvert.formats.keras.saved_graph. What does not look as Keras builds it is
 left open, or counts as a change.
@@ -13,11 +12,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
-from rnnconvert.containers.graph_def import GraphDefFunction, Node
+from rnnconvert.containers.graph_def import GraphDefFunction
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.keras.saved_graph import LOOPS, SavedGraph
 from rnnconvert.graphs import Graph, calls
+from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.graph_def import DIALECT, NODE
 from rnnconvert.graphs.layered_calls import dims_of, longest
 
@@ -89,11 +90,11 @@ def _calls(function: GraphDefFunction, scopes: Mapping[str, str], layers: Mappin
             kind = node.op if placed else ("outputs of several names", node.op)
             graph.add(kind, node.read, placed or outputs, {NODE: node}, node.op)
     for scope, name in scopes.items():
-        _Layer(function, scope, owner).call(graph, name, layers[name], read, _is_random(saved, scope))
+        _SavedCall(function, scope, owner).call(graph, name, layers[name], read, _is_random(saved, scope))
     return calls(graph)
 
 
-def _numbers(node: Node) -> Array | None:
+def _numbers(node: GraphDefNode) -> Array | None:
     return node.tensor if node.op == "Const" else None
 
 
@@ -124,7 +125,7 @@ def _is_random(saved: SavedGraph, scope: str) -> bool:
     return any(_RANDOM.match(node.op) for function in saved.parts for node in function.nodes.values() if node.name.startswith(f"{scope}/"))
 
 
-class _Layer:
+class _SavedCall:
     """The operators of one call of a layer."""
 
     def __init__(self, function: GraphDefFunction, scope: str, owner: Mapping[str, str]) -> None:
@@ -154,9 +155,9 @@ class _Layer:
             (sequence or (self._scope, "nothing"), "bti"),
             outputs,
             states,
-            hidden=last.directions[0].output_size,
-            directions=len(last.directions) if last.merge == "concat" else 1,
-            width=stack.input_size,
+            sizes=CallSizes(
+                last.directions[0].output_size, directions=len(last.directions) if last.merge == "concat" else 1, width=stack.input_size
+            ),
             received=Call(
                 Unknown("its graph was not followed yet"),
                 "" if masked else words,
@@ -180,7 +181,7 @@ class _Layer:
             source in node.read and self._owner.get(node.name) != self._scope for node in self._function.nodes.values()
         )
 
-    def _sequence(self, nodes: Sequence[Node], outer: Sequence[str]) -> str:
+    def _sequence(self, nodes: Sequence[GraphDefNode], outer: Sequence[str]) -> str:
         """Return the value that is read as a sequence: the one whose first two axes are exchanged."""
         turned = {node.read[0] for node in nodes if node.op == "Transpose" and node.read[0] in outer}
         if len(turned) == 1:
@@ -189,7 +190,7 @@ class _Layer:
             return outer[0]
         return ""
 
-    def _is_whole(self, node: Node, merge: str) -> bool:
+    def _is_whole(self, node: GraphDefNode, merge: str) -> bool:
         """Return whether a value is the layer's outputs at all steps, one after the other."""
         if not merge:
             return self._is_stacked(node)
@@ -210,7 +211,7 @@ class _Layer:
             and self._is_stacked(before)
         )
 
-    def _leaves(self, node: Node, depth: int = 0) -> Iterator[Node]:
+    def _leaves(self, node: GraphDefNode, depth: int = 0) -> Iterator[GraphDefNode]:
         """Yield what the outputs of two directions are joined from."""
         if node.op not in _MERGES or depth > 3:
             yield node
@@ -220,7 +221,7 @@ class _Layer:
             if inner is not None and inner.op != "Const":
                 yield from self._leaves(inner, depth + 1)
 
-    def _is_stacked(self, node: Node) -> bool:
+    def _is_stacked(self, node: GraphDefNode) -> bool:
         """Return whether a node exchanges time and batch of what a loop gave at each step."""
         turn = self._constant(node.read[1]) if node.op == "Transpose" and len(node.read) == 2 else None
         if turn is None or turn.reshape(-1).tolist() != [1, 0, 2]:

@@ -66,7 +66,7 @@ class SavedGraph:
     cells  the paths of the variables of its recurrent cells
     """
 
-    def __init__(self, graphs: Iterable[graph_def.Graph], cells: Sequence[str]) -> None:
+    def __init__(self, graphs: Iterable[graph_def.GraphDef], cells: Sequence[str]) -> None:
         self.parts: list[GraphDefFunction] = []
         self._cells = cells
         self._library: dict[str, GraphDefFunction] = {}

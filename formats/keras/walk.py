@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 
 from rnnconvert.containers.layer_calls import LayerOutput
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.formats.keras.export.calls import Call, calls
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.calls import ExportCall, calls
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.upgrade.graph import order_of_running, references
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
@@ -25,7 +25,7 @@ class Walk(ABC, Generic[V]):
 
     readers: Callable[[], list[tuple[int, SourceLayer | None]]]
 
-    def calls(self, old: SourceLayer) -> list[Call]:
+    def calls(self, old: SourceLayer) -> list[ExportCall]:
         """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
         return calls(old)
 
@@ -34,7 +34,7 @@ class Walk(ABC, Generic[V]):
         """Return the value of an input of the outermost model."""
 
     @abstractmethod
-    def layer(self, facts: LayerFacts, values: Sequence[V], call: Call) -> list[V]:
+    def layer(self, facts: LayerFacts, values: Sequence[V], call: ExportCall) -> list[V]:
         """Return what a layer, a model or an operation gives."""
 
     def model(self, old: SourceLayer, inputs: Sequence[V] | None) -> list[V]:
@@ -54,7 +54,7 @@ class Walk(ABC, Generic[V]):
             raise refuse(old.name, "a Sequential model without the shape of its input", "its graph needs that")
         for layer, behind in itertools.zip_longest(inside, inside[1:]):
             self.readers = lambda behind=behind: [(0, behind)]  # type: ignore[misc]
-            values = self.layer(LayerFacts(layer, layer.entry.config), values, Call())
+            values = self.layer(LayerFacts(layer, layer.entry.config), values, ExportCall())
         return values
 
     def _graph(self, old: SourceLayer, inputs: Sequence[V] | None) -> list[V]:

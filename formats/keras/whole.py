@@ -5,45 +5,29 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rnnconvert.containers import hdf5
 from rnnconvert.containers.files import lowered
-from rnnconvert.containers.layer_config import Entry, children, entry, rank
+from rnnconvert.containers.layer_config import Entry, children, entry
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.weights import Direction, Recurrent
-from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.keras import heads, keras_zip
-from rnnconvert.formats.keras.cells import CellArrays, CellPlace, Read
+from rnnconvert.formats.keras.cells import StatedLayers
 from rnnconvert.formats.keras.cells_of_layers import place_of
-from rnnconvert.formats.keras.config import Era, activation, snake_case, tree
-from rnnconvert.formats.keras.flow import Graph, is_line
-from rnnconvert.formats.keras.live import described, numbers, read_layer, version
+from rnnconvert.formats.keras.config import snake_case, tree
+from rnnconvert.formats.keras.flow import KerasFlow, is_line
+from rnnconvert.formats.keras.live import numbers
+from rnnconvert.formats.keras.live_units import FOREIGN, fill, layers_with_weights, live_units, lookup, recurrent_units
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.language import outline, registry
-from rnnconvert.language.fitting import fit
-from rnnconvert.models.differences import AS_FAR_AS_THE_KERNEL
-from rnnconvert.models.model import (
-    Group,
-    Model,
-    Owner,
-    Unit,
-    all_or_none,
-    by_class,
-    channels_given,
-    loose_units,
-    plain_units,
-    units_of_ours,
-)
+from rnnconvert.models.model import Model, Unit, by_class, channels_given
+from rnnconvert.models.units import Owner, loose_units, plain_units, units_of_ours
 
-_RECURRENT_FACTS = ("return_sequences", "stateful", "dropout", "recurrent_dropout")
 _LACKING = {"use_bias": ("bias", "b"), "scale": ("gamma",), "center": ("beta",)}
 """The options that a configuration can turn off, and the variables that are then absent."""
 _ASIDE = re.compile(r"(^|/)(_?optimizer(_weights)?|training|metrics|loss|seed_generator(_\d+)?|top_level_model_weights)(/|$)")
@@ -72,13 +56,13 @@ def of_live(model: Any) -> Model:
     variables: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     units: list[Unit] = []
-    for path, layer, named in _layers(model):
+    for path, layer, named in layers_with_weights(model):
         if getattr(layer, "quantization_mode", None):
             raise UsageError(f"layer {path!r} is quantized. Fill the float model first, then quantize it")
         variables |= named
         own_arrays = {name: numbers(weight) for name, weight in named.items()}
         arrays |= own_arrays
-        units += _live_units(path, layer, own_arrays)
+        units += live_units(path, layer, own_arrays)
     config = model.get_config() if hasattr(model, "layers") else {}
     config_entry = entry({"class_name": type(model).__name__, "config": config}) if config else None
     units = _in_graph(units, config_entry, arrays)
@@ -90,167 +74,13 @@ def of_live(model: Any) -> Model:
         if first.setdefault(id(weight), name) != name:
             ties[name] = first[id(weight)]
     return Model(
-        "keras", f"Keras model {model.name!r}", tuple(units), arrays, line, False, {}, ties, lambda new: _fill(model, variables, new), model
+        "keras", f"Keras model {model.name!r}", tuple(units), arrays, line, False, {}, ties, lambda new: fill(model, variables, new), model
     )
-
-
-def variables_of(model: Any) -> dict[str, Any]:
-    """Return the variables of a live model by the names that its arrays have here."""
-    return {name: weight for _, _, named in _layers(model) for name, weight in named.items()}
-
-
-def _layers(model: Any) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Yield every layer with weights of its own by its path, and these weights by names that no other weight has."""
-    held_weights: dict[str, Any] = {}
-    paths: set[str] = set()
-    for path, layer, weights in _leaves(model):
-        held = [weight for weight in weights if str(weight.dtype).startswith(("float", "bfloat"))]
-        if any(held_weights.get(f"{path}/{_relative(variable.path, layer)}", variable) is not variable for variable in held):
-            path = unique(path, paths)
-        named: dict[str, Any] = {}
-        for weight in held:
-            named[unique(f"{path}/{_relative(weight.path, layer)}", named)] = weight
-        held_weights |= named
-        paths |= {name.rpartition("/")[0] for name in named}
-        yield path, layer, named
-
-
-def _leaves(layer: Any, path: str = "") -> Iterator[tuple[str, Any, list[Any]]]:
-    """Yield every layer that has variables of its own, by its path through the layers around it, and these variables."""
-    inside = [] if _is_recurrent(layer) else _inner(layer, path)
-    for child, name in inside:
-        yield from _leaves(child, name)
-    held = {id(weight) for child, _ in inside for weight in child.weights}
-    weights = [weight for weight in layer.weights if id(weight) not in held]
-    if weights:
-        yield path or layer.name, layer, weights
-
-
-def _inner(layer: Any, path: str) -> list[tuple[Any, str]]:
-    """Return the layers that a layer is around, and their paths: a wrapper's goes by the wrapper's name."""
-    below = list(dict.fromkeys([*(getattr(layer, "layers", None) or []), *getattr(layer, "_layers", [])]))
-    around = getattr(layer, "layer", None) or getattr(layer, "cell", None)
-    return [
-        (child, path or layer.name) if child is around else (child, f"{path}/{child.name}".lstrip("/")) for child in below if child.weights
-    ]
-
-
-def _is_recurrent(layer: Any) -> bool:
-    cell = getattr(layer, "cell", None)
-    return type(layer).__name__ == "Bidirectional" or (cell is not None and type(cell).__name__ != "ConvLSTMCell")
-
-
-def _relative(path: str, layer: Any) -> str:
-    """Return a variable's path below its layer."""
-    return path.partition(f"{layer.name}/")[2] or path
-
-
-def _live_units(path: str, layer: Any, arrays: dict[str, Array]) -> list[Unit]:
-    ours = sys.modules.get("rnnconvert.formats.keras.module")
-    if ours is not None and isinstance(layer, ours.OwnRecurrent):
-        names = {name.rpartition("/")[2]: name for name in arrays}
-        facts = {"batch_first": True}
-        return units_of_ours(path, layer.recurrent(), outline.KERAS, names, facts, "OwnRecurrent")
-    if _is_recurrent(layer):
-        short = {name.removeprefix(f"{path}/"): array for name, array in arrays.items()}
-        reading = read_layer(layer, {f"{layer.name}/{name}": array for name, array in short.items()})
-        places = reading.read_as(Read).places
-        return [
-            unit
-            for name, stack in reading.layers.items()
-            for unit in _recurrent(path, stack, places[name], entry(described(layer)), lambda n: f"{path}/{n.partition('/')[2]}")
-        ]
-    names = {name.rpartition("/")[2]: name for name in arrays}
-    title = f"{type(layer).__name__}({layer.name!r})"
-    settings = _settings(layer.get_config(), rank(layer.get_build_config()), Era(version()))
-    class_name = heads.class_of(type(layer).__name__, layer.get_config()) if entry(described(layer)).built_in else _FOREIGN
-    return plain_units("keras", Owner(path, class_name, names, settings, title), arrays)
-
-
-_FOREIGN = "a user's own"
-"""The class of a layer that is not Keras's own: what it does with its variables is unknown."""
-
-
-def _settings(config: Mapping[str, Any], axes: int, era: Era) -> Callable[[str], Any]:
-    """Return a lookup of what a configuration states, in a form with the same meaning for all.
-
-    axes  how many axes the layer's input has, 0 where that is unknown
-    """
-
-    def setting(key: str) -> Any:
-        value = config.get(key)
-        if key == "activation":
-            return _function(value, era) if key in config else None
-        if key == "output_padding" and key in config and value is None:
-            return AS_FAR_AS_THE_KERNEL
-        if key == "axis" and value is not None:
-            several = value if isinstance(value, (list, tuple)) else [value]
-            counted = tuple(sorted(axis - axes if axis >= 0 else axis for axis in several))
-            return counted if axes or all(axis < 0 for axis in several) else None
-        return value
-
-    return setting
-
-
-def _function(value: Any, era: Era) -> str:
-    """Return a function of a configuration; a user's own with all that is stated about it, code too."""
-    function = activation(value, era)
-    if function.known or not isinstance(value, Mapping) or isinstance(value.get("config"), str) or " with " in function.name:
-        return str(function)
-    return f"{function.name or 'a function'} with {dict(value)}"
-
-
-def _recurrent(name: str, stack: Recurrent, place: CellPlace, where: Entry | None, full: Any = str) -> list[Unit]:
-    """Return a layer, or the layers of stacked cells; two directions that meet only at the end are one layer."""
-    facts = _facts(where)
-    class_name = where.class_name if where is not None else ""
-    if stack.num_layers > 1 and stack.num_directions > 1:
-        return [Unit(name, stack=stack.replace(name=name), facts=facts, title=class_name)]
-    units = []
-    for number, layer in enumerate(stack.layers):
-        unit_name = name if stack.num_layers == 1 else f"{name}[{number}]"
-        groups = tuple(_group(place.cells[number, way], way, direction, full) for way, direction in enumerate(layer.directions))
-        order = stack.output_order if number == stack.num_layers - 1 else "time"
-        single = stack.replace(name=unit_name, layers=(layer,), output_order=order)
-        units.append(Unit(unit_name, stack=single, groups=groups, facts=facts, title=class_name))
-    return units
-
-
-def _group(cell: CellArrays, way: int, direction: Direction, full: Any) -> Group:
-    shapes = {local: tuple(array.shape) for local, array in cell.arrays.items()}
-    layouts = registry.layouts_of("keras")
-    of_cell = [x for x in layouts if (x.kind, x.reset_after) == (direction.cell.kind, direction.cell.reset_after)]
-    layout = next(layout for layout in of_cell if fit(layout, shapes) is not None)
-    return Group(layout, (way,), {local: full(name) for local, name in zip(cell.arrays, cell.names, strict=True)})
-
-
-def _facts(where: Entry | None) -> dict[str, Any]:
-    while where is not None and where.class_name in ("Bidirectional", "TimeDistributed"):
-        where = where.inner("layer")
-    if where is None:
-        return {}
-    return {
-        "batch_first": not where.config.get("time_major"),
-        **{key: where.config[key] for key in _RECURRENT_FACTS if key in where.config},
-    }
-
-
-def _fill(model: Any, variables: Mapping[str, Any], new: Mapping[str, Array]) -> Any:
-    """Assign the arrays: all of them or none, whatever happens."""
-    before = {name: numbers(variables[name]).copy() for name in new}
-
-    def assign(arrays: Mapping[str, Array]) -> None:
-        for name, array in arrays.items():
-            variables[name].assign(np.asarray(array, order="C"))
-
-    with all_or_none(lambda: assign(before)):
-        assign(new)
-    return model
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Model:
     """Return a file of any era; without a configuration, a layer's name and arrays show its class."""
-    read = checkpoint.read_as(Read)
+    read = checkpoint.read_as(StatedLayers)
     model, arrays = read.model, checkpoint.arrays
     aside = {name: "state of training, not weights" for name in checkpoint.tensors if _ASIDE.search(name)}
     units: list[Unit] = []
@@ -267,7 +97,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
             where = read.entries[name]
             called = where.name if where is not None and where.name in repeated else name
             called = _path_of(called, place_of(place.cells[0, 0]), tree_of_layers, paths, repeated)
-            units += _recurrent(name if any(unit.name == called for unit in units) else called, stack, place, where)
+            units += recurrent_units(name if any(unit.name == called for unit in units) else called, stack, place, where)
     used = {name for unit in units for name in unit.arrays} | set(aside)
     classes: dict[str, tuple[str, str]] = {}
     for owner, names in _owners(checkpoint, [name for name in checkpoint.tensors if name not in used]).items():
@@ -277,14 +107,14 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
         if where is not None:
             classes |= dict.fromkeys(names, (where.name, where.class_name))
         if where is not None and not where.built_in:
-            known_class = class_name = _FOREIGN
+            known_class = class_name = FOREIGN
         elif where is not None and not known_class and not (children(where) or where.inner("layer")):
             known_class = class_name  # a class of Keras's own without such layouts: names are no evidence against it
         name = name or _said_name(checkpoint, owner)
         name = _path_of(name, owner, tree_of_layers, paths, repeated)
         locals_ = _locals(names, class_name, where)
         config: Mapping[str, Any] = where.config if where is not None else {}
-        settings = _settings(config, where.rank if where is not None else 0, read.era)
+        settings = lookup(config, where.rank if where is not None else 0, read.era)
         plain = plain_units("keras", Owner(name, known_class, locals_, settings, class_name), arrays)
         units += (unit.replace(stated=where is not None and where.built_in) for unit in plain)
     units = _in_graph(units, model, arrays)
@@ -431,7 +261,7 @@ def _in_graph(units: list[Unit], model: Entry | None, arrays: Mapping[str, Array
         parts = unit.name.partition("[")[0].split("/")
         return next((rank[part] for part in reversed(parts) if part in rank), len(rank))
 
-    graph = Graph(model)
+    graph = KerasFlow(model)
     gives = graph.unflattened()
     channels = {}
     for unit in units:

@@ -17,7 +17,7 @@ from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.object_checkpoint import keras_metadata
 from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Loaded, Program, Ran, Tap, moved
+from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, moved
 
 NAME = "keras"
 
@@ -87,7 +87,7 @@ def _upgraded(path: Path, upgraded: Path, config: Path | None) -> str:
     return f"{path} is a Keras 2 file: it ran in Keras 3, after `rnnconvert upgrade`, which tf_keras did not confirm ({why})"
 
 
-def _signature(path: Path) -> Program:
+def _signature(path: Path) -> LoadedFunction:
     """Return what a SavedModel serves, as a function.
 
     Raises UsageError for a SavedModel that serves nothing, MissingPackageError without TensorFlow.
@@ -111,7 +111,7 @@ def _signature(path: Path) -> Program:
         results = served(**tensors)
         return [results[name].numpy() for name in _ordered(results, config.get("output_layers"))]
 
-    return Program(call, str(path))
+    return LoadedFunction(call, str(path))
 
 
 def _ordered(names: Collection[str], stated: object) -> list[str]:
@@ -200,7 +200,7 @@ def shaken(live: Any, seed: int) -> Any:
 
     try:
         copy = keras.models.clone_model(live)
-    except Exception as error:
+    except Exception as error:  # Keras raises what it likes
         raise UsageError(f"Keras cannot clone {live.name!r}, so the effect of rounding is unknown: {error}") from None
     generator = np.random.default_rng(seed)
     for target, source in zip(copy.weights, live.weights, strict=True):

@@ -16,7 +16,8 @@ from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.carry import VariableTree, carry
 from rnnconvert.formats.keras.config import snake_case
-from rnnconvert.formats.keras.graph import Graph, Node
+from rnnconvert.formats.keras.graph import ModelDraft
+from rnnconvert.formats.keras.nodes import DraftNode
 
 _VERSION = "3.6.0"
 """The Keras version whose files these resemble: the first that notes the layers' names next to their variables."""
@@ -30,7 +31,7 @@ def write(path: Path, job: Job) -> WriteResult:
     if lowered(path).name.endswith(".weights.h5"):
         return _write_weights(path, job)
     legacy = lowered(path).suffix != ".keras"
-    graph = Graph(job, legacy)
+    graph = ModelDraft(job, legacy)
     if legacy and not job.dry_run:
         _write_legacy(path, graph)
     elif not job.dry_run:
@@ -50,7 +51,7 @@ def _write_weights(path: Path, job: Job) -> WriteResult:
         if not job.dry_run:
             hdf5.write(path, carried.arrays, carried.attributes)
         return WriteResult(carried.notes, dropped=carried.dropped)
-    graph = Graph(job)
+    graph = ModelDraft(job)
     if not job.dry_run:
         tree = _tree(graph)
         hdf5.write(path, tree.arrays, tree.attributes)
@@ -64,20 +65,20 @@ def _write_weights(path: Path, job: Job) -> WriteResult:
     return WriteResult([*notes, *_remarks(graph)], dropped=[*job.carried])
 
 
-def _named(name: str, nodes: list[Node]) -> str:
+def _named(name: str, nodes: list[DraftNode]) -> str:
     """Return what to call a layer: its name, or where it has none those that its pieces have in the model."""
     return name or ", ".join(node.name for node in nodes)
 
 
-def _expressions(nodes: list[Node]) -> list[str]:
+def _expressions(nodes: list[DraftNode]) -> list[str]:
     return [node.constructor() for node in nodes]
 
 
-def _expression(nodes: list[Node]) -> str:
+def _expression(nodes: list[DraftNode]) -> str:
     return " then ".join(_expressions(nodes))
 
 
-def _remarks(graph: Graph) -> list[str]:
+def _remarks(graph: ModelDraft) -> list[str]:
     notes = []
     for node in graph.nodes:
         if node.class_name == "Dense":
@@ -87,7 +88,7 @@ def _remarks(graph: Graph) -> list[str]:
     return notes
 
 
-def _paths(graph: Graph) -> Iterator[tuple[str, Node]]:
+def _paths(graph: ModelDraft) -> Iterator[tuple[str, DraftNode]]:
     """Yield every layer with its path: numbered by class."""
     counts: dict[str, int] = {}
     for node in graph.nodes:
@@ -98,7 +99,7 @@ def _paths(graph: Graph) -> Iterator[tuple[str, Node]]:
             yield f"layers/{kind}_{number}" if number else f"layers/{kind}", node
 
 
-def _tree(graph: Graph) -> VariableTree:
+def _tree(graph: ModelDraft) -> VariableTree:
     """Return the variables as Keras 3 lays them out."""
     tree = VariableTree({}, {"vars": {"name": "recurrent"}})
     for path, node in _paths(graph):
@@ -108,7 +109,7 @@ def _tree(graph: Graph) -> VariableTree:
     return tree
 
 
-def _write_legacy(path: Path, graph: Graph) -> None:
+def _write_legacy(path: Path, graph: ModelDraft) -> None:
     """Write groups by the layers' names, each with the names of its weights in order."""
     layers = [node for node in graph.nodes if node.is_layer]
     about = {"keras_version": _VERSION, "backend": "tensorflow"}

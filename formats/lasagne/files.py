@@ -37,9 +37,7 @@ _NAME = re.compile(r"arr_(\d{1,6})")
 
 
 def recognise(file: Opened) -> Seen | None:
-    """Recognize an archive of arrays that numpy has named by their places, with a run of them that is a Lasagne
-    layer's.
-    """
+    """Recognize an archive of arrays that numpy has named by their places, with a run of them that is a Lasagne layer's."""
     if not file.kinds & {"npz", "pickle"}:
         return None
     try:
@@ -56,9 +54,7 @@ def layouts(options: Options) -> list[Layout]:
 
 
 def _arrays(file: Opened) -> tuple[list[Array | None], list[LayerNote]]:
-    """Return the arrays in their order, None for each that is not an array of numbers, and what those are. Raises
-    UnreadableError.
-    """
+    """Return the arrays in their order, None for each that is not an array of numbers, and what those are. Raises UnreadableError."""
     path = file.path
     stored = file.cached(archives.reader(path, file.head))
     numbers = {name: _NAME.fullmatch(name) for name in [*stored.arrays, *stored.metadata_as(FileMetadata)["unreadable"]]}

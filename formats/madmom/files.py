@@ -14,6 +14,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import DOCUMENT_NESTING
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Call
 from rnnconvert.files.checkpoint import Checkpoint
@@ -28,7 +29,6 @@ _LAYERS = ("RecurrentLayer", "GRULayer", "LSTMLayer", "BidirectionalLayer")
 _STATES = ("init", "hid_init", "cell_init")
 _SCRATCH = ("cell", "_tmp")
 """Arrays in which compiled gates kept what they computed last."""
-_DEEPEST = 32
 
 
 class MadmomMetadata(TypedDict):
@@ -41,8 +41,8 @@ class MadmomMetadata(TypedDict):
 def _walk(path: Path, value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
     """Yield what objects have as attributes, by the path to it; an object itself as its class."""
     charging(0).work(1, path)
-    if depth > _DEEPEST:
-        raise UnreadableError(path, f"its objects are nested more than {_DEEPEST} deep")
+    if depth > DOCUMENT_NESTING:
+        raise UnreadableError(path, f"its objects are nested more than {DOCUMENT_NESTING} deep")
     array = numpy_value(value) if isinstance(value, Foreign) else None
     if array is not None or isinstance(value, Global):
         yield name, value if array is None else array

@@ -15,7 +15,6 @@ from rnnconvert.containers import npz_file
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
-from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
@@ -27,6 +26,7 @@ from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.mxnet import mxnet_params
 from rnnconvert.formats.mxnet import symbol as mxnet_symbol
+from rnnconvert.formats.mxnet.cells import cell_of, check_sizes
 from rnnconvert.formats.mxnet.flow import calls
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit, names_of
@@ -124,9 +124,9 @@ def read(path: Path, options: Options) -> Checkpoint:
         except NotALayerError as error:
             unread.append(LayerNote(name, str(error), UNREAD, unnamed="the file itself"))
             continue
-        _check_sizes(graph or path, name, sizes, facts)
+        check_sizes(graph or path, name, sizes, facts)
         step = options.facts(name, f"its steps in {graph.name if graph else 'the graph'}", steps.get(_bare(group.prefix), {}))
-        cell = _cell(graph or path, layout, name, facts, step, options)
+        cell = cell_of(graph or path, layout, name, facts, step, options)
         if group.style == "flat":  # the one array of its layout, whatever its name ends in
             arrays = dict(zip(("parameters",), arrays.values(), strict=True))
         assembled = assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
@@ -161,8 +161,6 @@ def read(path: Path, options: Options) -> Checkpoint:
     )
 
 
-_ROLES = {"activation": "activation", "recurrent_activation": "gate_activation", "output_activation": "output_activation"}
-"""The functions that the steps of a graph state, by our names for them."""
 _WRAPPED = "wrapped in another cell (ResidualCell, ZoneoutCell, VariationalDropoutCell ...)"
 """Gluon's name for a cell inside a modifier, `base_cell`; it does not show the modifier."""
 
@@ -247,82 +245,8 @@ def _fitted(
     raise NotALayerError(f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(possible, shapes)}")
 
 
-def _cell(where: Path, layout: Layout, name: str, description: Description, step: Mapping[str, str], options: Options) -> Cell:
-    """Return the cell of a layer; what the file leaves open is asked."""
-    mode = description.get("mode", "")
-    kind: Any = layout.kind
-    if mode and not mode.startswith(kind):
-        raise UnreadableError(where, f"{name!r} has the arrays of a {kind} there, but mode={mode}")
-    clips = tuple(Clip("state", *bounds) for bounds in [_clip(where, name, description)] if bounds is not None)
-    if kind != "rnn":
-        cell = Cell(kind, layout.reset_after, clips=clips)
-        for option, role in _ROLES.items():
-            if option in step:
-                word = options.stated(option, name, step[option], "the graph")
-                cell = cell.replace(**{role: Activation(word)})
-        return cell if step or layout.name != f"{NAME}.lstm_cell" else _as_made(cell, layout, name, options)
-    function = mode.removeprefix("rnn_")
-    if not function and layout.name == "mxnet.rnn_flat":
-        function = (options.get("cell", name) or "").removeprefix("rnn_")
-    if "activation" in step:
-        word = options.stated("nonlinearity", name, step["activation"], "the graph", ("activation",))
-        return Cell(kind, activation=Activation(word))
-    if function:
-        function = options.stated("nonlinearity", name, function, "the graph" if mode else "the option cell")
-    else:
-        default = "tanh" if layout.name == "mxnet.rnn_cell" else "relu"
-        why = f"parameters do not hold an RNN's function; {default} is the default of {layout.class_name}"
-        function = options.ask("nonlinearity", name, assumed=default, why=why)
-    return Cell(kind, activation={"tanh": TANH, "relu": RELU}[function])
-
-
-def _as_made(cell: Cell, layout: Layout, name: str, options: Options) -> Cell:
-    """Return an LSTMCell with the functions that it was made with, by asking for them."""
-    why = f"parameters do not hold the functions of {layout.class_name}, which are arguments of it"
-    choices = ("tanh", "sigmoid", "relu", "softsign")
-    candidate = options.ask("activation", name, assumed="tanh", why=why, choices=choices)
-    gates = options.ask("recurrent_activation", name, assumed="sigmoid", why=why, choices=choices)
-    function = Activation(candidate)
-    return cell.replace(activation=function, output_activation=function, gate_activation=Activation(gates))
-
-
-def _check_sizes(where: Path, name: str, sizes: Sizes, description: Description) -> None:
-    """Raise UnreadableError for sizes in the graph that the arrays do not have."""
-    expected = {
-        "state_size": sizes.hidden_size,
-        "num_layers": sizes.num_layers,
-        "projection_size": sizes.projection_size,
-        "bidirectional": sizes.num_directions == 2,
-    }
-    for key in ("mode", "state_size", "num_layers"):
-        if description and key not in description:
-            raise UnreadableError(where, f"{name!r} has an RNN operator without {key} there, which it must have")
-    for key, size in expected.items():
-        text = description.get(key, "None")
-        stated: object = text.lower() in ("true", "1") if key == "bidirectional" else text
-        if key == "bidirectional" and text.lower() not in ("true", "false", "1", "0", "none"):
-            raise UnreadableError(where, f"{name!r} has bidirectional={text} there, expected True or False")
-        if text != "None" and str(stated) != str(size):
-            raise UnreadableError(where, f"{name!r} has {key}={text} there, but its arrays are for {size}")
-
-
-def _clip(where: Path, name: str, description: Description) -> tuple[float, float] | None:
-    bounds = [description.get(f"lstm_state_clip_{end}", "None") for end in ("min", "max")]
-    if bounds == ["None", "None"]:
-        return None
-    try:
-        low, high = map(float, bounds)
-    except ValueError:
-        raise UnreadableError(where, f"{name!r} has the clip {bounds}, expected two numbers") from None
-    if not low <= high:
-        raise UnreadableError(where, f"{name!r} has the clip {bounds}, expected the lower bound first")
-    return low, high
-
-
 def write(path: Path, job: Job) -> WriteResult:
-    """Write a file of parameters: one layer of another format under its own names, several with their names before
-    them.
-    """
+    """Write a file of parameters: one layer of another format under its own names, several with their names before them."""
     arrays: dict[str, Array | Pieced] = {}
     notes = []
     homes: dict[str, dict[str, str]] = job.source.metadata_as(MxnetMetadata).get("homes", {}) if job.source.format == NAME else {}

@@ -19,12 +19,11 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import AXES
 from rnnconvert.core.names import first_twice
 
 MAGIC = struct.pack("<Q", 0x112)
 """The beginning of a list."""
-MAX_AXES = 32
-"""The most axes of one array."""
 
 _V1, _V2, _V3 = 0xF993FAC8, 0xF993FAC9, 0xF993FACA
 """The words that arrays begin with; the oldest arrays begin with the number of their axes instead."""
@@ -49,7 +48,7 @@ _SPARSE = {1: ("row_sparse", 1), 2: ("csr", 2)}
 """Storage types that are not dense: their name, and how many arrays of indices accompany the values."""
 
 
-class _Reader:
+class _ParamsReader:
     """A file's content from `at` on; every number is read only where the file has it."""
 
     def __init__(self, path: object) -> None:
@@ -73,7 +72,7 @@ class _Reader:
 
     def shape(self, axes: int, form: str = "q") -> tuple[int, ...]:
         """Read the next shape of so many axes."""
-        if not 0 <= axes <= MAX_AXES:
+        if not 0 <= axes <= AXES:
             self.fail(f"an array of {axes} axes begins before byte {self.at}")
         shape = self.numbers(f"{axes}{form}")
         if min(shape, default=0) < 0 or math.prod(max(length, 1) for length in shape) > 1 << 56:
@@ -104,14 +103,13 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Return every array by its name, with "arg:" and "aux:" before it where the file has them; by its number in a
-    plain list.
+    """Return every array by its name, with "arg:" and "aux:" before it where the file has them; by its number in a plain list.
 
     metadata has "unreadable" (why an array is left out: sparse ones, and those that hold nothing).
 
     Raises UnreadableError.
     """
-    reader = _Reader(path)
+    reader = _ParamsReader(path)
     if not looks_like(bytes(reader.data[: len(MAGIC)])):
         raise UnreadableError(path, "it does not begin as a list of MXNet's arrays does")
     _, _, count = reader.numbers("3Q")
@@ -142,7 +140,7 @@ class _LeftOutError(Exception):
     """An array whose place is known cannot be read; never leaves this module."""
 
 
-def _name(reader: _Reader) -> str:
+def _name(reader: _ParamsReader) -> str:
     length = reader.number("Q")
     if length > reader.data.size - reader.at:
         reader.fail(f"a name at byte {reader.at} should have {length} bytes")
@@ -154,7 +152,7 @@ def _name(reader: _Reader) -> str:
         raise UnreadableError(reader.path, f"a name in it is not valid text: {raw[:80]!r}") from None
 
 
-def _array(reader: _Reader, name: str) -> Array:
+def _array(reader: _ParamsReader, name: str) -> Array:
     """Return the next array. Raises _LeftOutError after one that cannot be read."""
     reader.spent.work(20, reader.path)
     magic = reader.number("I")
@@ -178,7 +176,7 @@ def _array(reader: _Reader, name: str) -> Array:
     return reader.array(shape, reader.dtype(), name)
 
 
-def _skip_sparse(reader: _Reader, name: str, kind: str, dense_arrays: int) -> NoReturn:
+def _skip_sparse(reader: _ParamsReader, name: str, kind: str, dense_arrays: int) -> NoReturn:
     """Read past an array that holds only some of its elements. Raises _LeftOutError."""
     stored = reader.shape(reader.number("i"))
     reader.shape(reader.number("i"))

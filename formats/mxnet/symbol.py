@@ -15,11 +15,10 @@ from rnnconvert.containers import json_text
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.core.malformed import malformed
 from rnnconvert.files.flat import Description
 
-MOST = 1 << 26
-"""The most bytes of a graph."""
 _THROUGH = {"_rnn_param_concat", "_npi_rnn_param_concat", "Reshape", "reshape", "Concat", "concat", "Flatten", "_copy"}
 """Operators that a layer's arrays pass through on their way into one flat vector."""
 
@@ -35,8 +34,8 @@ def symbol_of(path: Path) -> Path | None:
 def opened(path: Path) -> Iterator[list[Mapping[str, Any]]]:
     """Yield the nodes of a graph. Raises UnreadableError for a file that is not one, and where what looks at it fails."""
     data = map_file(path)
-    if data.size > MOST:
-        raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {MOST}")
+    if data.size > DESCRIPTION_BYTES:
+        raise UnreadableError(path, f"the graph has {data.size} bytes, more than the limit of {DESCRIPTION_BYTES}")
     with malformed(lambda what: UnreadableError(path, f"it is not a graph of MXNet's: {what}")):
         yield json_text.loads(bytes(data), path)["nodes"]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from rnnconvert.containers.companions import companion
-from rnnconvert.containers.files import Summed, check_one_write, replacing_both
+from rnnconvert.containers.data_files import replacing_both
+from rnnconvert.containers.files import Summed, check_one_write
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.claims import ROUNDED

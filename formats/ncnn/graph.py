@@ -20,6 +20,7 @@ from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.ncnn.param import ParamLayer
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Dialect, Graph, Moves, UnfitError, moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _ABSENT = -233
 _ARRAYS = -23300
@@ -47,8 +48,7 @@ def calls(described: Sequence[ParamLayer], read: Mapping[str, tuple[ParamLayer, 
                 (row.bottoms[0] if row.bottoms else "", "ti"),
                 dict.fromkeys(row.tops[:1], "tu"),
                 dict.fromkeys(row.tops[1:], "the last states"),
-                hidden=stack.layers[0].output_size,
-                width=stack.input_size,
+                sizes=CallSizes(stack.layers[0].output_size, width=stack.input_size),
             )
         elif row.type != "Input":
             graph.add(row.type, row.bottoms, row.tops, {str(key): text for key, text in row.parameters.items()}, row.type)

@@ -14,6 +14,7 @@ from pathlib import Path
 from rnnconvert.containers.reading import charging, map_file, read_small
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import NET_LAYERS
 
 MAGIC = "7767517"
 HALF, INT8, FULL = 0x01306B47, 0x000D4B38, 0x0002C056
@@ -21,7 +22,6 @@ CHECKSUM, BITS = 19, 31
 """A parameter of the first input, which no version of ncnn asks for (0, 1, 2 and 11 are its lengths; before 2021 there were 20): the
 checksum of the numbers, as far as a signed number of 32 bits holds it."""
 _ARRAYS = -23300
-_MOST_LAYERS = 1 << 16
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 Parameters = dict[int, str]
@@ -57,7 +57,7 @@ def read(path: Path) -> list[ParamLayer]:
     if not lines or lines[0].strip() != MAGIC:
         raise UnreadableError(path, f"its first line is not ncnn's number {MAGIC}")
     counts = lines[1].split() if len(lines) > 1 else []
-    if len(counts) != 2 or not all(_INTEGER.fullmatch(count) for count in counts) or not 0 <= int(counts[0]) <= _MOST_LAYERS:
+    if len(counts) != 2 or not all(_INTEGER.fullmatch(count) for count in counts) or not 0 <= int(counts[0]) <= NET_LAYERS:
         raise UnreadableError(path, "its second line does not count layers and blobs")
     rows = [line.split() for line in lines[2:] if line.strip()]
     if len(rows) != int(counts[0]):

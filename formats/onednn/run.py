@@ -166,9 +166,7 @@ class _Library:
         self.call("dnnl_stream_create", ctypes.byref(self.stream), self.engine, ctypes.c_uint(_IN_ORDER))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call the library. Raises NotImplementedError if oneDNN has no kernel for this, RuntimeError if the call
-        fails.
-        """
+        """Call the library. Raises NotImplementedError if oneDNN has no kernel for this, RuntimeError if the call fails."""
         status = getattr(self._dll, name)(*arguments)
         if status == 3:  # dnnl_unimplemented
             raise NotImplementedError(f"{name}: oneDNN {self.version} has no kernel for this on the CPU")

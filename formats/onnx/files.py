@@ -19,13 +19,13 @@ from rnnconvert.formats.onnx import quantised
 from rnnconvert.formats.onnx import unread as onnx_unread
 from rnnconvert.formats.onnx.graph import build
 from rnnconvert.formats.onnx.hoisted import hoist
-from rnnconvert.formats.onnx.node import KINDS, NAME, Node, NodePlace, Read, label_of
+from rnnconvert.formats.onnx.node import KINDS, NAME, NodePlace, ReadModel, RecurrentNode, label_of
 from rnnconvert.formats.onnx.proto import file as onnx_file
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.formats.onnx.proto.program import program as as_program
 from rnnconvert.graphs.program.operations import Body, Operation, Program, bodies
-from rnnconvert.graphs.program.scopes import walk
 from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.walk import walk
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.recognition import flow, turned
@@ -84,7 +84,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         for node in scope.nodes:
             if node.kind not in KINDS or (node.domain and not quantised.is_one(node)):
                 continue
-            reader = Node(path, scope, node, unique(label_of(scope, node), layers), options)
+            reader = RecurrentNode(path, scope, node, unique(label_of(scope, node), layers), options)
             recurrent.append(node)
             stack = reader.read()
             warnings += reader.warnings
@@ -127,7 +127,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
         tuple(evidence),
         options.questions,
         (*warnings, *unread),
-        read=Read(file, scopes, homes, looked.layers),
+        read=ReadModel(file, scopes, homes, looked.layers),
         unread=tuple(unread),
         batch_first={
             name: home.scope.attributes(home.node)["layout"] == 1
@@ -152,7 +152,7 @@ def _turned(program: Program, homes: Mapping[str, NodePlace], layers: Mapping[st
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
     """Return what a model states about itself: its producer, its operator sets, its versions and its own metadata."""
-    model = checkpoint.read_as(Read).file.model
+    model = checkpoint.read_as(ReadModel).file.model
     producer = f"{model.producer_name} {model.producer_version}".strip()
     sets = [f"{opset.version}" + ("" if not opset.domain else f" of {opset.domain}") for opset in model.opset_import]
     properties = {prop.key: prop.value for prop in model.metadata_props}

@@ -1,9 +1,8 @@
 """The ONNX graph of recurrent layers: nodes, joints between them, states and outputs.
 
-A stack `name` becomes a chain of nodes. Its input is `x` (time, batch, in), its outputs are `y` (time, batch, out),
-`h_n` (layers * directions, batch, hidden) and `c_n`, ordered as PyTorch orders them. Learned initial states are
-constants; with states=input each call gives `initial_h` and `initial_c`, of the shapes of `h_n` and `c_n`. With several
-stacks each name is preceded by the stack's: `encoder/x`.
+A stack `name` becomes a chain of nodes. Its input is `x` (time, batch, in), its outputs are `y` (time, batch, out), `h_n` (layers *
+directions, batch, hidden) and `c_n`, ordered as PyTorch orders them. Learned initial states are constants; with states=input each call
+gives `initial_h` and `initial_c`, of the shapes of `h_n` and `c_n`. With several stacks each name is preceded by the stack's: `encoder/x`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import INPUT, Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job
-from rnnconvert.formats.onnx.proto.nodes import Nodes, code_of
+from rnnconvert.formats.onnx.proto.nodes import ProtoNodes, code_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
@@ -77,7 +76,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
     return model, graph.arrays, notes
 
 
-class _OnnxGraph(Nodes):
+class _OnnxGraph(ProtoNodes):
     """A graph under construction."""
 
     def __init__(self, opset: int) -> None:
@@ -138,9 +137,7 @@ class _Stack:
         return f"({', '.join(terms)}{',' if len(terms) == 1 else ''})"
 
     def axes(self, *names: Any) -> list[Any]:
-        """Return the axes of an input or output; named axes get the stack's prefix, since each stack has lengths of its
-        own.
-        """
+        """Return the axes of an input or output; named axes get the stack's prefix, since each stack has lengths of its own."""
         return [self.prefix + name if isinstance(name, str) else name for name in names]
 
     def _input(self, local: str, shape: Sequence[Any], kind: int) -> str:

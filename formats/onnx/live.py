@@ -15,7 +15,8 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job
 from rnnconvert.files.arrays_by_name import in_memory, represented
 from rnnconvert.files.convert import element_type
-from rnnconvert.files.options import Options, warn
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import warn
 
 if TYPE_CHECKING:
     import onnx
@@ -43,7 +44,7 @@ def from_onnx(model: onnx.ModelProto | onnx_ir.Model, **options: object) -> dict
     file = OnnxFile(Path("(in memory)"), proto, np.zeros(proto.ByteSize(), np.uint8))
     chosen = Options(options)
     contents = read_model(file, file.path, chosen)
-    chosen.check_used("the model")
+    chosen.ledger.check_used("the model")
     warn(chosen.questions)
     for notice in contents.unread:
         warnings.warn(f"not read: {notice}", UserWarning, stacklevel=3)
@@ -68,8 +69,7 @@ def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[False] = .
 @overload
 def to_onnx(layer: Recurrent, dtype: str | None = ..., *, ir: Literal[True], **options: object) -> onnx_ir.Model: ...
 def to_onnx(layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **options: object) -> onnx.ModelProto | onnx_ir.Model:
-    """Return an ONNX model of the layer that holds its weights; rnnconvert.save writes larger ones without holding
-    them.
+    """Return an ONNX model of the layer that holds its weights; rnnconvert.save writes larger ones without holding them.
 
     dtype    element type, the layer's own if None
     ir       whether to return an onnx_ir.Model instead of an onnx.ModelProto
@@ -85,7 +85,7 @@ def to_onnx(layer: Recurrent, dtype: str | None = None, *, ir: bool = False, **o
     part = represented(layer, "onnx", chosen)
     job = Job([part], element_type(dtype), chosen, in_memory(layer), {}, lambda piece: None)
     model, arrays, _ = build(job)
-    chosen.check_used("an ONNX model")
+    chosen.ledger.check_used("an ONNX model")
     for tensor in model.graph.initializer:
         tensor.CopyFrom(numpy_helper.from_array(_joined(arrays[tensor.name]), tensor.name))
     if not ir:

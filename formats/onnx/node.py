@@ -36,7 +36,7 @@ _DEFAULTS = {"rnn": (TANH,), "gru": (SIGMOID, TANH), "lstm": (SIGMOID, TANH, TAN
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadModel:
     """A model as it was read.
 
     file      the open file, or the model in memory
@@ -72,7 +72,7 @@ def label_of(scope: Scope, node: Any) -> str:
     return str(name) if scope.path == "main" else f"{scope.path}/{name}"
 
 
-class Node:
+class RecurrentNode:
     """One recurrent node on its way to the canonical form."""
 
     def __init__(self, path: Path, scope: Scope, node: Any, name: str, options: Options) -> None:

@@ -45,9 +45,7 @@ _LARGEST = 1 << 30
 
 
 def absent(variant: Mapping[str, Any]) -> str:
-    """Return why it cannot run here although its packages are installed, or "" if it can; its providers show when it
-    runs.
-    """
+    """Return why it cannot run here although its packages are installed, or "" if it can; its providers show when it runs."""
     return ""
 
 
@@ -118,7 +116,7 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
     """Call onnxruntime, and pass its refusals on as refusals."""
     try:
         return call(*arguments, **keywords)
-    except Exception as error:
+    except Exception as error:  # onnxruntime has types of its own, which are looked at by name
         message = " ".join(str(error).split())
         # An attribute layout of 1 is refused by an assertion, types without a kernel by a NotImplemented of its own
         # or, where the kernel is there, when it runs.
@@ -281,9 +279,7 @@ class _Constants:
         self.directions = len(self.weights["R"])
 
     def arrays(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the weights, and those initial states that the model makes and the caller does not give, one row per
-        direction.
-        """
+        """Return the weights, and those initial states that the model makes and the caller does not give, one row per direction."""
         result = dict(self.weights)
         for index, part in ((5, "initial_h"), (6, "initial_c")):
             if feeds[_STATES[part]] is None and (part == "initial_h" or self.node.op_type == "LSTM"):
@@ -313,9 +309,7 @@ class _Constants:
         return self._evaluated(name, nodes, inputs)
 
     def _above(self, name: str) -> tuple[list[Any], set[str], str]:
-        """Return the nodes that make a value, the inputs that they read, and one of these that is read for more than
-        its shape.
-        """
+        """Return the nodes that make a value, the inputs that they read, and one of these that is read for more than its shape."""
         nodes: dict[int, Any] = {}
         inputs: set[str] = set()
         seen: set[tuple[str, bool]] = set()

@@ -69,8 +69,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
 
 
 def write(path: Path, checkpoint: Checkpoint, arrays: Mapping[str, Array]) -> list[str]:
-    """Write the file again with some arrays replaced, in protobuf's binary form; external data move into it if they
-    fit.
+    """Write the file again with some arrays replaced, in protobuf's binary form; external data move into it if they fit.
 
     Raises UsageError for a name that stands for ONNX's text form or JSON.
     """
@@ -122,8 +121,7 @@ def _fill(model: onnx.ModelProto, changed: Changed) -> onnx.ModelProto:
 
 
 def _of_ir(model: Any, held: onnx.ModelProto) -> dict[int, tuple[onnx.TensorProto, Any]]:
-    """Return the initializers of a model's main graph: the tensor that each was written as, by its identity, and its
-    value.
+    """Return the initializers of a model's main graph: the tensor that each was written as, by its identity, and its value.
 
     Numbers that onnx_ir has in a file of their own are read.
     """

@@ -18,6 +18,7 @@ from rnnconvert.core.weights import INPUT, Call
 from rnnconvert.formats.openvino.net import TYPES, Net, NetOperation, Value
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, LayerCall, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _OPSET = re.compile(r"opset\d{1,2}")
 _TYPES = {"FP16": "f2", "FP64": "f8"}
@@ -25,7 +26,7 @@ _TYPES = {"FP16": "f2", "FP64": "f8"}
 
 
 @dataclass(frozen=True)
-class Operation:
+class GraphOperation:
     """A recurrent operation.
 
     name     the layer that is read of it
@@ -46,7 +47,7 @@ class Operation:
     width: int
 
 
-def calls(net: Net, operations: Mapping[str, Operation]) -> dict[str, tuple[Call, ...]]:
+def calls(net: Net, operations: Mapping[str, GraphOperation]) -> dict[str, tuple[Call, ...]]:
     """Return what each recurrent operation of a graph receives, by its layer's name.
 
     operations  by the ids of their layers in the IR
@@ -79,17 +80,15 @@ def _numbers(net: Net, layer: NetOperation) -> Any:
     return lambda: net.constant((layer.id, 0))
 
 
-def _call(graph: Graph, layer: NetOperation, operation: Operation) -> LayerCall:
+def _call(graph: Graph, layer: NetOperation, operation: GraphOperation) -> LayerCall:
     others = [(layer.id, port) for port in range(len(layer.input_shapes)) if (layer.id, port) not in operation.outputs]
+    dtype = np.dtype(_TYPES.get(layer.precision, "f4"))
     return graph.call(
         operation.name,
         (layer.inputs[0], operation.axes),
         operation.outputs,
         {key: "the last states" if key[1] else "the outputs of both directions" for key in others},
-        hidden=operation.hidden,
-        directions=operation.directions,
-        width=operation.width,
-        dtype=_TYPES.get(layer.precision, "f4"),
+        sizes=CallSizes(operation.hidden, directions=operation.directions, dtype=dtype, width=operation.width),
     )
 
 

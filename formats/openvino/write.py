@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.files import Summed, replacing_both
+from rnnconvert.containers.data_files import replacing_both
+from rnnconvert.containers.files import Summed
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.weights import Layer as Pair
 from rnnconvert.core.weights import Recurrent

@@ -11,9 +11,8 @@ from xml.sax.saxutils import quoteattr
 
 from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.core.limits import NESTING, PROGRAM_BYTES
 
-_DEEPEST = 64
-_LARGEST = 256 << 20
 _LONGEST_NUMBER = 32
 
 
@@ -49,7 +48,7 @@ def read(path: Path) -> XmlElement:
 
     Raises UnreadableError for what is not XML, and for a document type, which may define entities.
     """
-    content = read_small(path, _LARGEST)
+    content = read_small(path, PROGRAM_BYTES)
     reading = charging(len(content))
     top = XmlElement("", {})
     open_ones = [top]
@@ -57,8 +56,8 @@ def read(path: Path) -> XmlElement:
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         reading.work(1 + len(attributes), path)
-        if len(open_ones) > _DEEPEST:
-            raise UnreadableError(path, f"its elements are nested more than {_DEEPEST} deep")
+        if len(open_ones) > NESTING:
+            raise UnreadableError(path, f"its elements are nested more than {NESTING} deep")
         element = XmlElement(tag, attributes)
         open_ones[-1].children.append(element)
         open_ones.append(element)

@@ -20,7 +20,8 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.finder import ArrayFiles, sentences
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.finder_words import sentences
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options

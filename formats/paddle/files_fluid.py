@@ -125,7 +125,7 @@ _HARMLESS = frozenset({"op_role", "op_namescope", "op_callstack", "op_device", "
 
 
 def _calls(
-    model: paddle_program.Program, layers: Mapping[str, Recurrent], uses: Mapping[str, Sequence[paddle_program.LayerStatement]]
+    model: paddle_program.StatedProgram, layers: Mapping[str, Recurrent], uses: Mapping[str, Sequence[paddle_program.LayerStatement]]
 ) -> dict[str, tuple[Call, ...]]:
     """Return what each layer receives in a program. A sequence has the steps of the whole batch, one behind the other."""
     placed = [

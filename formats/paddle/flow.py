@@ -18,6 +18,7 @@ from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.paddle.program import ProgramOperator
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _DATA = ("X", "Input", "0")
 """The parameter of an operator's data, of which some have several."""
@@ -97,8 +98,7 @@ def calls(
             (reads, layer.reads[1]),
             {sequence: layer.sequence[1]},
             {ending: "the last states" for ending in outputs if ending != sequence},
-            hidden=layer.stack.layers[-1].output_size,
-            width=layer.stack.input_size,
+            sizes=CallSizes(layer.stack.layers[-1].output_size, width=layer.stack.input_size),
         )
         length = received.source(graph, lengths) if layer.lengths else ""
         call.received = replace(call.received, states=received.states(graph, begins), lengths=length)

@@ -26,7 +26,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.paddle import lod_tensor, pir
 from rnnconvert.formats.paddle import program as protobuf
 from rnnconvert.formats.paddle.flow import RecurrentOperator, calls
-from rnnconvert.formats.paddle.program import Program, ProgramOperator
+from rnnconvert.formats.paddle.program import ProgramOperator, StatedProgram
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import assemble, unpack
@@ -107,7 +107,7 @@ def _first(outputs: Mapping[str, tuple[str, ...]], parameter: str) -> str:
     return next(iter(outputs.get(parameter, outputs.get("0", ()))), "")
 
 
-def _opened(path: Path) -> tuple[Program, dict[str, Array]]:
+def _opened(path: Path) -> tuple[StatedProgram, dict[str, Array]]:
     """Return the program and the arrays of a model, which goes by either of its files."""
     stem = path.with_suffix("") if lowered(path).suffix in (*PROGRAMS, PARAMETERS) else path
     program, parameters = path, stem.with_name(stem.name + PARAMETERS)

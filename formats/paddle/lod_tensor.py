@@ -21,10 +21,8 @@ from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError, unreadable
+from rnnconvert.core.limits import FOLDER_FILES
 from rnnconvert.formats.paddle.paddle_params import PaddleMetadata
-
-MAX_FILES = 20_000
-"""The most files of one folder that are read."""
 
 _START = struct.pack("<IQI", 0, 0, 0)
 """The beginning of a parameter's file: two versions, and no levels of lengths between them."""
@@ -61,8 +59,8 @@ def read_folder(path: str | os.PathLike[str]) -> Stored:
         files = sorted(file for file in Path(path).iterdir() if file.is_file())
     except OSError as error:
         raise unreadable(path, error) from None
-    if len(files) > MAX_FILES:
-        raise UnreadableError(path, f"it has {len(files)} files, more than the limit of {MAX_FILES}")
+    if len(files) > FOLDER_FILES:
+        raise UnreadableError(path, f"it has {len(files)} files, more than the limit of {FOLDER_FILES}")
     for file in files:
         companion(files[0], file.name)
     arrays = {file.name: read(file) for file in files if looks_like(file)}

@@ -22,13 +22,11 @@ from rnnconvert.containers.pickle_values import Foreign
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import ENTRIES, PICKLED_NESTING
 
 NAMES = "StructuredToParameterName@@"
 """The entry with Paddle's own name for each parameter."""
 _PARTED = "UnpackBigParamInfor@@"
-_DEPTH = 16
-_MOST_ENTRIES = 1_000_000
-"""The most entries of all dictionaries and lists: one list may occur in many places."""
 _BITS = {BFLOAT16: np.dtype("<u2")}
 
 
@@ -76,9 +74,9 @@ def read(path: str | os.PathLike[str]) -> Stored:
 
 def _leaves(value: Any, name: str, depth: int, counter: Iterator[int], path: object) -> Iterator[tuple[str, Any]]:
     """Yield what is at the ends of dictionaries and lists, without plain numbers and texts."""
-    if next(counter) > _MOST_ENTRIES:
-        raise UnreadableError(path, f"it has more than {_MOST_ENTRIES} entries")
-    if depth > _DEPTH or value is None or isinstance(value, str | bytes | int | float):
+    if next(counter) > ENTRIES:
+        raise UnreadableError(path, f"it has more than {ENTRIES} entries")
+    if depth > PICKLED_NESTING or value is None or isinstance(value, str | bytes | int | float):
         return
     pair = isinstance(value, list | tuple) and len(value) == 2
     if pair and isinstance(value[0], str) and isinstance(value[1], Foreign):

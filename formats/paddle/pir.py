@@ -15,8 +15,9 @@ from typing import Any
 from rnnconvert.containers import json_text
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import PROGRAM_BYTES
 from rnnconvert.core.malformed import malformed
-from rnnconvert.formats.paddle.program import MOST, Program, ProgramOperator, Value
+from rnnconvert.formats.paddle.program import ProgramOperator, StatedProgram, Value
 
 BEGINS = b'{"base_code":{"magic":"pir"'
 _BUILT_IN_DIALECTS = ("0", "1", "2")
@@ -30,17 +31,17 @@ def looks_like(head: bytes) -> bool:
     return b"".join(head[:200].split()).startswith(BEGINS)
 
 
-def read(path: Path) -> Program:
+def read(path: Path) -> StatedProgram:
     """Return the operators of a program's first graph, and the shapes of its parameters. Raises UnreadableError."""
     data = map_file(path)
-    if data.size > MOST:
-        raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
+    if data.size > PROGRAM_BYTES:
+        raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {PROGRAM_BYTES}")
     newer = "The file is damaged, or its Paddle is newer than 3.3."
     with malformed(lambda what: UnreadableError(path, f"it is not a program of Paddle 3 as its version writes it: {what}", newer)):
         tree = json_text.loads(data.tobytes(), path)
         parameters: dict[str, tuple[int, ...]] = {}
         operators = _operators(tree["program"]["regions"][0]["blocks"][0]["ops"], parameters)
-    return Program(path, (operators,), parameters)
+    return StatedProgram(path, (operators,), parameters)
 
 
 def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ...]]) -> tuple[ProgramOperator, ...]:

@@ -15,10 +15,8 @@ from pathlib import Path
 from rnnconvert.containers import wire
 from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import PROGRAM_BYTES
 from rnnconvert.formats.paddle import lod_tensor
-
-MOST = 1 << 28
-"""The most bytes of a program."""
 
 _RECURRENT = ("gru", "lstm")
 _LOD_TENSOR = 7
@@ -72,7 +70,7 @@ def program_in(folder: Path) -> Path | None:
 
 
 @dataclass(frozen=True)
-class Program:
+class StatedProgram:
     """A model's graphs, the first of which runs the others: their operators in order, the shapes of all parameters by name, and those
     of other variables that it states, -1 for a length that is open.
     """
@@ -83,11 +81,11 @@ class Program:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
-def read(path: Path) -> Program:
+def read(path: Path) -> StatedProgram:
     """Return what a program states. Raises UnreadableError for a file that is not one."""
     data = map_file(path)
-    if data.size > MOST:
-        raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {MOST}")
+    if data.size > PROGRAM_BYTES:
+        raise UnreadableError(path, f"the program has {data.size} bytes, more than the limit of {PROGRAM_BYTES}")
     graphs: list[tuple[ProgramOperator, ...]] = []
     parameters: dict[str, tuple[int, ...]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -100,7 +98,7 @@ def read(path: Path) -> Program:
             if described is not None:
                 name, shape, stored = described
                 (parameters if stored else shapes)[name] = shape
-    return Program(path, tuple(graphs), parameters, shapes)
+    return StatedProgram(path, tuple(graphs), parameters, shapes)
 
 
 def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bool] | None:
@@ -120,7 +118,7 @@ def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bo
     return _text(name, path), tuple(shape), fields.get(3) == 1
 
 
-def stated(program: Program) -> dict[str, list[LayerStatement]]:
+def stated(program: StatedProgram) -> dict[str, list[LayerStatement]]:
     """Return what a program states about each use of a recurrent weight, by the weight's name."""
     uses: dict[str, list[LayerStatement]] = {}
     for operators in program.graphs:

@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch import aten_moves as to
+from rnnconvert.formats.pytorch import aten_slices
 from rnnconvert.formats.pytorch.aten_moves import attribute, number, on_numbers
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Chooses, Computes, Dialect, Measures, Moves, Operator, UnfitError
 
@@ -43,7 +44,7 @@ def _counted(split: Callable[[Applied], list[Array]]) -> Callable[[Applied], lis
         count = applied.attributes.get("count", len(pieces))
         if count != len(pieces):
             raise UnfitError(f"{applied.kind} into {len(pieces)} parts", [count])
-        if split is to.split and applied.input(1).ndim == 0 and len(pieces) == 1 and count == 1:
+        if split is aten_slices.split and applied.input(1).ndim == 0 and len(pieces) == 1 and count == 1:
             # Another number of parts is what a longer sequence would give; "cat of" joins them all.
             raise ChangesError(f"{applied.kind}, which cuts what is longer than {number(applied, 1)},")
         return pieces
@@ -52,11 +53,11 @@ def _counted(split: Callable[[Applied], list[Array]]) -> Callable[[Applied], lis
 
 
 _PARTS: dict[str, Callable[[Applied], list[Array]]] = {
-    "chunk": to.chunk,
-    "split": to.split,
-    "split_with_sizes": to.split,
-    "tensor_split": to.tensor_split,
-    "unbind": to.unbind,
+    "chunk": aten_slices.chunk,
+    "split": aten_slices.split,
+    "split_with_sizes": aten_slices.split,
+    "tensor_split": aten_slices.tensor_split,
+    "unbind": aten_slices.unbind,
 }
 _PARTS |= {f"unsafe_{name}": function for name, function in _PARTS.items()}
 _JOINS: dict[str, Callable[..., Array]] = {
@@ -91,7 +92,7 @@ DIALECT: Dialect = {
     **_all(Moves(to.movedim), "movedim moveaxis"),
     **_all(Moves(to.reshape), "reshape view _unsafe_view view_copy"),
     **_all(Moves(to.like, (0, 1)), "view_as reshape_as"),
-    **_all(Moves(to.cat, None), "cat concat concatenate"),
+    **_all(Moves(aten_slices.cat, None), "cat concat concatenate"),
     **_all(Moves(to.tile), "tile repeat"),
     **_all(Moves(to.pad), "pad constant_pad_nd"),
     **_all(Moves(to.matrix_transpose), "mT matrix_H adjoint"),
@@ -113,17 +114,17 @@ DIALECT: Dialect = {
     "flipud": Moves(lambda applied: np.flipud(applied.input(0))),
     "roll": Moves(to.roll),
     "rot90": Moves(to.rot90),
-    "slice": Moves(to.sliced),
-    "slice_list": Moves(to.slice_list),
-    "narrow": Moves(to.narrow),
-    "select": Moves(to.select),
-    "index_select": Moves(to.index_select),
-    "gather": Moves(to.gather),
-    "index": Moves(to.indexed),
-    "stack": Moves(to.stack, None),
-    "hstack": Moves(to.joined(np.hstack), None),
-    "vstack": Moves(to.joined(np.vstack), None),
-    "dstack": Moves(to.joined(np.dstack), None),
+    "slice": Moves(aten_slices.sliced),
+    "slice_list": Moves(aten_slices.slice_list),
+    "narrow": Moves(aten_slices.narrow),
+    "select": Moves(aten_slices.select),
+    "index_select": Moves(aten_slices.index_select),
+    "gather": Moves(aten_slices.gather),
+    "index": Moves(aten_slices.indexed),
+    "stack": Moves(aten_slices.stack, None),
+    "hstack": Moves(aten_slices.joined(np.hstack), None),
+    "vstack": Moves(aten_slices.joined(np.vstack), None),
+    "dstack": Moves(aten_slices.joined(np.dstack), None),
     "pack": Moves(to.pack),
     "padded": Moves(to.padded),
     STEPS: Moves(to.steps),

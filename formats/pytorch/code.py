@@ -11,7 +11,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Setting
-from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, Call
+from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, WeightsCall
 from rnnconvert.language.layout import Sizes
 
 _NONLINEARITIES = {
@@ -23,7 +23,7 @@ _CONSTANTS = ("has_biases", "num_layers", "dropout", "train", "bidirectional", "
 
 
 @dataclass(frozen=True)
-class LayerStatement:
+class CodeStatement:
     """What the code states about one layer.
 
     nonlinearity  the function of a plain RNN, or ""
@@ -46,7 +46,7 @@ def flat_names(layers: int, directions: int, biases: bool, projection: bool) -> 
     return [f"{stem}_l{layer}{end}" for layer in range(layers) for end in ends for stem in stems]
 
 
-def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> LayerStatement:
+def of_layer(path: Path, calls: Iterable[WeightsCall], prefix: str, names: Mapping[str, str], kind: str, sizes: Sizes) -> CodeStatement:
     """Return what the calls state that read a layer's weights.
 
     Raises RefusedError where the calls contradict one another, or the names and shapes of the weights.
@@ -86,10 +86,10 @@ def of_layer(path: Path, calls: Iterable[Call], prefix: str, names: Mapping[str,
             f"the code of {path} calls {' and '.join(f'torch.{name}' for name in functions.values())} with the weights under {prefix!r}",
             f"Save the module's state_dict, and convert that with {Setting('nonlinearity', '...')}",
         )
-    return LayerStatement(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
+    return CodeStatement(next(iter(functions), ""), facts, tuple(dict.fromkeys(warnings)))
 
 
-def _check_kind(path: Path, prefix: str, call: Call, kind: str) -> None:
+def _check_kind(path: Path, prefix: str, call: WeightsCall, kind: str) -> None:
     if call.function.split("_")[0] != kind:
         raise RefusedError(
             f"a {kind.upper()} that runs as torch.{call.function}",
@@ -100,7 +100,7 @@ def _check_kind(path: Path, prefix: str, call: Call, kind: str) -> None:
         )
 
 
-def _check_order(path: Path, prefix: str, call: Call, names: Mapping[str, str], sizes: Sizes) -> None:
+def _check_order(path: Path, prefix: str, call: WeightsCall, names: Mapping[str, str], sizes: Sizes) -> None:
     if call.function in CELLS:
         stems = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         expected = [names[stem] for stem in stems if stem in names]
@@ -134,9 +134,8 @@ def _check_sizes(path: Path, prefix: str, constants: Mapping[str, Any], sizes: S
             )
 
 
-def nameless(calls: Iterable[Call], arrays: Mapping[str, Array], claimed: set[str]) -> list[tuple[str, bool, dict[str, str]]]:
-    """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its
-    arrays.
+def nameless(calls: Iterable[WeightsCall], arrays: Mapping[str, Array], claimed: set[str]) -> list[tuple[str, bool, dict[str, str]]]:
+    """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its arrays.
 
     The weights of a call stand in torch's own order.
     """
@@ -155,10 +154,8 @@ def nameless(calls: Iterable[Call], arrays: Mapping[str, Array], claimed: set[st
     return list(layers.values())
 
 
-def written_out(calls: Iterable[Call], arrays: Mapping[str, Array], used: set[str]) -> list[str]:
-    """Return warnings of sums of two products under a function, which may be an RNN cell whose weights lost their
-    names.
-    """
+def written_out(calls: Iterable[WeightsCall], arrays: Mapping[str, Array], used: set[str]) -> list[str]:
+    """Return warnings of sums of two products under a function, which may be an RNN cell whose weights lost their names."""
     layers = {}
     for call in calls:
         matrices = [name for name in call.tensors if name in arrays and arrays[name].ndim == 2]
@@ -171,7 +168,7 @@ def written_out(calls: Iterable[Call], arrays: Mapping[str, Array], used: set[st
     return list(layers.values())
 
 
-def _locals(call: Call) -> Sequence[str] | None:
+def _locals(call: WeightsCall) -> Sequence[str] | None:
     """Return torch's names of the tensors of a call; None where its constants do not show them."""
     count = len(call.tensors)
     if call.function in CELLS:

@@ -14,7 +14,7 @@ import numpy as np
 from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.operators import operator
-from rnnconvert.formats.pytorch.program.program import Caller, Program, Ref, Several
+from rnnconvert.formats.pytorch.program.program import Caller, OperatorProgram, Ref, Several
 
 DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.uint8),
@@ -34,13 +34,13 @@ _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
 _ON_NUMBERS = {"add", "sub", "mul", "floordiv", "neg", "eq", "ne", "lt", "gt", "le", "ge", "abs"}
 
 
-def follow(module: Any) -> Program:
+def follow(module: Any) -> OperatorProgram:
     """Return what the graph module of an exported program computes.
 
     Raises KeyError, TypeError and others where the description has another form; TooLongError.
     """
     graph = module["graph"]
-    program = Program()
+    program = OperatorProgram()
     values: dict[str, Any] = {}
     dims = {name: _dims(meta) for name, meta in graph["tensor_values"].items()}
     for spec in module["signature"]["input_specs"]:
@@ -81,7 +81,7 @@ def _length(size: Mapping[str, Any]) -> int | str | None:
     return named.group(1) if named else None
 
 
-def _node(program: Program, node: Mapping[str, Any], values: dict[str, Any], dims: Mapping[str, Any]) -> None:
+def _node(program: OperatorProgram, node: Mapping[str, Any], values: dict[str, Any], dims: Mapping[str, Any]) -> None:
     target = str(node["target"])
     names, before = list(_outputs(node["outputs"])), len(program.operations)
     if target == "torch.ops.higher_order.wrap_with_set_grad_enabled":
@@ -106,7 +106,7 @@ def _callers(node: Mapping[str, Any]) -> tuple[Caller, ...]:
     return tuple(Caller(*entry) for entry in entries if len(entry) == 3)
 
 
-def _within(program: Program, arguments: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
+def _within(program: OperatorProgram, arguments: Sequence[Any], values: Mapping[str, Any]) -> list[Any]:
     """Follow a graph within the graph, and return what it gives: where gradients are off, for example."""
     graph = arguments[0]["as_graph"]["graph"]
     names = [next(_named_by(entry)) for entry in graph["inputs"]]
@@ -117,7 +117,9 @@ def _within(program: Program, arguments: Sequence[Any], values: Mapping[str, Any
     return [_argument(output, inner) for output in graph["outputs"]]
 
 
-def _applied(program: Program, target: str, arguments: Sequence[Mapping[str, Any]], values: Mapping[str, Any], count: int) -> list[Any]:
+def _applied(
+    program: OperatorProgram, target: str, arguments: Sequence[Mapping[str, Any]], values: Mapping[str, Any], count: int
+) -> list[Any]:
     """Note an operator, and return what it gives."""
     keywords = {str(argument["name"]): _argument(argument["arg"], values) for argument in arguments if argument.get("kind") == 2}
     positional = [(str(argument["name"]), _argument(argument["arg"], values)) for argument in arguments if argument.get("kind") != 2]
@@ -142,7 +144,7 @@ def _applied(program: Program, target: str, arguments: Sequence[Mapping[str, Any
     return [_part(program, result, number) for number in range(count)]
 
 
-def _part(program: Program, result: Any, number: int) -> Any:
+def _part(program: OperatorProgram, result: Any, number: int) -> Any:
     """Return one of what an operator gives."""
     if isinstance(result, Several):
         return program.output(result.operation, number)

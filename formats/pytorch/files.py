@@ -5,86 +5,34 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rnnconvert.containers import npz_file, safetensors
-from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import FLOATS, Array, widest
-from rnnconvert.core.cells import RELU, TANH, Cell
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.cells import Cell
 from rnnconvert.core.claims import ROUNDED
-from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, unique
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.opened import Opened
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch import code as pytorch_code
-from rnnconvert.formats.pytorch.archives import zip_reader
+from rnnconvert.formats.pytorch.layer_facts import check_stated, check_types, in_one_type, nonlinearity_of, rnn
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
-from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, Read, plain_names
-from rnnconvert.formats.pytorch.recognise import in_folder, is_exported, is_first_torchscript, named_as_torch, of_tensors, pickled
+from rnnconvert.formats.pytorch.names import COMPILED, NAME, WRAPPERS, LayerNames, plain_names
 from rnnconvert.formats.pytorch.recognise import recognise as recognise
 from rnnconvert.formats.pytorch.reparametrised import computed
+from rnnconvert.formats.pytorch.stored import stored_arrays
+from rnnconvert.formats.pytorch.styles import check_read, explain_absence, layouts_by_style, torch_layouts
 from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import as_wide, fit, misfit, pattern
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
 
-if TYPE_CHECKING:
-    pass
-
 # What few files need (torch_export, legacy, torch_patch, the writer) is imported where such a file is met.
 
 SUFFIXES = registry.endings(NAME)
-
-
-def _aliased(stored: Stored) -> Stored:
-    """Return the file with the second names of tied tensors, which safetensors.torch.save_model keeps in its metadata.
-
-    Source: safetensors/torch.py (0.5), save_model: {name that is left out: name that is kept}.
-    """
-    texts = stored.metadata_as(TorchMetadata).get("__metadata__", {})
-    aliases = {name: stored.arrays[text] for name, text in texts.items() if text in stored.arrays}
-    return Stored({**aliases, **stored.arrays}, stored.metadata) if aliases else stored
-
-
-def _stored(path: Path) -> Stored:
-    if path.is_dir():
-        inside = in_folder(path)
-        if inside is not None and inside.name == "pytorch_model.bin.index.json":
-            raise UnreadableError(
-                path,
-                f"its weights are in several .bin files, and {inside.name!r} is their index",
-                "Load the model in its library, and save it as safetensors or in one file.",
-            )
-        return _stored(inside) if inside is not None else _aliased(safetensors.read(path))
-    file = Opened(path)
-    head = file.head
-    if head[:4] == b"PK\x03\x04":
-        if is_exported(file):
-            from rnnconvert.formats.pytorch.archives import export as torch_export
-
-            return torch_export.read(path)
-        # An archive with a data.pkl is read by it, whatever lies beside.
-        if not zip_reader.pickle_names(file.entries or ()) and is_first_torchscript(file):
-            raise UnreadableError(
-                path,
-                "it is TorchScript as PyTorch 1.0 to 1.3 saved it, with a model.json in place of a data.pkl",
-                'In the PyTorch that saved it: torch.save(torch.jit.load("old.pt").state_dict(), "new.pt").',
-            )
-        named = "npz" in file.kinds and named_as_torch(file)
-        return file.cached(npz_file.read) if named else zip_reader.read(path)
-    if lowered(path).name.endswith(".safetensors.index.json") or head[8:9] == b"{":
-        return _aliased(safetensors.read(path))
-    from rnnconvert.formats.pytorch.archives import legacy
-
-    if of_tensors(file):
-        return legacy.read_pickle(path)
-    if "pickle" in file.kinds and not file.cached(legacy.is_torch_legacy):
-        return pickled(path)
-    return legacy.read(path)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:
@@ -102,7 +50,7 @@ def about(checkpoint: Checkpoint) -> dict[str, object]:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return every recurrent module of a state dictionary, found by its parameters' names and shapes."""
-    return read_stored(_stored(path), path, options)
+    return read_stored(stored_arrays(path), path, options)
 
 
 def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
@@ -124,13 +72,13 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     def add(name: str, prefix: str, layout: Layout, sizes: Sizes, names: dict[str, str]) -> None:
         code = pytorch_code.of_layer(path, calls, prefix, names, layout.kind, sizes)
         if layout.kind == "rnn":
-            function = _nonlinearity(path, name, prefix, values, code.nonlinearity)
-            cell = _rnn(name, function, "torchscript" in stored.metadata, options)
+            function = nonlinearity_of(path, name, prefix, values, code.nonlinearity)
+            cell = rnn(name, function, "torchscript" in stored.metadata, options)
         else:
             cell = Cell(layout.kind, layout.reset_after)  # type: ignore[arg-type]
-        _check_stated(path, name, prefix, values, sizes)
+        check_stated(path, name, prefix, values, sizes)
         warnings.extend(code.warnings)
-        layer_arrays, note = _in_one_type({local: arrays[full] for local, full in names.items()})
+        layer_arrays, note = in_one_type({local: arrays[full] for local, full in names.items()})
         warnings.extend(LayerNote(name, str(text), unnamed="the module") for text in note)
         unpacked = unpack(layout, sizes, layer_arrays)
         layers[name] = assemble(name, cell, unpacked, sizes.num_directions)
@@ -154,7 +102,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         if foreign:
             unread.append(LayerNote(prefix.rstrip("."), f"its class {foreign} is not PyTorch's own, so its equations are unknown", UNREAD))
             continue
-        _check_read(unreadable, prefix, local)
+        check_read(unreadable, prefix, local)
         layout, sizes = _recognised(path, prefix, {name: arrays[full] for name, full in names.items()}, local)
         name = unique(called[prefix.rstrip(".")], layers)
         options.facts(name, "its module", _neighbours(tensors, prefix, set(names.values()), nests, sizes, recurrent))
@@ -164,14 +112,14 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         add(name, prefix, layout, sizes, names)
         evidence.append(f"{name or 'the module itself'}: parameters named as those of {layout.class_name}")
     for name, is_cell, names in pytorch_code.nameless(calls, arrays, used):
-        style = next(candidate.tensors[0].name for candidate in _layouts() if candidate.holds.layers != is_cell)
+        style = next(candidate.tensors[0].name for candidate in torch_layouts() if candidate.holds.layers != is_cell)
         layout, sizes = _recognised(path, f"{name}.", {local: arrays[full] for local, full in names.items()}, style)
         name = unique(name, layers)
         add(name, "CONSTANTS.", layout, sizes, names)
         evidence.append(f"{name}: the code calls {layout.class_name}'s function with {', '.join(names.values())}")
     warnings += pytorch_code.written_out(calls, arrays, used)
     if not layers:
-        _explain_absence(path, stored)
+        explain_absence(path, stored)
     metadata = {key: value for key, value in stored.metadata.items() if key != "follow"}
     if "follow" in stored.metadata:
         layers, more = _received(stored.metadata_as(TorchMetadata)["follow"], layers, homes, arrays)
@@ -194,7 +142,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         (*warnings, *unread),
         metadata,
         arrays,
-        Read(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
+        LayerNames(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
         tuple(unread),
         batch_first={name: bool(fact["batch_first"]) for name, fact in facts.items() if "batch_first" in fact},
     )
@@ -232,7 +180,7 @@ def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurre
     except UsageError as error:
         raise UnreadableError(path, str(error)) from None
     for prefix, _, names in outlines:
-        _check_types(prefix, {key: arrays[full] for key, full in names.items() if key != "outline"})
+        check_types(prefix, {key: arrays[full] for key, full in names.items() if key != "outline"})
     return outlines
 
 
@@ -240,7 +188,7 @@ def _foreign_class(classes: Mapping[str, str], prefix: str) -> str:
     """Return the class of a module if the file states it and it is not one of torch.nn's recurrent ones; else ""."""
     name = classes.get(prefix.rstrip("."), "")
     plain = re.sub(r"__torch__\.|___torch_mangle_\d+\.", "", name)
-    ours = {layout.class_name.rpartition(".")[2] for layout in _layouts()}
+    ours = {layout.class_name.rpartition(".")[2] for layout in torch_layouts()}
     standard = plain.startswith(("torch.nn.", "torch.ao.nn.quantized.dynamic.")) and plain.rpartition(".")[2] in ours
     return "" if not name or standard or prefix == "" else plain
 
@@ -271,35 +219,6 @@ def _neighbours(
     return {name: shape for name, shape in inside.items() if counts(name, shape)}
 
 
-def _check_read(unreadable: Mapping[str, str], prefix: str, style: str) -> None:
-    """Raise RefusedError for a parameter of a module whose numbers the file does not hold as an array."""
-    widest = _styles()[style]
-    patterns = [pattern(widest, tensor) for tensor in widest.tensors]
-    for full, why in unreadable.items():
-        if full.startswith(prefix) and any(allowed.fullmatch(full.removeprefix(prefix)) for allowed in patterns):
-            raise RefusedError("a parameter that is not a dense tensor", "the canonical form", f"{full!r}: {why}", _instead(why))
-
-
-def _instead(why: str) -> str:
-    """Return what to do about a tensor that is not read."""
-    return "Save module.weight.to_dense() in its place." if "sparse" in why else "Save it as a plain tensor."
-
-
-def _explain_absence(path: Path, stored: Stored) -> None:
-    unreadable = stored.metadata_as(TorchMetadata).get("unreadable", {})
-    packed = [name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]]
-    if packed:
-        raise RefusedError(
-            "quantised weights",
-            "the canonical form",
-            f"{packed[0]!r}: {unreadable[packed[0]]}",
-            "Convert the model before it is quantized, or dequantize it in PyTorch first.",
-        )
-    for name in unreadable:
-        for style in _styles():
-            _check_read(unreadable, name[: len(name) - len(name.rpartition(".")[2])], style)
-
-
 def silent(path: Path) -> bool:
     """Return whether a file states no functions: no state dictionary does."""
     return True
@@ -318,22 +237,9 @@ def layouts(options: Options) -> list[Layout]:
     return [layout for layout in registry.layouts_of(NAME) if layout.holds.layers == stacks]
 
 
-def _layouts() -> list[Layout]:
-    return registry.layouts_of(NAME)
-
-
-def _styles() -> dict[str, Layout]:
-    """Return the widest of the layouts whose arrays have the same names, by the first of these names."""
-    styles: dict[str, Layout] = {}
-    for layout in _layouts():
-        style = layout.tensors[0].name
-        styles[style] = max(layout, styles.get(style, layout), key=lambda candidate: len(candidate.tensors))
-    return styles
-
-
 def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
-    for style, layout in _styles().items():
+    for style, layout in layouts_by_style().items():
         patterns = [(pattern(layout, tensor), tensor.name.count(".")) for tensor in layout.tensors]
         groups: dict[str, dict[str, str]] = {}
         for name in arrays:
@@ -348,86 +254,14 @@ def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, 
 
 def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str) -> tuple[Layout, Sizes]:
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-    fitting = [layout for layout in _layouts() if layout.tensors[0].name == style]
+    fitting = [layout for layout in torch_layouts() if layout.tensors[0].name == style]
     for layout in fitting:
         sizes = fit(layout, shapes)
         if sizes is not None:
-            _check_types(prefix, arrays)
+            check_types(prefix, arrays)
             return layout, sizes
     raise UnreadableError(
         path,
         f"the parameters under {prefix!r} are named as those of {fitting[0].class_name.replace('LSTM', 'LSTM, GRU or RNN')}, "
         f"but they do not fit together: {misfit(fitting, shapes)}",
     )
-
-
-def _check_types(prefix: str, arrays: Mapping[str, Array]) -> None:
-    dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
-    if not dtypes <= set(FLOATS):
-        raise RefusedError(
-            "weights that are not floating-point numbers",
-            "the canonical form",
-            f"{prefix!r} has {', '.join(sorted(dtypes))}",
-            "Dequantize the model first.",
-        )
-
-
-def _in_one_type(arrays: dict[str, Array]) -> tuple[dict[str, Array], list[str]]:
-    """Return a module's parameters in the element type that holds all of them, and a note where they are of several.
-
-    Module.load_state_dict copies each into the type of the module: what the file has as several is one there.
-    """
-    dtype = widest(array.dtype for array in arrays.values())
-    types = sorted({str(array.dtype.newbyteorder("=")) for array in arrays.values()})
-    if len(types) == 1:
-        return arrays, []
-    note = f"its parameters are {' and '.join(types)}, which a module of PyTorch loads as one: they are read as {dtype}"
-    return {name: array.astype(dtype, copy=False) for name, array in arrays.items()}, [note]
-
-
-_MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}
-"""An RNN's function, by the mode that its module states. It decides what torch.nn.RNN computes, whatever its `nonlinearity` says."""
-
-
-def _nonlinearity(path: Path, name: str, prefix: str, values: Mapping[str, Any], code: str) -> str:
-    """Return an RNN's function as its attributes or its code show it, "" where neither does. Raises RefusedError if they
-    differ.
-    """
-    stated = str(_MODES.get(str(values.get(f"{prefix}mode"))) or values.get(f"{prefix}nonlinearity") or code)
-    if code and stated != code:
-        raise RefusedError(
-            f"an RNN that states {stated} but computes {code}",
-            "the canonical form",
-            f"the attributes and the code of {path} contradict one another",
-            "Save the module's state_dict.",
-            name,
-        )
-    return stated
-
-
-def _rnn(name: str, stated: str, has_code: bool, options: Options) -> Cell:
-    """Return an RNN's cell, whose function the file states or the caller decides."""
-    if stated:
-        function = options.stated("nonlinearity", name, stated, "the file")
-    else:
-        why = "a state_dict does not hold an RNN's nonlinearity"
-        if has_code:
-            why = "the archive's code does not show which function is called with these weights"
-        function = options.ask("nonlinearity", name, assumed="tanh", why=why, common=True)
-    return Cell("rnn", activation=RELU if function == "relu" else TANH)
-
-
-def _check_stated(path: Path, name: str, prefix: str, values: Mapping[str, Any], sizes: Sizes) -> None:
-    """Raise UnreadableError for an attribute of a module that its parameters contradict."""
-    stated = {
-        "input_size": sizes.input_size,
-        "hidden_size": sizes.hidden_size,
-        "num_layers": sizes.num_layers,
-        "bidirectional": sizes.num_directions == 2,
-        "proj_size": sizes.projection_size,
-        "bias": "input_bias" in sizes.parts,
-    }
-    for key, value in stated.items():
-        stated_value = values.get(prefix + key)
-        if prefix and isinstance(stated_value, (bool, int)) and stated_value != value:
-            raise UnreadableError(path, f"{name!r} states {key}={stated_value}, but its parameters are for {value}")

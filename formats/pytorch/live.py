@@ -90,9 +90,9 @@ def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **
         from rnnconvert.rewrites.limits import taken_over
 
         accepted_names = [chosen.get(name, layer.name) and name for name in accepted(chosen, layer.name)]
-        chosen.check_used("a module of rnnconvert's own")
+        chosen.ledger.check_used("a module of rnnconvert's own")
         return module_of(taken_over(layer, list(filter(None, accepted_names))), dtype)
-    chosen.check_used("a torch.nn module")
+    chosen.ledger.check_used("a torch.nn module")
     stack = part.stack
     keywords: dict[str, Any] = {"bias": stack.first.biases != "none"}
     if part.layout.holds.layers:

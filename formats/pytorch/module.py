@@ -23,17 +23,15 @@ States = Any
 class OwnRecurrent(Scriptable):
     """A recurrent layer that torch.nn has no class for: what ForeignRNN, ForeignGRU and ForeignLSTM have in common.
 
-    They are called as torch.nn.RNN, GRU and LSTM are. rnnconvert.to_torch makes them with their weights, `module_of_text`
-    with zeros.
+    They are called as torch.nn.RNN, GRU and LSTM are. rnnconvert.to_torch makes them with their weights, `module_of_text` with zeros.
 
     input         (time, batch, in), (batch, time, in) with `batch_first`, (time, in) for one sequence, or a PackedSequence
     hx            initial states, h_0 or for LSTMs (h_0, c_0), each (layers * directions, batch, width); the learned ones,
                   or zero, if None. Directions of different widths take and give a tuple of (batch, width) tensors instead.
     gives         the outputs, and the final states as hx has them
 
-    A stack with an LSTM in it has c for every direction; those of other cells are given back as they came. Two
-    directions that nothing joins stand side by side. Outputs in processing order are so for each sequence of a
-    PackedSequence by itself. There is no dropout.
+    A stack with an LSTM in it has c for every direction; those of other cells are given back as they came. Two directions that nothing
+    joins stand side by side. Outputs in processing order are so for each sequence of a PackedSequence by itself. There is no dropout.
 
     Parameters are named and shaped as torch.nn's (weight_ih_l0, weight_hh_l0_reverse, weight_hr_l0; the gates stand as
     i f g o, r z n), and besides: weight_peephole_l0 (3 * hidden; i f o), initial_hidden_l0 (out), initial_cell_l0 (hidden),

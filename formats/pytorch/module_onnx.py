@@ -28,8 +28,7 @@ INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 
 
 def exported(module: OwnRecurrent, x: Tensor, states: list[list[Tensor]] | None) -> tuple[Tensor, list[list[Tensor]]]:
-    """Return what a module gives, as operators; x is (time, batch, in), states are as the module's own, None for the
-    default.
+    """Return what a module gives, as operators; x is (time, batch, in), states are as the module's own, None for the default.
 
     Raises RefusedError for what no ONNX operator computes.
     """

@@ -20,10 +20,9 @@ SLOTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_peephole", "wei
 class Stack(nn.Module):
     """A stack of layers.
 
-    Called with x (time, batch, in); for every direction its states h (batch, out) and c (batch, hidden); the lengths of
-    the sequences on x's device, or None; the weights of every direction in the order of SLOTS, None for the missing
-    ones; and the read-out matrices. Gives the outputs (time, batch, out), zeros past a sequence's length, and the
-    final states.
+    Called with x (time, batch, in); for every direction its states h (batch, out) and c (batch, hidden); the lengths of the sequences on
+    x's device, or None; the weights of every direction in the order of SLOTS, None for the missing ones; and the read-out matrices. Gives
+    the outputs (time, batch, out), zeros past a sequence's length, and the final states.
     """
 
     def __init__(self, outline: Recurrent) -> None:
@@ -31,7 +30,7 @@ class Stack(nn.Module):
         ways = [ModuleDirection(direction, number) for number, (_, _, direction) in enumerate(outline.directions())]
         last = outline.num_layers - 1
         self.layers = nn.ModuleList(
-            _Layer([ways.pop(0) for _ in layer.directions], layer.merge, index == last or outline.join == "layer")
+            _JoinedDirections([ways.pop(0) for _ in layer.directions], layer.merge, index == last or outline.join == "layer")
             for index, layer in enumerate(outline.layers)
         )
         self.processing = outline.output_order == "processing"
@@ -56,7 +55,7 @@ class Stack(nn.Module):
         return turned(y, lengths) if self.processing else y, hidden, cell
 
 
-class _Layer(nn.Module):
+class _JoinedDirections(nn.Module):
     """The directions of one layer, how their outputs are joined, and whether they are joined here already."""
 
     def __init__(self, ways: list[ModuleDirection], merge: str, meets: bool) -> None:

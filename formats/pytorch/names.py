@@ -20,7 +20,7 @@ COMPILED = "_orig_mod"
 
 
 @dataclass(frozen=True)
-class Read:
+class LayerNames:
     """Where the layers of a state dictionary were found.
 
     homes   for each its layout, None for a module of rnnconvert's own, which has its own; and its names of the arrays, and the file's
@@ -36,9 +36,8 @@ class Read:
 def plain_names(full: Iterable[str], nests: Container[object] = (), tensors: Collection[str] = ()) -> dict[str, str]:
     """Return the names of modules or tensors without what training scripts put before them, by their whole names.
 
-    A file may have the same name twice, wrapped and not, or in two wrappings: these keep their whole names. So do all where
-    modules lie in several state dictionaries of a file, `net.encoder` and `ema.encoder`, or where another tensor would
-    get the name of one of theirs.
+    A file may have the same name twice, wrapped and not, or in two wrappings: these keep their whole names. So do all where modules lie in
+    several state dictionaries of a file, `net.encoder` and `ema.encoder`, or where another tensor would get the name of one of theirs.
 
     nests    the keys of the file under which state dictionaries lie
     tensors  the names of all tensors of the file

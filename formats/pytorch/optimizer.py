@@ -13,15 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.malformed import malformed
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
+from rnnconvert.formats.pytorch.optimizer_entries import (
+    SLOT_KEYS,
+    WORDS,
+    group_entries,
+    group_of,
+    hold,
+    in_model_order,
+    is_module,
+    state_of,
+)
 from rnnconvert.models.model import Model, all_or_none
 from rnnconvert.training.optimizer_readers import plain
-from rnnconvert.training.state import OUTSIDE, SLOTS, CallerFacts, OptimizerState, listed, slots_needed
+from rnnconvert.training.state import OUTSIDE, SLOTS, CallerFacts, OptimizerState, slots_needed
 
 NAME = "pytorch"
 TAKES = "a torch.optim.Optimizer or its state_dict()"
@@ -34,27 +44,6 @@ _KEYS = {
     "adagrad": {"lr_decay", "initial_accumulator_value"},
 }
 """The keys that only the groups of each kind have."""
-_WORDS = {
-    "lr": "learning_rate",
-    "eps": "epsilon",
-    "weight_decay": "weight_decay",
-    "amsgrad": "amsgrad",
-    "maximize": "maximize",
-    "momentum": "momentum",
-    "nesterov": "nesterov",
-    "dampening": "dampening",
-    "alpha": "rho",
-    "centered": "centered",
-    "lr_decay": "rate_decay",
-}
-_SLOTS = {
-    "adam": {"first_moment": "exp_avg", "second_moment": "exp_avg_sq", "largest_second_moment": "max_exp_avg_sq"},
-    "sgd": {"momentum": "momentum_buffer"},
-    "rmsprop": {"square_average": "square_avg", "momentum": "momentum_buffer", "average_gradient": "grad_avg"},
-    "adagrad": {"sum_of_squares": "sum"},
-}
-_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
-
 State = Mapping[str, Any]
 
 
@@ -72,8 +61,7 @@ def takes(value: Any) -> bool:
 def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
     """Return the state of a torch.optim.Optimizer, or of its state dictionary.
 
-    Raises UsageError for an unknown class, for parameters that are not the model's, and for incomplete
-    state.
+    Raises UsageError for an unknown class, for parameters that are not the model's, and for incomplete state.
     """
     if isinstance(value, Mapping):
         return _state("a torch optimizer's state", "", value, None, model, facts)
@@ -90,7 +78,7 @@ def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
 
 def _names(optimizer: Any, model: Model) -> list[str] | None:
     """Return the model's names of an optimizer's parameters, in its order; None where the model is not at hand."""
-    if not _is_module(model):
+    if not is_module(model):
         return None
     names_by_id: dict[int, str] = {}
     for name, tensor in model.live.named_parameters(remove_duplicate=False):
@@ -105,11 +93,6 @@ def _names(optimizer: Any, model: Model) -> list[str] | None:
                 )
             names.append(names_by_id[id(tensor)])
     return names
-
-
-def _is_module(model: Model) -> bool:
-    """Return whether a model is a live module, which distinguishes parameters from buffers."""
-    return model.framework == NAME and hasattr(model.live, "named_parameters")
 
 
 def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> OptimizerState | None:
@@ -147,7 +130,7 @@ def of_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimiz
 def _state(title: str, class_name: str, stored: State, names: list[str] | None, model: Model, facts: CallerFacts) -> OptimizerState:
     groups: list[dict[str, Any]] = list(stored["param_groups"])
     kind = _kind(title, class_name, groups)
-    order = dict(enumerate(names)) if names is not None else _ordered(title, groups, model, facts)
+    order = dict(enumerate(names)) if names is not None else in_model_order(title, groups, model, facts)
     slots: dict[str, dict[str, Array]] = {}
     settings: dict[str, dict[str, Any]] = {}
     steps: dict[str, int | None] = {}
@@ -162,9 +145,9 @@ def _state(title: str, class_name: str, stored: State, names: list[str] | None, 
             if kind != "sgd":
                 steps[name] = int(plain(slots_of_state.get("step", 0)))
             for slot in slots_needed(kind, settings_of_name):
-                array = _slot(title, name, slots_of_state, _SLOTS[kind][slot], tuple(model.arrays[name].shape), model.arrays[name].dtype)
+                array = _slot(title, name, slots_of_state, SLOT_KEYS[kind][slot], tuple(model.arrays[name].shape), model.arrays[name].dtype)
                 if SLOTS[kind][slot] and (array < 0).any():
-                    raise UsageError(f"{title}: {_SLOTS[kind][slot]!r} of {name!r} is a square and has negative numbers")
+                    raise UsageError(f"{title}: {SLOT_KEYS[kind][slot]!r} of {name!r} is a square and has negative numbers")
                 slots.setdefault(slot, {})[name] = array
     if names is None:
         how = "in the order of parameters=" if facts.parameters else "in the order of model.parameters()"
@@ -203,47 +186,8 @@ def _kind(title: str, class_name: str, groups: list[dict[str, Any]]) -> str:
     return kind
 
 
-def _ordered(title: str, groups: list[dict[str, Any]], model: Model, facts: CallerFacts) -> dict[int, str]:
-    """Return the model's name of each parameter's number."""
-    numbered = [number for group in groups for number in group["params"]]
-    stated = [name for group in groups for name in group.get("param_names", ())]
-    if facts.parameters is not None:
-        names = list(facts.parameters)
-    elif len(stated) == len(numbered):
-        names = _prefixed(stated, model)
-    elif len(groups) > 1:
-        raise UsageError(
-            f"{title} has {len(groups)} groups of parameters, whose order is not that of the model. Give it with "
-            "parameters=[names, group by group], or hand in the optimizer itself"
-        )
-    elif _is_module(model):
-        names = [name for name, _ in model.live.named_parameters()]
-    else:
-        names = [
-            name for name in model.arrays if name not in model.aside and name not in model.ties and name.rpartition(".")[2] not in _BUFFERS
-        ]
-    unknown = [name for name in names if name not in model.arrays]
-    if unknown:
-        raise UsageError(f"parameters: {model.title} has no array {unknown[0]!r}")
-    if len(names) != len(numbered):
-        raise UsageError(
-            f"{title} has {len(numbered)} parameters, but {model.title} has {len(names)}: {listed(names)}. Name them in "
-            "order, with parameters=[names]"
-        )
-    return dict(zip(numbered, names, strict=True))
-
-
-def _prefixed(names: list[str], model: Model) -> list[str]:
-    """Return names as the model has them: a file may have its weights under another name."""
-    result = []
-    for name in names:
-        fits = [full for full in model.arrays if full == name or full.endswith(f".{name}")]
-        result.append(min(fits, key=len) if fits else name)
-    return result
-
-
 def _settings(title: str, kind: str, class_name: str, group: Mapping[str, Any], facts: CallerFacts) -> dict[str, Any]:
-    settings = {word: plain(group[key]) for key, word in _WORDS.items() if key in group}
+    settings = {word: plain(group[key]) for key, word in WORDS.items() if key in group}
     if kind == "adam":
         settings["beta_1"], settings["beta_2"] = (plain(beta) for beta in group["betas"])
         decoupled = group.get("decoupled_weight_decay", None if not class_name else class_name == "AdamW")
@@ -294,10 +238,10 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
 
     if isinstance(value, Mapping):
         raise UsageError("only a live torch.optim.Optimizer can be filled. Make one, and hand it in")
-    if not _is_module(model):
+    if not is_module(model):
         raise UsageError(f"{model.title} has no parameters that an optimizer could hold. Load the weights into the module itself")
     tensors = dict(model.live.named_parameters(remove_duplicate=False))
-    states = {name: _state_of(torch, tensors[name], name, state, _group_of(value, tensors[name])) for name in state.names}
+    states = {name: state_of(torch, tensors[name], name, state, group_of(value, tensors[name])) for name in state.names}
     before = {id(tensors[name]): value.state.get(tensors[name]) for name in states}
     groups = [(group, dict(group), list(group["params"])) for group in value.param_groups]
 
@@ -317,59 +261,10 @@ def fill(value: Any, model: Model, state: OptimizerState, frozen: Collection[str
                 value.state.pop(tensors[name], None)
             else:
                 value.state[tensors[name]] = slots
-            group = _group_of(value, tensors[name])
-            group.update(_entries(group, state.settings[name]))
-        _hold(value, [tensors[name] for name in tensors if name in frozen])
+            group = group_of(value, tensors[name])
+            group.update(group_entries(group, state.settings[name]))
+        hold(value, [tensors[name] for name in tensors if name in frozen])
     return value
-
-
-def _group_of(optimizer: Any, tensor: Any) -> dict[str, Any]:
-    group: dict[str, Any] = next(g for g in optimizer.param_groups if any(p is tensor for p in g["params"]))
-    return group
-
-
-def _state_of(torch: Any, tensor: Any, name: str, state: OptimizerState, group: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what torch keeps for a parameter; None for one without state, which torch begins at its first gradient."""
-    kind, count = state.kind, state.steps.get(name)
-    needed = slots_needed(kind, state.settings[name])
-    empty = not any(state.slots[slot][name].any() for slot in needed)
-    if empty and not count and kind != "adagrad":
-        return None
-    slots: dict[str, Any] = {}
-    if kind != "sgd":
-        held = bool(group.get("capturable") or group.get("fused"))
-        kind_of_number = torch.float64 if torch.get_default_dtype() == torch.float64 and not held else torch.float32
-        slots["step"] = torch.tensor(float(count or 0), dtype=kind_of_number, device=tensor.device if held else "cpu")
-    for slot in needed:
-        array = np.array(state.slots[slot][name], order="C")
-        numbers_ = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if array.dtype == BFLOAT16 else torch.from_numpy(array)
-        slots[_SLOTS[kind][slot]] = torch.zeros_like(tensor, memory_format=torch.preserve_format).copy_(numbers_).detach()
-    return slots
-
-
-def _entries(group: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyperparameters in a group's form, where they differ."""
-    entries = {key: settings[word] for key, word in _WORDS.items() if word in settings and key in group}
-    if "betas" in group:
-        entries["betas"] = (settings["beta_1"], settings["beta_2"])
-    return {key: value for key, value in entries.items() if value != group[key]}
-
-
-def _hold(optimizer: Any, tensors: list[Any]) -> None:
-    """Move parameters into a group of their own that never moves them."""
-    ids = {id(tensor) for tensor in tensors}
-    for group in list(optimizer.param_groups):
-        held = [p for p in group["params"] if id(p) in ids]
-        if not held or group["lr"] == 0:
-            continue
-        options = {key: value for key, value in group.items() if key not in ("params", "param_names", "initial_lr")}
-        options |= {"params": held, "lr": 0.0, "weight_decay": 0.0}
-        if "param_names" in group:
-            names = {id(p): name for p, name in zip(group["params"], group["param_names"], strict=True)}
-            options["params"] = [(names[id(p)], p) for p in held]
-            group["param_names"] = [name for p, name in zip(group["params"], group["param_names"], strict=True) if id(p) not in ids]
-        group["params"] = [p for p in group["params"] if id(p) not in ids]
-        optimizer.add_param_group(options)
 
 
 _BETAS = {"beta_1": "betas=({}, ...)", "beta_2": "betas=(..., {})"}
@@ -379,4 +274,4 @@ def spelled(word: str, value: Any) -> str:
     """Return a hyperparameter as torch.optim writes it."""
     if word in _BETAS:
         return _BETAS[word].format(value)
-    return f"{next((key for key, setting in _WORDS.items() if setting == word), word)}={value!r}"
+    return f"{next((key for key, setting in WORDS.items() if setting == word), word)}={value!r}"

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rnnconvert.containers.pickle_values import Global
 from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
+from rnnconvert.core.limits import CLASSES, TEXT_BYTES
 from rnnconvert.formats.pytorch import torchscript_code
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 
 if TYPE_CHECKING:
-    from rnnconvert.formats.pytorch.program.program import Program
+    from rnnconvert.formats.pytorch.program.program import OperatorProgram
 
-MAX_CODE = 1 << 20
-"""The most bytes of a source; a longer one is ignored."""
-MAX_CLASSES = 10_000
-"""The most classes that are looked up in one archive."""
 
 _CONSTANT = re.compile(r'^  (\w{1,100}) : Final\[\w+\] = (?:(-?\d{1,15}(?:\.\d{0,15})?)|"(\w{0,100})"|(True|False))$', re.MULTILINE)
 _SET = re.compile(r"^ +[^\n\"=]*\.(\w+) = ", re.MULTILINE)
@@ -37,36 +34,36 @@ class Constants:
         self._prefix = prefix
         self._attributes: dict[Global, dict[str, Any]] = {}
         self._texts: dict[str, str] = {}
-        self._calls: dict[str, dict[str, list[torchscript_code.Call]]] = {}
+        self._calls: dict[str, dict[str, list[torchscript_code.WeightsCall]]] = {}
 
     def __call__(self, made_by: Global) -> dict[str, Any]:
         """Return the constants of a class by name; none for a class that is not of the archive's own code."""
         if not made_by.module.startswith("__torch__"):
             return {}
         if made_by not in self._attributes:
-            if len(self._attributes) >= MAX_CLASSES:
+            if len(self._attributes) >= CLASSES:
                 return {}
             self._attributes[made_by] = self._find(made_by)
         return self._attributes[made_by]
 
-    def calls(self, classes: Mapping[str, Global]) -> Iterator[torchscript_code.Call]:
+    def calls(self, classes: Mapping[str, Global]) -> Iterator[torchscript_code.WeightsCall]:
         """Yield what the code of each module calls with weights, by the modules' names and classes."""
-        for module, made_by in list(classes.items())[:MAX_CLASSES]:
+        for module, made_by in list(classes.items())[:CLASSES]:
             text = self._text(made_by)
             if made_by.module not in self._calls:
                 self._calls[made_by.module] = torchscript_code.calls(text)
             yield from torchscript_code.below(module, self._calls[made_by.module].get(made_by.name, []))
 
-    def follow(self, classes: Mapping[str, Global], stored: Stored) -> Program | str:
+    def follow(self, classes: Mapping[str, Global], stored: Stored) -> OperatorProgram | str:
         """Return what the forward of the archive's module computes, or why that is not followed.
 
         classes  of its modules, by their names
         """
         from rnnconvert.formats.pytorch.program.program import TooLongError
-        from rnnconvert.formats.pytorch.script import statements, values
+        from rnnconvert.formats.pytorch.script import code_expressions, statements, values
         from rnnconvert.formats.pytorch.script import text as script_text
 
-        texts = [self._text(made_by) for made_by in set(list(classes.values())[:MAX_CLASSES])]
+        texts = [self._text(made_by) for made_by in set(list(classes.values())[:CLASSES])]
         assigned = {name for text in texts for name in _SET.findall(text)}
         sources: dict[str, Any] = {}
 
@@ -84,7 +81,7 @@ class Constants:
             attributes, functions = source(module)
             return functions.get(method) or attributes.get(method)
 
-        def attribute(program: Program, path: str, name: str) -> Any:
+        def attribute(program: OperatorProgram, path: str, name: str) -> Any:
             full = f"{path}.{name}" if path else name
             if name == "_flat_weights":
                 return values.Items([program.stored(array) for array in _flat(stored.arrays, full.removesuffix(name))])
@@ -99,13 +96,13 @@ class Constants:
 
         try:
             return statements.follow(values.ArchiveScope(kind, function, attribute))
-        except (TooLongError, script_text.UnreadError) as error:
+        except (TooLongError, code_expressions.UnreadError) as error:
             return f"the archive's code is not followed: {error}"
 
     def _text(self, made_by: Global) -> str:
         """Return the source that a class is written in; "" if it is missing, or too long."""
         name = f"{self._prefix}code/{made_by.module.replace('.', '/')}.py"
-        if name not in self._archive or self._archive.size(name) > MAX_CODE:
+        if name not in self._archive or self._archive.size(name) > TEXT_BYTES:
             return ""
         if name not in self._texts:
             self._texts[name] = bytes(self._archive.read(name)).decode("utf-8", "replace")

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MAX_DEPTH = 50
-"""The most levels of brackets in an expression; a line with more is skipped."""
+from rnnconvert.core.limits import LINE_NESTING
 
 SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in SEQUENCES)
@@ -25,7 +24,7 @@ _VIEWS = {"t", "transpose", "numpy_T", "contiguous"}
 
 
 @dataclass(frozen=True)
-class Call:
+class WeightsCall:
     """A call that reads weights.
 
     function   its name in `torch`: "rnn_relu", or "relu" of the sum that a traced cell is
@@ -60,9 +59,9 @@ class _UnreadError(Exception):
     """A line that is not followed."""
 
 
-def calls(text: str) -> dict[str, list[Call]]:
+def calls(text: str) -> dict[str, list[WeightsCall]]:
     """Return the calls with weights in each class of a source."""
-    calls_by_name: dict[str, list[Call]] = {}
+    calls_by_name: dict[str, list[WeightsCall]] = {}
     name, method = "", _Method("")
     for line in text.splitlines():
         if started := _CLASS.match(line):
@@ -76,18 +75,18 @@ def calls(text: str) -> dict[str, list[Call]]:
     return calls_by_name
 
 
-def below(name: str, several: Iterator[Call] | list[Call]) -> Iterator[Call]:
+def below(name: str, several: Iterator[WeightsCall] | list[WeightsCall]) -> Iterator[WeightsCall]:
     """Yield calls of a module's methods, with the names that the tensors have in the whole archive."""
     for call in several:
         tensors = tuple(t if not name or t.startswith("CONSTANTS.") else f"{name}.{t}" for t in call.tensors)
-        yield Call(call.function, tensors, call.constants)
+        yield WeightsCall(call.function, tensors, call.constants)
 
 
 class _Method:
     """One method's variables and calls."""
 
     def __init__(self, itself: str) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[WeightsCall] = []
         self._values: dict[str, _Value] = {itself: _Value(path=""), "CONSTANTS": _Value(path="CONSTANTS")}
 
     def read(self, line: str) -> None:
@@ -115,7 +114,7 @@ class _Method:
 class _Expression:
     """A parser of one expression, which follows what is known of its parts."""
 
-    def __init__(self, text: str, values: Mapping[str, _Value], collected: list[Call]) -> None:
+    def __init__(self, text: str, values: Mapping[str, _Value], collected: list[WeightsCall]) -> None:
         self._tokens = [match.groups() for match in _TOKEN.finditer(text)]
         self._at = 0
         self._values = values
@@ -136,7 +135,7 @@ class _Expression:
 
     def value(self, depth: int) -> _Value:
         """Return the value that begins here, up to a comma or a closing bracket."""
-        if depth > MAX_DEPTH:
+        if depth > LINE_NESTING:
             raise _UnreadError
         text, number, name, mark = self._take()
         dotted = ""
@@ -201,7 +200,7 @@ class _Expression:
         elif function in CELLS:
             tensors = tuple(value.path for value in arguments[2:] if value.path)
             if tensors:
-                self._calls.append(Call(function, tensors))
+                self._calls.append(WeightsCall(function, tensors))
         elif function in _VIEWS and arguments:
             return arguments[0]
         elif function in _PRODUCTS:
@@ -210,7 +209,7 @@ class _Expression:
             with_weights = any(value.sums for value in arguments)
             return _Value(sums=tuple(n for v in arguments for n in (*_named(v), *v.sums)) if with_weights else ())
         elif arguments and arguments[0].sums:
-            self._calls.append(Call(function, arguments[0].sums))
+            self._calls.append(WeightsCall(function, arguments[0].sums))
         return _UNKNOWN
 
     def _sequence(self, function: str, arguments: list[_Value]) -> None:
@@ -222,7 +221,7 @@ class _Expression:
             named = [value] if value.path else list(value.items or ())
             if named and all(tensor.path for tensor in named):
                 constants = tuple(tensor.constant for tensor in arguments[number + 1 :])
-                self._calls.append(Call(function, tuple(str(argument.path) for argument in named), constants))
+                self._calls.append(WeightsCall(function, tuple(str(argument.path) for argument in named), constants))
             return
 
 

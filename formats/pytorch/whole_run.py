@@ -15,7 +15,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Loaded, Program, Ran, Tap, moved
+from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, moved
 
 NAME = "pytorch"
 
@@ -44,7 +44,7 @@ def open_file(path: Path) -> Loaded:
         with torch.no_grad():
             return [numbers(tensor) for tensor in _tensors(module(*[_tensor(module, array) for array in inputs]))]
 
-    return Loaded(Program(call, str(path)))
+    return Loaded(LoadedFunction(call, str(path)))
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:

@@ -18,7 +18,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, put, variables
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
-from rnnconvert.formats.pytorch.names import NAME, Read, plain_names
+from rnnconvert.formats.pytorch.names import NAME, LayerNames, plain_names
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 
@@ -66,9 +66,7 @@ def write(path: Path, job: Job) -> WriteResult:
 
 
 def _recipe(path: Path, written: Sequence[tuple[str, str, str]]) -> list[str]:
-    """Return Python that loads a file of tensors: for each name in it, its layer's name and the call that makes the
-    module.
-    """
+    """Return Python that loads a file of tensors: for each name in it, its layer's name and the call that makes the module."""
     if lowered(path).suffix == ".safetensors":
         lines = ["import torch", "from safetensors.torch import load_file", f"state = load_file({str(path)!r})"]
     else:
@@ -116,7 +114,7 @@ def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
     """
     if job.source.metadata_as(TorchMetadata).get("root") != "envelope" or not _whole_file(job):
         return None
-    homes = job.source.read_as(Read).homes
+    homes = job.source.read_as(LayerNames).homes
     loses = bool(_values(job.source) or job.source.metadata_as(TorchMetadata).get("unreadable"))
     arrays: dict[str, Array | Pieced] = {}
     for part in job.parts:

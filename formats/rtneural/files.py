@@ -16,6 +16,7 @@ from rnnconvert.containers import json_file
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import LAYERS
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.files.adapter import Job, WriteResult, unique
@@ -36,7 +37,6 @@ _STATED_KEYS = ("in_shape", "layers", "metadata", "samplerate", "in_skip", "in_g
 """The keys beside the row of layers that are known."""
 _STATED = ("samplerate", "in_skip", "in_gain", "out_gain")
 """Those that say something of the whole model."""
-_MOST_LAYERS = 1024
 _CHANGES = {
     "in_skip": "the first value of its input is added to what its last layer gives",
     "in_gain": "its input is scaled by so many decibels",
@@ -73,8 +73,8 @@ class RtNeural(ArrayFiles):
         layers = document.get("layers")
         if not isinstance(layers, list) or not all(isinstance(entry, dict) for entry in layers):
             raise UnreadableError(path, 'it is JSON without a list "layers" of objects')
-        if len(layers) > _MOST_LAYERS:
-            raise UnreadableError(path, f"it has {len(layers)} layers, and at most {_MOST_LAYERS} are read")
+        if len(layers) > LAYERS:
+            raise UnreadableError(path, f"it has {len(layers)} layers, and at most {LAYERS} are read")
         arrays: dict[str, Array] = {}
         names: dict[str, None] = {}
         for number, layer in enumerate(layers):

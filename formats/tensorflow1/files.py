@@ -17,7 +17,7 @@ import numpy as np
 from rnnconvert.containers import archives, graph_def, hdf5, npz_file, sorted_table, tensor_bundle
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import lowered
-from rnnconvert.containers.graph_def import Graph
+from rnnconvert.containers.graph_def import GraphDef
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
@@ -37,7 +37,7 @@ from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
 from rnnconvert.formats.tensorflow1.graph import FUNCTIONS, GraphFacts
-from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read, Wrapped, known_other, wrappers
+from rnnconvert.formats.tensorflow1.names import CLASSES, CellPlaces, Member, Wrapped, known_other, wrappers
 from rnnconvert.formats.tensorflow1.states import Start
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -73,9 +73,7 @@ def recognise(file: Opened) -> Seen | None:
 
 
 def _in_archive(file: Opened) -> bool:
-    """Return whether an archive holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a
-    damaged one.
-    """
+    """Return whether an archive holds variables of TensorFlow 1's cells, and none of Keras's layers; False for a damaged one."""
     try:
         stored = file.cached(archives.reader(file.path, file.head))
     except UnreadableError:
@@ -119,11 +117,11 @@ def read(path: Path, options: Options) -> Checkpoint:
     Raises UnreadableError for damaged files, UsageError for an option without such a value.
     """
     stored, graph = _stored(path)
-    reader = _Reader(stored.arrays, graph, options)
+    reader = _CellReader(stored.arrays, graph, options)
     if graph is not None and lowered(path).suffix == _GRAPH:
         reader.looked = tensorflow1_loops.read(path, graph)
     state_variables = tensorflow1_states.state_variables(graph) if graph else set()
-    for wrapped in wrappers([name for name in stored.arrays if name not in state_variables], options.layers()):
+    for wrapped in wrappers([name for name in stored.arrays if name not in state_variables], options.settings.layers()):
         reader.add(wrapped)
     for full in stored.arrays:
         reader.add_flat(path, full)
@@ -160,12 +158,12 @@ def read(path: Path, options: Options) -> Checkpoint:
         tuple(warnings),
         {},
         stored.arrays,
-        Read(reader.cells),
+        CellPlaces(reader.cells),
         tuple(reader.unread),
     )
 
 
-def _stored(path: Path) -> tuple[Stored, Graph | None]:
+def _stored(path: Path) -> tuple[Stored, GraphDef | None]:
     index = tensor_bundle.index_of(path)
     if index is not None:
         meta_graph = companion(index, index.with_suffix(".meta").name)
@@ -194,10 +192,10 @@ def _by_variable(stored: Stored) -> Stored:
     return replace(stored, arrays=dict(zip(names, stored.arrays.values(), strict=True)))
 
 
-class _Reader:
+class _CellReader:
     """Layers in the making."""
 
-    def __init__(self, arrays: Mapping[str, Array], graph: Graph | None, options: Options) -> None:
+    def __init__(self, arrays: Mapping[str, Array], graph: GraphDef | None, options: Options) -> None:
         self.arrays, self.graph, self.options = arrays, graph, options
         self._highways: dict[str, list[str]] = {}
         for name in filter(_HIGHWAY.search, arrays):
@@ -535,7 +533,5 @@ companions = tensorflow1_write.companions
 
 
 def write(path: Path, job: Job) -> WriteResult:
-    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
-    wrapper.
-    """
+    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own wrapper."""
     return tensorflow1_write.write(path, job)

@@ -12,13 +12,15 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
-from rnnconvert.containers.graph_def import Graph as Stated
-from rnnconvert.containers.graph_def import Node, output
+from rnnconvert.containers.graph_def import GraphDef as Stated
+from rnnconvert.containers.graph_def import output
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.tensorflow1.frames import Frames
 from rnnconvert.graphs import Applied, Graph, LayerCall, Moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.graph_def import DIALECT, NODE, PASSING
 
 _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
@@ -43,7 +45,7 @@ class _GraphDefFlow:
     def __init__(self, stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]) -> None:
         self.stated, self.frames, self.graph = stated, Frames(stated), Graph({**DIALECT, _WAYS: Moves(_ways)})
         nodes = [node for node in stated.nodes.values() if not _TRAINING.search(node.name)]
-        entered: dict[str, list[Node]] = {}
+        entered: dict[str, list[GraphDefNode]] = {}
         for node in nodes:
             if node.op == "Enter" and not _TRAINING.search(node.text("frame_name")):
                 entered.setdefault(node.text("frame_name"), []).append(node)
@@ -65,10 +67,10 @@ class _GraphDefFlow:
             words = " and ".join(dict.fromkeys(filter(None, lengths)))
             call.received = replace(call.received, states=received.states(self.graph, map(output, begin)), lengths=words)
 
-    def _producer(self, source: str) -> Node | None:
+    def _producer(self, source: str) -> GraphDefNode | None:
         return self.stated.nodes.get(source.partition(":")[0])
 
-    def _origin(self, node: Node) -> str:
+    def _origin(self, node: GraphDefNode) -> str:
         """Return the variable or constant that a value is."""
         for _ in range(_FOLLOWED):
             before = self._producer(node.inputs[0]) if node.inputs else None
@@ -77,12 +79,12 @@ class _GraphDefFlow:
             node = before
         return node.name
 
-    def _loops(self, entered: Mapping[str, Sequence[Node]], arrays: frozenset[str]) -> list[str]:
+    def _loops(self, entered: Mapping[str, Sequence[GraphDefNode]], arrays: frozenset[str]) -> list[str]:
         """Return the loops that arrays enter."""
         return [frame for frame, enters in entered.items() if any(self._origin(node) in arrays for node in enters)]
 
     def _layer(
-        self, name: str, stack: Recurrent, ways: Sequence[Sequence[str]], entered: Mapping[str, Sequence[Node]]
+        self, name: str, stack: Recurrent, ways: Sequence[Sequence[str]], entered: Mapping[str, Sequence[GraphDefNode]]
     ) -> list[tuple[LayerCall, list[str]]]:
         """Note the call of a layer; nothing where each direction is not one loop that reads and gives one sequence."""
         if any(len(loops) != 1 for loops in ways):
@@ -101,13 +103,11 @@ class _GraphDefFlow:
             (reads[0][0], "tbi"),
             {both: "dtbh"},
             dict.fromkeys(ends, "the final states"),
-            hidden=stack.layers[-1].directions[0].output_size,
-            directions=len(ways),
-            width=stack.input_size,
+            sizes=CallSizes(stack.layers[-1].directions[0].output_size, directions=len(ways), width=stack.input_size),
         )
         return [(call, loops)]
 
-    def _scattered(self, enters: Sequence[Node]) -> list[str]:
+    def _scattered(self, enters: Sequence[GraphDefNode]) -> list[str]:
         """Return the sequences that a loop reads."""
         before = [self._producer(node.inputs[0]) for node in enters if node.inputs]
         scattered = [source_node.read[2] for source_node in before if source_node is not None and source_node.op == "TensorArrayScatterV3"]
@@ -119,7 +119,7 @@ class _GraphDefFlow:
         reading = [node for end in ends for node in self.stated.readers.get(end, ()) if not _TRAINING.search(node.name)]
         return [*dict.fromkeys(output(node.name) for node in reading if node.op == "TensorArrayGatherV3")]
 
-    def _is_state(self, enter: Node) -> bool:
+    def _is_state(self, enter: GraphDefNode) -> bool:
         before = self._producer(enter.inputs[0]) if enter.inputs else None
         return before is not None and not before.op.startswith("TensorArray") and enter.number("T", 1) in (1, 2, 14, 19)
 
@@ -132,7 +132,7 @@ class _GraphDefFlow:
                 lengths.append(enter.inputs[0])
         return lengths
 
-    def _add(self, node: Node) -> None:
+    def _add(self, node: GraphDefNode) -> None:
         first = output(node.name)
         if node.op in ("Placeholder", "PlaceholderV2"):
             shape = node.shape("shape")

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rnnconvert.containers.graph_def import Graph, Node
+from rnnconvert.containers.graph_def import GraphDef
+from rnnconvert.containers.graph_def_node import GraphDefNode
 
 
 class Frames:
     """The loops of a graph, by the names of their frames."""
 
-    def __init__(self, graph: Graph) -> None:
-        readers: dict[str, list[Node]] = {}
+    def __init__(self, graph: GraphDef) -> None:
+        readers: dict[str, list[GraphDefNode]] = {}
         for node in graph.nodes.values():
             for source in node.inputs:
                 readers.setdefault(_name(source.lstrip("^")), []).append(node)
-        self._inside: dict[str, dict[str, Node]] = {}
+        self._inside: dict[str, dict[str, GraphDefNode]] = {}
         self._frame: dict[str, str] = {}
-        self._exits: dict[str, list[Node]] = {}
+        self._exits: dict[str, list[GraphDefNode]] = {}
         for node in graph.nodes.values():
             if node.op != "Enter":
                 continue
@@ -39,23 +40,23 @@ class Frames:
         """Return whether an operation is one of a loop's."""
         return name in self._frame
 
-    def of(self, end: Node) -> str:
+    def of(self, end: GraphDefNode) -> str:
         """Return the loop that an Exit leaves, or ""."""
         return self._frame.get(_name(end.inputs[0]), "") if end.inputs else ""
 
-    def inside(self, frame: str) -> Mapping[str, Node]:
+    def inside(self, frame: str) -> Mapping[str, GraphDefNode]:
         """Return the operations of a loop."""
         return self._inside.get(frame, {})
 
-    def exits(self, frame: str) -> list[Node]:
+    def exits(self, frame: str) -> list[GraphDefNode]:
         """Return the nodes by which values leave a loop."""
         return self._exits.get(frame, [])
 
-    def enters(self, frame: str) -> list[Node]:
+    def enters(self, frame: str) -> list[GraphDefNode]:
         """Return the nodes by which values enter a loop."""
         return [node for node in self.inside(frame).values() if node.op == "Enter" and node.text("frame_name") == frame]
 
-    def parts(self, frame: str) -> tuple[list[Node], dict[str, str], str] | None:
+    def parts(self, frame: str) -> tuple[list[GraphDefNode], dict[str, str], str] | None:
         """Return the merges of a loop, the switch behind each of them, and what decides whether it goes on.
 
         None for a loop that has another one inside, or other parts than TensorFlow gives it.

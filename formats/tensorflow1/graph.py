@@ -16,7 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import Graph, Node, output
+from rnnconvert.containers.graph_def import GraphDef, output
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.cells import Activation, Clip
 
@@ -55,7 +56,7 @@ class GraphFacts:
     clips: tuple[Clip, ...] | None = None
 
 
-def cell_facts(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
+def cell_facts(graph: GraphDef, kernel: str, projection: str = "") -> GraphFacts:
     """Return what every use of a cell's matrix agrees on.
 
     kernel      name of the variable of an LSTM's or RNN's matrix, or that of a GRU's candidate
@@ -72,7 +73,7 @@ def cell_facts(graph: Graph, kernel: str, projection: str = "") -> GraphFacts:
     return GraphFacts(single.forget_bias, single.activation, None if bound is None else (*single.clips, *bound))
 
 
-def residual_adds(graph: Graph, kernel: str) -> list[str]:
+def residual_adds(graph: GraphDef, kernel: str) -> list[str]:
     """Return the nodes that add something to a cell's output, as ResidualWrapper does, without the cell's own."""
     scopes = {_scope(graph, product) for product in _products(graph, kernel)} - {""}
 
@@ -87,7 +88,7 @@ def residual_adds(graph: Graph, kernel: str) -> list[str]:
     return sorted(names)
 
 
-def _scope(graph: Graph, product: Node) -> str:
+def _scope(graph: GraphDef, product: GraphDefNode) -> str:
     """Return the scope of a cell that multiplies: of its bias, where the product has a scope of its own within.
 
     Source: tensorflow 1.0 and 1.1, core_rnn_cell_impl.py, _linear: the product in a scope `lstm_cell`, the bias and all else outside.
@@ -97,9 +98,8 @@ def _scope(graph: Graph, product: Node) -> str:
     return next((scope for scope in biases if within.startswith(f"{scope}/") and len(biases) == 1), within)
 
 
-def uses(graph: Graph, kernel: str) -> int:
-    """Return how often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell
-    several times."""
+def uses(graph: GraphDef, kernel: str) -> int:
+    """Return how often one step of a loop multiplies by a matrix: more than once where a MultiRNNCell has one cell several times."""
     frames: dict[bytes, set[str]] = {}
     for node in graph.nodes.values():
         if node.op == "Enter" and _origin(graph, node) == kernel:
@@ -108,7 +108,7 @@ def uses(graph: Graph, kernel: str) -> int:
     return max(map(len, frames.values()), default=0)
 
 
-def _origin(graph: Graph, node: Node) -> str:
+def _origin(graph: GraphDef, node: GraphDefNode) -> str:
     """Return the variable that a node passes on."""
     for _ in range(8):
         source = graph.nodes.get(node.inputs[0].partition(":")[0]) if node.inputs else None
@@ -118,7 +118,7 @@ def _origin(graph: Graph, node: Node) -> str:
     return node.name
 
 
-def turned(graph: Graph) -> str:
+def turned(graph: GraphDef) -> str:
     """Return a node that reverses a sequence, other than those of bidirectional_dynamic_rnn; "" where there is none."""
     for node in graph.nodes.values():
         near = (node.name, *node.inputs[:1])
@@ -127,13 +127,13 @@ def turned(graph: Graph) -> str:
     return ""
 
 
-def step_products(graph: Graph, variable: str) -> list[Node]:
+def step_products(graph: GraphDef, variable: str) -> list[GraphDefNode]:
     """Return the nodes that multiply by a variable at a step, without those that training adds."""
     products = _products(graph, variable, BLOCKS | {"GRUBlockCell"})
     return [node for node in products if not _TRAINING.search(node.name)]
 
 
-def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> Iterator[Node]:
+def _products(graph: GraphDef, variable: str, blocks: Collection[str] = BLOCKS) -> Iterator[GraphDefNode]:
     """Yield the nodes that multiply by a variable."""
     queue, seen = [output(variable)], set()
     for source in queue:
@@ -145,7 +145,7 @@ def _products(graph: Graph, variable: str, blocks: Collection[str] = BLOCKS) -> 
                 yield node
 
 
-def _use(graph: Graph, product: Node) -> GraphFacts | None:
+def _use(graph: GraphDef, product: GraphDefNode) -> GraphFacts | None:
     """Return what one use states; None where no cell makes such a use."""
     if product.op in BLOCKS:
         bound = product.number("cell_clip", 3.0)
@@ -165,12 +165,12 @@ def _use(graph: Graph, product: Node) -> GraphFacts | None:
     return GraphFacts(_added(graph, f"{name}:2"), _function(graph, f"{name}:1"), clips)
 
 
-def readers(graph: Graph, source: str) -> list[Node]:
+def readers(graph: GraphDef, source: str) -> list[GraphDefNode]:
     """Return the nodes that read an output to compute with it, without those that training adds."""
     return [node for node in graph.readers.get(source, []) if node.op not in _KEEPS_FOR_TRAINING and not _TRAINING.search(node.name)]
 
 
-def _function(graph: Graph, source: str) -> Activation | None:
+def _function(graph: GraphDef, source: str) -> Activation | None:
     """Return the one function that reads an output; a product with another one reads it unchanged."""
     reading = readers(graph, source)
     if len(reading) == 1 and reading[0].op == "Identity":  # what tf.identity makes
@@ -186,7 +186,7 @@ def _function(graph: Graph, source: str) -> Activation | None:
     return Activation(FUNCTIONS[op]) if op in FUNCTIONS else None
 
 
-def _added(graph: Graph, source: str) -> float | None:
+def _added(graph: GraphDef, source: str) -> float | None:
     """Return the constant that is added to a piece, 0 where it goes straight on."""
     constants_added = set()
     for node in readers(graph, source):
@@ -198,7 +198,7 @@ def _added(graph: Graph, source: str) -> float | None:
     return constants_added.pop() if len(constants_added) == 1 else None
 
 
-def _constant(graph: Graph, source: str) -> float | None:
+def _constant(graph: GraphDef, source: str) -> float | None:
     """Return the number of a constant of one element."""
     name = source.partition(":")[0]
     for _ in range(8):
@@ -212,9 +212,8 @@ def _constant(graph: Graph, source: str) -> float | None:
     return None
 
 
-def _state(graph: Graph, candidate: str) -> str:
-    """Return the new cell state, before it is clipped: the sum with the product that the candidate enters; "" if
-    unclear."""
+def _state(graph: GraphDef, candidate: str) -> str:
+    """Return the new cell state, before it is clipped: the sum with the product that the candidate enters; "" if unclear."""
     functions = [node for node in readers(graph, candidate) if node.op in (*FUNCTIONS, "LeakyRelu", "Identity")]
     source = output(functions[0].name) if functions else candidate
     for ops in ({"Mul"}, {"Add", "AddV2"}):
@@ -225,10 +224,8 @@ def _state(graph: Graph, candidate: str) -> str:
     return source
 
 
-def _clip(graph: Graph, source: str, kind: Literal["cell", "projection"]) -> tuple[Clip, ...] | None:
-    """Return the bounds that an output is put between, none included; None where they are not constants, or not
-    symmetric.
-    """
+def _clip(graph: GraphDef, source: str, kind: Literal["cell", "projection"]) -> tuple[Clip, ...] | None:
+    """Return the bounds that an output is put between, none included; None where they are not constants, or not symmetric."""
     bounds: list[float | None] = []
     for op in ("Minimum", "Maximum"):
         nodes = [node for node in readers(graph, source) if node.op == op]
@@ -266,7 +263,7 @@ _NAMED = {"lstm": "an LSTM", "gru": "a GRU", "simple_rnn": "a SimpleRNN"}
 """Words in the names of Keras's cells."""
 
 
-def loops(graph: Graph, arrays: Mapping[str, Array]) -> list[WeightedLoop]:
+def loops(graph: GraphDef, arrays: Mapping[str, Array]) -> list[WeightedLoop]:
     """Return the loops of a graph that read matrices, which are `arrays` by the names of their nodes."""
     matrices_of: dict[str, dict[str, tuple[int, ...]]] = {}
     for node in graph.nodes.values():

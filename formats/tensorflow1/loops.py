@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from rnnconvert.containers.graph_def import Graph
+from rnnconvert.containers.graph_def import GraphDef
 from rnnconvert.formats.tensorflow1.lowering import GraphDefLowering
 from rnnconvert.recognition.computed import Computed, RecognisedLayers
 from rnnconvert.recognition.lowered import recognise_in
@@ -18,7 +18,7 @@ __all__ = ["RecognisedLayers", "constants", "read"]
 _LATER = re.compile(r"(/(Stateful)?PartitionedCall|/while|/MatMul|/BiasAdd)(_\d+)?(/while_context|/while|/MatMul)?$")
 
 
-def read(path: Path, graph: Graph) -> RecognisedLayers:
+def read(path: Path, graph: GraphDef) -> RecognisedLayers:
     """Return the layers that a graph computes; their names are the scopes of their operations."""
     return recognise_in(lambda: GraphDefLowering(graph).program(path), _LATER)
 

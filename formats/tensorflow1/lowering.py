@@ -15,18 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import Graph, GraphDefFunction, Node
+from rnnconvert.containers.graph_def import GraphDef, GraphDefFunction
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import FUNCTION_NESTING, WRITTEN_OPERATIONS
 from rnnconvert.formats.tensorflow1.frames import Frames
-from rnnconvert.formats.tensorflow1.operations import DOMAIN, Step
+from rnnconvert.formats.tensorflow1.operations import DOMAIN, OperationStep
 from rnnconvert.graphs.graph_def import PASSING
 from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
-
-_DEEPEST = 20
-_MOST = 200_000
-"""The most operations that are written, those of a function once for each call."""
 
 
 @dataclass(eq=False)
@@ -40,7 +38,7 @@ class _Space:
     depth   how many functions are around
     """
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, GraphDefNode]
     values: dict[str, str]
     block: Block
     prefix: str = ""
@@ -68,7 +66,7 @@ class _Variable:
 class GraphDefLowering:
     """A graph on its way."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: GraphDef) -> None:
         self.graph = graph
         self.arrays: dict[str, Array] = {}
         self.main = Block("", self.arrays)
@@ -131,7 +129,7 @@ class GraphDefLowering:
             waiting.append((name, True))
             waiting += [(before, False) for before in self._before(space, node)]
 
-    def _before(self, space: _Space, node: Node) -> list[str]:
+    def _before(self, space: _Space, node: GraphDefNode) -> list[str]:
         """Return the operations that must be written before one."""
         if node.op == "Exit" and space is self.space:
             frame = self.frames.of(node)
@@ -144,10 +142,10 @@ class GraphDefLowering:
             names.append(name)
         return names
 
-    def _write_node(self, space: _Space, node: Node) -> None:
+    def _write_node(self, space: _Space, node: GraphDefNode) -> None:
         self.written += 1
-        if self.written > _MOST:
-            raise OverflowError(f"its functions are more than {_MOST} operations")
+        if self.written > WRITTEN_OPERATIONS:
+            raise OverflowError(f"its functions are more than {WRITTEN_OPERATIONS} operations")
         sources = node.read
         if node.op == "Const":
             array = node.tensor
@@ -165,7 +163,7 @@ class GraphDefLowering:
         if node.op in ("While", "StatelessWhile") and space.block is self.main:
             self._while(node, inputs, outputs)
             return
-        if node.op in ("PartitionedCall", "StatefulPartitionedCall") and space.depth < _DEEPEST:
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall") and space.depth < FUNCTION_NESTING:
             function = self.graph.functions.get(node.called("f"))
             if function is not None and len(function.inputs) == len(inputs):
                 results = self._call(function, inputs, space.block, f"{space.prefix}{node.name}/", space.depth + 1)
@@ -187,7 +185,7 @@ class GraphDefLowering:
 
         if node.op == "TensorListFromTensor" and space.block is self.main:
             self._learn(inputs[0], numbers(1))
-        Step(space.block, node, inputs, outputs, numbers).write()
+        OperationStep(space.block, node, inputs, outputs, numbers).write()
 
     def _learn(self, value: str, shape: Array | None) -> None:
         """Note the axes of a sequence that becomes a list, which states the shape of its elements."""
@@ -199,9 +197,9 @@ class GraphDefLowering:
 
     def _numbers(self, space: _Space, source: str, depth: int = 0) -> Array | None:
         """Return the stored numbers that a value is; an order of axes may be put together from them."""
-        for _ in range(_DEEPEST):
+        for _ in range(FUNCTION_NESTING):
             node = space.nodes.get(source.partition(":")[0])
-            if node is not None and node.op in _ORDERS and depth < _DEEPEST:
+            if node is not None and node.op in _ORDERS and depth < FUNCTION_NESTING:
                 parts = [self._numbers(space, operand, depth + 1) for operand in node.read]
                 return _order(node.op, [part for part in parts if part is not None], len(parts))
             if node is None or (node.op not in PASSING and node.op != "Const"):
@@ -238,7 +236,7 @@ class GraphDefLowering:
         size = self._numbers(self.space, sources[place]) if place is not None and place < len(sources) else None
         return size is not None and size.size == 1 and int(size.reshape(())) == 1
 
-    def _outputs(self, node: Node) -> int:
+    def _outputs(self, node: GraphDefNode) -> int:
         """Return how many values an operation gives, as far as that matters."""
         if node.op in ("Split", "SplitV"):
             return max(1, min(int(node.number("num_split", 1)), 1000))
@@ -251,7 +249,7 @@ class GraphDefLowering:
             return len(function.outputs) if function is not None else 1
         return 2 if node.op in ("TensorArrayV3", "Switch", "Merge") else 1
 
-    def _placeholder(self, space: _Space, node: Node) -> None:
+    def _placeholder(self, space: _Space, node: GraphDefNode) -> None:
         name = f"{space.prefix}{node.name}:0"
         dims = node.shape("shape")
         dtype = TYPES.get(int(node.number("dtype", 1)), TYPES[1])
@@ -268,7 +266,7 @@ class GraphDefLowering:
 
     # Loops --------------------------------------------------------------------------------------------------
 
-    def _while(self, node: Node, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    def _while(self, node: GraphDefNode, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         body, ends = (self.graph.functions.get(node.called(key)) for key in ("body", "cond"))
         if body is None or ends is None or not len(body.inputs) == len(body.outputs) == len(ends.inputs) == len(inputs):
             self.main.add(node.op, inputs, outputs, node.name, domain=DOMAIN)
@@ -290,7 +288,7 @@ class GraphDefLowering:
 
         self._loop(node.name, variables, step, going)
 
-    def _frame(self, end: Node) -> None:
+    def _frame(self, end: GraphDefNode) -> None:
         """Write a loop of TensorFlow 1's kind, when one of the values that it gives is read."""
         name = self.frames.of(end)
         inside = self.frames.inside(name)
@@ -378,7 +376,7 @@ class GraphDefLowering:
         )
 
     def _passed(self, space: _Space, source: str) -> str:
-        for _ in range(_DEEPEST):
+        for _ in range(FUNCTION_NESTING):
             node = space.nodes.get(source.partition(":")[0])
             if node is None or node.op not in PASSING or not node.inputs:
                 break
@@ -391,7 +389,7 @@ class GraphDefLowering:
         None for any other variable.
         """
         source = variable.after
-        for _ in range(_DEEPEST):
+        for _ in range(FUNCTION_NESTING):
             node = space.nodes.get(source.partition(":")[0])
             sources = node.read if node is not None else ()
             if node is None or node.op not in (*PASSING, *_WRITES) or not sources:
@@ -411,7 +409,7 @@ class GraphDefLowering:
 
     def _origin(self, space: _Space, source: str) -> str:
         """Return the value that an operation passes on."""
-        for _ in range(_DEEPEST):
+        for _ in range(FUNCTION_NESTING):
             node = space.nodes.get(source.partition(":")[0])
             if node is None or node.op not in PASSING or self._value(space, source) in space.values.values():
                 break

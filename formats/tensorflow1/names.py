@@ -93,7 +93,7 @@ class Member(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Read:
+class CellPlaces:
     """Where the cells of each layer were: by the layer's name and (layer, direction)."""
 
     cells: Mapping[str, Mapping[tuple[int, int], Member]]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import Node
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.graph_def import PASSING
@@ -29,14 +29,14 @@ _SAME = {
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
-class Step(Rule):
+class OperationStep(Rule):
     """One operation that is to become common ones.
 
     stored  gives the stored numbers that an input is, or None
     """
 
     def __init__(
-        self, block: Block, node: Node, inputs: Sequence[str], outputs: Sequence[str], stored: Callable[[int], Array | None]
+        self, block: Block, node: GraphDefNode, inputs: Sequence[str], outputs: Sequence[str], stored: Callable[[int], Array | None]
     ) -> None:
         super().__init__(block, inputs, outputs, node.name)
         self.node, self._stored = node, stored
@@ -82,15 +82,15 @@ class Step(Rule):
         return self.add("Where", [wide, *self.inputs[1:3]])
 
 
-def _squeeze(step: Step) -> bool:
+def _squeeze(step: OperationStep) -> bool:
     axes = step.node.integers("squeeze_dims")
     return step.add("Squeeze", step.inputs[:1], **({"axes": axes} if axes else {}))
 
 
-_RULES: Mapping[str, Callable[[Step], bool]] = {
+_RULES: Mapping[str, Callable[[OperationStep], bool]] = {
     "BiasAdd": lambda step: step.node.text("data_format") in ("", "NHWC") and step.add("Add", step.inputs),
     "MatMul": lambda step: step.product(bool(step.option("transpose_a")), bool(step.option("transpose_b"))),
-    "Cast": Step.cast,
+    "Cast": OperationStep.cast,
     "Split": lambda step: step.with_axis("Split", step.inputs[1:2], step.axis(0)),
     "SplitV": lambda step: step.split(step.integers(1), step.axis(2)),
     "ConcatV2": lambda step: step.with_axis("Concat", step.inputs[:-1], step.axis(len(step.inputs) - 1)),
@@ -100,10 +100,10 @@ _RULES: Mapping[str, Callable[[Step], bool]] = {
     "ExpandDims": lambda step: step.unsqueeze(step.axis(1)),
     "Squeeze": _squeeze,
     "Shape": lambda step: step.shape(TYPES.get(step.option("out_type", 3), INTEGER)),
-    "Fill": Step.fill,
+    "Fill": OperationStep.fill,
     "ZerosLike": lambda step: step.option("T", 1) == 1 and step.filled_like(0),
     "OnesLike": lambda step: step.option("T", 1) == 1 and step.filled_like(1),
-    **dict.fromkeys(("Gather", "GatherV2"), Step.gather),
+    **dict.fromkeys(("Gather", "GatherV2"), OperationStep.gather),
     "TensorListGetItem": lambda step: step.add("Gather", step.inputs[:2], axis=0),
     "ReverseV2": lambda step: step.flip(step.integers(1)),
     "ClipByValue": lambda step: step.add("Clip", step.inputs[:3]),
@@ -111,12 +111,12 @@ _RULES: Mapping[str, Callable[[Step], bool]] = {
     "LeakyRelu": lambda step: step.add("LeakyRelu", step.inputs[:1], alpha=step.node.number("alpha", 0.2)),
     "Any": lambda step: step.truths("ReduceMax", step.integers(1), step.option("keep_dims")),
     "All": lambda step: step.truths("ReduceMin", step.integers(1), step.option("keep_dims")),
-    "NotEqual": Step.differs,
-    "Select": Step.select,
+    "NotEqual": OperationStep.differs,
+    "Select": OperationStep.select,
     "Tile": lambda step: step.repeated("Tile"),
     "BroadcastTo": lambda step: step.repeated("Expand"),
-    "Sum": Step.sum,
+    "Sum": OperationStep.sum,
     "Square": lambda step: step.add("Mul", [step.inputs[0], step.inputs[0]]),
-    "TensorArraySizeV3": Step.size,
+    "TensorArraySizeV3": OperationStep.size,
     "StridedSlice": lambda step: step.cut([step.option(name) for name in _MASKS]),
 }

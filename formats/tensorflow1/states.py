@@ -1,7 +1,6 @@
 """What the cells of a TensorFlow 1 graph begin with: zeros, numbers that the graph holds, or what a caller passes.
 
-From a cell's product back to the state that it reads, out of the loop, and on to the constants and variables that it is
-made of.
+From a cell's product back to the state that it reads, out of the loop, and on to the constants and variables that it is made of.
 
 Sources (1.15.5): tensorflow/python/ops/rnn_cell_impl.py, the call of each cell; python/ops/rnn.py, dynamic_rnn and
 static_rnn; python/ops/control_flow_ops.py, the nodes of a loop; core/ops/rnn_ops.cc, the inputs of the block operations.
@@ -14,32 +13,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import Graph, Node, output
+from rnnconvert.containers.graph_def import GraphDef, output
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.malformed import MALFORMED, passes
+from rnnconvert.formats.tensorflow1.ancestors import SAME, ancestors, producer, state_before
 from rnnconvert.formats.tensorflow1.graph import readers, step_products
 
 _STATES = {"BlockLSTM": (2, 3), "LSTMBlockCell": (1, 2), "GRUBlockCell": (None, 1)}
 """Which inputs of a block operation are the old cell state and the old state."""
 _PEEPHOLES = {"BlockLSTM": (5, 6, 7), "LSTMBlockCell": (4, 5, 6)}
 """Which are the weights of peepholes."""
-_SAME = {
-    "Identity",
-    "StopGradient",
-    "CheckNumerics",
-    "ReadVariableOp",
-    "Enter",
-    "Switch",
-    "PlaceholderWithDefault",
-    "Snapshot",
-    "PreventGradient",
-    "EnsureShape",
-}
-"""Operations that pass their first input on."""
 _FED = {"Placeholder", "PlaceholderV2", "IteratorGetNext", "QueueDequeueV2", "QueueDequeueManyV2", "OneShotIterator"}
 _VARIABLES = {"Variable", "VariableV2", "VarHandleOp"}
-_SHAPES = {"Shape", "ShapeN", "Size", "Rank"}
-_MOST = 100_000
 UNSEEN = "the graph does not show where it comes from"
 """Why a state cannot be read whose cell is computed inside a function."""
 
@@ -64,7 +50,7 @@ class _Unread(Exception):  # never leaves this module
     """Why a value cannot be read."""
 
 
-def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Start]:
+def starts(graph: GraphDef, matrix: str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> dict[str, Start]:
     """Return what each state of a cell begins with, by part.
 
     matrix  the variable of a cell's matrix, that of the gates of a GRU
@@ -78,10 +64,10 @@ def starts(graph: Graph, matrix: str, arrays: Mapping[str, Array], sizes: Mappin
         for part, source in _states(graph, node).items():
             if part not in sizes:
                 continue
-            before = _before(graph, source) if source else ""
+            before = state_before(graph, source) if source else ""
             if not before:
                 continue
-            reached = _ancestors(graph, before, names)
+            reached = ancestors(graph, before, names)
             if reached is None:  # the state that the step before it left
                 continue
             start = _start(graph, before, reached, arrays, sizes[part])
@@ -101,13 +87,13 @@ def _agreed(several: list[Start]) -> Start:
     return replace(unfed[0], fed=fed) if unfed else several[0]
 
 
-def _states(graph: Graph, product: Node) -> dict[str, str]:
+def _states(graph: GraphDef, product: GraphDefNode) -> dict[str, str]:
     """Return the states that a cell reads at a step, by part; "" for one that is not found."""
     if product.op in _STATES:
         cell, hidden = _STATES[product.op]
         states = {"initial_hidden": _input(product, hidden)}
         return states if cell is None else {**states, "initial_cell": _input(product, cell)}
-    joined = _producer(graph, product.inputs[0]) if product.inputs else None
+    joined = producer(graph, product.inputs[0]) if product.inputs else None
     values = joined.read if joined else ()
     if joined is None or joined.op not in ("Concat", "ConcatV2") or len(values) != 3:
         return {"initial_hidden": "", "initial_cell": ""}
@@ -115,11 +101,11 @@ def _states(graph: Graph, product: Node) -> dict[str, str]:
     return {"initial_hidden": hidden_state, "initial_cell": _cell_state(graph, product)}
 
 
-def _input(node: Node, number: int) -> str:
+def _input(node: GraphDefNode, number: int) -> str:
     return node.inputs[number] if number < len(node.inputs) else ""
 
 
-def _cell_state(graph: Graph, product: Node) -> str:
+def _cell_state(graph: GraphDef, product: GraphDefNode) -> str:
     """Return the old cell state: what the forget gate is multiplied with."""
     queue, seen = [output(product.name)], set()
     for source in queue:
@@ -139,47 +125,7 @@ def _cell_state(graph: Graph, product: Node) -> str:
     return ""
 
 
-def _producer(graph: Graph, source: str) -> Node | None:
-    return graph.nodes.get(source.partition(":")[0])
-
-
-def _before(graph: Graph, source: str) -> str:
-    """Return where a state comes from before the first step."""
-    for _ in range(64):
-        node = _producer(graph, source)
-        if node is None:
-            return ""
-        if node.op == "Merge":
-            first = [operand for operand in node.inputs if (above := _producer(graph, operand)) and above.op != "NextIteration"]
-            if len(first) != 1 or len(node.inputs) != 2:
-                return source
-            source = first[0]
-        elif node.op in _SAME and node.inputs:
-            source = node.inputs[0]
-        else:
-            return source
-    return ""
-
-
-def _ancestors(graph: Graph, source: str, stops: set[str]) -> list[Node] | None:
-    """Return the nodes whose numbers an output is made from; None where one of `stops` is among them."""
-    queue = [source.partition(":")[0]]
-    seen: set[str] = set()
-    nodes = []
-    for name in queue:
-        node = graph.nodes.get(name)
-        if node is None or name in seen or len(seen) > _MOST:
-            continue
-        if name in stops:
-            return None
-        seen.add(name)
-        nodes.append(node)
-        if node.op not in _SHAPES:
-            queue += [name_read.partition(":")[0] for name_read in node.read]
-    return nodes
-
-
-def _start(graph: Graph, source: str, made_of: list[Node], arrays: Mapping[str, Array], size: int) -> Start:
+def _start(graph: GraphDef, source: str, made_of: list[GraphDefNode], arrays: Mapping[str, Array], size: int) -> Start:
     """Return what a state begins with."""
     name = source.partition(":")[0]
     try:
@@ -201,7 +147,7 @@ def _start(graph: Graph, source: str, made_of: list[Node], arrays: Mapping[str, 
 class _Values:
     """The numbers of outputs, but for the length of the batch: an axis along which all are alike has the length 1."""
 
-    def __init__(self, graph: Graph, arrays: Mapping[str, Array]) -> None:
+    def __init__(self, graph: GraphDef, arrays: Mapping[str, Array]) -> None:
         self.graph, self.arrays = graph, arrays
         self._cache: dict[str, Array | _Unread] = {}
 
@@ -222,7 +168,7 @@ class _Values:
         return value
 
     def _of(self, source: str, depth: int) -> Array:
-        node = _producer(self.graph, source)
+        node = producer(self.graph, source)
         number = int(source.partition(":")[2] or 0)
         if node is None or depth > 40:
             raise _Unread(f"the graph does not show where {source!r} comes from")
@@ -241,7 +187,7 @@ class _Values:
             if node.tensor is None or node.tensor.size > 1 << 26:
                 raise _Unread(f"the constant {node.name!r} cannot be read")
             return np.asarray(node.tensor)
-        if node.op in _SAME:
+        if node.op in SAME:
             return value(0)
         if node.op in ("ZerosLike", "OnesLike"):
             return np.full((), float(node.op == "OnesLike"))
@@ -269,7 +215,7 @@ class _Values:
                 return np.split(packed, pieces, axis)[number]
         raise _Unread(f"the graph computes it ({node.op} {node.name!r})")
 
-    def _tiled(self, array: Array, times: str, node: Node) -> Array:
+    def _tiled(self, array: Array, times: str, node: GraphDefNode) -> Array:
         """Return an array that is repeated only along its first axis."""
         counts = self._last_counts(times)
         if array.ndim == 2 and counts == [1] and len(array) == 1:
@@ -278,7 +224,7 @@ class _Values:
 
     def _last_counts(self, source: str) -> list[int]:
         """Return how often an array is repeated along the axes after the first."""
-        node = _producer(self.graph, source)
+        node = producer(self.graph, source)
         if node is not None and node.op == "Const" and node.tensor is not None:
             return [int(length) for length in np.asarray(node.tensor).reshape(-1)[1:]]
         if node is not None and node.op == "Pack":
@@ -287,7 +233,7 @@ class _Values:
         raise _Unread(f"the graph computes how often a state is repeated ({source!r})")
 
 
-def state_variables(graph: Graph) -> set[str]:
+def state_variables(graph: GraphDef) -> set[str]:
     """Return the variables and constants that block operations read as states, or as peepholes that they do not use."""
     names = set()
     for node in graph.nodes.values():
@@ -296,5 +242,5 @@ def state_variables(graph: Graph) -> set[str]:
         idle = () if node.number("use_peephole", 0) else _PEEPHOLES.get(node.op, ())
         for number, source in enumerate(node.inputs):
             if number in _STATES[node.op] or number in idle:
-                names.add(_before(graph, source).partition(":")[0])
+                names.add(state_before(graph, source).partition(":")[0])
     return names

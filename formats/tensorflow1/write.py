@@ -11,7 +11,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, put
-from rnnconvert.formats.tensorflow1.names import CLASSES, Member, Read
+from rnnconvert.formats.tensorflow1.names import CLASSES, CellPlaces, Member
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
@@ -33,12 +33,10 @@ def companions(path: Path) -> tuple[Path, ...]:
 
 
 def write(path: Path, job: Job) -> WriteResult:
-    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own
-    wrapper.
-    """
+    """Write a checkpoint of version 2, or an .npz of the variables; each layer in the scopes of TensorFlow's own wrapper."""
     arrays: dict[str, Array | Pieced] = {}
     notes = []
-    homes = job.source.read_as(Read).cells if isinstance(job.source.read, Read) else {}
+    homes = job.source.read_as(CellPlaces).cells if isinstance(job.source.read, CellPlaces) else {}
     bare = len(job.parts) == 1 and not homes
     for part in job.parts:
         asked = job.options.get("prefix", part.stack.name)

@@ -10,11 +10,13 @@ from typing import IO, Any, TypedDict
 import numpy as np
 
 from rnnconvert.containers import json_file
-from rnnconvert.containers.files import Summed, replacing_with_data
+from rnnconvert.containers.data_files import replacing_with_data
+from rnnconvert.containers.files import Summed
 from rnnconvert.containers.layer_config import Entry, entry
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import DOCUMENT_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
@@ -37,7 +39,6 @@ SUFFIXES = registry.endings(NAME)
 _CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn"}
 _RECURRENT = ("RNN", "ConvLSTM2D", "ConvRNN2D", "StackedRNNCells")
 _WAYS = ("forward", "backward")
-_MOST_DEEP = 32
 # What no output at a full sequence depends on, or what starts from zeros in every call that a conversion means.
 _HARMLESS = frozenset((
     "name", "trainable", "dtype", "batch_input_shape", "batch_size", "units", "return_sequences", "return_state", "stateful", "unroll",
@@ -133,8 +134,8 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the class and the configuration of every layer, those of models in models too."""
-    if depth > _MOST_DEEP:
-        raise UnreadableError(path, f"its models are nested more than {_MOST_DEEP} deep")
+    if depth > DOCUMENT_NESTING:
+        raise UnreadableError(path, f"its models are nested more than {DOCUMENT_NESTING} deep")
     config = model.get("config") if isinstance(model, dict) else None
     listed = config.get("layers") if isinstance(config, dict) else config
     for element in listed if isinstance(listed, list) else []:

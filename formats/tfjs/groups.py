@@ -15,9 +15,9 @@ from rnnconvert.containers.files import view
 from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingFileError, UnreadableError
+from rnnconvert.core.limits import SHARD_FILES
 
 _TYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "bool": "u1", "uint8": "u1", "uint16": "<u2"}
-_MOST_FILES = 1 << 12
 
 
 def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], list[Path]]:
@@ -30,8 +30,8 @@ def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], l
     files: list[Path] = []
     for group in _list(path, manifest, "weightsManifest"):
         names = [companion(path, file_name) for file_name in _list(path, group.get("paths"), "paths", str)]
-        if len(files) + len(names) > _MOST_FILES:
-            raise UnreadableError(path, f"it names more than {_MOST_FILES} files of weights")
+        if len(files) + len(names) > SHARD_FILES:
+            raise UnreadableError(path, f"it names more than {SHARD_FILES} files of weights")
         parts = []
         for file in names:
             if not file.is_file():

@@ -16,9 +16,7 @@ import numpy as np
 from rnnconvert.containers.reading import Reading, charging, map_file
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-
-_LONGEST_TEXT = 1 << 16
-"""The most bytes of a name that is read."""
+from rnnconvert.core.limits import NAME_BYTES
 
 
 class FlatBuffer:
@@ -109,6 +107,6 @@ class Table:
 
     def text(self, field: int) -> str:
         """Return a text, of a long one the beginning."""
-        characters = self.vector(field, "u1")[:_LONGEST_TEXT]
+        characters = self.vector(field, "u1")[:NAME_BYTES]
         self._file.reading.work(len(characters) // 16, self._file.path)
         return characters.tobytes().decode("utf-8", "replace")

@@ -16,10 +16,11 @@ from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.graph import Graph as Stated
 from rnnconvert.formats.tflite.graph import Operator
+from rnnconvert.formats.tflite.graph import Subgraph as Stated
 from rnnconvert.graphs import Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
+from rnnconvert.graphs.graph import CallSizes
 
 _TYPES = {**{kind: np.dtype(dtype) for kind, dtype in s.TYPES.items()}, 18: BFLOAT16}
 _READ, _STEPS, _WAYS = "what a layer reads", "what a layer gives", "the directions of a layer"
@@ -46,7 +47,7 @@ class FusedOperator:
 
 
 @dataclass(frozen=True)
-class Read:
+class SteppedSequence:
     """A sequence that a layer reads: one tensor with the axis of its time and the steps that are read, or one tensor for each step."""
 
     tensors: Sequence[Hashable]
@@ -79,7 +80,7 @@ class Looped:
     """
 
     stack: Recurrent
-    reads: Sequence[Read]
+    reads: Sequence[SteppedSequence]
     gives: Sequence[LoopOutput]
     states: Sequence[Hashable]
     turned: bool
@@ -141,7 +142,10 @@ def _fused(graph: Graph, name: str, layer: FusedOperator) -> None:
     else:
         outputs = dict.fromkeys(layer.gives, f"{order}u")
     graph.call(
-        name, (layer.reads, f"{order}i"), outputs, hidden=pair.directions[0].output_size, directions=ways, width=layer.stack.input_size
+        name,
+        (layer.reads, f"{order}i"),
+        outputs,
+        sizes=CallSizes(pair.directions[0].output_size, directions=ways, width=layer.stack.input_size),
     )
 
 
@@ -159,8 +163,7 @@ def _looped(graph: Graph, name: str, layer: Looped) -> None:
         ((name, _READ), f"{time}bi"),
         {(name, _STEPS): f"{time if layer.stack.output_order == 'time' else 't'}bu"},
         {loop_output.tensor: loop_output.words for loop_output in layer.gives if loop_output.words},
-        hidden=layer.stack.hidden_size,
-        width=layer.stack.input_size,
+        sizes=CallSizes(layer.stack.hidden_size, width=layer.stack.input_size),
     )
 
 

@@ -17,7 +17,7 @@ from rnnconvert.formats.tflite.flatbuffer import FlatBuffer, Table
 
 
 @dataclass(frozen=True)
-class Tensor:
+class SubgraphTensor:
     """A tensor of a graph.
 
     stored    its numbers as they lie in the file; None where the graph computes them
@@ -64,11 +64,11 @@ class Operator:
         return self.name or s.OPERATORS.get(self.code, f"operator {self.code}")
 
 
-class Graph:
+class Subgraph:
     """A subgraph: its tensors, its operators, and which of its tensors are its inputs and outputs."""
 
     def __init__(
-        self, name: str, tensors: list[Tensor], operators: list[Operator], inputs: tuple[int, ...], outputs: tuple[int, ...]
+        self, name: str, tensors: list[SubgraphTensor], operators: list[Operator], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> None:
         self.name, self.tensors, self.operators, self.inputs, self.outputs = name, tensors, operators, inputs, outputs
         self._producers = {tensor: operator for operator in operators for tensor in operator.outputs}
@@ -86,7 +86,7 @@ class Graph:
         return self._consumers.get(tensor, [])
 
 
-def numbers(path: Path, tensor: Tensor) -> Array:
+def numbers(path: Path, tensor: SubgraphTensor) -> Array:
     """Return the numbers of a tensor that is stored: integers are what they stand for, in single precision.
 
     Raises UnreadableError where there are not as many scales or zero points as their axis is long.
@@ -112,7 +112,7 @@ def numbers(path: Path, tensor: Tensor) -> Array:
 class TfliteFile:
     """A file: its graphs, and what it states about itself."""
 
-    graphs: list[Graph]
+    graphs: list[Subgraph]
     description: str
     version: int
 
@@ -144,11 +144,11 @@ def _code(table: Table) -> tuple[int, str]:
     return int(max(old, new)), table.text(s.CODE["custom_code"])
 
 
-def _graph(path: Path, table: Table, buffers: list[Array], codes: list[tuple[int, str]]) -> Graph:
+def _graph(path: Path, table: Table, buffers: list[Array], codes: list[tuple[int, str]]) -> Subgraph:
     tensors = [_tensor(path, entry, buffers) for entry in table.tables(s.SUBGRAPH["tensors"])]
     operators = [_operator(path, entry, codes, len(tensors)) for entry in table.tables(s.SUBGRAPH["operators"])]
     inputs, outputs = (_checked(path, table.vector(s.SUBGRAPH[name], "<i4").tolist(), len(tensors)) for name in ("inputs", "outputs"))
-    return Graph(table.text(s.SUBGRAPH["name"]), tensors, operators, inputs, outputs)
+    return Subgraph(table.text(s.SUBGRAPH["name"]), tensors, operators, inputs, outputs)
 
 
 def _checked(path: Path, places: Iterable[int], count: int) -> tuple[int, ...]:
@@ -173,7 +173,7 @@ def _operator(path: Path, table: Table, codes: list[tuple[int, str]], tensors: i
     return Operator(code, inputs, outputs, options, name or "CUSTOM" if code == s.CUSTOM else "")
 
 
-def _tensor(path: Path, table: Table, buffers: list[Array]) -> Tensor:
+def _tensor(path: Path, table: Table, buffers: list[Array]) -> SubgraphTensor:
     name, shape = table.text(s.TENSOR["name"]), tuple(table.vector(s.TENSOR["shape"], "<i4").tolist())
     number, kind = table.number(s.TENSOR["buffer"], "I"), table.number(s.TENSOR["type"], "b")
     if number >= len(buffers):
@@ -203,7 +203,7 @@ def _tensor(path: Path, table: Table, buffers: list[Array]) -> Tensor:
     stated = table.vector(s.TENSOR["shape_signature"], "<i4").tolist() or shape
     dims = tuple(None if length < 0 else int(length) for length in stated)
     variable = bool(table.number(s.TENSOR["is_variable"], "?", False))
-    return Tensor(name, shape, stored, scales, zeros, axis, variable, odd, dims, kind)
+    return SubgraphTensor(name, shape, stored, scales, zeros, axis, variable, odd, dims, kind)
 
 
 def _numbers(path: Path, name: str, buffer: Array, dtype: np.dtype, shape: tuple[int, ...]) -> Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from rnnconvert.formats.tflite.graph import Graph, Operator
+from rnnconvert.formats.tflite.graph import Operator, Subgraph
 
 _MOST, _DEEPEST = 64, 32
 _KINDS = (2, 4)
@@ -30,7 +30,7 @@ class Element(NamedTuple):
     many: bool = False
 
 
-def elements(graph: Graph, place: int, deep: int = 0) -> list[Element] | None:
+def elements(graph: Subgraph, place: int, deep: int = 0) -> list[Element] | None:
     """Return the elements of a tensor of whole numbers, in their order; None for what is not known."""
     if place < 0 or deep > _DEEPEST or graph.tensors[place].kind not in _KINDS:
         return None
@@ -47,22 +47,22 @@ def elements(graph: Graph, place: int, deep: int = 0) -> list[Element] | None:
     return result if result is not None and len(result) <= _MOST else None
 
 
-def numbers(graph: Graph, place: int) -> list[int]:
+def numbers(graph: Subgraph, place: int) -> list[int]:
     """Return the whole numbers that a tensor is at every step; none where they are not known."""
     values = elements(graph, place) or []
     return [] if any(element.counter >= 0 or element.many for element in values) else [element.offset for element in values]
 
 
-def is_next(graph: Graph, place: int, counter: int) -> bool:
+def is_next(graph: Subgraph, place: int, counter: int) -> bool:
     """Return whether a tensor is an input of the graph plus one."""
     return elements(graph, place) == [Element(counter, 1)]
 
 
-def _same(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
+def _same(graph: Subgraph, operator: Operator, deep: int) -> list[Element] | None:
     return elements(graph, operator.input(0), deep)
 
 
-def _sum(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
+def _sum(graph: Subgraph, operator: Operator, deep: int) -> list[Element] | None:
     left, two = (elements(graph, operator.input(at), deep) for at in (0, 1))
     stated = operator.options
     if left is None or two is None or (stated is not None and stated.number(0, "b", 0)):
@@ -76,7 +76,7 @@ def _sum(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
     return [Element(max(a.counter, b.counter), a.offset + b.offset) for a, b in pairs]
 
 
-def _joined(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
+def _joined(graph: Subgraph, operator: Operator, deep: int) -> list[Element] | None:
     """Return the elements of a CONCATENATION or a PACK of vectors or numbers, which have one axis to be joined along."""
     stated = operator.options
     if operator.label == "CONCATENATION" and stated is not None and stated.number(1, "b", 0):
@@ -90,7 +90,7 @@ def _joined(graph: Graph, operator: Operator, deep: int) -> list[Element] | None
     return result
 
 
-def _filled(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
+def _filled(graph: Subgraph, operator: Operator, deep: int) -> list[Element] | None:
     count, value = (elements(graph, operator.input(at), deep) for at in (0, 1))
     if value is None or len(value) != 1 or (count is not None and len(count) != 1):
         return None
@@ -99,17 +99,17 @@ def _filled(graph: Graph, operator: Operator, deep: int) -> list[Element] | None
     return value * count[0].offset if 0 <= count[0].offset <= _MOST else None
 
 
-def _rank(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
+def _rank(graph: Subgraph, operator: Operator, deep: int) -> list[Element] | None:
     dims = graph.tensors[operator.input(0)].dims if operator.input(0) >= 0 else ()
     return [Element(-1, len(dims))] if dims else None  # a file does not tell a number from what is of any rank
 
 
-def _shape(graph: Graph, operator: Operator, deep: int) -> list[Element] | None:
+def _shape(graph: Subgraph, operator: Operator, deep: int) -> list[Element] | None:
     dims = graph.tensors[operator.input(0)].dims if operator.input(0) >= 0 else ()
     return [Element(-1, dim) for dim in dims if dim is not None] if dims and None not in dims else None
 
 
-_RULES: Mapping[str, Callable[[Graph, Operator, int], list[Element] | None]] = {
+_RULES: Mapping[str, Callable[[Subgraph, Operator, int], list[Element] | None]] = {
     "ADD": _sum,
     "CAST": _same,
     "CONCATENATION": _joined,

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from rnnconvert.formats.tflite.graph import Graph, Operator
+from rnnconvert.formats.tflite.graph import Operator, Subgraph
 from rnnconvert.formats.tflite.integers import Element, elements, is_next, numbers
 
 FROM_TENSOR, GET, RESERVE, SET, STACK = (f"FlexTensorList{word}" for word in ("FromTensor", "GetItem", "Reserve", "SetItem", "Stack"))
@@ -23,10 +23,10 @@ _ADD, _CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND = 0, 2,
 class WhileLoop:
     """A WHILE of a graph, with the graph that decides whether it goes on and that of its steps."""
 
-    graph: Graph
+    graph: Subgraph
     operator: Operator
-    going: Graph
-    body: Graph
+    going: Subgraph
+    body: Subgraph
 
     @cached_property
     def counters(self) -> set[int]:
@@ -115,7 +115,7 @@ class WhileLoop:
         return same and self.body.outputs[number] == self.body.inputs[number]
 
 
-def handed_on(operator: Operator, body: Graph) -> set[int]:
+def handed_on(operator: Operator, body: Subgraph) -> set[int]:
     """Return which states of a WHILE are the same at every step: what its first step is given, or a copy of another such state."""
     sources = [_unconverted(body, place) for place in body.outputs]
     places = {place: number for number, place in enumerate(body.inputs)}
@@ -128,17 +128,17 @@ def handed_on(operator: Operator, body: Graph) -> set[int]:
     return fixed | copied
 
 
-def with_constants(graph: Graph, operator: Operator, body: Graph) -> Graph:
+def with_constants(graph: Subgraph, operator: Operator, body: Subgraph) -> Subgraph:
     """Return the graph of the steps in which each state that is a stored tensor at every step is that tensor."""
     tensors = list(body.tensors)
     for number in handed_on(operator, body):
         place = operator.input(number)
         if place >= 0 and graph.tensors[place].stored is not None and body.inputs[number] >= 0:
             tensors[body.inputs[number]] = graph.tensors[place]
-    return Graph(body.name, tensors, body.operators, body.inputs, body.outputs)
+    return Subgraph(body.name, tensors, body.operators, body.inputs, body.outputs)
 
 
-def _between(body: Graph, number: int, counters: Iterable[int]) -> int | None:
+def _between(body: Subgraph, number: int, counters: Iterable[int]) -> int | None:
     """Return what a step puts between what lay before it in a tensor and what lay behind it; None for another state."""
     joined, input_tensor = _computing(body, body.outputs[number]), body.inputs[number]
     if joined is None or not _joins(joined, 3):
@@ -163,12 +163,12 @@ def _between(body: Graph, number: int, counters: Iterable[int]) -> int | None:
     return element.input(0)
 
 
-def _computing(graph: Graph, place: int) -> Operator | None:
+def _computing(graph: Subgraph, place: int) -> Operator | None:
     """Return the operator that computes a tensor, before those that convert it to its own type (converters of TensorFlow 2.3)."""
     return graph.producer(_unconverted(graph, place))
 
 
-def _unconverted(graph: Graph, place: int) -> int:
+def _unconverted(graph: Subgraph, place: int) -> int:
     """Return the tensor that operators convert to its own type, or the tensor itself."""
     for _ in graph.operators:
         producer = graph.producer(place)
@@ -179,7 +179,7 @@ def _unconverted(graph: Graph, place: int) -> int:
     return place
 
 
-def _is_first(body: Graph, operator: Operator) -> bool:
+def _is_first(body: Subgraph, operator: Operator) -> bool:
     """Return whether an operator makes a tensor the one element of a list."""
     if operator.code == _EXPAND_DIMS:
         return numbers(body, operator.input(1)) == [0]

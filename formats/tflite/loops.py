@@ -19,8 +19,8 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.notes import INTEGERS, LayerNote
-from rnnconvert.formats.tflite.flow import Looped, LoopOutput, Read
-from rnnconvert.formats.tflite.graph import Operator, Tensor, TfliteFile
+from rnnconvert.formats.tflite.flow import Looped, LoopOutput, SteppedSequence
+from rnnconvert.formats.tflite.graph import Operator, SubgraphTensor, TfliteFile
 from rnnconvert.formats.tflite.lowering import Lowering
 from rnnconvert.formats.tflite.variables import changes
 from rnnconvert.graphs.program.operations import Operation
@@ -48,7 +48,7 @@ class Loops(RecognisedLayers):
 
     stored: dict[int, Array] = field(default_factory=dict)
 
-    def reads(self, tensor: Tensor, idle: bool) -> bool:
+    def reads(self, tensor: SubgraphTensor, idle: bool) -> bool:
         """Return whether the operators of a layer read a tensor, under this name or another.
 
         idle  whether no operator reads it; converters leave copies of what a loop holds in the graph around it
@@ -111,7 +111,7 @@ def looped(layer: Computed) -> Looped:
     """Return what a layer reads and gives in the main graph."""
     recognised, words = layer.recognised, {"hidden": "the final state", "cell": "the final cell state"}
     reads = [
-        Read([_tensor_of(value) for value in read.steps or (read.value,)], read.axis, bool(read.steps), read.window)
+        SteppedSequence([_tensor_of(value) for value in read.steps or (read.value,)], read.axis, bool(read.steps), read.window)
         for read in recognised.reads
     ]
     gives = [

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rnnconvert.formats.tflite import lists, variables
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.graph import Graph, Operator, TfliteFile
-from rnnconvert.formats.tflite.operators import Stored, Written, dtype
+from rnnconvert.formats.tflite.graph import Operator, Subgraph, TfliteFile
+from rnnconvert.formats.tflite.operators import StoredBuffers, Written, dtype
 from rnnconvert.graphs.program.lowering import OPSET, Block, LoopLowering, Variable
 from rnnconvert.graphs.program.operations import Body, Declared, Program
 
@@ -27,7 +27,7 @@ class Lowering:
     """
 
     def __init__(self, path: Path, model: TfliteFile) -> None:
-        self.model, self.stored = model, Stored(path)
+        self.model, self.stored = model, StoredBuffers(path)
         self.lost: dict[str, list[str]] = {}
         self._values = variables.initial(model)
         self._handles: Mapping[int, str] = {}
@@ -51,7 +51,7 @@ class Lowering:
         path = self.stored.path
         return Program(path, main, {"": OPSET}, size=path.stat().st_size if path.is_file() else 0)
 
-    def _write(self, graph: Graph, operator: Operator, block: Block, prefix: str) -> None:
+    def _write(self, graph: Subgraph, operator: Operator, block: Block, prefix: str) -> None:
         """Add the nodes of an operator; one of another domain where it has no equivalent here.
 
         One without outputs, as those that fill a variable, gives no value.
@@ -116,7 +116,7 @@ class Lowering:
         LoopLowering(written.label, begins, goes_on, states, single, collected).write(written.block, block)
         return True
 
-    def _going(self, graph: Graph, values: Sequence[str], block: Block, prefix: str) -> str:
+    def _going(self, graph: Subgraph, values: Sequence[str], block: Block, prefix: str) -> str:
         """Write what decides whether a loop goes on; return its value."""
         self.stored.constants(graph, block, prefix)
         for place, value in zip(graph.inputs, values, strict=True):

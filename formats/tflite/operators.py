@@ -17,7 +17,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
-from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor, numbers
+from rnnconvert.formats.tflite.graph import Operator, Subgraph, SubgraphTensor, numbers
 from rnnconvert.graphs.program.lowering import INTEGER, WIDE, Block, Rule
 
 _TYPES: Mapping[int, np.dtype[Any]] = {
@@ -41,12 +41,12 @@ _FULLY_CONNECTED, _SHAPE = 9, 77
 _FLOAT = 0
 
 
-def dtype(tensor: Tensor) -> np.dtype[Any]:
+def dtype(tensor: SubgraphTensor) -> np.dtype[Any]:
     """Return the element type of a tensor, as far as steps of layers have it: float32 for others."""
     return _TYPES.get(tensor.kind, np.dtype("f4"))
 
 
-class Stored:
+class StoredBuffers:
     """The stored numbers of a model on its way.
 
     arrays   by the names of their values
@@ -61,13 +61,13 @@ class Stored:
         self.sources: dict[str, Array] = {}
         self._read: dict[int, Array] = {}
 
-    def constants(self, graph: Graph, block: Block, prefix: str) -> None:
+    def constants(self, graph: Subgraph, block: Block, prefix: str) -> None:
         """Add the stored numbers of a graph that stand for themselves."""
         for place, tensor in enumerate(graph.tensors):
             if tensor.stored is not None and not tensor.odd and not tensor.scales.size:
                 self.sources[block.constant(tensor.stored, f"{prefix}{place}")] = tensor.stored
 
-    def stored(self, tensor: Tensor, block: Block, name: str) -> str:
+    def stored(self, tensor: SubgraphTensor, block: Block, name: str) -> str:
         """Add the numbers that a stored tensor stands for; return their name."""
         if name not in self.arrays and tensor.stored is not None:
             self.types[name] = str(tensor.stored.dtype)
@@ -80,7 +80,7 @@ class Stored:
 class Written(Rule):
     """One operator, and the graph that it is written into."""
 
-    def __init__(self, store: Stored, graph: Graph, operator: Operator, block: Block, prefix: str) -> None:
+    def __init__(self, store: StoredBuffers, graph: Subgraph, operator: Operator, block: Block, prefix: str) -> None:
         self.store, self.graph, self.operator, self.prefix = store, graph, operator, prefix
         first = operator.outputs[0] if operator.outputs else -1
         label = graph.tensors[first].name if first >= 0 else ""
@@ -98,7 +98,7 @@ class Written(Rule):
         return self.store.arrays.get(self.name(self.operator.input(index)))
 
     @property
-    def result(self) -> Tensor:
+    def result(self) -> SubgraphTensor:
         """What it gives."""
         return self.graph.tensors[self.operator.outputs[0]]
 
@@ -188,7 +188,7 @@ class Written(Rule):
         return to is not None and self.add("Cast", self.inputs[:1], to=to)
 
 
-def _readable(tensor: Tensor) -> bool:
+def _readable(tensor: SubgraphTensor) -> bool:
     """Return whether the numbers that a tensor stands for can be computed from the file."""
     stored = tensor.stored
     return stored is not None and not tensor.odd and (stored.dtype.kind == "f" or bool(tensor.scales.size))

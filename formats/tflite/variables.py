@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rnnconvert.formats.tflite.graph import Graph, Operator, Tensor, TfliteFile
+from rnnconvert.formats.tflite.graph import Operator, Subgraph, SubgraphTensor, TfliteFile
 
 _CALL_ONCE, _HANDLE, _READ, _ASSIGN = 129, 142, 143, 144
 _INNER = {31: 1, 118: 2, 119: 2}
 """Operators that run other graphs, CALL, IF and WHILE: how many of their first options are numbers of graphs."""
 
 
-def initial(model: TfliteFile) -> dict[str, Tensor]:
+def initial(model: TfliteFile) -> dict[str, SubgraphTensor]:
     """Return the stored tensors that variables of the main graph hold, by the variables' names; not those that it changes."""
     if not model.graphs:
         return {}
-    result: dict[str, Tensor] = {}
+    result: dict[str, SubgraphTensor] = {}
     for graph in _named(model, model.graphs[0], {_CALL_ONCE: 1}):
         for name, place in _assigned(graph):
             if place >= 0 and graph.tensors[place].stored is not None:
@@ -39,7 +39,9 @@ def changes(model: TfliteFile) -> bool:
     return any(True for graph in _reached(model) for _ in _assigned(graph))
 
 
-def resolved(graph: Graph, handed: Mapping[int, str], values: Mapping[str, Tensor]) -> tuple[Graph, dict[int, str], list[str]]:
+def resolved(
+    graph: Subgraph, handed: Mapping[int, str], values: Mapping[str, SubgraphTensor]
+) -> tuple[Subgraph, dict[int, str], list[str]]:
     """Return a graph in which what a variable holds is a stored tensor, its handles, and variables that hold nothing.
 
     handed  the variables that the graph is handed over, by its tensors
@@ -55,10 +57,10 @@ def resolved(graph: Graph, handed: Mapping[int, str], values: Mapping[str, Tenso
         operators.append(operator)
         if operator.code == _READ:
             lost.append(name or "a variable without a name")
-    return Graph(graph.name, tensors, operators, graph.inputs, graph.outputs), handles, lost
+    return Subgraph(graph.name, tensors, operators, graph.inputs, graph.outputs), handles, lost
 
 
-def _handles(graph: Graph) -> dict[int, str]:
+def _handles(graph: Subgraph) -> dict[int, str]:
     """Return the names of variables by the tensors that stand for them."""
     return {
         operator.outputs[0]: operator.options.text(1)
@@ -67,7 +69,7 @@ def _handles(graph: Graph) -> dict[int, str]:
     }
 
 
-def _assigned(graph: Graph) -> Iterator[tuple[str, int]]:
+def _assigned(graph: Subgraph) -> Iterator[tuple[str, int]]:
     """Yield the variables that a graph assigns, "" for one that it is handed over, with what is assigned."""
     handles = _handles(graph)
     for operator in graph.operators:
@@ -75,7 +77,7 @@ def _assigned(graph: Graph) -> Iterator[tuple[str, int]]:
             yield handles.get(operator.input(0), ""), operator.input(1)
 
 
-def _named(model: TfliteFile, graph: Graph, operators: Mapping[int, int]) -> Iterator[Graph]:
+def _named(model: TfliteFile, graph: Subgraph, operators: Mapping[int, int]) -> Iterator[Subgraph]:
     """Yield the graphs that operators of some codes name in so many of their first options."""
     for operator in graph.operators:
         for field in range(operators.get(operator.code, 0) if operator.options is not None else 0):
@@ -84,9 +86,9 @@ def _named(model: TfliteFile, graph: Graph, operators: Mapping[int, int]) -> Ite
                 yield model.graphs[place]
 
 
-def _reached(model: TfliteFile) -> list[Graph]:
+def _reached(model: TfliteFile) -> list[Subgraph]:
     """Return the main graph and those that run inside it."""
-    reached, waiting = list[Graph](), [model.graphs[0]]
+    reached, waiting = list[Subgraph](), [model.graphs[0]]
     while waiting:
         graph = waiting.pop()
         if all(graph is not other for other in reached):

@@ -1,5 +1,4 @@
-"""Torch7's recurrent classes: the arrays of an object and their layout, once its tree of modules is confirmed as its
-class's.
+"""Torch7's recurrent classes: the arrays of an object and their layout, once its tree of modules is confirmed as its class's.
 
 Sources: Element-Research/rnn, {LSTM,FastLSTM,GRU,SeqLSTM,SeqLSTMP,SeqGRU,BiSequencer,SeqBRNN}.lua, buildModel and __init;
 jcjohnson/torch-rnn, {LSTM,VanillaRNN}.lua; soumith/cudnn.torch, {RNN,LSTM,GRU,BLSTM,BGRU}.lua.

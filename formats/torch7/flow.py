@@ -11,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import NESTING
 from rnnconvert.core.weights import Call, Recurrent, Unknown
 from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
 from rnnconvert.graphs import SAME, Applied, ChangesError, Dialect, Graph, Moves
 from rnnconvert.graphs import calls as followed
-
-_DEEPEST = 64
+from rnnconvert.graphs.graph import CallSizes
 
 
 def calls(objects: Sequence[tuple[str, Object]], layers: Mapping[str, Recurrent]) -> dict[str, tuple[Call, ...]]:
@@ -47,7 +47,7 @@ class _Follower(NamedTuple):
         output = ("given by", id(module), len(self.graph.layers), value)
         if place in self.layers:
             stack = self.layers[place]
-            self.graph.call(place, (value, "tbi"), {output: "tbu"}, hidden=stack.layers[-1].output_size, width=stack.input_size)
+            self.graph.call(place, (value, "tbi"), {output: "tbu"}, sizes=CallSizes(stack.layers[-1].output_size, width=stack.input_size))
             return output
         self.done.add(id(module))
         modules, inside = module.fields.get("modules"), list[object]()
@@ -55,7 +55,7 @@ class _Follower(NamedTuple):
             inside = modules.listed()
         elif module.name == "nn.Sequencer":
             inside = [module.fields.get("module")]
-        if inside and depth < _DEEPEST:
+        if inside and depth < NESTING:
             for child in inside:
                 if isinstance(child, Object):
                     value = self.follow(child, value, depth + 1)

@@ -13,6 +13,7 @@ import numpy as np
 
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import MODULE_NESTING
 from rnnconvert.core.malformed import malformed
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
@@ -35,7 +36,6 @@ HARMLESS = frozenset(
 )
 """Fields of modules that serve training, memory, or the check of a shape."""
 _CLOSE = 1e-6
-_DEPTH = 60
 
 
 class UnknownModuleError(Exception):
@@ -77,7 +77,7 @@ def _wide(fields: LuaTable, name: str) -> Array:
 
 def _run(module: Any, x: Any, depth: int) -> Any:
     """Return what a module computes from a tensor (batch, features) or a list of such."""
-    if not isinstance(module, Object) or depth > _DEPTH:
+    if not isinstance(module, Object) or depth > MODULE_NESTING:
         raise UnknownModuleError("its modules contain themselves, or something else than modules")
     fields, name = module.fields, module.name.rpartition(".")[2]
     held = fields.get("modules")

@@ -24,6 +24,7 @@ from rnnconvert.containers.files import map_file, view
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import PATHS_LENGTH, REPEATED_NUMBERS
 
 NIL, NUMBER, STRING, TABLE, TORCH, BOOLEAN = range(6)
 """The tag before each value."""
@@ -34,9 +35,6 @@ _ARRAY = re.compile(r"torch\.(?P<cuda>Cuda)?(?P<type>Byte|Char|Short|Int|Long|Ha
 # Classes that write themselves in ways of their own: what follows them cannot be found.
 _OPAQUE = re.compile(r"tds\.|torch\.(Cl|Generator|Timer|.*File$)")
 _MOST_AXES = 64
-_MOST_REPEATED = 1 << 32
-_LONGEST_PATHS = 1 << 24
-"""The most characters of all the paths in a file together: a chain of objects multiplies them."""
 
 
 class LuaTable(dict[Any, Any]):
@@ -97,15 +95,15 @@ def read(path: Path) -> Any:
     if re.match(rb"[0-8]\n", data[:2].tobytes()):
         raise UnreadableError(path, "it was saved in ASCII mode", "Load it in Torch7 and save it in binary mode, the usual one.")
     try:
-        return _Reader(data, path, 8).read()
+        return _Torch7Reader(data, path, 8).read()
     except UnreadableError as error:
         try:  # 32-bit machines, and Windows, write numbers of 4 bytes where others write 8
-            return _Reader(data, path, 4).read()
+            return _Torch7Reader(data, path, 4).read()
         except UnreadableError:
             raise error from None
 
 
-class _Reader:
+class _Torch7Reader:
     """One pass over a file, without recursion: chains of objects may be long."""
 
     def __init__(self, data: Array, path: Path, long: int) -> None:
@@ -242,7 +240,7 @@ class _Reader:
             raise self._wrong(f"a tensor of shape {shape} without a storage")
         reach = sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
         # Steps of zero make much of little: no layer is as large.
-        if any(length < 1 for length in shape) or math.prod(shape) > max(_MOST_REPEATED, storage.data.size):
+        if any(length < 1 for length in shape) or math.prod(shape) > max(REPEATED_NUMBERS, storage.data.size):
             return self._odd(shape)
         if any(step < 0 for step in strides) or offset < 0:
             return self._odd(shape)
@@ -256,8 +254,7 @@ class _Reader:
 
 
 def walk(root: Any, skip: frozenset[str] = frozenset(), file: object = "", seen: set[int] | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield everything that can be reached, once: its path, with a slash between the steps, and itself; nearer values
-    first.
+    """Yield everything that can be reached, once: its path, with a slash between the steps, and itself; nearer values first.
 
     skip  fields that lead nowhere worth seeing
     file  what an error is about
@@ -281,6 +278,6 @@ def walk(root: Any, skip: frozenset[str] = frozenset(), file: object = "", seen:
                 if isinstance(key, str | int) and key not in skip and isinstance(child, LuaTable | Object | np.ndarray)
             ]
             long += sum(len(path) + len(str(key)) for key, _ in children)
-            if long > _LONGEST_PATHS:
+            if long > PATHS_LENGTH:
                 raise UnreadableError(file, f"its {len(seen)} objects and more are nested too deep")
             queue += [(f"{path}/{key}".lstrip("/"), child) for key, child in children]

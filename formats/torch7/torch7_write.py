@@ -1,7 +1,6 @@
 """Torch7's .t7 files, written as torch.save writes them in binary mode.
 
-Source: torch/torch7, File.lua, writeObject; generic/Tensor.c and generic/Storage.c, torch_Tensor_(write) and
-torch_Storage_(write).
+Source: torch/torch7, File.lua, writeObject; generic/Tensor.c and generic/Storage.c, torch_Tensor_(write) and torch_Storage_(write).
 """
 
 from __future__ import annotations

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from rnnconvert.comparison.common_form import to_common_form
+from rnnconvert.comparison.rounding import or_zeros, rounding_of, spacing, sum_rounds, total_bias
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Recurrent, gates_of
 from rnnconvert.judging.measure import distance
 from rnnconvert.rewrites import SUM_BIASES, each
-
-ROUNDING = 4
-"""How many units in the last place of the largest value arrays may be apart in the search for a cause: nothing is proved by it."""
 
 REWRITTEN = 2
 """How many units in the last place a number may be off that a rewrite computed: the factor and the product round."""
@@ -183,7 +180,7 @@ def _directions(index: int, number: int, ours: Direction, theirs: Direction, sca
                 yield from _arrays(which, ours.get(part, gate), theirs.get(part, gate), scale)
     for gate in summed:
         our_sum, other = total_bias(ours, gate), total_bias(theirs, gate)
-        difference = _numbers(_Which(index, number, "bias", gate), our_sum, other, _sum_rounds(ours, theirs, gate))
+        difference = _numbers(_Which(index, number, "bias", gate), our_sum, other, sum_rounds(ours, theirs, gate))
         yield _worded(difference, f"sums of biases compared: {_have(ours)} in A, {_have(theirs)} in B")
 
 
@@ -200,45 +197,16 @@ def _sums(index: int, number: int, ours: Direction, theirs: Direction) -> list[s
     for gate in ours.cell.gates:
         if SUM_BIASES.applies(ours, [gate]) or SUM_BIASES.applies(theirs, [gate]):
             continue
-        terms = [(_or_zeros(ours, part, gate), _or_zeros(theirs, part, gate)) for part in BIAS_PARTS]
+        terms = [(or_zeros(ours, part, gate), or_zeros(theirs, part, gate)) for part in BIAS_PARTS]
         constants = [d.cell.constants.get(gate, 0.0) for d in (ours, theirs)]
         which = _Which(index, number, "bias", gate)
         if constants[0] == constants[1] and all(_numbers(which, *pair).equal for pair in terms):
             continue
         alike = ours.biases == theirs.biases and constants[0] == constants[1]
         totals = total_bias(ours, gate), total_bias(theirs, gate)
-        if not alike or _numbers(which, *totals, _sum_rounds(ours, theirs, gate)).equal:
+        if not alike or _numbers(which, *totals, sum_rounds(ours, theirs, gate)).equal:
             gates.append(gate)
     return gates
-
-
-def _sum_rounds(ours: Direction, theirs: Direction, gate: str) -> Array:
-    """Return what rounding makes of each sum of biases: one unit in the last place of the largest term, in the coarser type."""
-    terms = [_or_zeros(d, part, gate).astype(np.float64) for d in (ours, theirs) for part in BIAS_PARTS]
-    constants = [np.full_like(terms[0], d.cell.constants.get(gate, 0.0)) for d in (ours, theirs)]
-    largest = np.abs([*terms, *constants, total_bias(ours, gate), total_bias(theirs, gate)]).max(axis=0)
-    return np.asarray(np.max([spacing(largest, d.dtype) for d in (ours, theirs)], axis=0))
-
-
-def close(first: Array, other: Array, eps: float) -> bool:
-    """Return whether two arrays of one shape may be the same for the search for a cause: as far apart as rounding of their
-    largest value.
-
-    eps  of the coarser element type
-    """
-    largest = float(np.abs(first[np.isfinite(first)]).max(initial=0.0))
-    return float(distance(other, first, None).max(initial=0.0)) <= ROUNDING * eps * largest
-
-
-def _or_zeros(d: Direction, part: str, gate: str) -> Array:
-    array = d.get(part, gate)
-    return np.zeros(d.hidden_size, d.dtype) if array is None else array
-
-
-def total_bias(d: Direction, gate: str) -> Array:
-    """Return the sum of a gate's biases as exactly as possible: rounding in the element type is judged elsewhere."""
-    total: Array = sum((_or_zeros(d, part, gate).astype(np.float64) for part in BIAS_PARTS), np.zeros(d.hidden_size))
-    return total + d.cell.constants.get(gate, 0.0)
 
 
 class _Which(NamedTuple):
@@ -276,22 +244,6 @@ def _arrays(which: _Which, first: Array | None, other: Array | None, scale: Arra
             yield _numbers(which, first, other, REWRITTEN * rounds)
 
 
-def spacing(values: Array, dtype: Any) -> Array:
-    """Return the distance from each number to the next one of a type, subnormal numbers included."""
-    info = ml_dtypes.finfo(dtype)
-    size = np.maximum(np.abs(values.astype(np.float64)), float(info.smallest_normal))
-    step: Array = np.exp2(np.floor(np.log2(size))) * float(info.eps)
-    return step
-
-
-def _rounds(first: Array, other: Array) -> Array | float:
-    """Return how far each number may be off its counterpart because it is held in another type: one unit in the last place."""
-    if first.dtype.newbyteorder("=") == other.dtype.newbyteorder("="):
-        return 0.0
-    larger = np.maximum(np.abs(first.astype(np.float64)), np.abs(other.astype(np.float64)))
-    return np.asarray(np.max([spacing(larger, array.dtype) for array in (first, other)], axis=0))
-
-
 def _numbers(which: _Which, ours: Array, other: Array, rounds: Array | None = None) -> Difference:
     """Compare two arrays of one shape.
 
@@ -302,7 +254,7 @@ def _numbers(which: _Which, ours: Array, other: Array, rounds: Array | None = No
         return Difference("weights", *which, where=first, expected=float(ours[first]), found=float(ours[first]))
     with np.errstate(all="ignore"):
         wide, gap = ours.astype(np.float64), distance(other, ours, None)
-        allowed = _rounds(ours, other) if rounds is None else rounds
+        allowed = rounding_of(ours, other) if rounds is None else rounds
         # What a type cannot hold, and becomes infinite in it, is not rounded.
         beyond = np.where(np.isfinite(gap) & (gap <= allowed), 0.0, gap)
     worst = beyond if beyond.any() else gap

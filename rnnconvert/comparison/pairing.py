@@ -173,9 +173,7 @@ def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:
 def _candidates(
     ours: Sequence[Pieces], theirs: Sequence[Pieces], key: Callable[[Pieces], Hashable], ambiguous: bool
 ) -> Iterator[tuple[Pieces, Pieces]]:
-    """Yield units of equal keys, those of fewest pieces first; with `ambiguous` false only keys that are unique on each
-    side.
-    """
+    """Yield units of equal keys, those of fewest pieces first; with `ambiguous` false only keys that are unique on each side."""
     pairs = []
     for our in ours:
         fitting = [other for other in theirs if key(other) == key(our) and _may_be(our, other)]

@@ -11,8 +11,7 @@ from rnnconvert.core.weights import Input, Layer, Recurrent
 from rnnconvert.rewrites import join_stack
 
 DIRECTION = re.compile(r"(?:^|_)(forward|backward)$|_(0|1)$")
-"""The names of a layer's directions that are stored apart, alone for a layer without a name; the numbers are those of two ONNX
-nodes."""
+"""The names of a layer's directions that are stored apart, alone for a layer without a name; the numbers are those of two ONNX nodes."""
 
 _SECOND = {"forward": "backward", "0": "1"}
 
@@ -39,8 +38,7 @@ def joined(names: Sequence[str], layers: Mapping[str, Recurrent]) -> Pieces:
 
 
 def _are_directions(first: Recurrent, second: Recurrent) -> bool:
-    """Return whether two layers look like the two directions of one: the same input, one from the start and one from
-    the end."""
+    """Return whether two layers look like the two directions of one: the same input, one from the start and one from the end."""
     alike = _parallel(first, second) and first.input_size == second.input_size
     return alike and not first.first.reverse and second.first.reverse
 

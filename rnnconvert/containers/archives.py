@@ -1,5 +1,4 @@
-"""Files that are nothing but arrays by name: .npz, .safetensors, HDF5, msgpack and pickles, told apart by their content, and
-tables of C.
+"""Files that are nothing but arrays by name: .npz, .safetensors, HDF5, msgpack and pickles, told apart by their content, and tables of C.
 
 Names have the file's own separators; a group of HDF5 and a dictionary of msgpack are words before a slash.
 """

@@ -19,11 +19,8 @@ from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import C_BRACES, C_BYTES, C_FILES
 
-LARGEST = 512 << 20
-_MOST_FILES = 256
-_DEEPEST = 8
-"""The most braces within braces."""
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.S)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([\w.-]{1,200})"', re.M)
 _DEFINE = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w{1,200})[ \t]+([^\s/][^\n]{0,200})", re.M)
@@ -50,7 +47,7 @@ _NUMBERS = re.compile(r"[-+0-9.,eE\sINFYTA]*")
 
 
 @dataclass
-class Source:
+class CSource:
     """Files of C.
 
     arrays   numbers by the arrays' names
@@ -69,21 +66,21 @@ class Source:
     files: list[Path] = field(default_factory=list)
 
 
-def read(path: Path) -> Source:
+def read(path: Path) -> CSource:
     """Return what a file and those that it includes from its folder define.
 
     Raises UnreadableError for what is not text, and for an array whose braces hold anything but numbers it can have.
     """
-    source = Source()
+    source = CSource()
     waiting = [path]
     while waiting:
         header = waiting.pop(0)
         if header in source.files or (source.files and not header.is_file()):
             continue
-        if len(source.files) >= _MOST_FILES:
-            raise UnreadableError(path, f"it includes more than {_MOST_FILES} files")
+        if len(source.files) >= C_FILES:
+            raise UnreadableError(path, f"it includes more than {C_FILES} files")
         source.files.append(header)
-        content = read_small(header, LARGEST)
+        content = read_small(header, C_BYTES)
         reading = charging(len(content))
         reading.work(len(content) // 4, path)
         reading.memory(4 * len(content), path)
@@ -108,7 +105,7 @@ def read(path: Path) -> Source:
     return source
 
 
-def arrays(source: Source) -> dict[str, Array]:
+def arrays(source: CSource) -> dict[str, Array]:
     """Return every array and vector of numbers, in the shape that its braces have."""
     return {**dict(tables(source.text)), **source.arrays}
 
@@ -127,7 +124,7 @@ def tables(text: str) -> Iterator[tuple[str, Array]]:
             begin = brace.end()
             depth += 1 if brace.group() in "{(" else -1
             deepest = max(deepest, depth)
-            if not depth or deepest > _DEEPEST or brace.group() == ";":
+            if not depth or deepest > C_BRACES or brace.group() == ";":
                 break
         inside = text[match.end() : begin - 1]
         if depth or not _NESTED.fullmatch(inside):

@@ -20,15 +20,13 @@ from rnnconvert.containers.numpy_values import content, numpy_value
 from rnnconvert.containers.pickle_values import Foreign
 from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.containers.temporary import lasting_folder, room_for
-from rnnconvert.containers.unpacked import MAX_BYTES, MAX_RATIO
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, for_user, show_as
+from rnnconvert.core.limits import ENCLOSED_FILES, INFLATION, PICKLE_STEPS, UNPACKED_BYTES
 
 if TYPE_CHECKING:
     import tarfile
 
-MOST = 64
-"""The most files that are taken out of one."""
 _SHORTEST = 64
 _STEP = 1 << 20
 _HEADS = ((0, b"PK\x03\x04"), (0, b"\x89HDF\r\n\x1a\n"), (257, b"ustar"), (0, b"\x1f\x8b"))
@@ -79,7 +77,7 @@ def members(path: Path, wanted: Callable[[str], bool]) -> list[Inside]:
 
 def _listed(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     for number, member in enumerate(tar):
-        if number > pickles.MAX_STEPS // 1000:
+        if number > PICKLE_STEPS // 1000:
             break
         yield member
 
@@ -89,14 +87,14 @@ def _unpacked(path: Path, entries: Any, wanted: Callable[[str], bool]) -> list[I
     chosen = [entry for entry in chosen if wanted(entry[0])]
     if not chosen:
         return []
-    if len(chosen) > MOST:
+    if len(chosen) > ENCLOSED_FILES:
         raise UnreadableError(
             path,
             f"it is an archive of {len(chosen)} files that may be models: {', '.join(entry[0] for entry in chosen[:3])} ...",
             "Unpack it, and give the path of one.",
         )
     held = path.stat().st_size
-    limit = min(MAX_BYTES, held * MAX_RATIO)
+    limit = min(UNPACKED_BYTES, held * INFLATION)
     if sum(size for _, size, _ in chosen) > limit:
         raise UnreadableError(path, f"its {held} bytes unpack to more than {limit}", "If you trust the file, unpack it yourself.")
     folder = lasting_folder()
@@ -135,7 +133,7 @@ def in_pickle(path: Path) -> list[Inside]:
     except UnreadableError:
         return unpacked
     for place, data in _byte_values(described, path):
-        if len(unpacked) == MOST:
+        if len(unpacked) == ENCLOSED_FILES:
             break
         folder = lasting_folder()
         target = folder / "bytes"
@@ -159,7 +157,7 @@ def texts_in_pickle(path: Path) -> list[Inside]:
         return []
     unpacked: list[Inside] = []
     for place, value in _values(described, path):
-        if isinstance(value, str) and len(value) >= _SHORTEST and value.lstrip()[:1] == "{" and len(unpacked) < MOST:
+        if isinstance(value, str) and len(value) >= _SHORTEST and value.lstrip()[:1] == "{" and len(unpacked) < ENCLOSED_FILES:
             target = lasting_folder() / "text.json"
             with room_for(path):
                 target.write_text(value, "utf-8", "replace")

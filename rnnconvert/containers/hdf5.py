@@ -25,6 +25,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.containers.window import GuardedWindow
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.core.limits import NESTING
 from rnnconvert.core.names import natural
 
 __all__ = ["read", "write"]
@@ -39,7 +40,6 @@ EXPANSION = 1100
 UNPROVEN_BYTES = 1 << 20
 """What a dataset may claim without any stored byte; all such datasets of a file share 256 times that."""
 
-DEPTH = 64
 
 _NAME_LISTS = ("layer_names", "weight_names")
 _ATTRIBUTE_CLASSES = {h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING, h5py.h5t.ENUM}
@@ -76,7 +76,7 @@ def _read(path: str | os.PathLike[str], data: Array) -> Stored:
     def walk() -> Stored:
         try:
             with h5py.File(GuardedWindow(data), "r") as file:
-                return Reader(path, data).read(file)
+                return Hdf5Walk(path, data).read(file)
         except (RnnConvertError, MemoryError):
             raise
         except Exception as error:  # the library raises errors of every type on a damaged file
@@ -85,7 +85,7 @@ def _read(path: str | os.PathLike[str], data: Array) -> Stored:
     return read_apart(walk, data, path)
 
 
-class Reader:
+class Hdf5Walk:
     """One walk over one open file.
 
     unreadable  names of what could not be read, and why
@@ -108,8 +108,8 @@ class Reader:
 
     def _group(self, group: h5py.Group, prefix: str, depth: int) -> dict[str, Array]:
         """Return the arrays below a group, in order, by their full names."""
-        if depth > DEPTH:
-            raise UnreadableError(self._path, f"groups are nested more than {DEPTH} deep at {prefix!r}")
+        if depth > NESTING:
+            raise UnreadableError(self._path, f"groups are nested more than {NESTING} deep at {prefix!r}")
         self._groups.add(h5py.h5o.get_info(group.id).addr)
         attributes = self._read_attributes(group, prefix.rstrip("/"))
         arrays: dict[str, Array] = {}

@@ -19,15 +19,8 @@ import numpy as np
 from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import JSON_AXES, JSON_BYTES, JSON_LISTS, JSON_TEXTS
 from rnnconvert.core.malformed import Fields
-
-MAX_BYTES = 1 << 27
-"""The largest file: its numbers take up to eight times as much memory."""
-MAX_LISTS = 1 << 20
-"""The most lists and objects: a matrix has one for each row."""
-MAX_TEXTS = 1 << 16
-"""The most keys and texts."""
-MAX_AXES = 8
 
 _FEW = 1 << 14  # numbers written at once
 
@@ -40,12 +33,12 @@ def looks_like(head: bytes) -> bool:
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the object in a file, as plain values. Raises UnreadableError."""
     data = map_file(path)
-    if data.size > MAX_BYTES:
-        raise UnreadableError(path, f"it is JSON of {data.size} bytes, and at most {MAX_BYTES} are read")
+    if data.size > JSON_BYTES:
+        raise UnreadableError(path, f"it is JSON of {data.size} bytes, and at most {JSON_BYTES} are read")
     text = data.tobytes()
     for most, what, count in (
-        (MAX_LISTS, "lists and objects", text.count(b"[") + text.count(b"{")),
-        (MAX_TEXTS, "keys and texts", text.count(b'"') // 2),
+        (JSON_LISTS, "lists and objects", text.count(b"[") + text.count(b"{")),
+        (JSON_TEXTS, "keys and texts", text.count(b'"') // 2),
     ):
         if count > most:
             raise UnreadableError(path, f"it is JSON with {count} {what}, and at most {most} are read")
@@ -84,7 +77,7 @@ def array(value: object, path: object, name: str) -> Array:
     level: list[Any] = [value]
     while level and all(type(item) is list for item in level):
         lengths = {len(item) for item in level}
-        if len(lengths) > 1 or len(shape) == MAX_AXES:
+        if len(lengths) > 1 or len(shape) == JSON_AXES:
             why = f"its lists have the lengths {sorted(lengths)[:4]}" if len(lengths) > 1 else "its lists are too deep"
             raise UnreadableError(path, f"{name!r} is not an array: {why}")
         shape.append(lengths.pop())
@@ -116,8 +109,8 @@ def write(path: Path, tree: Mapping[str, Any]) -> None:
     with replacing(path) as file:
         for piece in _texts(tree, path):
             size += file.write(piece.encode("ascii"))
-            if size > MAX_BYTES:
-                raise UsageError(f"{path}: it would be JSON of more than {MAX_BYTES} bytes. Choose another format")
+            if size > JSON_BYTES:
+                raise UsageError(f"{path}: it would be JSON of more than {JSON_BYTES} bytes. Choose another format")
         file.write(b"\n")
 
 

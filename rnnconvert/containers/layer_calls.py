@@ -17,12 +17,11 @@ from typing import Any, Protocol, TypeAlias, overload
 
 from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import ARGUMENT_NESTING
 from rnnconvert.core.printable import quoted
 
 CALLS = 100_000
 """The most calls of one layer."""
-_MOST_DEEP = 20
-"""How deep the arguments of a call may be nested."""
 _CONSTANT = "_CONSTANT_VALUE"
 """What tf_keras writes for a layer in place of a tensor that is a constant."""
 
@@ -82,7 +81,7 @@ def _arguments(layer: Entry, node: object, path: Where) -> Arguments:
 
 def _called_on(node: object, layer: Entry, path: Where, named: dict[str, Any], depth: int = 0) -> Any:
     """Return what a layer is called on, as Keras 1 and 2 state it; note the other arguments, which stand with each tensor."""
-    if depth > _MOST_DEEP:
+    if depth > ARGUMENT_NESTING:
         raise _strange(layer, path)
     if isinstance(node, Mapping):
         return {str(key): _called_on(value, layer, path, named, depth + 1) for key, value in node.items()}
@@ -106,7 +105,7 @@ def _called_on(node: object, layer: Entry, path: Where, named: dict[str, Any], d
 
 def _with_refs(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
     """Return an argument of Keras 1 or 2, with a Ref for each tensor."""
-    if depth > _MOST_DEEP:
+    if depth > ARGUMENT_NESTING:
         raise _strange(layer, path)
     ref = reference(value)
     if ref is not None:
@@ -118,7 +117,7 @@ def _with_refs(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
 
 def _revived(value: Any, layer: Entry, path: Where, depth: int = 0) -> Any:
     """Return an argument of Keras 3, with a Ref for each tensor."""
-    if depth > _MOST_DEEP:
+    if depth > ARGUMENT_NESTING:
         raise _strange(layer, path)
     if isinstance(value, Mapping):
         config = value.get("config")
@@ -151,7 +150,7 @@ def references(value: object, depth: int = 0) -> list[LayerOutput] | None:
         return [ref]
     # Keras flattens what is named in the order of the names.
     inside = [value[key] for key in sorted(value)] if isinstance(value, Mapping) else value
-    if not isinstance(inside, (list, tuple)) or depth > _MOST_DEEP:
+    if not isinstance(inside, (list, tuple)) or depth > ARGUMENT_NESTING:
         return None
     several = [references(part, depth + 1) for part in inside]
     return None if any(part is None for part in several) else [ref for part in several for ref in part or []]
@@ -194,14 +193,14 @@ def counted(value: Any, base: Mapping[str, int]) -> Any:
     return [counted(inside, base) for inside in value] if isinstance(value, (list, tuple)) else value
 
 
-class Reading(Protocol):
+class TracedCall(Protocol):
     """A call, as far as its sources go."""
 
     def sources(self) -> list[LayerOutput]:
         """Return all tensors that it reads."""
 
 
-def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: Iterable[LayerOutput] = ()) -> dict[str, int]:
+def bases(calls: Mapping[str, Sequence[TracedCall]], models: Iterable[str], ends: Iterable[LayerOutput] = ()) -> dict[str, int]:
     """Return from which number the calls of each model inside a model are counted: Keras 1 and 2 count its own first one.
 
     calls   of every layer
@@ -216,7 +215,7 @@ def bases(calls: Mapping[str, Sequence[Reading]], models: Iterable[str], ends: I
 
 
 def ordered(
-    calls: Mapping[str, Sequence[Reading]], ends: Iterable[LayerOutput], path: Where
+    calls: Mapping[str, Sequence[TracedCall]], ends: Iterable[LayerOutput], path: Where
 ) -> tuple[list[tuple[str, int]], dict[str, int]]:
     """Return the calls that outputs depend on, each after those that it reads, and when each layer was met first.
 

@@ -1,5 +1,4 @@
-"""Models that are stated as layers, each with a class and a configuration: the JSON of Keras 1 to 3, in every file kind that
-has it.
+"""Models that are stated as layers, each with a class and a configuration: the JSON of Keras 1 to 3, in every file kind that has it.
 
 Sources: keras 1.2.2 and 2.3.1 engine/topology.py; tf_keras/src/saving; keras/src/saving/serialization_lib.py (3.15).
 """
@@ -12,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import LAYER_NESTING
 from rnnconvert.core.malformed import malformed
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow")
-_MOST_DEEP = 50
 RECURRENT = (
     "RNN",
     "SimpleRNN",
@@ -110,7 +109,7 @@ def listed(values: object) -> list[Entry]:
 
 def every(layer: Entry, depth: int = 0) -> Iterator[Entry]:
     """Yield a layer, and all the layers inside it."""
-    if depth > _MOST_DEEP:
+    if depth > LAYER_NESTING:
         return
     yield layer
     for child in children(layer):

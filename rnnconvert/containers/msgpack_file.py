@@ -18,10 +18,9 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import NESTING
 from rnnconvert.core.malformed import malformed
 
-MAX_DEPTH = 64
-"""The deepest nesting of dictionaries."""
 MAX_ARRAY = 2**31 - 1
 """The most bytes of one array that flax's own writer puts in one piece."""
 
@@ -46,13 +45,12 @@ def looks_like(head: bytes) -> bool:
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
-    """Return the arrays of a tree, by their paths; metadata "unreadable" gives the reason for each one that is left
-    out.
+    """Return the arrays of a tree, by their paths; metadata "unreadable" gives the reason for each one that is left out.
 
     Raises UnreadableError.
     """
     data = map_file(path)
-    reader = _Reader(data, path)
+    reader = _MsgpackReader(data, path)
     tree = reader.value()
     if not isinstance(tree, dict) or reader.at != data.size:
         raise UnreadableError(path, f"it is not a msgpack file with one dictionary: the first value ends at byte {reader.at}")
@@ -70,7 +68,7 @@ def plain(path: str | os.PathLike[str]) -> tuple[Array, Any]:
     Raises UnreadableError.
     """
     data = map_file(path)
-    reader = _Reader(data, path)
+    reader = _MsgpackReader(data, path)
     tree = reader.value()
     if reader.at != data.size:
         raise UnreadableError(path, f"its first value ends at byte {reader.at}, but it has {data.size} bytes")
@@ -97,7 +95,7 @@ def _joined(parts: Mapping[str, Any], path: object, name: str) -> Array:
         return np.concatenate(chunks).reshape(shape)
 
 
-class _Reader:
+class _MsgpackReader:
     """One value after another; what is neither a dictionary, text, a number nor an array is passed over as None."""
 
     def __init__(self, data: Array, path: object) -> None:
@@ -126,8 +124,8 @@ class _Reader:
 
     def value(self, depth: int = 0) -> Any:
         """Read the value that begins here."""
-        if depth > MAX_DEPTH:
-            raise self._fail(f"values are nested more than {MAX_DEPTH} deep")
+        if depth > NESTING:
+            raise self._fail(f"values are nested more than {NESTING} deep")
         code = self._data[self._skip(1)]
         if code < 0x80 or code >= 0xE0:
             return code if code < 0x80 else code - 0x100
@@ -185,7 +183,7 @@ class _Reader:
         self._skip(size)
         self._reading.work(20, self._path)
         everything, self._data, self.at = self._data, self._data[:end], end - size
-        packed = self.value(MAX_DEPTH - 2)
+        packed = self.value(NESTING - 2)
         inside, self._data, self.at = self.at, everything, end
         try:
             lengths, name, (start, length) = (packed[str(index)] for index in range(3))

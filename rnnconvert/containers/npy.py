@@ -21,12 +21,12 @@ from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import NPY_HEADER_BYTES
 
 MAGIC = b"\x93NUMPY"
 """What a record begins with."""
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
-_LARGEST_HEADER = 1 << 16
 _VOID = np.dtype("V2")
 
 
@@ -37,7 +37,7 @@ def record(data: Array, start: int, path: object, name: str) -> tuple[Array | st
 
     Raises UnreadableError if there is no whole record.
     """
-    file = io.BytesIO(bytes(data[start : start + _LARGEST_HEADER]))
+    file = io.BytesIO(bytes(data[start : start + NPY_HEADER_BYTES]))
     try:
         shape, by_column, dtype = _HEADERS[npy.read_magic(file)](file)
     except (*RECOVERABLE, SyntaxError, EOFError, tokenize.TokenError) as error:
@@ -68,8 +68,7 @@ def header(array: Array | Pieced) -> bytes:
 
 
 def read_row(path: str | os.PathLike[str]) -> Stored:
-    """Return the arrays of a row of records, named by their places; metadata "unreadable" gives the reason for each one
-    left out.
+    """Return the arrays of a row of records, named by their places; metadata "unreadable" gives the reason for each one left out.
 
     Raises UnreadableError.
     """

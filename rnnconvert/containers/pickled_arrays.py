@@ -14,10 +14,8 @@ from rnnconvert.containers.reading import Reading, charging
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import NAME_LENGTH, NESTING
 
-_DEEPEST = 64
-_LONGEST = 4096
-"""The most characters of an array's path."""
 _STEPS = 100
 """What a value costs of the budget: about as many steps as reading a small array takes."""
 _FIRST = (b"}", b"]", b")", b"(", b"c", b"\x8c", b"X")
@@ -87,10 +85,10 @@ def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iter
     if isinstance(value, _PLAIN):
         return
     budget.work(_STEPS, path)
-    if depth > _DEEPEST:
-        raise UnreadableError(path, f"its objects are nested more than {_DEEPEST} deep")
-    if len(name) > _LONGEST:
-        raise UnreadableError(path, f"the name {name[:100]!r}... has more than {_LONGEST} characters")
+    if depth > NESTING:
+        raise UnreadableError(path, f"its objects are nested more than {NESTING} deep")
+    if len(name) > NAME_LENGTH:
+        raise UnreadableError(path, f"the name {name[:100]!r}... has more than {NAME_LENGTH} characters")
     array = numpy_value(value) if isinstance(value, Foreign) else None
     if array is not None:
         yield name, array

@@ -1,10 +1,9 @@
 """Pickles, read as data: a small machine that builds containers and never calls what they name.
 
-The machine is our own, over the instructions of `pickletools`, and not a subclass of an Unpickler: the C one
-allocates whatever a memo index asks for, and both look up attributes of, set attributes on and
-hash whatever the file says, so a nested tuple used as a key can overflow the C stack. Here each
-instruction is checked, nothing is imported, and a name of no known meaning becomes an inert
-`Foreign` object, so that the tensors below it can still be reached.
+The machine is our own, over the instructions of `pickletools`, and not a subclass of an Unpickler: the C one allocates whatever a memo
+index asks for, and both look up attributes of, set attributes on and hash whatever the file says, so a nested tuple used as a key can
+overflow the C stack. Here each instruction is checked, nothing is imported, and a name of no known meaning becomes an inert `Foreign`
+object, so that the tensors below it can still be reached.
 """
 
 from __future__ import annotations
@@ -22,19 +21,11 @@ from rnnconvert.containers.pickle_values import CONTAINERS, Foreign, Global, glo
 from rnnconvert.containers.reading import Reading, charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import PICKLE_BYTES, PICKLE_NAME, PICKLE_STEPS, PICKLES
 from rnnconvert.core.malformed import MALFORMED
-
-MAX_BYTES = 256 << 20
-"""The most bytes that one pickle may have; weights lie outside it, so it is small in any honest file."""
-MAX_STEPS = 10_000_000
-"""The most instructions, and elements copied by them, that one pickle may ask for."""
-MAX_NAME = 1000
-"""The most characters that the name of a class or function may have."""
 
 _PROTOCOL = 0x80
 """What a pickle of the protocols 2 to 5 begins with."""
-_MOST_ROWS = 1000
-"""The most pickles of one file."""
 
 Builders: TypeAlias = "Mapping[str, Callable[..., Any]]"
 """By the dotted name of a global, what is called in its place."""
@@ -51,7 +42,7 @@ def load(
     builders: Builders | None = None,
     persistent: Callable[[Any], Any] | None = None,
     start: int = 0,
-    most: int = MAX_BYTES,
+    most: int = PICKLE_BYTES,
     followers: Followers | None = None,
 ) -> tuple[Any, int]:
     """Return the value that a pickle describes, and the byte after its end; no code of the file's choice is run.
@@ -79,7 +70,7 @@ def load_row(data: Array, path: object, builders: Builders | None = None, follow
     values: list[Any] = []
     at = 0
     while at < data.size:
-        if (values and data[at] != _PROTOCOL) or len(values) == _MOST_ROWS:
+        if (values and data[at] != _PROTOCOL) or len(values) == PICKLES:
             raise UnreadableError(
                 path,
                 f"{data.size - at} bytes follow its pickle{'s' if len(values) > 1 else ''}, and are no other pickle",
@@ -190,8 +181,8 @@ class _Machine:
         self._steps += steps
         if steps > 1 or not self._steps % 1024:
             self._reading.work(steps if steps > 1 else 1024, self._path)
-        if self._steps > MAX_STEPS:
-            self._fail(f"its pickle asks for more than {MAX_STEPS} steps")
+        if self._steps > PICKLE_STEPS:
+            self._fail(f"its pickle asks for more than {PICKLE_STEPS} steps")
 
     def _unknown(self, argument: Any) -> None:
         self._fail("its pickle holds an instruction that no checkpoint needs (out-of-band data, extensions)")
@@ -309,7 +300,7 @@ class _Machine:
         self._stack.append(self._find(module, name))
 
     def _find(self, module: str, name: str) -> Global:
-        if len(module) + len(name) > MAX_NAME:
+        if len(module) + len(name) > PICKLE_NAME:
             self._fail(f"its pickle names a global of {len(module) + len(name)} characters")
         value = global_named(module, name)
         if value is None:

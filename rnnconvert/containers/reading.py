@@ -24,14 +24,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from rnnconvert.core.errors import BudgetError, UnreadableError, unreadable
+from rnnconvert.core.limits import MEMORY, MEMORY_PER_BYTE, STEPS, STEPS_PER_BYTE
 
 if TYPE_CHECKING:
     from rnnconvert.core.arrays import Array
-
-STEPS, STEPS_PER_BYTE = 2_000_000, 2
-"""Steps of work that any reading may take, and that each byte of its files adds: values, instructions, entries, nodes."""
-MEMORY, MEMORY_PER_BYTE = 64 << 20, 64
-"""Bytes that any reading may hold besides its files, and that each byte of them adds: what it unpacks and computes."""
 
 
 class Identity(NamedTuple):

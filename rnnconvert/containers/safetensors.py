@@ -22,9 +22,7 @@ from rnnconvert.containers.shards import check
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
-
-MAX_HEADER = 100_000_000
-"""The most bytes of a header, as the library has it."""
+from rnnconvert.core.limits import HEADER_BYTES
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "F16": np.dtype("<f2"),
@@ -44,16 +42,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """Element types by their name in the header; tensors of other types are unreadable."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-
-
-def is_safetensors(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file begins as a safetensors file does: a length, and JSON of that length."""
-    try:
-        data = map_file(path)
-        length = _header_length(data, path)
-    except UnreadableError:
-        return False
-    return bytes(data[8:9]) == b"{" and bytes(data[8 : 8 + length]).rstrip(b" ")[-1:] == b"}"
 
 
 def read(path: str | os.PathLike[str]) -> Stored:
@@ -118,7 +106,7 @@ def _read_file(path: Path) -> Stored:
 
 def _header_length(data: Array, path: object) -> int:
     length = int.from_bytes(bytes(data[:8]), "little")
-    if data.size < 8 or length > min(MAX_HEADER, data.size - 8):
+    if data.size < 8 or length > min(HEADER_BYTES, data.size - 8):
         raise UnreadableError(
             path, f"a header of {length} bytes is announced, but the file has {data.size}", "It is truncated, or not a safetensors file."
         )
@@ -174,8 +162,8 @@ def _check_extents(extents: list[tuple[int, int, str]], size: int, path: object)
 
 
 def _read_sharded(index: Path) -> Stored:
-    if map_file(index).size > MAX_HEADER:
-        raise UnreadableError(index, f"an index of more than {MAX_HEADER} bytes")
+    if map_file(index).size > HEADER_BYTES:
+        raise UnreadableError(index, f"an index of more than {HEADER_BYTES} bytes")
     content = _json_object(bytes(map_file(index)), index)
     names = content.pop("weight_map", None)
     if not isinstance(names, dict) or not names:
@@ -233,7 +221,7 @@ def write(path: str | os.PathLike[str], arrays: Mapping[str, Array | Pieced], me
     except UnicodeEncodeError as error:
         raise UsageError(f"{path}: a name or note is not valid text: {error.object[:80]!r}") from None
     text += b" " * (-len(text) % 8)
-    if len(text) > MAX_HEADER:
+    if len(text) > HEADER_BYTES:
         raise UsageError(f"{path}: the names of {len(order)} tensors do not fit a safetensors header")
     with replacing(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)

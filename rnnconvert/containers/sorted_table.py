@@ -17,10 +17,10 @@ from rnnconvert.containers.crc32c import crc32c, masked
 from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.containers.wire import varint
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import INDEX_BYTES
 
 MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER, _TRAILER = 48, 5
-_LARGEST = 1 << 28
 
 
 def ends(path: Path) -> bool:
@@ -40,7 +40,7 @@ def read(data: memoryview, path: object) -> dict[bytes, memoryview]:
     """
     if len(data) < _FOOTER or bytes(data[-8:]) != MAGIC:
         raise UnreadableError(path, "it does not end as the index of a TensorFlow checkpoint does")
-    if len(data) > _LARGEST:
+    if len(data) > INDEX_BYTES:
         raise UnreadableError(path, f"its index of {len(data)} bytes is larger than that of any checkpoint")
     numbers = _numbers(data[-_FOOTER:-8], 4, path)
     _block(data, numbers[0], numbers[1], path)  # where LevelDB keeps what TensorFlow has none of

@@ -23,10 +23,12 @@ from rnnconvert.containers import sorted_table, wire
 from rnnconvert.containers.checksums import Crc32c
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.crc32c import crc32c, masked
-from rnnconvert.containers.files import lowered, map_file, replacing_both, view, write_pieces
+from rnnconvert.containers.data_files import replacing_both
+from rnnconvert.containers.files import lowered, map_file, view, write_pieces
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.limits import AXES
 
 SUFFIX = ".index"
 TYPES: dict[int, np.dtype[Any]] = {
@@ -36,7 +38,6 @@ TYPES: dict[int, np.dtype[Any]] = {
 }  # fmt: skip
 """Element types by TensorFlow's number for them."""
 _STRING = 7
-_MOST_AXES = 32
 
 
 _PART = re.compile(r"(.+)\.(?:data-\d{5}-of-\d{5}|meta)", re.S)
@@ -80,8 +81,7 @@ class _Entry:
 
 
 def read(index: Path) -> Stored:
-    """Return every variable by its name, as views of the mapped files; metadata "unreadable" gives the reason for each
-    one left out.
+    """Return every variable by its name, as views of the mapped files; metadata "unreadable" gives the reason for each one left out.
 
     Texts of one element are in the metadata "texts".
 
@@ -170,7 +170,7 @@ def shape_of(content: memoryview, key: object, path: Path) -> tuple[int, ...]:
     """Return the shape in a TensorShapeProto."""
     axes = [dict(wire.values(axis, path)) for number, axis in wire.values(content, path) if isinstance(axis, memoryview)]
     lengths = tuple(wire.signed(axis.get(1, 0)) for axis in axes)
-    if len(lengths) > _MOST_AXES or any(length < 0 for length in lengths):
+    if len(lengths) > AXES or any(length < 0 for length in lengths):
         raise UnreadableError(path, f"{key!r} has the shape {lengths[:9]}")
     return lengths
 

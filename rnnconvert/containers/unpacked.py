@@ -16,11 +16,7 @@ from rnnconvert.containers.files import map_file
 from rnnconvert.containers.reading import open_regular
 from rnnconvert.containers.temporary import lasting_folder, room_for
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, show_as
-
-MAX_RATIO = 1100
-"""The most times that a file may grow: Deflate reaches 1032."""
-MAX_BYTES = 4 << 30
-"""The most bytes that a file may become."""
+from rnnconvert.core.limits import INFLATION, UNPACKED_BYTES
 
 _STEP = 1 << 20
 _FIRST = 64
@@ -77,7 +73,7 @@ def unpacked(path: Path) -> Path:
     folder = lasting_folder()
     name = path.name[: -len(path.suffix)] if path.suffix.lower() in (".gz", ".xz", ".bz2", ".lzma", ".z") else path.name
     inside = folder / (name or "file")
-    limit = min(MAX_BYTES, size * MAX_RATIO)
+    limit = min(UNPACKED_BYTES, size * INFLATION)
     total = 0
     try:
         with room_for(path), open_regular(path) as file, inside.open("wb") as target:

@@ -49,9 +49,8 @@ _HEAP = b"GCOL\x01\0\0\0"
 class GuardedWindow(Window):
     """A window for h5py, which guards against what the HDF5 library and h5py do with damaged files.
 
-    h5py takes a short read for a full one, and uses what its buffer held before. The library never
-    returns from a global heap (where strings of attributes lie) with an object of no length, and
-    allocates a local heap (where names lie) of any size that the file claims.
+    h5py takes a short read for a full one, and uses what its buffer held before. The library never returns from a global heap (where
+    strings of attributes lie) with an object of no length, and allocates a local heap (where names lie) of any size that the file claims.
 
     The library reads a heap in pieces, and may read its beginning together with what lies before it. So all that is
     read is searched for heaps, and each is checked where it lies in the file, as a whole.

@@ -12,11 +12,10 @@ from typing import TypeAlias
 
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import MESSAGE_NESTING
 
 VARINT, FIXED64, LENGTH_DELIMITED, FIXED32 = 0, 1, 2, 5
 
-DEPTH = 100
-"""As deep as protobuf's own parsers go."""
 
 _CHARGED = 1024
 """After how many fields their work is charged."""
@@ -104,8 +103,8 @@ class Slimming:
         return b"".join(self._parts(root, 0, len(self.data), 0))
 
     def _parts(self, message: str, start: int, end: int, depth: int) -> list[bytes | memoryview]:
-        if depth > DEPTH:
-            raise UnreadableError(self.path, f"messages are nested more than {DEPTH} deep")
+        if depth > MESSAGE_NESTING:
+            raise UnreadableError(self.path, f"messages are nested more than {MESSAGE_NESTING} deep")
         children = self.schema[message]
         parts: list[bytes | memoryview] = []
         copied = start
@@ -125,8 +124,7 @@ class Slimming:
         return parts
 
     def delimited(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the length-delimited fields of the outermost message: the number, and where the content and what
-        follows begin."""
+        """Yield the length-delimited fields of the outermost message: the number, and where the content and what follows begin."""
         for number, _, begin, stop in self._fields(0, len(self.data)):
             yield number, begin, stop
 

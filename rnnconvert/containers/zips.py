@@ -16,11 +16,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-
-MAX_RATIO = 1100
-"""Deflate makes its input at most 1032 times as large; a header that claims more is wrong."""
-MAX_INFLATED = 4 << 30
-"""The most bytes that the compressed entries of one archive may come to, together."""
+from rnnconvert.core.limits import INFLATION, UNPACKED_BYTES
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 
@@ -28,8 +24,7 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 class Archive:
     """The entries of a zip archive by name; each is read when it is asked for.
 
-    The checksums are not compared: that would read every byte of every tensor, and PyTorch can
-    be told to write none.
+    The checksums are not compared: that would read every byte of every tensor, and PyTorch can be told to write none.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -101,7 +96,7 @@ class Archive:
     def _inflate(self, entry: zipfile.ZipInfo, raw: Array) -> Array:
         size = entry.file_size
         self._inflated_bytes += size
-        if size > raw.size * MAX_RATIO or self._inflated_bytes > MAX_INFLATED:
+        if size > raw.size * INFLATION or self._inflated_bytes > UNPACKED_BYTES:
             raise UnreadableError(
                 self.path,
                 f"the entry {entry.filename!r} of {raw.size} bytes claims to unpack to {size} bytes",

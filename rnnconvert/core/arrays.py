@@ -1,8 +1,7 @@
 """Arrays that are copied once: from a memory map, through a small buffer, into a file.
 
-A checkpoint may be far larger than memory. So nothing here holds a whole matrix unless it
-must: an array that is still to be assembled is anything with `shape`, `dtype` and
-`pieces()`, and a numpy array becomes one through `pieces`.
+A checkpoint may be far larger than memory. So nothing here holds a whole matrix unless it must: an array that is still to be assembled is
+anything with `shape`, `dtype` and `pieces()`, and a numpy array becomes one through `pieces`.
 """
 
 from __future__ import annotations
@@ -175,8 +174,7 @@ def nbytes(array: Array | Pieced) -> int:
 def pieces(array: Array | Pieced) -> Iterator[Array]:
     """Yield any array in C order, piece by piece; a contiguous one is not copied.
 
-    A piece may be a view of a buffer that the next piece but one overwrites: while a piece is being
-    written, the next one can be made.
+    A piece may be a view of a buffer that the next piece but one overwrites: while a piece is being written, the next one can be made.
     """
     if isinstance(array, np.ndarray):
         yield from in_order(runs_of(array), array.dtype)

@@ -11,8 +11,7 @@ from typing import Any
 def printable(text: str, keep: str = "") -> str:
     """Return text with everything unprintable escaped, as `repr` escapes it.
 
-    These are control characters, line ends, marks that change the direction of writing, and characters that are not
-    assigned.
+    These are control characters, line ends, marks that change the direction of writing, and characters that are not assigned.
 
     keep  characters that stay
     """

@@ -15,21 +15,21 @@ from typing import Literal
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import RnnConvertError, UsageError
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.remedies import Flag
-from rnnconvert.core.weights import Recurrent, gates_of
+from rnnconvert.core.weights import Recurrent
 from rnnconvert.diagnosis import by_arrays, search
-from rnnconvert.diagnosis.by_arrays import Explained, Way
+from rnnconvert.diagnosis.by_arrays import Explained
+from rnnconvert.diagnosis.comparing import Way
 from rnnconvert.diagnosis.faults import ARRAYS, FAULTS, of_stack
-from rnnconvert.files.catalogue import OPTIONS
+from rnnconvert.diagnosis.stated_settings import arrays_of, settings_of
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.identification.identify import Function, Identification, identified, same
 from rnnconvert.identification.reading import off, pairs, ratio, solve, unseen
 from rnnconvert.identification.sample import Sample
 from rnnconvert.identification.search import TIERS, Search
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.measure import Measure, settled
 from rnnconvert.language import layout_file, registry
 
@@ -80,7 +80,7 @@ def layers_beside(checkpoint: Checkpoint, samples: Sequence[Sample], read: Read 
     seconds  how long the search may take for each layer
     """
     fitting = {name: _fitting(stack, samples) for name, stack in checkpoint.layers.items()}
-    works = {name: _Layer(checkpoint, name, stack, samples, seconds) for name, stack in checkpoint.layers.items() if fitting[name]}
+    works = {name: _SampledLayer(checkpoint, name, stack, samples, seconds) for name, stack in checkpoint.layers.items() if fitting[name]}
     right = {name: sampled for name, work in works.items() if (sampled := work.right()) is not None}
     result = []
     for name, stack in checkpoint.layers.items():
@@ -110,14 +110,14 @@ def _fitting(stack: Recurrent, samples: Sequence[Sample]) -> list[Sample]:
     return matching
 
 
-class _Layer:
+class _SampledLayer:
     """One layer, and the samples that it may have given."""
 
     def __init__(self, checkpoint: Checkpoint, name: str, stack: Recurrent, samples: Sequence[Sample], seconds: float) -> None:
         self._checkpoint, self._name, self._file = checkpoint, name, stack
         self._stack = settled(stack)
         self._samples = _fitting(self._stack, samples)
-        self._search = Search(_arrays_of(checkpoint, self._stack), self._samples, seconds)
+        self._search = Search(arrays_of(checkpoint, self._stack), self._samples, seconds)
         self._dtype = self._search.dtype
 
     def right(self) -> Sampled | None:
@@ -186,7 +186,7 @@ class _Layer:
                 measures = Measure.of_all(self._stack, [case], self._dtype)
                 if not measures[0].explains(answers[0][1]):
                     with np.errstate(all="ignore"):
-                        ways = [explanation.faults for explanation in search.Search(self._stack, measures, answers).explained()]
+                        ways = [explanation.faults for explanation in search.FaultSearch(self._stack, measures, answers).explained()]
                     if ways:
                         return ways
                 continue
@@ -234,7 +234,7 @@ class _Layer:
         checkpoint = self._checkpoint
         _, asked = read((), checkpoint.format)
         prefix = f"{self._name}:" if len(checkpoint.layers) > 1 else ""
-        for chosen in _settings(asked, wanted):
+        for chosen in settings_of(asked, wanted):
             for end in ("", "!"):
                 settings = [f"{prefix}{key}={value}{end}" for key, value in chosen]
                 if self._reads(read, settings, checkpoint.format, wanted):
@@ -274,49 +274,3 @@ def _cause(function: Function, why: Explained | None) -> str:
         return " and ".join(fault.sentence for fault in why.faults)
     lines = list(function.lines())
     return "it is read as " + "; ".join(lines[:2])
-
-
-def _settings(asked: Sequence[str], wanted: Recurrent) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Yield settings under which a reader that asks for these options may give the layer that is wanted: keys and values."""
-    cell = wanted.cell
-    derived = {
-        "forget_bias": f"{cell.constants.get('f', 0.0):g}",
-        "activation": str(cell.activation),
-        "recurrent_activation": str(cell.gate_activation),
-        "output_activation": str(cell.output_activation),
-        "go_backwards": str(wanted.first.reverse).lower(),
-        "merge_mode": wanted.layers[-1].merge,
-    }
-    for key in asked:
-        if key in derived:
-            yield ((key, derived[key]),)
-        elif key not in ("clip", "unaccounted", "dtype"):
-            yield from (((key, value),) for value in OPTIONS[key].choices)
-    if cell.kind != "rnn" and "recurrent_activation" in asked:
-        named = ("recurrent_activation", cell.gate_activation.name)
-        yield (named,)
-        # Functions of one name in several eras: another option decides.
-        for key in asked:
-            if key == cell.gate_activation.name:
-                yield from ((named, (key, value)) for value in OPTIONS[key].choices)
-
-
-def _arrays_of(checkpoint: Checkpoint, stack: Recurrent) -> dict[str, Array]:
-    """Return a layer's arrays as the file has them; where they are not to be told apart, a matrix and a bias for each part."""
-    sources = [np.asarray(source) for *_, d in stack.directions() for source in d.arrays.values()]
-    arrays = {name: np.asarray(array) for name, array in checkpoint.arrays.items() if name not in checkpoint.tensors}
-    arrays = {name: array for name, array in arrays.items() if is_float(array) and array.size and array.ndim}
-    if len(checkpoint.layers) > 1:
-        arrays = {name: array for name, array in arrays.items() if any(np.may_share_memory(array, source) for source in sources)}
-    if arrays and sum(array.size for array in arrays.values()) >= sum(source.size for source in sources):
-        return arrays
-    joined = {}
-    for index, number, d in stack.directions():
-        for part in dict.fromkeys(part for part, _ in d.arrays):
-            blocks = [
-                np.asarray(d.arrays[part, gate])
-                for gate in gates_of(d.cell.kind, part)
-                if (part, gate) in d.arrays and not (gate and gate == d.cell.coupled)
-            ]
-            joined[f"{part} {index} {number}"] = np.concatenate(blocks)
-    return joined

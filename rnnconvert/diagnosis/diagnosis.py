@@ -16,7 +16,7 @@ from rnnconvert.diagnosis import by_arrays, first_difference
 from rnnconvert.diagnosis.by_arrays import Explained
 from rnnconvert.diagnosis.faults import Fault
 from rnnconvert.diagnosis.near import Near, near
-from rnnconvert.diagnosis.search import Answers, Search
+from rnnconvert.diagnosis.search import Answers, FaultSearch
 from rnnconvert.judging.measure import Measure, Off, settled
 
 
@@ -151,7 +151,7 @@ def _searched(
 
     before  faults that the stack has already: they are named, too
     """
-    search = Search(stack, measures, answers)
+    search = FaultSearch(stack, measures, answers)
     explanations = search.explained()
     if not explanations:
         sentence = " and ".join(fault.sentence for fault in before)

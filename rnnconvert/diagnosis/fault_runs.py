@@ -15,7 +15,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.judging.cases import Case, state_widths
+from rnnconvert.judging.case_kinds import Case, state_widths
 from rnnconvert.rewrites import JOIN_WITH_ZEROS
 
 Run = Callable[[Recurrent, Case, Any], Outputs | None]
@@ -90,9 +90,7 @@ def states_exchanged(stack: Recurrent, case: Case, dtype: Any) -> Outputs | None
 
 
 def _direction_major(stack: Recurrent, states: Sequence[Array]) -> tuple[Array, ...] | None:
-    """Return states layer by layer from states direction by direction; None where both are the same or this is
-    impossible.
-    """
+    """Return states layer by layer from states direction by direction; None where both are the same or this is impossible."""
     if not states or stack.num_layers < 2 or stack.num_directions < 2 or len({state.shape for state in states}) > 1:
         return None
     return tuple(states[d * stack.num_layers + la] for la in range(stack.num_layers) for d in range(2))

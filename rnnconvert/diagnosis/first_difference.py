@@ -10,7 +10,7 @@ from rnnconvert.comparison.difference import Difference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.measure import Measure, Off, distance
 
 Offs = Sequence[Mapping[str, Off]]
@@ -106,9 +106,7 @@ def _first_layer(stack: Recurrent, states: set[str]) -> str:
 
 
 def _in_y(stack: Recurrent, measure: Measure, outputs: Outputs, begins: str) -> tuple[str, str]:
-    """Return the direction, where the halves of the output show it, and the first time step that is off in processing
-    order.
-    """
+    """Return the direction, where the halves of the output show it, and the first time step that is off in processing order."""
     truth, mask = measure.truth.y, measure.masks["y"]
     if outputs.y.shape != truth.shape:
         return begins, ""

@@ -16,7 +16,8 @@ import numpy as np
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.diagnosis.faults import FAULTS, IN_EVERY_LAYER, Fault
-from rnnconvert.judging.cases import Case, solved
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import solved
 from rnnconvert.judging.measure import Measure, Off, narrowed, settled
 
 MARGIN = 10
@@ -203,9 +204,7 @@ def _cut(case: Case, start: int, stop: int) -> Case:
 
 
 def _effect(fault: Fault, stack: Recurrent, measures: Sequence[_Screened]) -> tuple[Off, str] | None:
-    """Return how far a fault is off, in the first case that catches it or else where it is off most; None if none can
-    show it.
-    """
+    """Return how far a fault is off, in the first case that catches it or else where it is off most; None if none can show it."""
     best: tuple[Off, str] | None = None
     planted = _Planted(fault, stack)
     if not planted.possible:
@@ -260,9 +259,7 @@ def cost(stack: Recurrent) -> int:
 
 
 def capped(stack: Recurrent, case: Case) -> Case:
-    """Return the case, cut until one run of it takes no more than BUDGET products; at least 2 sequences of 4 steps are
-    left.
-    """
+    """Return the case, cut until one run of it takes no more than BUDGET products; at least 2 sequences of 4 steps are left."""
     time, batch = case.x.shape[:2]
     steps = max(1, BUDGET // cost(stack))
     if time * batch <= steps:

@@ -14,7 +14,7 @@ from rnnconvert.comparison.difference import same_features
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.verdict import OTHER_NUMBERS, ROUNDED
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis.by_arrays import Comparing
+from rnnconvert.diagnosis.comparing import Comparing
 
 _SHORTER = ("float16", "bfloat16")
 _STEPS = 255

@@ -87,8 +87,8 @@ def diagnose_sample(
         assert not isinstance(a, Checkpoint)
         options = Options(settings=(*(settings if other in (None, source_format, complete.format) else ()), *more))
         checkpoint_ = load_with(a, other, options)
-        options.check_used(checkpoint_.path)
-        return checkpoint_, options.asked()
+        options.ledger.check_used(checkpoint_.path)
+        return checkpoint_, list(options.ledger.asked)
 
     sampled = layers_beside(checkpoint, samples, None if isinstance(a, Checkpoint) else again, seconds)
     if all(layer.verdict == "other sizes" for layer in sampled):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,12 +13,14 @@ from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.diagnosis.by_arrays import Place, Way, grouped, likeliest, of_directions, placed, words_of
+from rnnconvert.diagnosis.by_arrays import Place, grouped, likeliest, placed, words_of
+from rnnconvert.diagnosis.comparing import Way, of_directions
+from rnnconvert.diagnosis.explanation import Explanation
 from rnnconvert.diagnosis.fault_runs import merged
 from rnnconvert.diagnosis.faults import ACROSS, ARRAYS, FAULTS, Fault, of_stack
 from rnnconvert.diagnosis.first_difference import place
 from rnnconvert.diagnosis.mutations import cost
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.measure import FAR, Measure, Off, distance, rows_of, settled
 
 Answers = Sequence[tuple[Case, Outputs]]
@@ -41,29 +42,11 @@ _TOGETHER = 2
 """How many sequences sift the faults before all sequences are run."""
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Faults that explain all answers, and how far their outputs are from those found."""
-
-    faults: Way
-    off: Off
-
-    @property
-    def name(self) -> str:
-        """The faults by name."""
-        return " and ".join(fault.name for fault in self.faults)
-
-    @property
-    def sentence(self) -> str:
-        """What completes "equal if"."""
-        return " and ".join(fault.sentence for fault in self.faults)
-
-
 Planted = tuple[Recurrent, Fault | None]
 """A stack with faults of weights, and a fault of the run."""
 
 
-class Search:
+class FaultSearch:
     """A stack, what it should have given and what was found instead, for at least one case.
 
     tried   how many conventions were tried, and `places`, where, in words

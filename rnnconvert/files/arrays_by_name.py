@@ -21,10 +21,12 @@ from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import Facts
 from rnnconvert.files.convert import element_type
-from rnnconvert.files.finder import ArrayFiles, unlike
+from rnnconvert.files.finder import ArrayFiles
+from rnnconvert.files.finder_words import unlike
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.load import without_clips
-from rnnconvert.files.options import Options, warn
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import warn
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fits, misfit
 from rnnconvert.language.packing import pack as _pack
@@ -46,7 +48,7 @@ def pack(layer: Recurrent, format: str, dtype: str | None = None, **options: obj
     """
     chosen = Options(options)
     arrays = packed(represented(layer, format, chosen), dtype)
-    chosen.check_used(f"arrays of {format}")
+    chosen.ledger.check_used(f"arrays of {format}")
     return next(iter(arrays.values())) if _vectors(format) else arrays
 
 
@@ -80,9 +82,8 @@ def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | 
              vector its sizes: input_size, hidden_size, and num_layers, bidirectional, projection_size, bias_mode or input_mode
              where they are not 1, False, 0, "double" and "linear"
 
-    Warns with AssumptionWarning of every fact that the arrays, the cell and the options leave open. Raises UsageError if the
-    arrays do not fit together or have several element types, or fit several layouts and neither a cell nor the option `layout`
-    settles which.
+    Warns with AssumptionWarning of every fact that the arrays, the cell and the options leave open. Raises UsageError if the arrays do not
+    fit together or have several element types, or fit several layouts and neither a cell nor the option `layout` settles which.
     """
     if isinstance(arrays, Mapping) and len(arrays) == 1 and _vectors(format):
         arrays = next(iter(arrays.values()))
@@ -103,7 +104,7 @@ def unpack(arrays: Array | Mapping[str, Array], format: str, cell: Cell | str | 
         raise
     except ValueError as error:
         raise UsageError(str(error)) from None
-    chosen.check_used("these arrays")
+    chosen.ledger.check_used("these arrays")
     otherwise = "" if isinstance(cell, Cell) else ", or settle all of it with cell=rnnconvert.Cell(...)"
     warn(chosen.questions, otherwise)
     return stack

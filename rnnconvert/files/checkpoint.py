@@ -16,7 +16,7 @@ from rnnconvert.core.named import Named
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.options import Question, assumptions
+from rnnconvert.files.questions import Question, assumptions
 
 ReadKind = TypeVar("ReadKind")
 

@@ -1,13 +1,10 @@
 """From file to file: read, bring into the target's form, write once.
 
-checkpoint = load("model.h5")
-save(checkpoint, "model.onnx")
-convert_file("model.h5", None, Target("model.safetensors"), Options())
+checkpoint = load("model.h5") save(checkpoint, "model.onnx") convert_file("model.h5", None, Target("model.safetensors"), Options())
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers.reading import resumed
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UndecidedError, UsageError, for_user
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag, Setting
@@ -26,9 +23,11 @@ from rnnconvert.files import detect
 from rnnconvert.files.adapter import Adapter, Job, adapter, adapters
 from rnnconvert.files.arrange import arrange, fitted, split_step
 from rnnconvert.files.checkpoint import Checkpoint
+from rnnconvert.files.finite import FiniteWatch
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.load import load_with, select
-from rnnconvert.files.options import Options, Question
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import Question
 from rnnconvert.files.summary import Progress, Summary
 from rnnconvert.files.targets import check_files, files_of
 from rnnconvert.rewrites import Step
@@ -37,45 +36,7 @@ from rnnconvert.rewrites.fit_to_layout import Fitted
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Writing
-
-
-class _Watch:
-    """Sees every piece that is written: counts, and notices what is not finite.
-
-    Several threads may call it; it calls `progress` only in the one that made it.
-    """
-
-    def __init__(self, total: int, progress: Progress | None) -> None:
-        self.total, self.done, self.finite = total, 0, True
-        self._progress, self._announced = progress, 0
-        self._lock, self._thread = threading.Lock(), threading.get_ident()
-
-    def __call__(self, piece: Array) -> None:
-        finite = not self.finite or not piece.size or _finite(piece)
-        with self._lock:
-            self.finite = self.finite and finite
-            self.done += piece.nbytes
-        if threading.get_ident() == self._thread:
-            self.tell()
-
-    def tell(self) -> None:
-        """Call `progress`, unless it knows already."""
-        if self._progress is not None and self._announced != self.done:
-            self._announced = self.done
-            self._progress(self.done, self.total)
-
-
-def _finite(piece: Array) -> bool:
-    """Return whether every value is finite."""
-    exponent = _EXPONENTS.get(piece.dtype)
-    if exponent is None:
-        return bool(np.isfinite(piece).all())
-    return bool((piece.view(np.uint16) & exponent).max() < exponent)
-
-
-# The bits that are all set in what is not finite: numpy's own look at two bytes is ten to thirty times slower than this.
-_EXPONENTS = {FLOATS["float16"]: np.uint16(0x7C00), FLOATS["bfloat16"]: np.uint16(0x7F80)}
+    from rnnconvert.files.option_types import WriteOptions
 
 
 def save(
@@ -90,7 +51,7 @@ def save(
     dry_run: bool = False,
     progress: Progress | None = None,
     settings: Iterable[str] = (),
-    **options: Unpack[Writing],
+    **options: Unpack[WriteOptions],
 ) -> Summary:
     """Write a checkpoint's recurrent layers in another format, and say what was done.
 
@@ -106,7 +67,7 @@ def save(
     Raises RefusedError if the format cannot hold a layer, UsageError for an option that does not fit.
     """
     chosen = Options(options, settings)
-    for layer, key in chosen.unused("read"):
+    for layer, key in chosen.ledger.unused("read"):
         raise UsageError(f"{layer + ':' if layer else ''}{key} decides how a file is read. Give it to load, not to save")
     target = SaveTarget(path, target_format, layers, dtype, strict, force, dry_run, progress)
     return _save(checkpoint, target, chosen)
@@ -152,14 +113,14 @@ def _save(checkpoint: Checkpoint, target: SaveTarget, options: Options) -> Summa
         _only_exact(steps, writer.NAME)
         _nothing_open(chosen)
     carried = dict(checkpoint.tensors) if same and not layers else {}
-    watch = _Watch(_bytes(parts, dtype), target.progress)
+    watch = FiniteWatch(_bytes(parts, dtype), target.progress)
     job = Job(parts, wanted, options, checkpoint, carried, watch, dry_run=dry_run)
-    if options.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
+    if options.ledger.unused("write", "both"):  # whatever the writer asks for, it asks for in a dry run too
         writer.write(path, replace(job, dry_run=True))
-        options.check_used(str(path), "write", "both")
+        options.ledger.check_used(str(path), "write", "both")
     with resumed(checkpoint.sources):
         written = writer.write(path, job)
-    watch.tell()
+    watch.report_progress()
     carried_on = [name for name in carried if name not in written.dropped]
     left = tuple(name for name in checkpoint.tensors if name not in carried or name in written.dropped)
     warnings = list(chosen.warnings)
@@ -251,7 +212,7 @@ def convert_file(source: Source, source_format: str | None, target: SaveTarget, 
     Raises what they raise; on any error every existing file is left unchanged.
     """
     checkpoint = load_with(source, source_format, options)
-    options.check_used(checkpoint.path, "read")
+    options.ledger.check_used(checkpoint.path, "read")
     return _save(checkpoint, target, options)
 
 

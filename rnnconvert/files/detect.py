@@ -33,7 +33,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
 )
 
 
-class Source(NamedTuple):
+class DetectedSource(NamedTuple):
     """What reads a file: the adapter, why, and what else the file may be, each with its evidence."""
 
     reader: Adapter
@@ -67,19 +67,19 @@ def recognise(path: Path) -> dict[str, str]:
     return {name: what.evidence for name, what in seen(Opened(path)).items()}
 
 
-def source(file: Opened, format: str | None = None) -> Source:
+def source(file: Opened, format: str | None = None) -> DetectedSource:
     """Return the adapter that reads a file, and why: the format asked for, or the one that its content shows.
 
     Raises UnreadableError if no format fits, UsageError for an unknown format.
     """
     path, head = file.path, file.head
     if format is not None:
-        return Source(adapter(format), "as asked")
+        return DetectedSource(adapter(format), "as asked")
     matches = seen(file)
     if matches:
         (name, best), *rest = matches.items()
         others = tuple((other, what.evidence) for other, what in rest if what.score == best.score)
-        return Source(adapter(name), best.evidence, others)
+        return DetectedSource(adapter(name), best.evidence, others)
     if not head and path.is_file():
         raise UnreadableError(path, "the file is empty", "Save or fetch it again.")
     if file.damage is not None:

@@ -11,12 +11,11 @@ from rnnconvert.containers.archives import HDF5
 from rnnconvert.containers.enclosed import Inside
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.errors import UnreadableError, for_user, show_as
+from rnnconvert.core.limits import ENCLOSED_NESTING
 from rnnconvert.files import detect
 from rnnconvert.files.opened import Opened
 from rnnconvert.language import registry
 
-_DEEPEST = 3
-"""How many files may lie in one another."""
 _PARTS = (".pkl", ".pickle", ".joblib", ".pb", ".index", ".meta", ".json", ".pbtxt", ".data-00000-of-00001")
 _FOLDER = "saved_model.pb"
 _STATE = "data.pkl"
@@ -44,7 +43,7 @@ def model(file: Opened, holds_layers: Callable[[Opened], bool], empty: bool = Fa
 
     Raises UnreadableError where several models with recurrent layers are inside, or none of several models has one.
     """
-    if file.path.is_dir() or not file.head or depth == _DEEPEST or (detect.seen(file) and not empty):
+    if file.path.is_dir() or not file.head or depth == ENCLOSED_NESTING or (detect.seen(file) and not empty):
         return None
     pickled = "pickle" in file.kinds or any(name.rpartition("/")[2] == _STATE for name in file.entries or ())
     models = []

@@ -7,16 +7,17 @@ and those of packages that only have layouts. Others are made of it by saying wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rnnconvert.containers import archives, npy
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
+from rnnconvert.core.limits import NAME_LENGTH
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
@@ -25,38 +26,16 @@ from rnnconvert.files.adapter import Job, WriteResult, loading, put
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.conservation import attributes_of
 from rnnconvert.files.cuts import cut
+from rnnconvert.files.finder_words import Doubt, doubt_about_extra, sentences, unlike, why_none
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.functions import as_chosen, class_in_words, clips_of, function_of, why_clips_are_open
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.fitting import as_wide, fits, may_name, misfit, names_of, pattern
+from rnnconvert.language.fitting import as_wide, fits, may_name, names_of
 from rnnconvert.language.layout import Cut, Layout
 from rnnconvert.language.packing import assemble, pack, unpack
-from rnnconvert.language.places import slots
 from rnnconvert.rewrites import each
-
-_LONGEST_NAME = 4096
-"""No layer has a longer name: to look at one of megabytes as every layout has it takes minutes."""
-
-
-class Doubt(NamedTuple):
-    """Why arrays that are named as a layer's are not read as one.
-
-    fits   whether the caller only has to choose
-    extra  an array among the layer's own that its layout does not have, or ""
-    covered  how many arrays a layout that may be chosen accounts for
-    """
-
-    reason: str
-    fits: bool = True
-    extra: str = ""
-    covered: int = 0
-
-
-def sentences(doubts: Mapping[str, Doubt]) -> list[LayerNote]:
-    """Return the doubts about the layers of some names, in words."""
-    return [LayerNote(name, str(doubt.reason), UNREAD, unnamed="the file itself") for name, doubt in doubts.items()]
 
 
 @dataclass(frozen=True)
@@ -157,9 +136,7 @@ class ArrayFiles:
         return f"{self.NAME}.{variant}"
 
     def find(self, path: Path, stored: Stored, options: Options) -> tuple[list[FoundLayer], list[LayerNote]]:
-        """Return the recurrent layers of a file by names and shapes, those in vectors whose sizes are given, and what
-        is unsettled.
-        """
+        """Return the recurrent layers of a file by names and shapes, those in vectors whose sizes are given, and what is unsettled."""
         matched, doubts = self.groups(stored.arrays, options)
         groups = list(matched)
         vectors: dict[str, list[Layout]] = {}
@@ -213,13 +190,13 @@ class ArrayFiles:
 
     def _find_groups(self, arrays: Mapping[str, Array], options: Options) -> tuple[list[FoundLayer], dict[str, Doubt]]:
         matched: dict[str, dict[str, dict[str, str]]] = {}
-        names = "\n".join(full for full in arrays if len(full) <= _LONGEST_NAME)
+        names = "\n".join(full for full in arrays if len(full) <= NAME_LENGTH)
         for layout in self.documented():
             if not may_name(layout, names):
                 continue
             expression = _expression(layout, self.separators)
             for full, array in arrays.items():
-                match = expression.fullmatch(full) if len(full) <= _LONGEST_NAME else None
+                match = expression.fullmatch(full) if len(full) <= NAME_LENGTH else None
                 if match and array.size:  # some write an empty array for what is not there
                     matched.setdefault(match["prefix"] or "", {}).setdefault(layout.name, {})[match["local"]] = full
         order = {full: place for place, full in enumerate(arrays)}
@@ -232,7 +209,7 @@ class ArrayFiles:
             settled = self._settled(name, matched[name], arrays, options)
             if isinstance(settled, FoundLayer) and not self._asked(options, name):
                 neighbours = places.next_to(settled)
-                settled = _doubt_about_extra(settled, neighbours[0]) if neighbours else settled
+                settled = doubt_about_extra(settled, neighbours[0]) if neighbours else settled
             if isinstance(settled, FoundLayer):
                 groups.append(settled)
             elif settled is not None:
@@ -243,7 +220,7 @@ class ArrayFiles:
         for group, inside in zip(unsaid, _inside(unsaid, arrays, self.separators), strict=True):
             extra = [full for full in inside if full not in used and not any(mark in full for mark in self.training)]
             if extra:
-                wider[group.name] = _doubt_about_extra(group, extra[0])
+                wider[group.name] = doubt_about_extra(group, extra[0])
         return [group for group in groups if group.name not in wider], {**doubts, **wider}
 
     def _settled(
@@ -265,7 +242,7 @@ class ArrayFiles:
         if two is not None:
             fitting = [group for group in fitting if group.sizes.num_directions == 1 + (two == "true")]
         if not fitting:
-            return _why_none(candidates, arrays)
+            return why_none(candidates, arrays)
         fitting = unlike(fitting)
         layouts = list(dict.fromkeys(group.layout.name for group in fitting))
         if len(layouts) > 1:
@@ -365,18 +342,6 @@ class ArrayFiles:
         return cell
 
 
-def unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
-    """Return layers without those whose numbers and cell equal those of an earlier one: the choice would change
-    nothing.
-    """
-    distinct: dict[object, FoundLayer] = {}
-    for group in groups:
-        cell = group.cell or group.layout.cell
-        key = (group.sizes, tuple(slots(group.layout, group.sizes)), cell, group.layout.holds.open_clips)
-        distinct.setdefault(key, group)
-    return list(distinct.values())
-
-
 def _place(name: str) -> str:
     return name or "the file itself"
 
@@ -385,16 +350,6 @@ def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
     """Return the names of a layout's arrays, after any name of a layer."""
     # As little as possible is the layer's name: what says a direction may itself look like one.
     return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{names_of([layout])})", re.S)
-
-
-def _doubt_about_extra(group: FoundLayer, extra: str) -> Doubt:
-    called = class_in_words(group.layout)
-    return Doubt(
-        f"it has the arrays of {called} plus {extra!r}, which {called} does not have. If the layer still "
-        f"computes the same, confirm with {Setting('layout', group.layout.name)}",
-        extra=extra,
-        covered=len(group.names),
-    )
 
 
 def _inside(groups: Sequence[FoundLayer], arrays: Mapping[str, Array], separators: str) -> list[list[str]]:
@@ -439,34 +394,3 @@ class _Places:
         """Return whether an array states anything: one without elements does not, nor one at the top that no layer could own."""
         shape = tuple(self._arrays[full].shape)
         return 0 not in shape and (bool(self._above(full)) or as_wide(shape, group.sizes))
-
-
-def _why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:
-    """Return why arrays that have a layer's names are not a layer; None where other layers have such names too."""
-    layouts = [registry.layout_named(name) for name, names in candidates.items()]
-    complete = [layout for layout in layouts if _all_named(layout, candidates[layout.name])]
-    complete = complete or [layout for layout in layouts if speak_for(candidates[layout.name])][:2]
-    if not complete:
-        return None
-    shapes = {local: tuple(arrays[full].shape) for layout in complete for local, full in candidates[layout.name].items()}
-    reason = f"its arrays are named as those of a recurrent layer but do not fit together: {misfit(complete, shapes)}"
-    return Doubt(reason, fits=False)
-
-
-def _all_named(layout: Layout, names: Mapping[str, str]) -> bool:
-    """Return whether these are more than one array, and all that a layout always has."""
-    needed = [pattern(layout, tensor) for tensor in layout.tensors if tensor.part_names & {"input", "recurrent"}]
-    return len(names) > 1 and all(any(needed_pattern.fullmatch(local) for local in names) for needed_pattern in needed)
-
-
-_ANY_LAYERS = frozenset({"kernel", "bias", "weight", "w", "b", "scale", "in", "out"})
-"""Words in names of arrays that layers of any kind have."""
-
-
-def speak_for(names: Iterable[str]) -> bool:
-    """Return whether some arrays of a layout, though not all, show that a recurrent layer was meant.
-
-    An array shows it if other layers do not have its name: `h/kernel` does; a kernel and a bias alone, or a letter, do not.
-    """
-    words = (word for local in names if len(local) > 1 for word in re.split(r"[/._]", local))
-    return any(word and not word.isdecimal() and word.lower() not in _ANY_LAYERS for word in words)

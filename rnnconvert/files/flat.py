@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rnnconvert.core.errors import NotALayerError, RnnConvertError, UnreadableError, UsageError
+from rnnconvert.core.limits import FLAT_LAYERS, SIZE
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.places import shapes
 
-_MOST = 1 << 24
-_MOST_LAYERS = 4096
 _KEYS = {
     "cell": "mode",
     "hidden_size": "state_size",
@@ -116,7 +115,7 @@ def _sizes(layout: Layout, hidden: int, described: _Described, problem: Callable
     directions = 2 if fact("bidirectional", "false", holds.directions > 1) == "true" else 1
     projection = int(fact("projection_size", "0", "projection" in layout.part_names))
     skip = fact("input_mode", "linear", holds.skip_input) == "skip" or "input" not in layout.part_names
-    if not (0 < hidden <= _MOST and 0 < layers <= _MOST_LAYERS and 0 <= projection <= hidden):
+    if not (0 < hidden <= SIZE and 0 < layers <= FLAT_LAYERS and 0 <= projection <= hidden):
         raise problem(f"{name!r} has {hidden} units, {layers} layers and a projection to {projection}")
     for wrong, what in (
         (projection and "projection" not in layout.part_names, "projection"),

@@ -36,10 +36,10 @@ from rnnconvert.rewrites import each
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Reading
+    from rnnconvert.files.option_types import ReadOptions
 
 
-def load(source: Source, source_format: str | None = None, settings: Iterable[str] = (), **options: Unpack[Reading]) -> Checkpoint:
+def load(source: Source, source_format: str | None = None, settings: Iterable[str] = (), **options: Unpack[ReadOptions]) -> Checkpoint:
     """Open a file and find its recurrent layers; the weights stay views of the file.
 
     source         a path, the bytes of a file, an open binary file, or a mapping of arrays by name
@@ -52,7 +52,7 @@ def load(source: Source, source_format: str | None = None, settings: Iterable[st
     """
     chosen = Options(options, settings)
     checkpoint = load_with(source, source_format, chosen)
-    chosen.check_used(checkpoint.path)
+    chosen.ledger.check_used(checkpoint.path)
     return checkpoint
 
 
@@ -77,16 +77,16 @@ def load_pair(
     Raises what `load` raises.
     """
     common, words = list(settings), [list(side) for side in own_settings]
-    ledgers = [Options(settings=(*common, *word)) for word in words]
-    both = [load_with(path, sizes, ledger) for path, sizes, ledger in zip(sources, formats, ledgers, strict=True)]
-    shared = set(Options(settings=common).unused())
-    for ledger, other, checkpoint in zip(ledgers, reversed(ledgers), both, strict=True):
-        ledger.check_used(checkpoint.path, but=shared - set(other.unused()))
+    sides = [Options(settings=(*common, *word)) for word in words]
+    both = [load_with(path, sizes, side) for path, sizes, side in zip(sources, formats, sides, strict=True)]
+    shared = set(Options(settings=common).ledger.unused())
+    for side, other, checkpoint in zip(sides, reversed(sides), both, strict=True):
+        side.ledger.check_used(checkpoint.path, but=shared - set(other.ledger.unused()))
     return both[0], both[1]
 
 
 def load_with(source: Source, source_format: str | None, options: Options) -> Checkpoint:
-    """Open a file as `load` does, with a ledger of options that the caller checks: `options.check_used`."""
+    """Open a file as `load` does, with a ledger that the caller checks: `options.ledger.check_used`."""
     path = path_of(source, "load")
     with reading() as under_way:
         try:
@@ -138,7 +138,7 @@ def _read(path: Path, is_users: bool, source_format: str | None, options: Option
             checkpoint = checkpoint.replace(layers={**checkpoint.layers, name: unclipped}, warnings=(*checkpoint.warnings, warning))
     return checkpoint.replace(
         evidence=tuple(map(for_user, (f"{reader.NAME}: {evidence}", *checkpoint.evidence))),
-        warnings=each_text(for_user, (*checkpoint.warnings, *options.notes)),
+        warnings=each_text(for_user, (*checkpoint.warnings, *options.ledger.notes)),
         unread=each_text(for_user, checkpoint.unread),
         questions=tuple(
             dict.fromkeys(replace(question, why=for_user(question.why)) for question in (*checkpoint.questions, *options.questions))
@@ -169,7 +169,7 @@ def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tupl
 
     Where the caller states that these facts are harmless, they are left out.
     """
-    every = dict.fromkeys((*stated, *options.unaccounted(layer)))
+    every = dict.fromkeys((*stated, *options.ledger.unaccounted(layer)))
     left = [feature for feature in every if feature.option == UNACCOUNTED]
     harmless = bool(left) and options.get(UNACCOUNTED, layer) == "harmless"
     return tuple(feature for feature in every if not harmless or feature.option != UNACCOUNTED)
@@ -177,7 +177,7 @@ def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tupl
 
 def check_names(checkpoint: Checkpoint, options: Options) -> None:
     """Raise UsageError for a setting of a layer that does not exist."""
-    for named in sorted(options.layers() - set(checkpoint.layers)):
+    for named in sorted(options.settings.layers() - set(checkpoint.layers)):
         there = f"It has {in_words(checkpoint.layers)}" if checkpoint.layers else "It has none"
         raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}. {there}")
 

@@ -9,11 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar, cast
 
-from rnnconvert.containers import archives, json_file, msgpack_file, npy, npz_file, pickled_arrays, safetensors, sorted_table
+from rnnconvert.containers import archives, json_file, msgpack_file, npy, npz_file, pickled_arrays, sorted_table
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.pickles import RECOVERABLE
 from rnnconvert.containers.reading import charging, open_regular
 from rnnconvert.core.errors import UnreadableError, unreadable
+from rnnconvert.core.limits import HEADER_BYTES
 from rnnconvert.language.registry import Card
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ class Opened:
         file.seek(-min(self.size, len(sorted_table.MAGIC)), os.SEEK_END)
         self._tail = file.read()
         length = int.from_bytes(self.head[:8], "little")
-        if self.head[8:9] == b"{" and length <= min(safetensors.MAX_HEADER, self.size - 8):
+        if self.head[8:9] == b"{" and length <= min(HEADER_BYTES, self.size - 8):
             file.seek(8 + max(0, length - HEAD))
             self._headed = file.read(min(length, HEAD)).rstrip(b" ")[-1:] == b"}"
         if self.head[:2] == b"PK":
@@ -108,7 +109,7 @@ class Opened:
         if look not in self._looked:
             try:
                 self._looked[look] = look(subject), None
-            except Exception as error:
+            except Exception as error:  # kept, and raised again below
                 self._looked[look] = None, error
         result, raised = self._looked[look]
         if raised is not None:

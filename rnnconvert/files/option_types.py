@@ -10,18 +10,23 @@ from typing import Literal, TypedDict
 # fmt: off
 
 
-class Reading(TypedDict, total=False):
+class _Shared(TypedDict, total=False):
+    """Options that decide how a file is read, and how one is written."""
+
+    bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
+    layout: str
+
+
+class _Stated(_Shared, total=False):
     """Options that decide how a file is read."""
 
     activation: str
     arrays: str
-    bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
     bidirectional: Literal["true", "true!", "false", "false!"] | bool
     cell: Literal["lstm", "lstm!", "gru", "gru!", "rnn_tanh", "rnn_tanh!", "rnn_relu", "rnn_relu!"]
     cell_clip: float | str
     clip: Literal["none", "none!"]
     config: str
-    dtype: Literal["float16", "float16!", "bfloat16", "bfloat16!", "float32", "float32!", "float64", "float64!"]
     fc: str
     forget_bias: float | str
     go_backwards: Literal["true", "true!", "false", "false!"] | bool
@@ -32,7 +37,6 @@ class Reading(TypedDict, total=False):
     input_mode: Literal["linear", "linear!", "skip", "skip!"]
     input_scale: float | str
     input_size: int | str
-    layout: str
     merge_mode: Literal["concat", "concat!", "sum", "sum!", "mul", "mul!", "ave", "ave!", "none", "none!"]
     nonlinearity: str
     num_layers: int | str
@@ -47,15 +51,19 @@ class Reading(TypedDict, total=False):
     unaccounted: Literal["harmless", "harmless!"]
 
 
-class Writing(TypedDict, total=False):
+class ReadOptions(_Stated, total=False):
+    """Options that decide how a file is read, by itself."""
+
+    dtype: Literal["float16", "float16!", "bfloat16", "bfloat16!", "float32", "float32!", "float64", "float64!"]
+
+
+class WriteOptions(_Shared, total=False):
     """Options that decide how a file is written."""
 
     between: Literal["nothing"]
-    bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
     directions: Literal["split"]
     external_data: Literal["true", "false"] | bool
     initial_state: Literal["call"]
-    layout: str
     merge: Literal["concat"]
     module: Literal["stack", "cell", "optimized", "flat", "gates"]
     opset: int | str
@@ -69,52 +77,5 @@ class Writing(TypedDict, total=False):
     storage: Literal["float", "int8"]
 
 
-class Both(TypedDict, total=False):
+class ConversionOptions(_Stated, WriteOptions, total=False):
     """Options that decide a conversion: how its source is read, and its target written."""
-
-    activation: str
-    arrays: str
-    between: Literal["nothing"]
-    bias_mode: Literal["double", "double!", "none", "none!", "single_inp", "single_inp!", "single_rec", "single_rec!"]
-    bidirectional: Literal["true", "true!", "false", "false!"] | bool
-    cell: Literal["lstm", "lstm!", "gru", "gru!", "rnn_tanh", "rnn_tanh!", "rnn_relu", "rnn_relu!"]
-    cell_clip: float | str
-    clip: Literal["none", "none!"]
-    config: str
-    directions: Literal["split"]
-    external_data: Literal["true", "false"] | bool
-    fc: str
-    forget_bias: float | str
-    go_backwards: Literal["true", "true!", "false", "false!"] | bool
-    hard_sigmoid: Literal["keras2", "keras2!", "keras3", "keras3!"]
-    hidden_size: int | str
-    init_state: Literal["ones", "ones!", "zeros", "zeros!"]
-    initial_state: Literal["call"]
-    input_forget: Literal["f", "f!", "i", "i!", "none", "none!"]
-    input_mode: Literal["linear", "linear!", "skip", "skip!"]
-    input_scale: float | str
-    input_size: int | str
-    layout: str
-    merge: Literal["concat"]
-    merge_mode: Literal["concat", "concat!", "sum", "sum!", "mul", "mul!", "ave", "ave!", "none", "none!"]
-    module: Literal["stack", "cell", "optimized", "flat", "gates"]
-    nonlinearity: str
-    num_layers: int | str
-    opset: int | str
-    origin_mode: Literal["true", "true!", "false", "false!"] | bool
-    output_activation: Literal["sigmoid", "sigmoid!", "tanh", "tanh!", "relu", "relu!", "linear", "linear!"]
-    output_order: Literal["time"]
-    prefix: str
-    proj_clip: float | str
-    projection_size: int | str
-    recurrent_activation: str
-    release: Literal["0.1", "0.1!", "0.2", "0.2!"]
-    reset_after: Literal["true", "true!", "false", "false!"] | bool
-    return_state: Literal["true", "false"] | bool
-    reverse: Literal["flipped"]
-    sequence_lens: Literal["true", "false"] | bool
-    single_rec: Literal["inside", "inside!", "outside", "outside!"]
-    stack: Literal["join", "split"]
-    states: Literal["input", "stream", "zeros"]
-    storage: Literal["float", "int8"]
-    unaccounted: Literal["harmless", "harmless!"]

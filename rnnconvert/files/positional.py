@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.limits import SEARCHED_ARRAYS
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import BIAS_PARTS
@@ -26,8 +27,6 @@ T = TypeVar("T")
 
 _MODES = {"none": (), "input": BIAS_PARTS[:1], "recurrent": BIAS_PARTS[1:], "both": BIAS_PARTS}
 
-MOST = 5_000
-"""The most arrays that are searched: a network has hundreds, and each may begin a layer."""
 _MOST_SHOWN = 6
 """How many of the layers that arrays may be are named in a doubt."""
 
@@ -81,9 +80,9 @@ def search(array_shapes: Sequence[Shape | None], layouts: Iterable[Layout]) -> t
 
     Raises nothing: a doubt is a sentence that ends in the remedy.
     """
-    if len(array_shapes) > MOST:
+    if len(array_shapes) > SEARCHED_ARRAYS:
         way = f"Give the places of layers with {Setting('arrays', 'LAYOUT@PLACE')}"
-        return [], [LayerNote("", f"its {len(array_shapes)} arrays are more than can be searched ({MOST}). {way}", UNREAD)]
+        return [], [LayerNote("", f"its {len(array_shapes)} arrays are more than can be searched ({SEARCHED_ARRAYS}). {way}", UNREAD)]
     every = [run for start in range(len(array_shapes)) for layout in layouts for run in _runs(array_shapes, start, layout)]
     longest = [0] * len(array_shapes)
     for run in every:

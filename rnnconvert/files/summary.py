@@ -10,7 +10,7 @@ from rnnconvert.core.claims import exactness
 from rnnconvert.core.errors import for_user
 from rnnconvert.core.printable import called
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.options import Question, assumptions
+from rnnconvert.files.questions import Question, assumptions
 from rnnconvert.rewrites import Step
 
 Progress = Callable[[int, int], None]

@@ -13,7 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through, Unknown
 from rnnconvert.graphs.alone import standing_alone
-from rnnconvert.graphs.elements import BITS, Elements, Source, canonical
+from rnnconvert.graphs.elements import BITS, Elements, ElementSource, canonical
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
 from rnnconvert.graphs.operators import Casts, Chooses, Measures, Moves
 from rnnconvert.graphs.trace import Trace
@@ -152,7 +152,7 @@ class _Pass:
         if read.origins is not None:
             sources = {number: self.trace.sources[number] for number in _sources(read.origins)}
             origins, expected = canonical(read.origins, axes), _side_by_side(sources) if sources else None
-            fits = origins is None or call.width in (0, origins.shape[2])
+            fits = origins is None or call.sizes.width in (0, origins.shape[2])
             if expected is not None:
                 if origins is not None and np.array_equal(origins, expected):
                     return Directly(tuple(_layer(source) for source in sources.values())), True
@@ -161,7 +161,7 @@ class _Pass:
         return before.reads(moved), fits and not before.unfit
 
 
-def _layer(source: Source) -> str:
+def _layer(source: ElementSource) -> str:
     """Return the name of the layer that gives a sequence."""
     assert isinstance(source.maker, LayerCall)
     return source.maker.layer
@@ -173,7 +173,7 @@ def _sources(origins: Array) -> list[int]:
     return [int(number) for number in numbers[np.argsort(first)]]
 
 
-def _side_by_side(sources: Mapping[int, Source]) -> Array | None:
+def _side_by_side(sources: Mapping[int, ElementSource]) -> Array | None:
     """Return the outputs of layers as a layer above them reads them, (time, batch, units); None if they are not sequences of
     layers, equally long.
     """
@@ -182,7 +182,7 @@ def _side_by_side(sources: Mapping[int, Source]) -> Array | None:
     for number, source in sources.items():
         if not isinstance(source.maker, LayerCall) or shape is None or source.shape != shape:
             return None
-        width = source.maker.hidden * source.maker.directions
+        width = source.maker.sizes.hidden * source.maker.sizes.directions
         parts.append((number << BITS) + np.arange(math.prod(shape) * width).reshape(*shape, width))
     return np.concatenate(parts, axis=2)
 

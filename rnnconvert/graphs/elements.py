@@ -31,7 +31,7 @@ class Elements:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ElementSource:
     """Where elements come from: a sequence that a layer gives, or anything else.
 
     maker   the call of the layer, the operator, or the value that nothing gives
@@ -47,11 +47,11 @@ class Source:
 def sequence(number: int, shape: tuple[int, int], call: LayerCall, axes: str) -> Array:
     """Return a layer's whole output with each element's origin, in the order of axes that the framework gives it."""
     time, batch = shape
-    size = time * batch * call.directions * call.hidden
-    plain: Array = (number << BITS) + np.arange(size).reshape(time, batch, call.directions, call.hidden)
+    size = time * batch * call.sizes.directions * call.sizes.hidden
+    plain: Array = (number << BITS) + np.arange(size).reshape(time, batch, call.sizes.directions, call.sizes.hidden)
     order = "tbdh"
     if "u" in axes:
-        plain, order = plain.reshape(time, batch, call.directions * call.hidden), "tbu"
+        plain, order = plain.reshape(time, batch, call.sizes.directions * call.sizes.hidden), "tbu"
     if "T" in axes:
         plain, axes = plain[::-1], axes.replace("T", "t")
     absent = [letter for letter in order if letter not in axes]

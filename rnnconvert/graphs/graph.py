@@ -56,6 +56,22 @@ PLAIN = Call(UNFOLLOWED)
 """A call that receives nothing besides its sequence."""
 
 
+@dataclass(frozen=True)
+class CallSizes:
+    """What a layer computes in one call.
+
+    hidden      width of a direction's output
+    directions  1 or 2
+    dtype       the element type that it computes in
+    width       how many features it reads; 0 if that is not known
+    """
+
+    hidden: int
+    directions: int = 1
+    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
+    width: int = 0
+
+
 @dataclass(eq=False)
 class LayerCall:
     """A call of a recurrent layer.
@@ -64,10 +80,7 @@ class LayerCall:
     sequence    the value that it reads, and its axes: letters of AXES
     outputs     the whole sequences that it gives, with their axes
     states      the other values that it gives, each a state or an output at one step, in words
-    hidden      width of a direction's output
-    directions  1 or 2
-    dtype       the element type that it computes in
-    width       how many features it reads; 0 if that is not known
+    sizes       its widths, directions and element type
     received    what it receives besides its sequence
     """
 
@@ -75,10 +88,7 @@ class LayerCall:
     sequence: tuple[Value, str]
     outputs: tuple[tuple[Value, str], ...]
     states: tuple[tuple[Value, str], ...]
-    hidden: int
-    directions: int = 1
-    dtype: np.dtype[Any] = field(default_factory=lambda: np.dtype(np.float32))
-    width: int = 0
+    sizes: CallSizes
     received: Call = PLAIN
 
 
@@ -145,10 +155,7 @@ class Graph:
         outputs: Mapping[Any, str],
         states: Mapping[Any, str] | None = None,
         *,
-        hidden: int,
-        directions: int = 1,
-        dtype: object = np.float32,
-        width: int = 0,
+        sizes: CallSizes,
         received: Call = PLAIN,
     ) -> LayerCall:
         """Note a call of a recurrent layer: see LayerCall."""
@@ -157,10 +164,7 @@ class Graph:
             (self.value(sequence[0]), sequence[1]),
             tuple((self.value(key), axes) for key, axes in outputs.items()),
             tuple((self.value(key), words) for key, words in (states or {}).items()),
-            hidden,
-            directions,
-            np.dtype(dtype),  # type: ignore[call-overload]
-            width,
+            sizes,
             received,
         )
         for value, _ in (*call.outputs, *call.states):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.graph_def import Node
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs import moves
@@ -32,8 +32,8 @@ PASSING = (
 """Operations whose output is their first input."""
 
 
-def _node(applied: Applied) -> Node:
-    node: Node = applied.attributes[NODE]
+def _node(applied: Applied) -> GraphDefNode:
+    node: GraphDefNode = applied.attributes[NODE]
     return node
 
 

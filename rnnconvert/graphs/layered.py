@@ -15,28 +15,26 @@ from typing import Any, NamedTuple
 from rnnconvert.containers.layer_calls import Arguments, LayerOutput, Where, bases, calls_of, counted, ordered, references, refs
 from rnnconvert.containers.layer_config import RECURRENT, Entry, children
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import LAYER_CALLS, LAYER_NESTING
 from rnnconvert.core.printable import quoted
 from rnnconvert.graphs.layered_operators import gives_zeros, mask_after, signature
 
-STEPS = 1 << 15
-"""The most calls of layers in a whole model."""
-_MOST_DEEP = 50
 _LINE = "Sequential"
 MODELS = (_LINE, "Functional", "Model")
 """The classes of models that run their layers as their configuration states it."""
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class StepOutput:
     """An output of a step, and what masks it, in words; "" for nothing."""
 
-    step: Step
+    step: LayerStep
     index: int
     mask: str = ""
 
 
 @dataclass(eq=False)
-class Step:
+class LayerStep:
     """A call of a layer.
 
     layer      the layer
@@ -55,22 +53,22 @@ class Step:
 
     layer: Entry
     label: str
-    reads: Sequence[Tensor] = ()
+    reads: Sequence[StepOutput] = ()
     arguments: Arguments = field(default_factory=Arguments)
-    states: Sequence[Tensor] = ()
-    constants: Sequence[Tensor] = ()
-    others: Sequence[Tensor] = ()
+    states: Sequence[StepOutput] = ()
+    constants: Sequence[StepOutput] = ()
+    others: Sequence[StepOutput] = ()
     has_states: bool = False
     mask: str = ""
-    passed: Sequence[Step] = ()
+    passed: Sequence[LayerStep] = ()
     training: bool = False
     outputs: set[int] = field(default_factory=set)
 
-    def output(self, index: int) -> Tensor:
+    def output(self, index: int) -> StepOutput:
         """Return one of its outputs."""
         self.outputs.add(index)
         mask = mask_after(self.layer, [self.mask] if self.passed else self._masks, repr(self.label), self.mask)
-        return Tensor(self, index, mask if index == 0 else "")
+        return StepOutput(self, index, mask if index == 0 else "")
 
     @property
     def _masks(self) -> list[str]:
@@ -90,33 +88,33 @@ class Layered:
     def __init__(self, model: Entry, path: Where) -> None:
         self._path = path
         self._plans: dict[int, _Plan] = {}
-        self.steps: list[Step] = []
+        self.steps: list[LayerStep] = []
         self.stated = model.built_in and model.class_name in MODELS
         if self.stated or "output_layers" in model.config:
             self._model(model, None, "", False, 0)
 
-    def _model(self, model: Entry, inputs: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
+    def _model(self, model: Entry, inputs: Sequence[StepOutput] | None, where: str, training: bool, depth: int) -> list[StepOutput]:
         """Note the steps of a model and return its outputs.
 
         inputs  the tensors that it is called on; None for the outermost one
         """
-        if depth > _MOST_DEEP:
-            raise UnreadableError(self._path, f"its models are nested more than {_MOST_DEEP} deep")
+        if depth > LAYER_NESTING:
+            raise UnreadableError(self._path, f"its models are nested more than {LAYER_NESTING} deep")
         walk = self._line if model.class_name == _LINE else self._graph
         return walk(model, inputs, where, training, depth)
 
-    def _note(self, step: Step) -> Step:
-        if len(self.steps) >= STEPS:
-            raise UnreadableError(self._path, f"its models call layers more than {STEPS} times")
+    def _note(self, step: LayerStep) -> LayerStep:
+        if len(self.steps) >= LAYER_CALLS:
+            raise UnreadableError(self._path, f"its models call layers more than {LAYER_CALLS} times")
         self.steps.append(step)
         return step
 
-    def _line(self, model: Entry, inputs: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
+    def _line(self, model: Entry, inputs: Sequence[StepOutput] | None, where: str, training: bool, depth: int) -> list[StepOutput]:
         tensors = None if inputs is None else list(inputs)
         for layer in children(model):
             label = where + layer.name
             if layer.class_name == "InputLayer":
-                tensors = tensors or [self._note(Step(layer, label)).output(0)]
+                tensors = tensors or [self._note(LayerStep(layer, label)).output(0)]
             elif is_model(layer):
                 tensors = self._model(layer, tensors, f"{label}/", training, depth + 1)
             else:
@@ -126,7 +124,7 @@ class Layered:
                         end for branch in branches for end in self._model(branch, None, f"{where}{branch.name}/", training, depth + 1)
                     ]
                 elif tensors is None:
-                    tensors = [self._note(Step(_input_of(layer), f"{label}_input")).output(0)]
+                    tensors = [self._note(LayerStep(_input_of(layer), f"{label}_input")).output(0)]
                 tensors = [self._note(_called(layer, label, Arguments(), tensors, training)).output(0)]
         return tensors or []
 
@@ -136,15 +134,15 @@ class Layered:
             self._plans[id(model.config)] = _plan(model, self._path)
         return self._plans[id(model.config)]
 
-    def _graph(self, model: Entry, inputs: Sequence[Tensor] | None, where: str, training: bool, depth: int) -> list[Tensor]:
+    def _graph(self, model: Entry, inputs: Sequence[StepOutput] | None, where: str, training: bool, depth: int) -> list[StepOutput]:
         plan = self._plan(model)
         layers, calls = plan.layers, plan.calls
         bound = dict(zip(plan.inputs, inputs or (), strict=False))
-        scope: dict[tuple[str, int], Step | list[Tensor]] = {}
+        scope: dict[tuple[str, int], LayerStep | list[StepOutput]] = {}
 
-        def tensor(ref: LayerOutput) -> Tensor:
+        def tensor(ref: LayerOutput) -> StepOutput:
             maker = scope.get((ref.layer, ref.call))
-            if isinstance(maker, Step):
+            if isinstance(maker, LayerStep):
                 return maker.output(ref.index)
             if maker is None or ref.index >= len(maker):
                 raise UnreadableError(self._path, f"something reads an output of {quoted(ref.layer)} that it does not have")
@@ -241,10 +239,10 @@ def _called(
     layer: Entry,
     label: str,
     arguments: Arguments,
-    reads: Sequence[Tensor],
+    reads: Sequence[StepOutput],
     training: bool,
-    named: Mapping[str, Sequence[Tensor]] | None = None,
-) -> Step:
+    named: Mapping[str, Sequence[StepOutput]] | None = None,
+) -> LayerStep:
     """Return the call of a layer.
 
     named  the tensors of the arguments behind the first
@@ -264,7 +262,7 @@ def _called(
     # Constants stand among the tensors that an old layer is called on.
     stated = [values.get("initial_state"), arguments.places[:1] if layer.class_name in RECURRENT else None]
     has_states = any(not gives_zeros(tensor.step.layer) for tensor in states) or any(map(_has_numbers, stated))
-    return Step(layer, label, reads, arguments, states, constants, others, has_states, mask, passed, training or _is_on(values))
+    return LayerStep(layer, label, reads, arguments, states, constants, others, has_states, mask, passed, training or _is_on(values))
 
 
 def _has_numbers(states: object) -> bool:
@@ -277,6 +275,6 @@ def _has_numbers(states: object) -> bool:
     return not (states is None or isinstance(states, LayerOutput) or (isinstance(states, (int, float)) and states == 0))
 
 
-def _words(passed: Sequence[Step]) -> str:
+def _words(passed: Sequence[LayerStep]) -> str:
     """Return in words the mask that the values of steps are."""
     return " and ".join(f"the values of {step.label!r}" for step in passed)

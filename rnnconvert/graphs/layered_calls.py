@@ -11,8 +11,8 @@ import numpy as np
 from rnnconvert.containers.layer_config import Entry, every, is_shape
 from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
 from rnnconvert.graphs.between import calls
-from rnnconvert.graphs.graph import Dims, Graph
-from rnnconvert.graphs.layered import Layered, Step, Tensor
+from rnnconvert.graphs.graph import CallSizes, Dims, Graph
+from rnnconvert.graphs.layered import Layered, LayerStep, StepOutput
 from rnnconvert.graphs.layered_operators import APART, CAST, DIALECT, TRAINING, drops
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -74,7 +74,7 @@ class _Build:
         for step in model.steps:
             self._add(step)
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: LayerStep) -> None:
         if step.layer.class_name == "InputLayer":
             self._dtypes[id(step)] = policy_of(step.layer.config)
             self.graph.describe((id(step), 0), _dims(step.layer, self._longest))
@@ -93,7 +93,7 @@ class _Build:
         kind: Any = step.layer.class_name if step.layer.built_in else (step.layer.class_name, "of a user")
         self.graph.add(kind, [*reads, *others], outputs, attributes, _label(step))
 
-    def _cast(self, tensor: Tensor, dtype: str, step: Step) -> Any:
+    def _cast(self, tensor: StepOutput, dtype: str, step: LayerStep) -> Any:
         """Return what a layer reads, in the element type that it computes in."""
         key, before = (id(tensor.step), tensor.index), self._dtypes[id(tensor.step)]
         if not dtype or not before or dtype == before:
@@ -104,7 +104,7 @@ class _Build:
             self.graph.describe(cast, _dims(tensor.step.layer, self._longest))
         return cast
 
-    def _inside(self, step: Step, reads: list[Any], others: list[Any]) -> None:
+    def _inside(self, step: LayerStep, reads: list[Any], others: list[Any]) -> None:
         """Note the recurrent layers inside an operator: they read what it makes of its input, and it reads their outputs."""
         several = [self._layers[id(inner.config)] for inner in _within(step.layer) if id(inner.config) in self._layers]
         for number, (name, stack) in enumerate(several):
@@ -115,12 +115,12 @@ class _Build:
                 (start, "bti"),
                 {},
                 {end: f"what {_label(step)} makes of the outputs"},
-                hidden=_width(stack),
+                sizes=CallSizes(_width(stack)),
                 received=_received(step, name, self._layers),
             )
             reads.append(end)
 
-    def _call(self, step: Step, name: str, stack: Recurrent, read: Any) -> None:
+    def _call(self, step: LayerStep, name: str, stack: Recurrent, read: Any) -> None:
         config = _sequence_config(step.layer)
         order = "tb" if config.get("time_major") else "bt"
         last = stack.layers[-1]
@@ -148,10 +148,12 @@ class _Build:
             (read, f"{order}i"),
             outputs,
             states,
-            hidden=last.directions[0].output_size if not stack.readout else last.output_size // side_by_side,
-            directions=side_by_side,
-            dtype=np.dtype(self._dtypes[id(step)] or np.float32),
-            width=stack.input_size,
+            sizes=CallSizes(
+                last.directions[0].output_size if not stack.readout else last.output_size // side_by_side,
+                directions=side_by_side,
+                dtype=np.dtype(self._dtypes[id(step)] or np.float32),
+                width=stack.input_size,
+            ),
             received=_received(step, name, self._layers),
         )
 
@@ -170,7 +172,7 @@ def _width(stack: Recurrent) -> int:
     return stack.layers[-1].directions[0].output_size
 
 
-def _label(step: Step) -> str:
+def _label(step: LayerStep) -> str:
     """Return what messages call a step."""
     layer = step.layer
     function = layer.config.get("function")
@@ -179,7 +181,7 @@ def _label(step: Step) -> str:
     return layer.class_name if layer.built_in else f"{layer.class_name}, a class of its user,"
 
 
-def _received(step: Step, name: str, layers: _Layers) -> Call:
+def _received(step: LayerStep, name: str, layers: _Layers) -> Call:
     """Return what a call receives besides its sequence."""
     states = ""
     if step.has_states:
@@ -203,7 +205,7 @@ def _returns(layer: Entry) -> str:
     return f"{sequence} and the final states" if config.get("return_state") else sequence
 
 
-def _state_words(maker: Step, layers: _Layers) -> str:
+def _state_words(maker: LayerStep, layers: _Layers) -> str:
     if id(maker.layer.config) in layers:
         return f"what {layers[id(maker.layer.config)][0]!r} gives"
     return f"what {maker.label!r} gives"

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import PUSHED_ELEMENTS
 from rnnconvert.graphs.operators import Applied, ChangesError, Computes, UnfitError
-from rnnconvert.graphs.trace import MOST
 
 END = 1_000_000
 """From where on the end of a range stands for the end of any sequence."""
@@ -27,7 +27,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 def bounded(shape: Sequence[int]) -> tuple[int, ...]:
     """Return a shape that is small enough to be made."""
-    if min(shape, default=0) < 0 or math.prod(int(length) for length in shape) > MOST:
+    if min(shape, default=0) < 0 or math.prod(int(length) for length in shape) > PUSHED_ELEMENTS:
         raise UnfitError(f"a result of the shape {list(shape)}")
     return tuple(int(length) for length in shape)
 

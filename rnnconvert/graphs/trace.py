@@ -9,17 +9,12 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import PUSHED_ELEMENTS, PUSHED_OPERATORS
 from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs import elements
-from rnnconvert.graphs.elements import BITS, Elements, Source
+from rnnconvert.graphs.elements import BITS, Elements, ElementSource
 from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
 from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves, UnfitError
-
-MOST = 1 << 25
-"""The most elements that one pass over a graph may push."""
-
-NODES = 1 << 18
-"""The most operators that one pass over a graph may apply."""
 
 _INTEGERS = 1 << 12
 """The most numbers of a constant that is computed from shapes and from other constants."""
@@ -44,13 +39,13 @@ class Trace:
         self._graph, self._lengths, self._shape = graph, lengths, shape
         self._values: dict[Value, Elements | Array] = {}
         # Zeros that an operator puts between elements, as padding does, come from source 0.
-        self.sources: list[Source] = [Source(Value("constants"))]
+        self.sources: list[ElementSource] = [ElementSource(Value("constants"))]
         self.moving: set[Node] = set()
         self.changes: dict[Node, str] = {}
         self.unfit: dict[Node, str] = {}
         self.chosen: dict[Node, int] = {}
         self.integers: set[int] = set()
-        self._left, self._nodes = MOST, NODES
+        self._left, self._nodes = PUSHED_ELEMENTS, PUSHED_OPERATORS
 
     def of(self, value: Value) -> Elements | Array:
         """Return a value's elements; an array where no input of the model decides it."""
@@ -89,18 +84,18 @@ class Trace:
         elif value.node is not None:
             self._apply(value.node)
         if value not in self._values:
-            self._values[value] = self._opaque(Source(value.node or value), self._stated(value))
+            self._values[value] = self._opaque(ElementSource(value.node or value), self._stated(value))
 
     def _stated(self, value: Value) -> tuple[int, ...] | None:
         if value.dims is None or None in value.dims:
             return None
         return tuple(self._lengths[axis] if isinstance(axis, str) else int(axis or 0) for axis in value.dims)
 
-    def _opaque(self, source: Source, shape: Sequence[int] | None) -> Elements:
+    def _opaque(self, source: ElementSource, shape: Sequence[int] | None) -> Elements:
         """Return a value whose elements are all alike."""
         self.sources.append(source)
         number = np.int64((len(self.sources) - 1) << BITS)
-        large = shape is None or math.prod(shape) > MOST
+        large = shape is None or math.prod(shape) > PUSHED_ELEMENTS
         return Elements(None if large else np.broadcast_to(number, tuple(shape or ())))
 
     def _call(self, call: LayerCall) -> None:
@@ -115,16 +110,16 @@ class Trace:
         else:  # what has no axis for it is of one step, or of one sequence
             time, batch = (length if letter in axes else 1 for letter, length in (("t", time), ("b", batch)))
         for output, axes in call.outputs:
-            size = time * batch * call.hidden * call.directions
+            size = time * batch * call.sizes.hidden * call.sizes.directions
             if self._spend(size):
                 number = len(self.sources)
                 origins = elements.sequence(number, (time, batch), call, axes)
-                self.sources.append(Source(call, shape=(time, batch)))
-                self._values[output] = Elements(origins, call.dtype, call.dtype)
+                self.sources.append(ElementSource(call, shape=(time, batch)))
+                self._values[output] = Elements(origins, call.sizes.dtype, call.sizes.dtype)
             else:
-                self._values[output] = self._opaque(Source(call, "a sequence too long to follow"), None)
+                self._values[output] = self._opaque(ElementSource(call, "a sequence too long to follow"), None)
         for output, words in call.states:
-            self._values[output] = self._opaque(Source(call, words), self._stated(output))
+            self._values[output] = self._opaque(ElementSource(call, words), self._stated(output))
 
     def _spend(self, size: int) -> bool:
         self._left -= size
@@ -181,7 +176,7 @@ class Trace:
         arrays = [_origins(value) if place in data else value for place, value in enumerate(inputs)]
         results = self._listed(operator.function(_applied(node, arrays)))
         # A view of few elements may stand for more than are ever looked at.
-        large = any(result.size > MOST for result in results)
+        large = any(result.size > PUSHED_ELEMENTS for result in results)
         if large or not self._spend(sum(result.size for result in results if result.flags.owndata)):
             return None
         kinds = [(value.exact, value.dtype) for value in moved if isinstance(value, Elements)]
@@ -227,7 +222,7 @@ class Trace:
         if any(array is None for array in shapes):
             return None
         shape = operator.shape([array.shape for array in shapes if array is not None])
-        return [self._opaque(Source(node), shape)] if math.prod(shape) < 1 << BITS else None
+        return [self._opaque(ElementSource(node), shape)] if math.prod(shape) < 1 << BITS else None
 
 
 def _same(first: Elements | Array | None, second: Elements | Array | None) -> bool:

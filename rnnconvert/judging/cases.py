@@ -1,61 +1,29 @@
 """What a layer receives so that a wrong conversion shows: inputs, initial states, lengths, and how they are fed.
 
-With zero biases a summed bias is right by chance; with one step and a zero state even a wrong reset gate is. So
-inputs, states and lengths are random and distinct. bfloat16 holds every number, so that models of all
-element types receive the same ones.
+With zero biases a summed bias is right by chance; with one step and a zero state even a wrong reset gate is. So inputs, states and lengths
+are random and distinct. bfloat16 holds every number, so that models of all element types receive the same ones.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from rnnconvert.core.arguments import unknown
-from rnnconvert.core.arrays import BFLOAT16, Array, Deferred, Source
+from rnnconvert.core.arrays import Array, Deferred, Source
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
-from rnnconvert.core.reference import Outputs, Reading, Reference
+from rnnconvert.core.reference import Outputs
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging.case_kinds import CASES, Case, Maker, Skipped, size_in_words, state_widths
 from rnnconvert.rewrites import each
-
-Way = Literal["whole", "halves", "steps"]
-
-
-@dataclass(frozen=True)
-class Case:
-    """What a layer receives.
-
-    name        what users call it
-    what        the same in words
-    x           (time, batch, in)
-    hidden      initial states, layer by layer and in a layer its directions, each (batch, out); None for the default
-    cell        initial cell states of an LSTM, each (batch, hidden), likewise; empty for other cells
-    lengths     how many steps of each sequence count, (batch,); None for all
-    way         the sequence whole, in two "halves" with the state carried over, or "steps" one by one
-    cotangents  weights of each output in a sum whose gradients are compared; None for no gradients
-    """
-
-    name: str
-    what: str
-    x: Array
-    hidden: tuple[Array, ...] | None = None
-    cell: tuple[Array, ...] | None = None
-    lengths: Array | None = None
-    way: Way = "whole"
-    cotangents: Outputs | None = None
-
-    def solve(
-        self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = (), error: Callable[[Any], Any] | None = None
-    ) -> Outputs:
-        """Compute the reference's outputs for the whole sequence, in that arithmetic."""
-        return Reference(stack, dtype, readings, error).run(self.x, self.hidden, self.cell or None, self.lengths)
 
 
 def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, error: Callable[[Any], Any] | None = None) -> list[Outputs]:
@@ -133,15 +101,6 @@ def worse(truth: Outputs, *rough: Outputs) -> Outputs:
     return Outputs(farthest(truth.y, *(outputs.y for outputs in rough)), all_of("hidden"), all_of("cell"))
 
 
-def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
-    """Return the widths of a stack's hidden states, and of its cell states if it is an LSTM; in the order of its
-    directions.
-    """
-    directions = [direction for *_, direction in stack.directions()]
-    cell = [direction.hidden_size for direction in directions] if stack.cell.kind == "lstm" else []
-    return [direction.output_size for direction in directions], cell
-
-
 _SIGNS = 65_521
 """How many random signs there are; a prime, so that no two rows of a matrix get the same."""
 
@@ -167,118 +126,6 @@ def shaken(stack: Recurrent, dtype: Any = np.float64) -> Recurrent:
 
     return each(stack, lambda d: d.with_arrays({key: shake(source) for key, source in d.arrays.items()}))
 
-
-@dataclass(frozen=True)
-class Skipped:
-    """A case that does not apply to a layer, and why."""
-
-    name: str
-    why: str
-
-
-def held(values: Array) -> Array:
-    """Return the nearest numbers that bfloat16 holds, as float32."""
-    return values.astype(np.float32).astype(BFLOAT16).astype(np.float32)
-
-
-class _Maker:
-    """Random cases for one layer."""
-
-    def __init__(self, stack: Recurrent, seed: int, batch: int, time: int) -> None:
-        self.stack, self.batch, self.time = stack, batch, time
-        self.random = np.random.default_rng(seed)
-
-    def numbers(self, *shape: int) -> Array:
-        return held(self.random.uniform(-1, 1, shape))
-
-    def case(self, name: str, what: str, time: int = 0, batch: int = 0, **changes: Any) -> Case:
-        """Return a case with random input and states, except for the changes given."""
-        time, batch = time or self.time, batch or self.batch
-        hidden, cell = (tuple(self.numbers(batch, width) for width in widths) for widths in state_widths(self.stack))
-        result = Case(name, f"{what}; {_size(time, batch)}", self.numbers(time, batch, self.stack.input_size), hidden, cell)
-        return replace(result, **changes)
-
-    def lengths(self, shortest: int = 1) -> Array:
-        """Return lengths that differ: the longest and the shortest allowed, and random ones between."""
-        lengths = self.random.integers(shortest, self.time + 1, self.batch)
-        lengths[0], lengths[-1] = self.time, shortest
-        return lengths
-
-
-def _states(maker: _Maker) -> Case:
-    return maker.case("states", "random input and initial states")
-
-
-def _default_states(maker: _Maker) -> Case:
-    return maker.case("default states", "no initial states given", hidden=None, cell=None)
-
-
-def _lengths(maker: _Maker) -> Case:
-    return maker.case("lengths", "sequences of different lengths", lengths=maker.lengths())
-
-
-def _empty(maker: _Maker) -> Case:
-    return maker.case("empty sequence", "one sequence of length zero", lengths=maker.lengths(0))
-
-
-def _halves(maker: _Maker) -> Case:
-    return maker.case("halves", "in two halves, the state carried over", way="halves")
-
-
-def _steps(maker: _Maker) -> Case:
-    return maker.case("step by step", "one step at a time, the state carried over", way="steps")
-
-
-def _one_step(maker: _Maker) -> Case:
-    return maker.case("one step", "a single step", time=1)
-
-
-def _one_sequence(maker: _Maker) -> Case:
-    return maker.case("one sequence", "a single sequence", batch=1)
-
-
-def _long(maker: _Maker) -> Case:
-    return maker.case("long", "a long sequence", time=2000, batch=2)
-
-
-def _scaled(name: str, what: str, factor: float) -> Callable[[_Maker], Case]:
-    def make(maker: _Maker) -> Case:
-        case = maker.case(name, what)
-        return replace(case, x=held(case.x * np.float32(factor)))
-
-    return make
-
-
-def _saturating(maker: _Maker) -> Case:
-    case = maker.case("saturating", "input and states so large that gates saturate and clips are reached")
-    x, hidden, cell = (tuple(held(a * np.float32(30)) for a in arrays or ()) for arrays in ((case.x,), case.hidden, case.cell))
-    return replace(case, x=x[0], hidden=hidden, cell=cell)
-
-
-def _not_finite(maker: _Maker) -> Case:
-    case = maker.case("not finite", "NaN in one sequence, infinity in another, ordinary numbers in the others")
-    case.x[maker.time // 2, 0, 0] = np.nan
-    case.x[maker.time // 2, -1, 0] = np.inf
-    return case
-
-
-CASES: dict[str, Callable[[_Maker], Case]] = {
-    "states": _states,
-    "default states": _default_states,
-    "lengths": _lengths,
-    "halves": _halves,
-    "one step": _one_step,
-    "step by step": _steps,
-    "one sequence": _one_sequence,
-    "empty sequence": _empty,
-    "saturating": _saturating,
-    "tiny": _scaled("tiny", "tiny input", 1e-20),
-    "huge": _scaled("huge", "huge input", 1e30),
-    "zero": _scaled("zero", "input of zeros", 0),
-    "not finite": _not_finite,
-    "long": _long,
-}
-"""Every case by name, the usual ones first."""
 
 _IN_PARTS = ("halves", "step by step")
 """The cases that carry a state over from one part of a sequence to the next."""
@@ -352,7 +199,7 @@ def cases(stack: Recurrent, draw: Draw = Draw(), gradients: bool = False) -> tup
             skipped.append(Skipped(name, why))
             continue
         # A seed for each, so that a case has the same numbers whatever others are asked for.
-        drawn = CASES[name](_Maker(stack, seed + 1000 * list(CASES).index(name), batch, time))
+        drawn = CASES[name](Maker(stack, seed + 1000 * list(CASES).index(name), batch, time))
         if name == "lengths" and lengths is not None:
             drawn = replace(drawn, lengths=np.asarray(lengths))
         result.append(weighed(drawn, stack, seed) if gradients and drawn.way == "whole" else drawn)
@@ -369,7 +216,7 @@ def _memory() -> float:
 
 def weighed(case: Case, stack: Recurrent, seed: int) -> Case:
     """Return the case with random weights for its outputs, so that gradients are compared too."""
-    maker = _Maker(stack, seed + 7, case.x.shape[1], len(case.x))
+    maker = Maker(stack, seed + 7, case.x.shape[1], len(case.x))
     # A single step shows how wide everything is.
     outputs = replace(case, x=case.x[:1], lengths=None).solve(stack, np.float32)
     y = maker.numbers(*case.x.shape[:2], outputs.y.shape[2])
@@ -405,10 +252,5 @@ def sample_case(x: Array, states: Iterable[Array] = (), lengths: Array | None = 
         split[word] = tuple(array)
     if lengths is not None and (lengths.shape != (batch,) or lengths.min() < 0 or lengths.max() > len(x)):
         raise UsageError(f"lengths are {lengths}, expected {batch} integers from 0 to {len(x)}")
-    what = f"the input given; {_size(len(x), batch)}"
+    what = f"the input given; {size_in_words(len(x), batch)}"
     return Case("given", what, x, split.get("hidden"), split.get("cell"), lengths)
-
-
-def _size(time: int, batch: int) -> str:
-    """Return the size of an input in words."""
-    return f"{time} step{'s' if time != 1 else ''}, batch of {batch}"

@@ -1,10 +1,9 @@
 """How far an output may be from the truth: as far as rounding explains.
 
-The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the
-reference makes in the model's own element type, or with each weight one unit in the last place off (Case.rough), and
-the error of the source in its own framework, once that has itself passed; where a recurrence amplifies errors, what it makes of
-those of functions, too (rnnconvert.judging.rounding). A unit of an output passes at a time step if its
-error there is at most
+The truth is the float64 reference on the same numbers. What rounding explains, the floor, is the error that the reference makes in the
+model's own element type, or with each weight one unit in the last place off (Case.rough), and the error of the source in its own framework,
+once that has itself passed; where a recurrence amplifies errors, what it makes of those of functions, too (rnnconvert.judging.rounding). A
+unit of an output passes at a time step if its error there is at most
 
     FACTOR * max(floor at this step, mean of the floor) + eps * max(ULPS * max |truth|, 1)
 
@@ -19,8 +18,8 @@ values themselves, passing proves nothing (`Comparison.telling`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
@@ -28,8 +27,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.reference import Outputs
-from rnnconvert.core.verdict import Verdict
+from rnnconvert.judging.comparison import OutputComparison, Steps, Worst, explained
 
 FACTOR = 8
 """How many times the floor is allowed: sums in another order, functions of another library."""
@@ -56,119 +54,6 @@ def tolerance(output: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | N
         if name in tolerances:
             return tolerances[name]
     return tolerances.get("")
-
-
-@dataclass(frozen=True)
-class Worst:
-    """Where the error is largest in units of what is allowed: the index along each axis, the numbers found and
-    expected.
-    """
-
-    index: tuple[int, ...]
-    axes: tuple[str, ...]
-    found: float
-    expected: float
-
-
-@dataclass(frozen=True)
-class Steps:
-    """At each time step the largest error, what is allowed, and the floor."""
-
-    error: tuple[float, ...]
-    allowed: tuple[float, ...]
-    floor: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One output of one case compared with the truth.
-
-    error, relative, ulps  the largest absolute error, error in parts of the expected value, and in units in the last
-                           place of it: the tolerances that would have passed
-    ratio                  the largest error in units of what is allowed: it passes up to 1
-    allowed                what is allowed where that is
-    floor                  the largest floor
-    mismatched             how many of the elements are off by more than allowed
-    gates                  for gradients of weights, the largest error of each gate
-    telling                whether passing proves anything: it does not where zeros in place of the values would pass, or
-                           where no value is finite
-    """
-
-    case: str
-    output: str
-    passed: bool
-    error: float
-    relative: float
-    ulps: float
-    allowed: float
-    ratio: float
-    floor: float
-    worst: Worst
-    mismatched: int
-    elements: int
-    steps: Steps | None = None
-    gates: Mapping[str, float] | None = None
-    message: str = ""
-    telling: bool = True
-
-    def __str__(self) -> str:
-        says = "" if self.telling else " (proves nothing: the rounding error is as large as the values)"
-        word = Verdict.of(equal=self.passed, compared=True).word
-        return f"{self.output}: {word}, off by {self.error:.3g}, allowed {self.allowed:.3g}{says}"
-
-
-def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array, Array | None, tuple[str, ...]]]:
-    """Yield every output by name, its numbers, which of them count (None for all), and its axes.
-
-    Steps past a sequence's length are an output of their own: frameworks differ on them and agree on the others.
-    """
-    axes = ("time", "batch", "unit")
-    if lengths is None:
-        yield "y", outputs.y, None, axes
-    else:
-        live = np.broadcast_to((np.arange(len(outputs.y))[:, None] < lengths)[:, :, None], outputs.y.shape)
-        yield "y", outputs.y, live, axes
-        if not live.all():
-            yield "y, padded steps", outputs.y, ~live, axes
-    for name, states in (("h_n", outputs.hidden), ("c_n", outputs.cell)):
-        for number, state in enumerate(states):
-            yield f"{name}[{number}]", state, None, ("batch", "unit")
-
-
-def joined(name: str, comparisons: Sequence[Comparison], axis: str) -> Comparison:
-    """Return several arrays of one output, such as the states of all layers, as one comparison.
-
-    axis  what numbers them
-    """
-    number = max(range(len(comparisons)), key=lambda index: comparisons[index].ratio)
-    worst = comparisons[number]
-    gates: dict[str, float] = {}
-    for comparison in comparisons:
-        for gate, error in (comparison.gates or {}).items():
-            gates[gate] = max(gates.get(gate, 0.0), error)
-    combined = replace(
-        worst,
-        output=name,
-        passed=all(each.passed for each in comparisons),
-        error=max(each.error for each in comparisons),
-        relative=max(each.relative for each in comparisons),
-        ulps=max(each.ulps for each in comparisons),
-        floor=max(each.floor for each in comparisons),
-        worst=replace(worst.worst, index=(number, *worst.worst.index), axes=(axis, *worst.worst.axes)),
-        mismatched=sum(each.mismatched for each in comparisons),
-        elements=sum(each.elements for each in comparisons),
-        gates=gates or None,
-        telling=all(each.telling for each in comparisons),
-    )
-    return combined if combined.passed else _explained(combined)
-
-
-def unlike(case: str, output: str, shape: tuple[int, ...], expected: tuple[int, ...]) -> Comparison:
-    """Return the comparison for an output whose shape differs from the truth's: as wrong as can be."""
-    nowhere, far = Worst((), (), float("nan"), float("nan")), float("inf")
-    elements = int(np.prod(expected))
-    message = f"{output} ({case}) has the shape {shape}, expected {expected}"
-    return Comparison(case, output, False, far, far, far, 0.0, far, 0.0, nowhere, elements, elements, message=message)
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +84,7 @@ class Allowance:
     tolerance: Tolerance | None = None
 
 
-def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -> Comparison:
+def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -> OutputComparison:
     """Compare one output with the truth. Raises UsageError if the shapes differ."""
     if values.shape != truth.shape:
         raise UsageError(f"{output.name} has the shape {values.shape}, expected {truth.shape}")
@@ -220,7 +105,7 @@ def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -
         # Zeros are told from the truth; or they are the truth.
         telling = counts & np.isfinite(truth) & ((size > allowed) | (size.max(initial=0.0) == 0))
     at = np.unravel_index(int(ratio.argmax()), ratio.shape) if ratio.size else ()
-    comparison = Comparison(
+    comparison = OutputComparison(
         output.case,
         output.name,
         bool((ratio <= 1).all()),
@@ -236,7 +121,7 @@ def compare(output: Output, values: Array, truth: Array, allowance: Allowance) -
         _steps(error, allowed, floor) if by_step else None,
         telling=bool(telling.any()),
     )
-    return comparison if comparison.passed else _explained(comparison)
+    return comparison if comparison.passed else explained(comparison)
 
 
 def allowed(output: Output, truth: Array, allowance: Allowance) -> Array:
@@ -306,20 +191,3 @@ def _largest(values: Array) -> float:
 def _steps(error: Array, allowed: Array, floor: Array) -> Steps:
     rest = tuple(range(1, error.ndim))
     return Steps(*(tuple(map(float, values.max(axis=rest, initial=0.0))) for values in (error, allowed, floor)))
-
-
-def _explained(failed: Comparison) -> Comparison:
-    """Return the comparison with a message in the words that PyTorch's users know from torch.testing.assert_close."""
-    share = 100 * failed.mismatched / max(1, failed.elements)
-    where = ", ".join(f"{axis} {at}" for axis, at in zip(failed.worst.axes, failed.worst.index, strict=False))
-    index = tuple(failed.worst.index)
-    return replace(
-        failed,
-        message=f"{failed.output} ({failed.case}) is not close!\n\n"
-        f"Mismatched elements: {failed.mismatched} / {failed.elements} ({share:.1f}%)\n"
-        f"Greatest absolute difference: {failed.error:.9g} (up to {failed.allowed:.9g} allowed)\n"
-        f"Greatest relative difference: {failed.relative:.9g}\n"
-        f"Greatest difference in units in the last place: {failed.ulps:.6g}\n"
-        f"Worst at index {index}" + (f" ({where})" if where else "") + f": found {failed.worst.found:.9g}, "
-        f"expected {failed.worst.expected:.9g}",
-    )

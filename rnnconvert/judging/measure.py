@@ -13,8 +13,10 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import Case, solved
-from rnnconvert.judging.judging import Allowance, Output, allowed, parts
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import solved
+from rnnconvert.judging.comparison import parts
+from rnnconvert.judging.judging import Allowance, Output, allowed
 from rnnconvert.judging.rounding import floors, of_functions
 from rnnconvert.rewrites import each
 

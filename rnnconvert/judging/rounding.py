@@ -1,8 +1,7 @@
 """How far rounding leads where a recurrence amplifies it: each step's error comes back larger in the next.
 
-What is allowed at the end of a run, a unit in the last place of 1 for what comes out of tanh (rnnconvert.judging.judging), then
-has to be allowed where it arises: at each value of a function, in every step. onnxruntime 1.27's tanh is up to 2.5 such units
-off, its sigmoid 1.2.
+What is allowed at the end of a run, a unit in the last place of 1 for what comes out of tanh (rnnconvert.judging.judging), then has to be
+allowed where it arises: at each value of a function, in every step. onnxruntime 1.27's tanh is up to 2.5 such units off, its sigmoid 1.2.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ import numpy as np
 
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import Case, solved, worse
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import solved, worse
 
 AMPLIFIED = 16
 """From how many units in the last place on the error of a function has been amplified: in other layers it stays below, and what is

@@ -24,7 +24,6 @@ The fields are those of rnnconvert.language.layout: Layout, Tensor, Holds, Syste
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import os
@@ -37,36 +36,26 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS
-from rnnconvert.core.cells import ACTIVATION_DEFAULTS, GATES, Activation, Clip
+from rnnconvert.core.cells import GATES
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import TEXT_BYTES
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.text_file import read_text
 from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Cut, Holds, Layout, Sizes, System, Tensor
+from rnnconvert.language.layout import UNUSED, Cut, Layout, Sizes, System, Tensor
+from rnnconvert.language.layout_file_holds import holds
 from rnnconvert.language.places import shapes, slots
+from rnnconvert.language.toml_fields import WrongLayoutError, fields_of, list_of, only_keys, texts_of
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-_LARGEST = 1 << 20
 _AXES = ("section", "layer", "direction", "part", "gate", "hidden", "in", "1")
 _PARTS = ("input", "recurrent", "input_bias", "recurrent_bias", "peephole", "projection", "initial_hidden", "initial_cell")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*\.[a-z][a-z0-9_]*")
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "biases": ("none", "input", "recurrent", "both"),
-    "coupled": ("i", "f"),
-    "merges": ("concat", "sum", "mul", "ave", "none"),
-    "joins": ("layer", "end"),
-    "reverse_order": ("time", "processing"),
-    "dtypes": tuple(FLOATS),
-    "output_activation": ("same", "any"),
-}
-"""What the words of `holds` may be."""
-_CLIPS = ("gates", "cell", "state", "projection")
 _LSTM = ("peephole", "projection", "initial_cell")
 
 
@@ -75,7 +64,7 @@ def read(path: Path) -> list[Layout | System]:
 
     Raises UnreadableError naming the layout, the field, what it says and what it may say.
     """
-    return parsed(read_text(path, _LARGEST), path)
+    return parsed(read_text(path, TEXT_BYTES), path)
 
 
 def parsed(text: str, path: Path) -> list[Layout | System]:
@@ -86,7 +75,7 @@ def parsed(text: str, path: Path) -> list[Layout | System]:
         raise UnreadableError(path, f"it is not valid TOML: {error}") from None
     try:
         return list(_read(document))
-    except _WrongError as error:
+    except WrongLayoutError as error:
         raise UnreadableError(path, str(error), "docs/layouts.md explains every field, with examples.") from None
 
 
@@ -98,223 +87,125 @@ def add_layouts(path: str | os.PathLike[str]) -> None:
     registry.add(read(Path(path)))
 
 
-class _WrongError(Exception):
-    """What is wrong with a description."""
-
-
 def _read(document: Mapping[str, Any]) -> Iterator[Layout | System]:
-    _only(document, {"system", "layout", "array"}, "the file")
+    only_keys(document, {"system", "layout", "array"}, "the file")
     tables = document.get("layout", [])
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise _WrongError("it has no [[layout]] table")
+        raise WrongLayoutError("it has no [[layout]] table")
     layouts = [_layout(fields) for fields in tables]
     frameworks = {layout.framework for layout in layouts}
     if len(frameworks) > 1:
-        raise _WrongError(f"its layouts belong to {' and '.join(sorted(frameworks))}; a file describes one framework")
+        raise WrongLayoutError(f"its layouts belong to {' and '.join(sorted(frameworks))}; a file describes one framework")
     names = [layout.name for layout in layouts]
     twice = first_twice(names)
     if twice:
-        raise _WrongError(f"two of its layouts are called {twice!r}")
+        raise WrongLayoutError(f"two of its layouts are called {twice!r}")
     yield from layouts
-    system_fields = _fields(System, document.get("system", {}), "system", {"name", "cuts"})
-    system_fields["cuts"] = tuple(_cut(entry) for entry in _list(document.get("array", []), "array"))
-    notes = _texts(system_fields.pop("notes", []), "system, notes")
+    system_fields = fields_of(System, document.get("system", {}), "system", {"name", "cuts"})
+    system_fields["cuts"] = tuple(_cut(entry) for entry in list_of(document.get("array", []), "array"))
+    notes = texts_of(system_fields.pop("notes", []), "system, notes")
     defaults = {"title": layouts[0].framework, "versions": "", "proof": "none: as its own user describes it"}
     yield System(layouts[0].framework, notes=notes, **{**defaults, **system_fields})
 
 
 def _cut(table: Any) -> Cut:
-    _only(table, {"name", "from", "start", "shape", "steps"}, "array")
+    only_keys(table, {"name", "from", "start", "shape", "steps"}, "array")
     name, source = table.get("name"), table.get("from")
     where = f"array {name!r}"
     if not all(isinstance(text, str) and text for text in (name, source)):
-        raise _WrongError(f'{where}: expected a name, and the array of the file: name = "W", from = "arr_0"')
-    numbers = {key: _list(table.get(key, []), f"{where}, {key}") for key in ("shape", "steps")}
+        raise WrongLayoutError(f'{where}: expected a name, and the array of the file: name = "W", from = "arr_0"')
+    numbers = {key: list_of(table.get(key, []), f"{where}, {key}") for key in ("shape", "steps")}
     numbers["start"] = [table.get("start", 0)]
     for key, values in numbers.items():
         if any(type(value) is not int or not (key == "shape") <= value < 1 << 40 for value in values) or len(values) > 2:
-            raise _WrongError(f"{where}: {key} is {table[key]!r}, expected whole numbers, at most two")
+            raise WrongLayoutError(f"{where}: {key} is {table[key]!r}, expected whole numbers, at most two")
     if "steps" not in table:
         numbers["steps"] = [math.prod(numbers["shape"][axis + 1 :]) for axis in range(len(numbers["shape"]))]
     if len(numbers["shape"]) != len(numbers["steps"]):
-        raise _WrongError(f"{where}: expected as many steps as the shape has lengths")
+        raise WrongLayoutError(f"{where}: expected as many steps as the shape has lengths")
     return Cut(str(name), str(source), numbers["start"][0], tuple(numbers["shape"]), tuple(numbers["steps"]))
 
 
 def _layout(table: Mapping[str, Any]) -> Layout:
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _WrongError(f"a layout's name is {name!r}, expected one like 'ours.lstm': the framework, a dot, the cell")
-    fields = _fields(Layout, table, name, set())
+        raise WrongLayoutError(f"a layout's name is {name!r}, expected one like 'ours.lstm': the framework, a dot, the cell")
+    fields = fields_of(Layout, table, name, set())
     kind = fields.get("kind")
     if kind not in GATES:
-        raise _WrongError(f"{name}: kind is {kind!r}, expected one of {', '.join(GATES)}")
+        raise WrongLayoutError(f"{name}: kind is {kind!r}, expected one of {', '.join(GATES)}")
     letters = str(fields.get("gates", "")).split()
     coupled = fields.get("coupled", "")
     if coupled not in ("", "i", "f") or (coupled and kind != "lstm"):
-        raise _WrongError(f"{name}: coupled is {coupled!r}; an lstm may have 'i' or 'f', others have none")
+        raise WrongLayoutError(f"{name}: coupled is {coupled!r}; an lstm may have 'i' or 'f', others have none")
     expected = [gate for gate in GATES[kind] if gate != coupled]
     if sorted(letter.lstrip("-") for letter in letters) != sorted(expected):
-        raise _WrongError(f"{name}: gates are {' '.join(letters)!r}, expected {' '.join(expected)!r} in some order")
+        raise WrongLayoutError(f"{name}: gates are {' '.join(letters)!r}, expected {' '.join(expected)!r} in some order")
     if any(letter[0] == "-" and letter != "-z" for letter in letters):
-        raise _WrongError(f"{name}: only the update gate can have the other sign: -z")
+        raise WrongLayoutError(f"{name}: only the update gate can have the other sign: -z")
     if (kind == "gru") != isinstance(fields.get("reset_after"), bool):
-        raise _WrongError(
+        raise WrongLayoutError(
             f"{name}: reset_after is {fields.get('reset_after')!r}; a gru says true or false (its reset gate after or "
             "before the recurrent product), other cells leave it out"
         )
     tensors = fields.get("tensors", ())
     if not isinstance(tensors, list) or not tensors or not all(isinstance(entry, dict) for entry in tensors):
-        raise _WrongError(f"{name}: tensors is {tensors!r}, expected a list of tables with name, parts and axes")
+        raise WrongLayoutError(f"{name}: tensors is {tensors!r}, expected a list of tables with name, parts and axes")
     fields["tensors"] = tuple(_tensor(entry, f"{name}, tensor {index}") for index, entry in enumerate(tensors))
     odd = next((part for tensor in fields["tensors"] for part in tensor.part_names if part in _LSTM), None)
     if odd and kind != "lstm":
-        raise _WrongError(f"{name}: {odd} is a part of an lstm, but this is a {kind}")
-    fields["holds"] = _holds(fields.get("holds", {}), kind, name)
+        raise WrongLayoutError(f"{name}: {odd} is a part of an lstm, but this is a {kind}")
+    fields["holds"] = holds(fields.get("holds", {}), kind, name)
     if "spelling" in fields:
-        fields["spelling"] = _texts(fields["spelling"], f"{name}, spelling")
+        fields["spelling"] = texts_of(fields["spelling"], f"{name}, spelling")
         if len(fields["spelling"]) != 2:
-            raise _WrongError(f"{name}: spelling is {table['spelling']!r}, expected one word for each direction")
+            raise WrongLayoutError(f"{name}: spelling is {table['spelling']!r}, expected one word for each direction")
     if not isinstance(fields.get("alone", ""), str):
-        raise _WrongError(f"{name}: alone is {fields['alone']!r}, expected text")
+        raise WrongLayoutError(f"{name}: alone is {fields['alone']!r}, expected text")
     layout = Layout(**{"source": "", **fields})
     for tensor in layout.tensors:
         if len(layout.spelt(tensor)) != len(layout.order):
-            raise _WrongError(f"{name}: letters are {' '.join(layout.spelt(tensor))!r}, expected one for each of {' '.join(letters)!r}")
+            raise WrongLayoutError(
+                f"{name}: letters are {' '.join(layout.spelt(tensor))!r}, expected one for each of {' '.join(letters)!r}"
+            )
         odd = next((gate for gate in _gates_of(tensor) if gate not in (*GATES[kind], UNUSED)), None)
         if odd:
-            raise _WrongError(f"{name}: {tensor.parts!r} has the gate {odd!r}, expected some of {', '.join(GATES[kind])}")
+            raise WrongLayoutError(f"{name}: {tensor.parts!r} has the gate {odd!r}, expected some of {', '.join(GATES[kind])}")
     _check(layout)
     return layout
 
 
 def _tensor(table: Mapping[str, Any], where: str) -> Tensor:
-    fields = _fields(Tensor, table, where, set())
+    fields = fields_of(Tensor, table, where, set())
     examples = {"name": "kernel", "parts": "input recurrent", "axes": "(gate hidden) in"}
     for key, example in examples.items():
         if key not in fields:
-            raise _WrongError(f'{where}: {key} is missing; add it, as in {key} = "{example}"')
+            raise WrongLayoutError(f'{where}: {key} is missing; add it, as in {key} = "{example}"')
         if not isinstance(fields[key], str) or not fields[key]:
-            raise _WrongError(f'{where}: {key} is {fields[key]!r}, expected text, as in {key} = "{example}"')
+            raise WrongLayoutError(f'{where}: {key} is {fields[key]!r}, expected text, as in {key} = "{example}"')
     tensor = Tensor(**fields)
     words = [word for group in tensor.groups for word in group]
     odd = next((word for word in words if word not in _AXES), None)
     if odd or len(set(words) - {"1"}) < len(words) - words.count("1"):
-        raise _WrongError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
+        raise WrongLayoutError(f"{where}: axes are {tensor.axes!r}, expected words out of {' '.join(_AXES)}, each once")
     if {"section", "part"} <= set(words) and words.index("part") < words.index("section"):
-        raise _WrongError(f"{where}: axes are {tensor.axes!r}; write section before part, since each section has its own parts")
+        raise WrongLayoutError(f"{where}: axes are {tensor.axes!r}; write section before part, since each section has its own parts")
     odd = next((part for part in tensor.part_names if part not in _PARTS), None)
     if odd or not tensor.part_names:
-        raise _WrongError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
+        raise WrongLayoutError(f"{where}: parts are {tensor.parts!r}, expected some of {' '.join(_PARTS)}")
     if tensor.layers not in ("", "first", "above"):
-        raise _WrongError(f"{where}: layers is {tensor.layers!r}, expected 'first' or 'above'")
+        raise WrongLayoutError(f"{where}: layers is {tensor.layers!r}, expected 'first' or 'above'")
     unknown = set(re.findall(r"\{(\w*)\}", tensor.name)) - {"layer", "direction", "gate", "pseudo_layer"}
     if unknown or tensor.name.count("{") != len(re.findall(r"\{\w+\}", tensor.name)):
-        raise _WrongError(f"{where}: the name is {tensor.name!r}; {{layer}}, {{direction}}, {{pseudo_layer}} and {{gate}} are filled in")
+        raise WrongLayoutError(
+            f"{where}: the name is {tensor.name!r}; {{layer}}, {{direction}}, {{pseudo_layer}} and {{gate}} are filled in"
+        )
     return tensor
 
 
 def _gates_of(tensor: Tensor) -> Iterator[str]:
     """Yield the gates that a tensor names for parts of its own."""
     yield from (gate for section in tensor.sections for _, gates_held in section for gate in gates_held or ())
-
-
-def _holds(table: Mapping[str, Any], kind: str, where: str) -> Holds:
-    if not isinstance(table, dict):
-        raise _WrongError(f"{where}: holds is {table!r}, expected a table")
-    fields = _fields(Holds, table, f"{where}, holds", set())
-    for key in ("activations", "gate_activations"):
-        if key in fields:
-            fields[key] = tuple(_activation(entry, f"{where}, {key}") for entry in _list(fields[key], f"{where}, {key}"))
-            if not fields[key]:
-                raise _WrongError(f"{where}: {key} are empty, expected the functions that the cell has")
-    if "clips" in fields:
-        fields["clips"] = [_clip(entry, f"{where}, clips") for entry in _list(fields["clips"], f"{where}, clips")]
-    constants = fields.get("constants", {})
-    if not isinstance(constants, dict) or not all(map(_finite, constants.values())) or set(constants) - {*GATES[kind]}:
-        listed = ", ".join(GATES[kind])
-        raise _WrongError(f"{where}: constants are {constants!r}, expected a number for a gate ({listed}): {{ f = 1.0 }}")
-    for key, choices in {**_CHOICES, "chosen": ("f",) if kind == "lstm" else ()}.items():
-        parts = fields.get(key, [])
-        for word in [parts] if isinstance(parts, str) else parts:
-            if word not in choices:
-                raise _WrongError(f"{where}: {key} has {word!r}, expected some of {', '.join(choices)}")
-    for key in ("biases", "dtypes", "joins"):
-        if fields.get(key) == []:
-            raise _WrongError(f"{where}: {key} are empty, expected some of {', '.join(_CHOICES[key])}")
-    directions = fields.get("directions", 2)
-    if type(directions) is not int or directions not in (1, 2):
-        raise _WrongError(f"{where}: directions are {directions!r}, expected 1 or 2")
-    changed: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()}
-    return Holds(**{"own_functions": True, **changed})
-
-
-def _activation(entry: object, where: str) -> str | Activation:
-    if (
-        isinstance(entry, dict)
-        and entry.keys() <= {"name", "alpha", "beta"}
-        and entry.get("name") in list(ACTIVATION_DEFAULTS)
-        and all(_finite(entry[key]) for key in entry.keys() - {"name"})
-    ):
-        return Activation(**entry)
-    if entry == "any" or entry in list(ACTIVATION_DEFAULTS):
-        return str(entry)
-    raise _WrongError(f"{where}: unknown function {entry!r}, expected one of {', '.join(ACTIVATION_DEFAULTS)}, or any")
-
-
-def _clip(entry: object, where: str) -> str | Clip:
-    """Return the kind of a clip whose bounds are arguments, or a clip with its bounds."""
-    if entry in _CLIPS:
-        return str(entry)
-    if (
-        isinstance(entry, dict)
-        and entry.keys() == {"kind", "low", "high"}
-        and entry["kind"] in list(_CLIPS)
-        and _finite(entry["low"])
-        and _finite(entry["high"])
-        and entry["low"] <= entry["high"]
-    ):
-        return Clip(entry["kind"], float(entry["low"]), float(entry["high"]))
-    raise _WrongError(
-        f"{where} has {entry!r}, expected some of {', '.join(_CLIPS)}, or a clip with fixed bounds: "
-        '{ kind = "cell", low = -3.0, high = 3.0 }'
-    )
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _texts(value: object, where: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise _WrongError(f"{where} is {value!r}, expected a list of texts")
-    return tuple(value)
-
-
-def _list(value: object, where: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise _WrongError(f"{where} is {value!r}, expected a list")
-    return value
-
-
-def _fields(kind: Any, table: Mapping[str, Any], where: str, without: set[str]) -> dict[str, Any]:
-    """Return a table's fields of a data class, each of the type of its default. Raises _WrongError for others."""
-    expected = {field_.name: field_ for field_ in dataclasses.fields(kind) if field_.name not in without}
-    _only(table, set(expected), where)
-    for key, value in table.items():
-        default = expected[key].default
-        wanted = list if isinstance(default, tuple) else type(default)
-        if isinstance(default, str | bool | tuple) and not isinstance(value, wanted):
-            raise _WrongError(f"{where}: {key} is {value!r}, expected {'a list' if wanted is list else wanted.__name__}")
-    return dict(table)
-
-
-def _only(table: Mapping[str, Any], allowed: set[str], where: str) -> None:
-    if not isinstance(table, dict):
-        raise _WrongError(f"{where} is {table!r}, expected a table")
-    odd = sorted(set(table) - allowed)
-    if odd:
-        raise _WrongError(f"{where}: unknown field {odd[0]!r}, expected some of {', '.join(sorted(allowed))}")
 
 
 def _check(layout: Layout) -> None:
@@ -333,9 +224,9 @@ def _check(layout: Layout) -> None:
             for slot in places:
                 slot.place.view(arrays[slot.array])[...] += 1
         except ValueError as error:
-            raise _WrongError(str(error)) from None
+            raise WrongLayoutError(str(error)) from None
         except (KeyError, IndexError):  # axes that a part has not, or two arrays of one name
-            raise _WrongError(
+            raise WrongLayoutError(
                 f"{layout.name}: its tensors do not hold their parts. A matrix has the axes hidden and in (and gate, where "
                 "it is one of several), a vector hidden, and every array its own name"
             ) from None
@@ -344,13 +235,13 @@ def _check(layout: Layout) -> None:
         wanted -= counts.keys()
         if wanted:
             layer, direction, (part, gate) = min(wanted)
-            raise _WrongError(f"{layout.name} has no place for the {part} of gate {gate!r} (layer {layer}, direction {direction})")
+            raise WrongLayoutError(f"{layout.name} has no place for the {part} of gate {gate!r} (layer {layer}, direction {direction})")
         if twice:
-            raise _WrongError(f"{layout.name} has two places for the {twice[0]} of gate {twice[1]!r}")
+            raise WrongLayoutError(f"{layout.name} has two places for the {twice[0]} of gate {twice[1]!r}")
         shared = len(set(layout.letters.split())) < len(layout.letters.split())
         odd = next((name for name, array in arrays.items() if not (array == 1).all() and not shared), None)
         if odd is not None:
-            raise _WrongError(f"{layout.name}: some elements of {odd!r} belong to two gates or to none")
+            raise WrongLayoutError(f"{layout.name}: some elements of {odd!r} belong to two gates or to none")
 
 
 def _forms(layout: Layout) -> Iterator[Sizes]:

@@ -253,8 +253,7 @@ def words_of(text: Array) -> str:
 
 
 def stored(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Recurrent, dict[str, str]]]:
-    """Yield every torch module of rnnconvert's own among a file's arrays: its prefix, the layer, and the arrays' names by
-    parameter.
+    """Yield every torch module of rnnconvert's own among a file's arrays: its prefix, the layer, and the arrays' names by parameter.
 
     Raises UsageError if an outline and the arrays with its prefix do not match.
     """

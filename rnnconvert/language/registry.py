@@ -287,9 +287,7 @@ def title(name: str) -> str:
 
 
 def named(part: str) -> dict[str, Any]:
-    """Return the modules that are a part of a framework's room and have a NAME, or ADAPTERS that have one, by this
-    name.
-    """
+    """Return the modules that are a part of a framework's room and have a NAME, or ADAPTERS that have one, by this name."""
     result = {name: member for module in rooms(part) for name, member in members(importlib.import_module(module)).items()}
     return dict(sorted(result.items()))
 

@@ -148,9 +148,7 @@ def _agree(kind: str, shapes: Mapping[str, Shape]) -> bool:
 
 
 def _grouped(kind: str, word: str) -> bool:
-    """Return whether a size may differ between parts: of a transposed convolution in groups, the weight has one
-    group's.
-    """
+    """Return whether a size may differ between parts: of a transposed convolution in groups, the weight has one group's."""
     return kind == "conv_transpose" and word == "out"
 
 

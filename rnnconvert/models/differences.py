@@ -11,7 +11,7 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.language import registry
 from rnnconvert.language.layout import System
 from rnnconvert.models.model import Model, Unit, weight_shape
-from rnnconvert.models.pairing import FilledPair
+from rnnconvert.models.pairs import FilledPair
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +20,8 @@ from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal
 from rnnconvert.models.flattening import Flattening
 from rnnconvert.models.model import Group, Model, Unit, tensors
-from rnnconvert.models.pairing import FilledPair
+from rnnconvert.models.pairs import FilledPair
+from rnnconvert.models.same_cells import MisfitError, same_cells, same_ends
 from rnnconvert.rewrites import DROP_ZEROS, Step, each, largest
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 
@@ -60,7 +61,7 @@ def fill(pairs: Iterable[FilledPair], target: Model, source: Model, accepted: It
                 _array(filling, pair, target, source)
             else:
                 _plain(filling, pair, target, source, orders)
-        except (RnnConvertError, _Misfit) as error:
+        except (RnnConvertError, MisfitError) as error:
             filling.problems.append(str(error.args[0]) + _other_way(error, target))
     _ties(filling, target)
     if target.hinders is not None:
@@ -78,32 +79,28 @@ def _other_way(error: Exception, target: Model) -> str:
     )
 
 
-class _Misfit(Exception):
-    """What does not fit, in words."""
-
-
 def _put(filling: Filling, pair: FilledPair, target: Model, name: str, array: Array, made_of: Iterable[str]) -> None:
     """Store an array in the target's element type."""
     old = target.arrays[name]
     if tuple(array.shape) != tuple(old.shape):
-        raise _Misfit(
+        raise MisfitError(
             f"{quoted(pair.target.name)}: {name!r} has shape {tuple(old.shape)} in the target, but {quoted(pair.source.name)} "
             f"of the source gives {tuple(array.shape)}"
         )
     if old.dtype.kind in "iub" or array.dtype.kind in "iub":
-        raise _Misfit(f"{quoted(pair.target.name)}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}")
+        raise MisfitError(f"{quoted(pair.target.name)}: {name!r} is of type {old.dtype}, but the source's is of {array.dtype}")
     with np.errstate(over="ignore"):
         typed = np.asarray(array, dtype=old.dtype)
     if old.dtype != array.dtype.newbyteorder("="):
         lost = ~np.isfinite(typed.astype(np.float64)) & np.isfinite(array.astype(np.float64))
         if lost.any():
-            raise _Misfit(f"{quoted(pair.target.name)}: some values of {name!r} are too large for the target's {old.dtype}")
+            raise MisfitError(f"{quoted(pair.target.name)}: some values of {name!r} are too large for the target's {old.dtype}")
         exact = bool(np.can_cast(array.dtype.newbyteorder("="), old.dtype, "safe"))
         step = Step("change the element type", pair.target.name, f"{array.dtype} written as {old.dtype}", exact)
         if step not in filling.steps:
             filling.steps.append(step)
     if name in filling.arrays and not equal(filling.arrays[name], typed):
-        raise _Misfit(
+        raise MisfitError(
             f"{quoted(pair.target.name)} and another layer are one array in the target ({name!r}, tied weights), but the source has two "
             "that differ; untie them in the target"
         )
@@ -128,7 +125,7 @@ def _plain(filling: Filling, pair: FilledPair, target: Model, source: Model, ord
             try:
                 array = layout.stored(tensor, parts.pop(tensor.part), tuple(old.shape))
             except ValueError as error:
-                raise _Misfit(
+                raise MisfitError(
                     f"{quoted(pair.target.name)}: the {tensor.part} ({full!r}) cannot be filled from {names[tensor.part]!r}: {error}"
                 ) from None
             _put(filling, pair, target, full, array, (names[tensor.part],))
@@ -138,14 +135,14 @@ def _plain(filling: Filling, pair: FilledPair, target: Model, source: Model, ord
             detail = f"{full} written as {'zeros' if value == 0 else 'ones'}: the source has none"
             filling.steps.append(Step(f"a neutral {tensor.part}", pair.target.name, detail, True))
         else:
-            raise _Misfit(
+            raise MisfitError(
                 f"{quoted(pair.target.name)}: the target keeps a {tensor.part}, but {quoted(pair.source.name)} of the source has none: "
                 "it normalises by that of each batch"
             )
     for part, array in parts.items():
         if part not in _NEUTRAL or (array != _NEUTRAL[part]).any():
             size = "" if part not in _NEUTRAL else f" (as large as {largest(array)[0]:.6g})"
-            raise _Misfit(
+            raise MisfitError(
                 f"{quoted(pair.target.name)}: {quoted(pair.source.name)} of the source has a {part}{size}, {names[part]!r}, and the "
                 f"target was made without one"
             )
@@ -173,12 +170,12 @@ def _recurrent(filling: Filling, pair: FilledPair, target: Model, accepted: tupl
     target_stack, stack = pair.target.stack, pair.source.stack
     assert target_stack is not None and stack is not None
     if not pair.target.groups:
-        raise _Misfit(
+        raise MisfitError(
             f"{quoted(pair.target.name)}: its weights cannot be replaced in place: the model computes them from others, or has "
             "them in a form that can only be read"
         )
     if _unlike(pair.target, target_stack) and target_stack.num_layers == stack.num_layers == 1:
-        _same_ends(pair, target_stack, stack)
+        same_ends(pair, target_stack, stack)
         for group in pair.target.groups:  # each is a layer of its own here
             _recurrent(filling, _direction(pair, group), target, accepted, orders)
         return
@@ -191,7 +188,7 @@ def _recurrent(filling: Filling, pair: FilledPair, target: Model, accepted: tupl
     left = [word for word in accepted if word != "initial_state" or not asked.holds.initial_states]
     part = fit_to_layout(stack, [asked], left)
     filling.steps += part.steps
-    _same_cells(pair, target_stack, part.stack)
+    same_cells(pair, target_stack, part.stack)
     made_of = pair.source.arrays
     for group in pair.target.groups:
         layer = part.stack.layers[group.layer]
@@ -216,7 +213,7 @@ def _without_zero_biases(pair: FilledPair, stack: Recurrent, target_stack: Recur
     for part in BIAS_PARTS:
         for _, _, direction in stack.directions():
             if (obstacle := DROP_ZEROS.applies(direction, part)) is not None:
-                raise _Misfit(
+                raise MisfitError(
                     f"{quoted(pair.target.name)} was made without biases, but {quoted(pair.source.name)} of the source has them: "
                     f"{obstacle.reason}; make the target with biases"
                 )
@@ -281,65 +278,6 @@ def _only(layout: Layout, names: Iterable[str]) -> Layout:
     there = list(names)
     present = tuple(t for t in layout.tensors if any(pattern(layout, t).fullmatch(name) for name in there))
     return replace(layout, tensors=present)
-
-
-_WORDS = {
-    "kind": "the cell",
-    "reset_after": "the place of the reset gate (reset_after)",
-    "activation": "the candidate's function",
-    "gate_activation": "the gates' function",
-    "output_activation": "the output's function",
-    "coupled": "coupled gates",
-    "constants": "the constants added at run time",
-    "clips": "the clips",
-}
-
-
-def _same_cells(pair: FilledPair, stack: Recurrent, fitted: Recurrent) -> None:
-    """Raise _Misfit if the target computes another function with these weights."""
-    for (_, _, wanted), (_, _, direction) in zip(stack.directions(), fitted.directions(), strict=True):
-        for name, word in _WORDS.items():
-            ours, theirs = getattr(wanted.cell, name), getattr(direction.cell, name)
-            if name in ("gate_activation", "output_activation") and wanted.cell.kind == "rnn":
-                continue
-            if name == "output_activation" and wanted.cell.kind != "lstm":
-                continue
-            if ours != theirs and (ours or theirs):
-                raise _Misfit(
-                    f"{quoted(pair.target.name)}: {word} differs: {_spelled(ours)} in the target, {_spelled(theirs)} in "
-                    f"{quoted(pair.source.name)} of the source; make the target with the source's"
-                )
-        if wanted.reverse != direction.reverse:
-            raise _Misfit(
-                f"{quoted(pair.target.name)} reads {_way(wanted)}, but {quoted(pair.source.name)} of the source reads {_way(direction)}"
-            )
-    _same_ends(pair, stack, fitted)
-
-
-def _same_ends(pair: FilledPair, stack: Recurrent, fitted: Recurrent) -> None:
-    """Raise _Misfit if the target joins or orders its outputs otherwise."""
-    if stack.layers[-1].merge != fitted.layers[-1].merge and stack.num_directions > 1:
-        raise _Misfit(
-            f"{quoted(pair.target.name)} joins its directions by {stack.layers[-1].merge}, but {quoted(pair.source.name)} of the source "
-            f"by {fitted.layers[-1].merge}; make the target with merge_mode={fitted.layers[-1].merge!r}"
-        )
-    if stack.output_order != fitted.output_order:
-        raise _Misfit(
-            f"{quoted(pair.target.name)} gives its outputs in {stack.output_order} order, but {quoted(pair.source.name)} of the source in "
-            f"{fitted.output_order} order"
-        )
-
-
-def _spelled(value: object) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{gate} {number:+g}" for gate, number in value.items()) or "none"
-    if isinstance(value, tuple):
-        return ", ".join(str(part) for part in value) or "none"
-    return str(value) or "none"
-
-
-def _way(direction: Direction) -> str:
-    return "from the end" if direction.reverse else "forward"
 
 
 def _ties(filling: Filling, target: Model) -> None:

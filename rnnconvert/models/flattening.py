@@ -17,7 +17,7 @@ from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag, FlattenAs
 from rnnconvert.language import registry
 from rnnconvert.models.model import Flat, Model, Unit, channels_given, weight_shape
-from rnnconvert.models.pairing import FilledPair
+from rnnconvert.models.pairs import FilledPair
 
 ORDERS = ("channels_first", "channels_last")
 SIDES = ("target", "source")
@@ -174,9 +174,7 @@ class Flattening:
             self.notes.append(text)
 
     def _doubt(self, pair: FilledPair, width: int) -> None:
-        """Note that a dense layer reads a width which no layer gives, so that a flattened convolution may be among its
-        input.
-        """
+        """Note that a dense layer reads a width which no layer gives, so that a flattened convolution may be among its input."""
         sizes = [_size_of_output(unit, self.target) for unit in self.target.units]
         most = max((size for size, is_conv in sizes if is_conv), default=width)
         if width > most and width not in [size for size, _ in sizes]:
@@ -264,9 +262,7 @@ def _flattened(model: Model, unit: Unit, width: int) -> int | None:
 
 
 def _cut(model: Model, unit: Unit, width: int) -> int | None:
-    """Return how many channels a layer's output is cut into for the convolution after it, if the layers are in the
-    order of the data.
-    """
+    """Return how many channels a layer's output is cut into for the convolution after it, if the layers are in the order of the data."""
     before, behind = _around(model, unit)
     maker = next((candidate for candidate in [unit, *reversed(before)] if not _between(candidate)), unit)
     reader = next((candidate for candidate in behind if not _between(candidate)), None)

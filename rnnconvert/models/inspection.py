@@ -17,13 +17,14 @@ from rnnconvert.files.checkpoint import Checkpoint, suspects
 from rnnconvert.files.convert import Convertibility
 from rnnconvert.files.in_memory import Source
 from rnnconvert.files.load import load_with
-from rnnconvert.files.options import Options, assumptions
+from rnnconvert.files.options import Options
+from rnnconvert.files.questions import assumptions
 from rnnconvert.models.others import Other, others
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Reading
+    from rnnconvert.files.option_types import ReadOptions
 
 Paint = Callable[[str, str], str]
 """Returns a text in a colour, or in bold."""
@@ -161,7 +162,7 @@ def inspect(
     *,
     targets: bool | str | Sequence[str] = False,
     settings: Iterable[str] = (),
-    **options: Unpack[Reading],
+    **options: Unpack[ReadOptions],
 ) -> Inspection:
     """Return what a file holds: its format and why, each recurrent layer, the other layers, and what the file leaves open.
 
@@ -178,7 +179,7 @@ def inspect_with(source: Source, source_format: str | None, options: Options, ta
     names = targets.split(",") if isinstance(targets, str) else targets
     wanted = None if isinstance(names, bool) else [adapter(name).NAME for name in names]
     verdicts = conversion.targets(checkpoint, options, wanted) if targets else []
-    options.check_used(checkpoint.path)
+    options.ledger.check_used(checkpoint.path)
     return Inspection(checkpoint, verdicts, bool(targets))
 
 

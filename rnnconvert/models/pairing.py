@@ -1,76 +1,22 @@
 """Which layer of the source fills which layer of the target: by kind and sizes, then names, then order.
 
-Sizes leave candidates; where several remain, names and numbers decide if they decide for all of them. Order alone
-decides where both models say in which order data flows, or where the caller trusts it. The rest is ambiguous: it
-is listed and never guessed.
+Sizes leave candidates; where several remain, names and numbers decide if they decide for all of them. Order alone decides where both models
+say in which order data flows, or where the caller trusts it. The rest is ambiguous: it is listed and never guessed.
 """
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.language.surroundings import Shape
 from rnnconvert.models.model import Model, Unit, joined
+from rnnconvert.models.names import NAMES, components_of, crossed, listing, matching, numbers, spelling, trusted_matches
+from rnnconvert.models.pairs import Choice, FilledPair, Pairing
 
-_WRAPPERS = {"state_dict", "model_state_dict", "module", "model", "_orig_mod", "params", "weights", "layers", "net"}
 _FIRST = ("weight", "scale", "slope", "mean")
-
-
-@dataclass(frozen=True)
-class FilledPair:
-    """A layer of the target and the layer of the source that fills it.
-
-    target, source  the layers
-    kind            what both are
-    evidence        why they belong together, in words
-    confidence      "told" by the caller, "sizes" (no other fits), "names", "numbers" or "order"
-    """
-
-    target: Unit
-    source: Unit
-    kind: str
-    evidence: str
-    confidence: str
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Layers that fit one another in several ways.
-
-    targets, sources  their names, in order
-    kind              what they are
-    """
-
-    targets: tuple[str, ...]
-    sources: tuple[str, ...]
-    kind: str
-
-    def __str__(self) -> str:
-        return f"{_list(self.targets)} may be filled from {_list(self.sources)} ({self.kind})"
-
-
-@dataclass
-class Pairing:
-    """What belongs together.
-
-    pairs      layers that do
-    ambiguous  layers that may, in several ways
-    unfilled   layers of the target that nothing fits
-    unused     layers of the source that fit nothing
-    skipped    layers of the target that the caller leaves unchanged
-    """
-
-    pairs: list[FilledPair] = field(default_factory=list)
-    ambiguous: list[Choice] = field(default_factory=list)
-    unfilled: list[Unit] = field(default_factory=list)
-    unused: list[Unit] = field(default_factory=list)
-    skipped: list[Unit] = field(default_factory=list)
 
 
 def pair(
@@ -92,7 +38,7 @@ def pair(
     """
     work = _ModelPairing(target, source)
     work.skip(skip)
-    work.tell(stated or {}, evidence)
+    work.pair_as_asked(stated or {}, evidence)
     for targets, sources in work.components():
         work.settle(targets, sources, trust_order)
     order = {name: number for number, unit in enumerate(target.units) for name in unit.arrays}
@@ -123,9 +69,9 @@ class _ModelPairing:
             self.targets.remove(unit)
             self.pairing.skipped.append(unit)
 
-    def tell(self, stated: Mapping[str, str], evidence: str) -> None:
+    def pair_as_asked(self, stated: Mapping[str, str], evidence: str) -> None:
         for name, other in self._layer_by_layer(stated):
-            if self._told_already(name, other):
+            if self._is_paired(name, other):
                 continue
             target = self._unit(self.target, self.targets, name, "the target")
             two = self._unit(self.source, self.sources, other, "the source")
@@ -138,7 +84,7 @@ class _ModelPairing:
                 raise UsageError(self._why_not(target, two))
             self.add(target, two, kind, evidence, "told")
 
-    def _told_already(self, name: str, other: str) -> bool:
+    def _is_paired(self, name: str, other: str) -> bool:
         """Return whether the caller named the same two layers before, by other names of theirs."""
         target, two = (
             next(((unit.alias or unit.name) for unit in model.units if unit.name == called), called)
@@ -193,7 +139,7 @@ class _ModelPairing:
         """
         ours, theirs = self.sizes(self.target, target), self.sizes(self.source, two)
         same = [kind for kind in ours if kind in theirs and ours[kind] == theirs[kind]]
-        if same == ["array"] and not named and _components(target.name)[-1:] != _components(two.name)[-1:]:
+        if same == ["array"] and not named and components_of(target.name)[-1:] != components_of(two.name)[-1:]:
             return None  # an array of no layer is known by its name alone
         return same[0] if same else None
 
@@ -230,12 +176,12 @@ class _ModelPairing:
             where = "on both sides" if self._alone(targets[0], sources[0]) else "left"
             self.add(targets[0], sources[0], kind, f"the only {_word(kind)} of these sizes {where}", "sizes")
             return
-        for key, evidence in _NAMES:
-            named = _trusted(_matching(targets, sources, key, self.common), targets, sources)
-            if self.target.flow and self.source.flow and not trust_order and _crossed(named, targets, sources):
+        for key, evidence in NAMES:
+            named = trusted_matches(matching(targets, sources, key, self.common), targets, sources)
+            if self.target.flow and self.source.flow and not trust_order and crossed(named, targets, sources):
                 break  # names say the one thing, and the order in which data flows the other
             for named_target, two in named:
-                self.add(named_target, two, self._kind(named_target, two), _spelled(evidence, named_target, two), "names")
+                self.add(named_target, two, self._kind(named_target, two), spelling(evidence, named_target, two), "names")
                 targets.remove(named_target)
                 sources.remove(two)
         else:
@@ -272,7 +218,7 @@ class _ModelPairing:
             return None
         if len(targets) == 1:
             return f"the only {_word(self._kind(targets[0], sources[0]))} of these sizes left", "sizes"
-        ours, theirs = _numbers(targets, self.target.flow), _numbers(sources, self.source.flow)
+        ours, theirs = numbers(targets, self.target.flow), numbers(sources, self.source.flow)
         if ours and theirs:
             return f"in order: {ours} in the target, {theirs} in the source", "numbers"
         if not trusted:
@@ -291,7 +237,7 @@ def _named(model: Model, name: str, side: str) -> Unit:
     unit = model.unit(name)
     if unit is None:
         near = [candidate.name for candidate in model.units if candidate.name.rpartition(".")[2] == name.rpartition(".")[2]]
-        hint = f"Did you mean {near[0]!r}?" if near else f"It has {_list([candidate.name for candidate in model.units])}"
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has {listing([candidate.name for candidate in model.units])}"
         raise UsageError(f"{side} {model.title} has no layer {name!r}. {hint}")
     return unit
 
@@ -334,95 +280,3 @@ def _word(kind: str) -> str:
         "conv": "convolution",
         "conv_transpose": "transposed convolution",
     }.get(kind, kind.replace("_", " "))
-
-
-def _components(name: str) -> tuple[str, ...]:
-    """Return a name's parts, without those that every model has around it."""
-    parts = [part for part in re.split(r"[./:]", name.lower()) if part]
-    while len(parts) > 1 and parts[0] in _WRAPPERS:
-        parts.pop(0)
-    return tuple(parts)
-
-
-def _full_name(unit: Unit) -> tuple[str, ...]:
-    return _components(unit.known_as)
-
-
-def _last(unit: Unit) -> tuple[str, ...]:
-    last = _components(unit.known_as)[-1:]
-    return () if last and last[0].isdecimal() else last
-
-
-def _flat(unit: Unit) -> tuple[str, ...]:
-    return tuple(part for part in re.split(r"[\W_]+", unit.known_as.lower()) if part and part not in _WRAPPERS)
-
-
-def _spelled(evidence: str, target: Unit, two: Unit) -> str:
-    """Return the evidence of names with the names that were compared, where the layers have others."""
-    called = [unit for unit in (target, two) if unit.called and unit.called != unit.name]
-    if called:
-        return f"{evidence}, since {' and '.join(f'{quoted(unit.name)} was made from {unit.called!r}' for unit in called)}"
-    if evidence == _NAMES[0][1] and target.name != two.name:
-        return f"{evidence} but for prefixes, separators and capitals"
-    return evidence
-
-
-Key = Callable[[Unit], tuple[str, ...]]
-_NAMES: tuple[tuple[Key, str], ...] = (
-    (_full_name, "the same name"),
-    (_flat, "the same words in their names"),
-    (_last, "names with the same ending"),
-)
-
-
-def _matching(
-    targets: Sequence[Unit], sources: Sequence[Unit], key: Key, common: Callable[[Unit, Unit], str | None]
-) -> list[tuple[Unit, Unit]]:
-    """Return the pairs that a key makes, if no key stands for two."""
-    ours, theirs = [key(unit) for unit in targets], [key(unit) for unit in sources]
-    matches = []
-    for target, name in zip(targets, ours, strict=True):
-        if name and ours.count(name) == theirs.count(name) == 1:
-            two = sources[theirs.index(name)]
-            if common(target, two):
-                matches.append((target, two))
-    return matches
-
-
-def _trusted(matches: list[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> list[tuple[Unit, Unit]]:
-    """Return the pairs whose names identify them. A number alone does not: dense_1 is the first here and the second
-    there,
-    unless both sides have exactly the same ones.
-    """
-    if len(matches) == len(targets) == len(sources):
-        return matches
-    return [(target, two) for target, two in matches if not any(character.isdigit() for character in target.name + two.name)]
-
-
-def _crossed(named: Sequence[tuple[Unit, Unit]], targets: Sequence[Unit], sources: Sequence[Unit]) -> bool:
-    """Return whether pairs are in another order in one model than in the other."""
-    places = sorted((targets.index(target), sources.index(two)) for target, two in named)
-    return any(two[1] < before[1] for before, two in itertools.pairwise(places))
-
-
-def _numbers(units: Sequence[Unit], flow: bool) -> str:
-    """Return why the order of some layers is meaningful: data flows so, or their names count up; else ""."""
-    if flow:
-        return "the order in which data flows"
-    names = [re.split(r"(\d+)", unit.known_as) for unit in units]
-    counted = [[int(part) for part in name[1::2]] for name in names]
-    first = names[0][0::2]
-    same = all(name[0::2] == first for name in names) or _with_a_bare_first(names)
-    if same and all(before < two for before, two in itertools.pairwise(counted)):
-        return "names that count up"
-    return ""
-
-
-def _with_a_bare_first(names: Sequence[Sequence[str]]) -> bool:
-    """Return whether names count as Keras does: dense, dense_1, dense_2. Keras's own way of counting."""
-    bare = names[0]
-    return len(bare) == 1 and all(len(name) == 3 and name[0] == f"{bare[0]}_" and not name[2] for name in names[1:])
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(repr(name) for name in names) if names else "none"

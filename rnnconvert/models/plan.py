@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rnnconvert.models.flattening import Flattening
 from rnnconvert.models.model import Model
-from rnnconvert.models.pairing import FilledPair
+from rnnconvert.models.pairs import FilledPair
 from rnnconvert.rewrites import Step
 
 

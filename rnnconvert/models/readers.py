@@ -28,10 +28,11 @@ from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.registry import surroundings
-from rnnconvert.models.model import Model, Owner, Unit, by_class, plain_units, single_layers
+from rnnconvert.models.model import Model, Unit, by_class
+from rnnconvert.models.units import Owner, plain_units, single_layers
 
 
-class Reader(Protocol):
+class ModelReader(Protocol):
     """A framework's models: see the module."""
 
     NAME: str
@@ -55,13 +56,13 @@ class Reader(Protocol):
 
 
 @functools.cache
-def readers() -> dict[str, Reader]:
+def readers() -> dict[str, ModelReader]:
     """Return the reader of each format, found by looking."""
     modules = registry.named("whole")
     return {name: reader for room, reader in modules.items() for name in getattr(reader, "FORMATS", (room,))}
 
 
-def reader_of(format: str) -> Reader | None:
+def reader_of(format: str) -> ModelReader | None:
     """Return the reader of a format, or None where it has none; no other room is entered."""
     card = registry.cards().get(format)
     module = card.part("whole") if card is not None else ""
@@ -79,7 +80,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
     if isinstance(value, (str, os.PathLike, bytes, bytearray)) or hasattr(value, "read"):
         chosen = Options(options, settings)
         value = load_with(value, format, chosen)
-        chosen.check_used(value.path)
+        chosen.ledger.check_used(value.path)
     elif format is not None or settings or options:
         words = [*([f"the format {format!r}"] if format is not None else []), *settings]
         words += [f"{key}={option}" for key, option in options.items()]
@@ -100,8 +101,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
 
 
 def from_model(model: Any) -> dict[str, Recurrent]:
-    """Return every recurrent layer of a live model, by name: a torch module, a Keras model, an ONNX model, a tree of
-    JAX's.
+    """Return every recurrent layer of a live model, by name: a torch module, a Keras model, an ONNX model, a tree of JAX's.
 
     A stack comes layer by layer, `lstm[0]` and `lstm[1]`; rnnconvert.join_stack joins them again.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rnnconvert.core.claims import filled
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called
-from rnnconvert.files.options import Question
+from rnnconvert.files.questions import Question
 from rnnconvert.models.differences import SettingDifference
 from rnnconvert.rewrites import Step
 

@@ -64,7 +64,7 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class Program:
+class LoadedFunction:
     """A model that was loaded as a function: it runs, and its layers are not seen.
 
     call   gives the outputs for inputs, all of them arrays
@@ -85,7 +85,7 @@ class Program:
         raise UsageError(f"{self.title} is a function, whose weights cannot be changed")
 
 
-class Runner(Protocol):
+class ModelRunner(Protocol):
     """A framework that runs whole models: see the module."""
 
     NAME: str
@@ -104,7 +104,7 @@ class Runner(Protocol):
 
 
 @functools.cache
-def runners() -> dict[str, Runner]:
+def runners() -> dict[str, ModelRunner]:
     """Return every framework that runs whole models by its name, found by looking."""
     return registry.named("whole_run")
 

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rnnconvert.containers.addresses import local
-from rnnconvert.containers.files import move, old_data, only_replace, remove_old_data
+from rnnconvert.containers.data_files import old_data, remove_old_data
+from rnnconvert.containers.files import move, only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import NotEqualError, RnnConvertError, UnreadableError, show_as, unreadable, unwritable

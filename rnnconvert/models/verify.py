@@ -17,10 +17,12 @@ from rnnconvert.containers.addresses import local
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.verdict import Verdict, Word
-from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
+from rnnconvert.judging.comparison import OutputComparison, unlike
+from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import Loaded, Program, Ran, Runner, Tap, moved, runners
+from rnnconvert.models.runners import Loaded, LoadedFunction, ModelRunner, Ran, moved, runners
 
 Apply = Callable[..., Any]
 
@@ -37,7 +39,7 @@ class WholeModels:
     notes        how a file's model was run, where that is not as it stands
     """
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[OutputComparison, ...]
     unseen: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
@@ -107,7 +109,7 @@ def compared(
             unseen.append(f"{target_name or 'the layer'}: its output cannot be seen from outside")
             continue
         shakes = [ran.taps.get(name if by_source else target_name) for ran in rounding.runs]
-        aligned = _aligned([ran_ours.taps[target_name], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
+        aligned = align([ran_ours.taps[target_name], truth.taps[name], *[tap for tap in shakes if tap is not None]], two)
         if aligned is None:
             unseen.append(f"{target_name}: one model gives all its outputs joined, the other only the last ones")
             continue
@@ -158,9 +160,9 @@ def _opened(source: Any, apply: Apply | None) -> tuple[Model, tuple[str, ...]]:
     if not isinstance(source, (str, Path)):
         return model, ()
     runner = _runner(model, apply)
-    assert not isinstance(runner, Program)  # what was just read is a file, and no function
+    assert not isinstance(runner, LoadedFunction)  # what was just read is a file, and no function
     loaded = runner.open_file(local(source))
-    if isinstance(loaded.live, Program):
+    if isinstance(loaded.live, LoadedFunction):
         return replace(model, live=loaded.live), loaded.notes
     return model_of(loaded.live), loaded.notes
 
@@ -191,8 +193,8 @@ class _Applied:
         return model.fill(new)
 
 
-def _runner(model: Model, apply: Apply | None) -> Runner | _Applied | Program:
-    if isinstance(model.live, Program):
+def _runner(model: Model, apply: Apply | None) -> ModelRunner | _Applied | LoadedFunction:
+    if isinstance(model.live, LoadedFunction):
         return model.live
     runner = runners().get(model.framework)
     if runner is not None and not (apply is not None and getattr(runner, "BY_APPLY", False)):
@@ -210,7 +212,7 @@ def _run(model: Model, inputs: Sequence[Array], apply: Apply | None, before: Seq
         return _runner(model, apply).run(model.live, inputs, units, before)
     except RnnConvertError:
         raise
-    except Exception as error:
+    except Exception as error:  # a framework raises what it likes
         text = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
 
@@ -223,48 +225,6 @@ def _shaken(model: Model, inputs: Sequence[Array], apply: Apply | None, before: 
         return [runner.run(runner.shaken(model.live, seed), inputs, units, before) for seed in range(SHAKES)]
     except UsageError:
         return []
-
-
-def _aligned(taps: Sequence[Tap], unit: Unit) -> list[Array] | None:
-    """Return what several models gave, all as sequences or all as last outputs; None where that is impossible.
-
-    Where one of them knows the lengths of its sequences, the steps after them are left out: frameworks fill them differently.
-    """
-    lengths = next((tap.lengths for tap in taps if tap.lengths is not None), None)
-    if all(tap.sequence is not None for tap in taps):
-        return [_counted(tap.sequence, lengths) for tap in taps if tap.sequence is not None]
-    last = [_last(tap, unit, lengths) for tap in taps]
-    return None if any(tap is None for tap in last) else [tap for tap in last if tap is not None]
-
-
-def _counted(sequence: Array, lengths: Array | None) -> Array:
-    """Return a sequence (time, batch, unit) up to the longest of these lengths, zero after each."""
-    if lengths is None or sequence.shape[1] != len(lengths):
-        return sequence
-    steps = np.arange(len(sequence))[: lengths.max()]
-    return np.where((steps[:, None] < lengths)[..., None], sequence[: len(steps)], np.zeros((), sequence.dtype))
-
-
-def _last(tap: Tap, unit: Unit, lengths: Array | None) -> Array | None:
-    """Return the last output; that of a backward direction is at the first step."""
-    if tap.last is not None or tap.sequence is None:
-        return tap.last
-    stack = unit.stack
-    assert stack is not None
-    if stack.num_directions == 1:
-        backward = stack.first.reverse and stack.output_order == "time"
-        return np.asarray(tap.sequence[0]) if backward else _end(tap.sequence, lengths)
-    if stack.layers[-1].merge != "concat":
-        return None
-    width = stack.layers[-1].directions[0].output_size
-    return np.concatenate([_end(tap.sequence, lengths)[:, :width], tap.sequence[0, :, width:]], axis=-1)
-
-
-def _end(sequence: Array, lengths: Array | None) -> Array:
-    """Return the last step of each sequence."""
-    if lengths is None or sequence.shape[1] != len(lengths):
-        return np.asarray(sequence[-1])
-    return np.asarray(sequence[np.maximum(lengths, 1) - 1, np.arange(len(lengths))])
 
 
 _INPUTS = "the inputs given"
@@ -283,7 +243,7 @@ class _Rounding:
     runs: Sequence[Ran]
     by_source: bool
 
-    def compare(self, output: Output, value: Array, truth: Array, shaken: Sequence[Array]) -> Comparison:
+    def compare(self, output: Output, value: Array, truth: Array, shaken: Sequence[Array]) -> OutputComparison:
         """Compare an output with the source's, given what it was in each of the runs."""
         if value.shape != truth.shape:
             return unlike(output.case, output.name, value.shape, truth.shape)
@@ -297,7 +257,7 @@ def _eps(dtype: Any) -> float:
     return float(np.finfo(dtype).eps)
 
 
-def _ends(result: Ran, truth: Ran, rounding: _Rounding) -> Iterable[Comparison]:
+def _ends(result: Ran, truth: Ran, rounding: _Rounding) -> Iterable[OutputComparison]:
     """Yield the comparisons of the models' own outputs."""
     if len(result.outputs) != len(truth.outputs):
         raise UsageError(

@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.evaluate import UnmatchedError
-from rnnconvert.recognition.expression import Each, Piece, Stored, value, variables
+from rnnconvert.recognition.expression import Each, Piece, StoredPiece, value, variables
 
 _COLUMNS = 64
 """The most units whose constants differ."""
@@ -37,8 +37,8 @@ def narrowed(formula: Piece) -> tuple[Piece, int]:
     return _narrow(formula, columns), len(columns)
 
 
-def _vectors(formula: Piece) -> Iterator[Stored]:
-    if isinstance(formula, Stored) and formula.array.ndim:
+def _vectors(formula: Piece) -> Iterator[StoredPiece]:
+    if isinstance(formula, StoredPiece) and formula.array.ndim:
         yield formula
     elif isinstance(formula, Each):
         for operand in formula.operands:
@@ -46,8 +46,8 @@ def _vectors(formula: Piece) -> Iterator[Stored]:
 
 
 def _narrow(formula: Piece, columns: Array) -> Piece:
-    if isinstance(formula, Stored) and formula.array.ndim:
-        return Stored(formula.array.reshape(-1)[columns])
+    if isinstance(formula, StoredPiece) and formula.array.ndim:
+        return StoredPiece(formula.array.reshape(-1)[columns])
     if isinstance(formula, Each):
         operands = tuple(_narrow(operand, columns) for operand in formula.operands)
         return Each(formula.operator, operands, formula.constants, len(columns))
@@ -76,7 +76,7 @@ def _form(formula: Piece, numbers: Mapping[object, int]) -> object:
     """Return what formulas share that differ in their variables alone."""
     if isinstance(formula, Each):
         return formula.operator, formula.constants, tuple(_form(operand, numbers) for operand in formula.operands)
-    return formula.key if isinstance(formula, Stored) else numbers[formula.key]
+    return formula.key if isinstance(formula, StoredPiece) else numbers[formula.key]
 
 
 def _searched(formula: Piece, names: Sequence[object], width: int) -> dict[object, Array]:
@@ -98,7 +98,7 @@ def _searched(formula: Piece, names: Sequence[object], width: int) -> dict[objec
 
 def _marks(formula: Piece) -> Iterator[tuple[Piece, float]]:
     """Yield the parts of a formula, each with a number at which something may begin or end."""
-    if isinstance(formula, Stored):
+    if isinstance(formula, StoredPiece):
         return
     yield formula, 0.0
     if not isinstance(formula, Each):

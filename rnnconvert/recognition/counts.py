@@ -8,15 +8,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import COUNTED_OPERATIONS
 from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedError
 from rnnconvert.graphs.program.kinds import ALIKE, MEASURING, SPREAD
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.rules import Dims
-from rnnconvert.graphs.program.scopes import Scope, behind
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.program.walk import behind
 
 _FOLLOWED = 500
-_NODES = 200
 OTHERS = (1009, 1)
 """Lengths of an axis that has nothing to do with the layer: longer than any trial, and as short as can be."""
 Place: TypeAlias = "tuple[Scope, str, int]"
@@ -134,7 +135,7 @@ def counted(scope: Scope, shapes: Shapes, name: str, lengths: Mapping[Place, int
     """Return a number that is computed from shapes, where some axes have these lengths, and all others one. Raises UnmatchedError."""
     values, selected = {}, set()
     for count, (source, node) in enumerate(behind(scope, name), 1):
-        if node is None or count > _NODES:
+        if node is None or count > COUNTED_OPERATIONS:
             raise UnmatchedError(f"{source!r}, an input of the model, decides when it ends")
         if node.kind in MEASURING:
             values[source] = _sizes(scope, shapes, node, lengths, other)

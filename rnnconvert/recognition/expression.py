@@ -7,7 +7,7 @@ products with stored matrices and of stored vectors (`Linear`), a function of ea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -15,13 +15,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.core.limits import FORMULA_PARTS, MATRIX_NUMBERS
 from rnnconvert.graphs.program.evaluate import UnmatchedError
-
-_LARGEST = 1 << 28
-"""The most numbers of one matrix: a file may state one that it does not have."""
-_PARTS = 400
-"""The most parts of a formula. A value that is used again counts again: k squares of squares are 2^k parts."""
+from rnnconvert.recognition.functions import TWO, UNARY
 
 
 class Origin(NamedTuple):
@@ -63,7 +59,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class StoredPiece:
     """Numbers of the file: one for all features, or one for each."""
 
     array: Array
@@ -139,7 +135,7 @@ class Each:
         return self.operator, tuple(operand.key for operand in self.operands), self.constants
 
 
-Piece: TypeAlias = "Leaf | Stored | Linear | Each"
+Piece: TypeAlias = "Leaf | StoredPiece | Linear | Each"
 Pieces: TypeAlias = "tuple[Piece, ...]"
 
 
@@ -148,7 +144,7 @@ def _parts(piece: Piece) -> int:
 
 
 def _check(parts: int) -> None:
-    if parts > _PARTS:
+    if parts > FORMULA_PARTS:
         raise UnmatchedError(f"a step has more functions and products than a cell ({parts})")
 
 
@@ -181,8 +177,8 @@ def _cut(piece: Piece, start: int, stop: int) -> Piece:
         return piece
     if isinstance(piece, Leaf):
         return Leaf(piece.origin, piece.start + start, piece.start + stop, piece.full_width)
-    if isinstance(piece, Stored):
-        return Stored(piece.array[start:stop])
+    if isinstance(piece, StoredPiece):
+        return StoredPiece(piece.array[start:stop])
     if isinstance(piece, Each):
         operands = tuple(each if _for_all(each) else _cut(each, start, stop) for each in piece.operands)
         return Each(piece.operator, operands, piece.constants, stop - start)
@@ -199,12 +195,12 @@ def _cut(piece: Piece, start: int, stop: int) -> Piece:
 
 
 def _for_all(piece: Piece) -> bool:
-    return isinstance(piece, Stored) and piece.array.ndim == 0
+    return isinstance(piece, StoredPiece) and piece.array.ndim == 0
 
 
 def product(pieces: Pieces, matrix: Array) -> Pieces:
     """Return a value times a stored matrix (features, width)."""
-    if matrix.size > _LARGEST:
+    if matrix.size > MATRIX_NUMBERS:
         raise UnmatchedError(f"a matrix {matrix.shape} is larger than this looks into")
     if matrix.ndim != 2 or matrix.shape[0] != width(pieces):
         raise UnmatchedError(f"a product of {width(pieces)} features with a matrix {matrix.shape}")
@@ -213,7 +209,7 @@ def product(pieces: Pieces, matrix: Array) -> Pieces:
     at = 0
     for piece in pieces:
         rows = matrix[at : at + piece.width] if len(pieces) > 1 else matrix
-        if isinstance(piece, Stored):
+        if isinstance(piece, StoredPiece):
             biases.append(Bias(piece.array @ rows, True))
         else:
             terms.append(Term(piece, rows))
@@ -263,7 +259,7 @@ def _shifted(operator: str, piece: Piece) -> Piece:
     """Return a sum of products with the number that is added to it, such as a forget gate's 1, among its biases."""
     if operator in _WHOLE_FUNCTIONS and isinstance(piece, Each) and piece.operator in ("Add", "Sub"):
         for linear, number in (piece.operands, piece.operands[::-1]):
-            if not (isinstance(linear, Linear) and isinstance(number, Stored) and _for_all(number)):
+            if not (isinstance(linear, Linear) and isinstance(number, StoredPiece) and _for_all(number)):
                 continue
             vector = np.full(linear.width, number.array)
             if piece.operator == "Add":
@@ -275,32 +271,32 @@ def _shifted(operator: str, piece: Piece) -> Piece:
 
 def _combined(operator: str, left: Piece, right: Piece) -> Piece:
     """Return a function of two pieces. Sums of products stay sums of products."""
-    if isinstance(left, Stored) and isinstance(right, Stored):
-        return Stored(np.asarray(_TWO[operator](left.array, right.array)))
+    if isinstance(left, StoredPiece) and isinstance(right, StoredPiece):
+        return StoredPiece(np.asarray(TWO[operator](left.array, right.array)))
     if operator == "Add":
         for piece, other in ((left, right), (right, left)):
-            if isinstance(other, Stored) and other.array.ndim and (linear := _linear(piece)) is not None:
+            if isinstance(other, StoredPiece) and other.array.ndim and (linear := _linear(piece)) is not None:
                 return _plus(linear, other.array)
         one_sum, other_sum = _linear(left), _linear(right)
         if one_sum is not None and other_sum is not None:
             return Linear(one_sum.terms + other_sum.terms, one_sum.biases + other_sum.biases, left.width)
-    if operator == "Sub" and isinstance(right, Stored) and right.array.ndim and (linear := _linear(left)) is not None:
+    if operator == "Sub" and isinstance(right, StoredPiece) and right.array.ndim and (linear := _linear(left)) is not None:
         return _plus(linear, -right.array)
     if operator in _NEUTRAL:
         for piece, other in ((left, right), (right, left)):
-            if isinstance(other, Stored) and (other.array == _NEUTRAL[operator]).all():
+            if isinstance(other, StoredPiece) and (other.array == _NEUTRAL[operator]).all():
                 return piece
     if operator == "Mul":
         for piece, other in ((left, right), (right, left)):
-            if isinstance(other, Stored) and other.array.ndim and isinstance(piece, Each | Leaf):
+            if isinstance(other, StoredPiece) and other.array.ndim and isinstance(piece, Each | Leaf):
                 return Linear((Term(piece, other.array),), (), piece.width)
     return Each(operator, (_number(left), _number(right)), (), max(left.width, right.width))
 
 
 def _number(piece: Piece) -> Piece:
     """Return a vector that is 0 or 1 throughout as that number, and anything else as it is."""
-    if isinstance(piece, Stored) and piece.array.size and piece.array.flat[0] in (0, 1) and np.ptp(piece.array) == 0:
-        return Stored(piece.array.reshape(-1)[:1].reshape(()))
+    if isinstance(piece, StoredPiece) and piece.array.size and piece.array.flat[0] in (0, 1) and np.ptp(piece.array) == 0:
+        return StoredPiece(piece.array.reshape(-1)[:1].reshape(()))
     return piece
 
 
@@ -326,7 +322,7 @@ def depends(piece: Piece) -> bool:
     """Return whether a piece depends on a state."""
     if isinstance(piece, Leaf):
         return piece.origin.state
-    if isinstance(piece, Stored):
+    if isinstance(piece, StoredPiece):
         return False
     if isinstance(piece, Each):
         return any(map(depends, piece.operands))
@@ -358,7 +354,7 @@ def variables(piece: Piece) -> dict[object, Piece]:
         for operand in piece.operands:
             pieces |= variables(operand)
         return pieces
-    return {} if isinstance(piece, Stored) else {piece.key: piece}
+    return {} if isinstance(piece, StoredPiece) else {piece.key: piece}
 
 
 def constants(piece: Piece) -> set[float]:
@@ -366,7 +362,7 @@ def constants(piece: Piece) -> set[float]:
     if isinstance(piece, Each):
         magnitudes = {abs(number) for number in piece.constants if 1 < abs(number) < 1e30}
         return magnitudes.union(*map(constants, piece.operands))
-    if not isinstance(piece, Stored):
+    if not isinstance(piece, StoredPiece):
         return set()
     sizes = np.abs(np.asarray(piece.array, np.float64)).reshape(-1)
     return {float(number) for number in np.unique(sizes[(sizes > 1) & (sizes < 1e30)])[-4:]}
@@ -376,37 +372,12 @@ def value(piece: Piece, values: Mapping[object, Array]) -> Array:
     """Compute a function of each unit, in double precision; `values` has what `variables` returns, by its key."""
     if piece.key in values:
         return values[piece.key]
-    if isinstance(piece, Stored):
+    if isinstance(piece, StoredPiece):
         return np.asarray(piece.array, np.float64)
     if not isinstance(piece, Each):
         raise UnmatchedError("it works on an unknown value")
     operands = [value(operand, values) for operand in piece.operands]
     with np.errstate(all="ignore"):
         if len(operands) == 2:
-            return np.asarray(_TWO[piece.operator](*operands))
+            return np.asarray(TWO[piece.operator](*operands))
         return np.asarray(UNARY[piece.operator](operands[0], *piece.constants))
-
-
-def _named(name: str) -> Callable[..., Array]:
-    return lambda x, a=None, b=None: np.asarray(FUNCTIONS[name](np, x, a, b))
-
-
-UNARY: Mapping[str, Callable[..., Array]] = {
-    "Sigmoid": _named("sigmoid"), "Tanh": _named("tanh"), "Relu": _named("relu"), "Softsign": _named("softsign"),
-    "Softplus": _named("softplus"), "Elu": _named("elu"), "LeakyRelu": _named("leaky_relu"), "Selu": _named("selu"),
-    "ThresholdedRelu": _named("thresholded_relu"), "HardSigmoid": _named("hard_sigmoid"), "Exp": np.exp,
-    "Neg": np.negative, "Abs": np.abs, "Sqrt": np.sqrt, "Reciprocal": np.reciprocal, "Clip": np.clip,
-}  # fmt: skip
-"""Operators of one value that work on each unit, with their constants as further arguments."""
-
-_TWO: Mapping[str, Callable[[Array, Array], Array]] = {
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Mul": np.multiply,
-    "Div": np.divide,
-    "Min": np.minimum,
-    "Max": np.maximum,
-    "Pow": np.power,
-}
-PAIRS: Sequence[str] = tuple(_TWO)
-"""Operators of two values that work on each unit."""

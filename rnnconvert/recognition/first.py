@@ -7,23 +7,20 @@ of its inputs, at random numbers and at every corner that either formula has.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import spread
-from rnnconvert.recognition.cell import Match, same_function
-from rnnconvert.recognition.expression import Bias, Each, Leaf, Linear, Origin, Piece, Pieces, Stored, Term, value, variables
+from rnnconvert.recognition.expression import Bias, Each, Leaf, Linear, Origin, Piece, Pieces, StoredPiece, Term, value, variables
+from rnnconvert.recognition.sums import StartSums
 from rnnconvert.recognition.trace import At, Tracer
+from rnnconvert.recognition.trial import Match, same_function
 
 _UNKNOWN = "what its first step reads is not known"
-_ROUNDING = 1e-6
-"""How far sums of biases may be apart, of the largest: an exporter that folds them rounds them."""
 
 
 class _First(Tracer):
@@ -58,7 +55,7 @@ class _First(Tracer):
         if begin is None or begin.any():
             return None
         size = self._width(scope, name)
-        return None if size is None else (Stored(np.zeros(size, np.float32)),)
+        return None if size is None else (StoredPiece(np.zeros(size, np.float32)),)
 
     def _traced(self, scope: Scope, name: str, at: At | None) -> Pieces:
         zeros = self._begins(scope, name) if at is None else None
@@ -93,7 +90,7 @@ def first_step(
         formulas.append(pieces[0])
     pairing = _paired(formulas, origins)
     old = () if cell.old is None else (cell.old.key,)
-    sums = _Sums([*origins], list(origins.values()))
+    sums = StartSums([*origins], list(origins.values()))
     expected = [sums.named(_as_zero_start(piece, old)) for piece in (step, cell.new) if piece is not None]
     sums.origins = [*pairing]
     for formula, other in zip(formulas, expected, strict=True):
@@ -109,7 +106,7 @@ def first_step(
 def _functions(piece: Piece) -> Iterator[str]:
     """Yield the functions of a formula in words, with their numbers."""
     if isinstance(piece, Each):
-        stored = (operand.array for operand in piece.operands if isinstance(operand, Stored))
+        stored = (operand.array for operand in piece.operands if isinstance(operand, StoredPiece))
         numbers = [*piece.constants, *(float(array.reshape(-1)[0]) for array in stored if array.size)]
         yield f"{piece.operator} {' '.join(f'{number:g}' for number in numbers)}".strip()
         for part in piece.operands:
@@ -188,21 +185,21 @@ def _as_zero_start(piece: Piece, states: Collection[object]) -> Piece:
     states  keys of leaves that are states, beside those whose origin is one
     """
     if isinstance(piece, Leaf):
-        return Stored(np.zeros(())) if piece.origin.state or piece.key in states else piece
-    if isinstance(piece, Stored):
+        return StoredPiece(np.zeros(())) if piece.origin.state or piece.key in states else piece
+    if isinstance(piece, StoredPiece):
         return piece
     if isinstance(piece, Linear):
         return _sum_begun(piece, states)
     operands = tuple(_as_zero_start(operand, states) for operand in piece.operands)
-    zero = [isinstance(operand, Stored) and not operand.array.any() for operand in operands]
+    zero = [isinstance(operand, StoredPiece) and not operand.array.any() for operand in operands]
     if piece.operator == "Mul" and any(zero):
-        return Stored(np.zeros(()))
+        return StoredPiece(np.zeros(()))
     if piece.operator == "Add" and any(zero):
         return operands[zero.index(True) - 1]
     if piece.operator == "Sub" and zero[1]:
         return operands[0]
     result = Each(piece.operator, operands, piece.constants, piece.width)
-    return Stored(value(result, {})) if all(isinstance(operand, Stored) for operand in operands) else result
+    return StoredPiece(value(result, {})) if all(isinstance(operand, StoredPiece) for operand in operands) else result
 
 
 def _sum_begun(piece: Linear, states: Collection[object]) -> Piece:
@@ -212,7 +209,7 @@ def _sum_begun(piece: Linear, states: Collection[object]) -> Piece:
         bias = bias + addend.array
     for operand, matrix in piece.terms:
         begun = _as_zero_start(operand, states)
-        if not isinstance(begun, Stored):
+        if not isinstance(begun, StoredPiece):
             if matrix is None or matrix.any():
                 terms.append(Term(begun, matrix))
         elif begun.array.any():
@@ -222,85 +219,5 @@ def _sum_begun(piece: Linear, states: Collection[object]) -> Piece:
             else:
                 bias = bias + (numbers if matrix is None else numbers * matrix)
     if not terms:
-        return Stored(bias)
+        return StoredPiece(bias)
     return Linear(tuple(terms), (Bias(bias, False),), piece.width)
-
-
-@dataclass
-class _Sums:
-    """The products with inputs and the vectors of two formulas, each under a name that equal numbers share.
-
-    origins, widths  what the formula at hand reads
-    products         matrices (inputs, units) and biases
-    vectors          others
-    """
-
-    origins: list[Origin]
-    widths: list[int]
-    products: list[tuple[Array, Array]] = field(default_factory=list)
-    vectors: list[Array] = field(default_factory=list)
-
-    def named(self, piece: Piece) -> Piece:
-        """Return a formula in which every product and vector is a variable."""
-        if isinstance(piece, Stored):
-            return self._vector(piece)
-        if isinstance(piece, Each):
-            return Each(piece.operator, tuple(map(self.named, piece.operands)), piece.constants, piece.width)
-        if isinstance(piece, Leaf):
-            return piece
-        total = self._product(piece)
-        for operand, matrix in piece.terms:
-            if not isinstance(operand, Leaf):
-                if matrix is None or matrix.ndim != 1:
-                    raise UnmatchedError("its first step multiplies something else than its input with a matrix")
-                factor = Each("Mul", (self.named(operand), self._vector(Stored(matrix))), (), piece.width)
-                total = factor if total is None else Each("Add", (total, factor), (), piece.width)
-        assert total is not None
-        return total
-
-    def _product(self, piece: Linear) -> Piece | None:
-        bias = np.asarray(piece.biases[0].array, np.float64)
-        inputs = [(leaf, by) for leaf, by in piece.terms if isinstance(leaf, Leaf)]
-        if not inputs:
-            return self._vector(Stored(bias)) if bias.any() else None
-        matrix = self._matrix(inputs, piece.width)
-        for number, (stored, added) in enumerate(self.products):
-            if stored.shape == matrix.shape and np.array_equal(stored, matrix) and _close(added, bias):
-                return _variable(f"product {number}", piece.width)
-        self.products.append((matrix, bias))
-        return _variable(f"product {len(self.products) - 1}", piece.width)
-
-    def _matrix(self, inputs: Sequence[tuple[Leaf, Array | None]], size: int) -> Array:
-        starts = np.cumsum([0, *self.widths]).tolist()
-        by = inputs[0][1]
-        if len(inputs) == 1 and by is not None and by.ndim == 2 and len(by) == starts[-1]:
-            return by
-        matrix = np.zeros((starts[-1], size))
-        for leaf, by in inputs:
-            start = starts[self.origins.index(leaf.origin)] + leaf.start
-            if by is None:
-                matrix[start : start + leaf.width] += np.eye(size)
-            elif by.ndim == 1:
-                matrix[start : start + leaf.width] += np.diag(by)
-            else:
-                matrix[start : start + leaf.width] += by
-        return matrix
-
-    def _vector(self, piece: Stored) -> Piece:
-        array = np.asarray(piece.array, np.float64)
-        if not array.ndim or array.size == 1:
-            return Stored(array.reshape(()))
-        for number, vector in enumerate(self.vectors):
-            if vector.shape == array.shape and _close(vector, array):
-                return _variable(f"vector {number}", array.size)
-        self.vectors.append(array)
-        return _variable(f"vector {len(self.vectors) - 1}", array.size)
-
-
-def _variable(name: str, size: int) -> Leaf:
-    return Leaf(Origin(name), 0, size, size)
-
-
-def _close(array: Array, other: Array) -> bool:
-    largest = max(np.abs(array).max(initial=0.0), np.abs(other).max(initial=0.0))
-    return bool((np.abs(array - other) <= _ROUNDING * largest).all())

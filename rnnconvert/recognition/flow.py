@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.graphs import UNFOLLOWED, Graph, LayerCall, calls
+from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.program.dialect import DIALECT, GIVE, OPSET, READ
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
@@ -124,10 +125,7 @@ class _Flow:
             sequence,
             {key: "btdh" if batch_first else "tdbh" for key in outputs[:1] if key is not None},
             states,
-            hidden=stack.hidden_size,
-            directions=stack.num_directions,
-            dtype=stack.dtype,
-            width=stack.input_size,
+            sizes=CallSizes(stack.hidden_size, directions=stack.num_directions, dtype=stack.dtype, width=stack.input_size),
             received=facts,
         )
 
@@ -153,8 +151,6 @@ class _Flow:
             (sequence, f"{time}bi"),
             {states: f"{time if stack.output_order == 'time' else 't'}bu"},
             {self._key(scope, use.value): _FINAL[use.kind] for use in layer.uses if use.kind in _FINAL},
-            hidden=stack.hidden_size,
-            dtype=stack.dtype,
-            width=stack.input_size,
+            sizes=CallSizes(stack.hidden_size, dtype=stack.dtype, width=stack.input_size),
             received=Call(UNFOLLOWED, mask="" if lengths else mask, lengths=mask if lengths else ""),
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.graphs.program.operations import Program
-from rnnconvert.graphs.program.scopes import walk
+from rnnconvert.graphs.program.walk import walk
 from rnnconvert.recognition.computed import Computed, RecognisedLayers, recognise_layers
 from rnnconvert.recognition.flow import received
 from rnnconvert.recognition.suspects import looks_recurrent

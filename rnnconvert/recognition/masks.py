@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rnnconvert.core.limits import MASK_NESTING
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.kinds import REPEATING
 from rnnconvert.graphs.program.operations import Operation
@@ -24,7 +25,6 @@ _COMPARING: Mapping[tuple[str, int], bool] = {
     ("LessOrEqual", 1): True,
 }
 """How a step is compared with a length: the operator and the step's place; whether what holds is the end."""
-_DEEPEST = 50
 
 Element = Callable[[Scope, str], "tuple[Scope, str, tuple[int, int]] | None"]
 """Returns the sequence that a value is one element of, with its axis of time and the step."""
@@ -111,7 +111,7 @@ def _truth(inner: Scope, name: str) -> Truth:
     negated, producer = False, inner.producer(same(inner, name))
     if producer is not None and producer[0].kind == "Cast":
         name = producer[0].inputs[0]
-    for _ in range(_DEEPEST):
+    for _ in range(MASK_NESTING):
         producer = inner.producer(name)
         if producer is None or producer[0].kind not in (*_WIDENING, "Not"):
             break
@@ -172,7 +172,7 @@ def mask(inner: Scope, shapes: Shapes, truth: Truth, element: Element, counted: 
 
 
 def _plain(inner: Scope, name: str) -> str:
-    for _ in range(_DEEPEST):
+    for _ in range(MASK_NESTING):
         producer = inner.producer(name)
         if producer is None or producer[0].kind not in (*_WIDENING, "Cast"):
             break

@@ -12,8 +12,9 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction, Key
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.operations import Operation
-from rnnconvert.recognition.cell import Match, sides
+from rnnconvert.recognition.cell import sides
 from rnnconvert.recognition.expression import REVERSE, Leaf, Origin
+from rnnconvert.recognition.trial import Match
 
 
 class Use(NamedTuple):
@@ -36,7 +37,7 @@ class Use(NamedTuple):
     fill: Literal["state", "output", "zero"] = "state"
 
 
-class Read(NamedTuple):
+class ReadSequence(NamedTuple):
     """A sequence that the layer reads.
 
     value  its name; "" where its elements stand for themselves
@@ -90,7 +91,7 @@ class RecognisedLayer:
     label: str
     what: str
     direction: Direction
-    reads: Sequence[Read]
+    reads: Sequence[ReadSequence]
     states: Mapping[str, str]
     uses: Sequence[Use]
     rank: int = 2

@@ -10,8 +10,9 @@ from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Key, Unconvertible
-from rnnconvert.graphs.program.scopes import Scope, behind
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.spread import spread
+from rnnconvert.graphs.program.walk import behind
 
 
 class States:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,16 +14,16 @@ from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
-from rnnconvert.recognition.cell import Match, match
-from rnnconvert.recognition.expression import Each, Linear, Origin, Piece, signature
+from rnnconvert.recognition.cell import match
+from rnnconvert.recognition.chains import chains_of
+from rnnconvert.recognition.expression import Origin, signature
 from rnnconvert.recognition.first import first_step
 from rnnconvert.recognition.recognised import RecognisedLayer, Weights, weights
 from rnnconvert.recognition.states import given_at_run_time
+from rnnconvert.recognition.step import WrittenStep, between, hands_on, same_step
 from rnnconvert.recognition.trace import Tracer
-from rnnconvert.recognition.uses import STEP, Graph, inside, inside_of, read, same, uses
+from rnnconvert.recognition.uses import STEP, UsedGraph, inside, inside_of, read, uses
 
-_CHAINS = 8
-"""The most chains of products with one matrix, such as one for each direction."""
 _ALONE = 60
 """The most nodes that are looked through behind a product that is the only one."""
 _ENDS = ("Add", "Mul", "Sub", "Tanh", "Relu", "Sum", "Sigmoid", "Softsign", "Elu", "LeakyRelu")
@@ -33,36 +33,14 @@ class AmbiguousError(UnmatchedError):
     """A cell whose input could be its state."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Step:
-    """One step.
-
-    before, after     the states around it, by name
-    old, new          the cell states around it; "" without one, or while its name is unknown
-    piece, tracer     its formula, and what read it
-    formula, origins  what steps of one cell share, and the values in which they differ (fuse_expression.signature)
-    """
-
-    before: str
-    after: str
-    piece: Piece
-    tracer: Tracer
-    match: Match
-    weights: Weights
-    old: str
-    new: str
-    formula: object
-    origins: tuple[Origin, ...]
-
-
 def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[RecognisedLayer] | UnmatchedError]]:
     """Yield each chain of steps with its name and the layer that it is, or what prevents that.
 
     A layer comes in one form or in two, the one to be tried first before the other.
     """
-    graph = Graph(scope, shapes)
+    graph = UsedGraph(scope, shapes)
     claimed: set[str] = set()
-    for chain in _chains(graph):
+    for chain in chains_of(graph):
         products = [graph.nodes[index] for index in chain]
         if all(product.outputs[0] in claimed for product in products):
             continue
@@ -79,55 +57,7 @@ def steps(scope: Scope, shapes: Shapes) -> Iterator[tuple[str, list[RecognisedLa
             yield label, variants
 
 
-def repeats(graph: Graph) -> bool:
-    """Return whether products with one matrix depend on one another, as those of written-out steps do."""
-    return any(len(chain) > 2 for chain in _chains(graph))
-
-
-def _chains(graph: Graph) -> list[list[int]]:
-    """Return the products with one stored matrix that depend on one another, the longest chains first."""
-    groups: dict[object, list[int]] = {}
-    for index, node in enumerate(graph.nodes):
-        product = product_of(graph.scope, node)
-        if product is not None:
-            matrix = product.matrix
-            key = (matrix.__array_interface__["data"][0], matrix.shape, matrix.strides)
-            groups.setdefault(key, []).append(index)
-    chains = [chain for group in groups.values() for chain in _chained(graph, group)]
-    return sorted(chains, key=len, reverse=True)
-
-
-def _chained(graph: Graph, group: Sequence[int]) -> list[list[int]]:
-    """Return a group as chains in which each product depends on the one before; a product alone is one if its group is."""
-    if len(group) == 1:
-        return [list(group)]
-    chains: list[list[int]] = []
-    behind: dict[str, dict[int, int]] = {}  # how far along each chain a value is
-    members = set(group)
-    for index in range(group[0], group[-1] + 1):
-        node = graph.nodes[index]
-        reached: dict[int, int] = {}
-        for name in node.inputs:
-            for chain, place in behind.get(name, {}).items():
-                reached[chain] = max(place, reached.get(chain, 0))
-        if len(reached) > _CHAINS:
-            return []
-        if index in members:
-            (chain, place), *others = list(reached.items()) or [(-1, 0)]
-            if others or (chain >= 0 and place != len(chains[chain])):
-                return []
-            if chain < 0:
-                chain = len(chains)
-                chains.append([])
-            chains[chain].append(index)
-            reached = {chain: len(chains[chain])}
-        if reached:
-            for name in node.outputs:
-                behind[name] = reached
-    return [chain for chain in chains if len(chain) > 1]
-
-
-def _variants(graph: Graph, products: Sequence[Operation]) -> tuple[list[RecognisedLayer], set[str]]:
+def _variants(graph: UsedGraph, products: Sequence[Operation]) -> tuple[list[RecognisedLayer], set[str]]:
     """Return the layer that a chain of products belongs to, in the ways in which it may be one; and its products.
 
     A first step whose state is stored is often folded, so that it does not look like the others: then the layer may begin
@@ -161,7 +91,7 @@ def _variants(graph: Graph, products: Sequence[Operation]) -> tuple[list[Recogni
     raise problem
 
 
-def _first(graph: Graph, chain: Sequence[_Step]) -> _Step:
+def _first(graph: UsedGraph, chain: Sequence[WrittenStep]) -> WrittenStep:
     """Return the step that gives the states with which others begin. Raises UnmatchedError for one that is not of their cell."""
     step = chain[0]
     ends = [step.before, *([step.old] if step.old else [])]
@@ -170,7 +100,7 @@ def _first(graph: Graph, chain: Sequence[_Step]) -> _Step:
     return replace(step, before="", after=step.before, old="", new=step.old, weights=packed)
 
 
-def _continues(graph: Graph, step: _Step) -> bool:
+def _continues(graph: UsedGraph, step: WrittenStep) -> bool:
     """Return whether the state before a step is computed with its own matrices, so that it goes on what a step before it did."""
     matrices = [array for (part, _), array in step.weights.arrays.items() if part == "input"]
     for index in inside_of(graph, [step.before]):
@@ -180,7 +110,7 @@ def _continues(graph: Graph, step: _Step) -> bool:
     return False
 
 
-def _states_before(graph: Graph, product: Operation) -> list[str]:
+def _states_before(graph: UsedGraph, product: Operation) -> list[str]:
     """Return what a product may take as its state: what it is multiplied with, or a part of that."""
     name = product.inputs[0]
     producer = graph.scope.producer(name)
@@ -191,9 +121,9 @@ def _states_before(graph: Graph, product: Operation) -> list[str]:
     return [name]
 
 
-def _followed(graph: Graph, products: Sequence[Operation], before: str) -> list[_Step]:
+def _followed(graph: UsedGraph, products: Sequence[Operation], before: str) -> list[WrittenStep]:
     """Return the steps from a state on, one for each product of a chain."""
-    chain: list[_Step] = []
+    chain: list[WrittenStep] = []
     places = [graph.places[product.outputs[0]] for product in products]
     if len(products) == 1 and not given_at_run_time(graph.scope, before):
         raise UnmatchedError("one step from a stored state")
@@ -204,8 +134,8 @@ def _followed(graph: Graph, products: Sequence[Operation], before: str) -> list[
         expected = None if last else _states_before(graph, products[number + 1])
         step = _step(graph, before, expected, nodes, chain[0] if chain else None)
         if chain and step.old:
-            if not _hands_on(graph, chain[-1], step.old):
-                raise UnmatchedError(f"its steps do not hand on their cell state: {_between(graph, step.old)}")
+            if not hands_on(graph, chain[-1], step.old):
+                raise UnmatchedError(f"its steps do not hand on their cell state: {between(graph, step.old)}")
             chain[-1] = replace(chain[-1], new=step.old)
         chain.append(step)
         before = step.after
@@ -217,40 +147,9 @@ def _followed(graph: Graph, products: Sequence[Operation], before: str) -> list[
     return chain
 
 
-def _hands_on(graph: Graph, step: _Step, name: str) -> bool:
-    """Return whether a value is the cell state that a step leaves."""
-    new = step.match.new
-    if new is None:
-        return False
-    asked = signature(new)[0]
-    names = set(same(graph, name))
-    if step.new in names:
-        return True
-    for each in names:
-        try:
-            pieces = step.tracer.trace(each)
-        except UnmatchedError:
-            continue
-        if len(pieces) == 1 and signature(pieces[0])[0] == asked and _has(step.piece, pieces[0].key):
-            return True
-    return False
-
-
-def _has(piece: Piece, key: object) -> bool:
-    """Return whether a formula has a part."""
-    parts: Sequence[Piece] = piece.operands if isinstance(piece, Each) else ()
-    if isinstance(piece, Linear):
-        parts = [term.operand for term in piece.terms]
-    return piece.key == key or any(_has(part, key) for part in parts)
-
-
-def _between(graph: Graph, name: str) -> str:
-    """Return what gives a value, in words."""
-    producer = graph.scope.producer(name)
-    return f"{name!r} is " + ("given" if producer is None else f"what a node {producer[0].kind} makes of it")
-
-
-def _step(graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequence[Operation], like: _Step | None) -> _Step:
+def _step(
+    graph: UsedGraph, before: str, expected: Sequence[str] | None, nodes: Sequence[Operation], like: WrittenStep | None
+) -> WrittenStep:
     """Return the step from a state to the next one: the expected one, or the first that is of the same cell."""
     later = {name for node in nodes for name in node.outputs if name}
     tracer = Tracer(graph.scope, graph.shapes, [before], later)
@@ -286,14 +185,14 @@ def _step(graph: Graph, before: str, expected: Sequence[str] | None, nodes: Sequ
         if cell_match.new is not None:
             new = next((n.outputs[0] for n in nodes if n.outputs[0] != after and _is(tracer, n.outputs[0], cell_match.new.key)), "")
         old = _name(graph, tracer, cell_match.old.origin) if cell_match.old is not None else ""
-        step = _Step(before, after, pieces[0], tracer, cell_match, packed, old, new, formula, origins)
-        if like is None or _same_step(like, step):
+        step = WrittenStep(before, after, pieces[0], tracer, cell_match, packed, old, new, formula, origins)
+        if like is None or same_step(like, step):
             return step
         problem = UnmatchedError("its steps are not of one cell")
     raise problem
 
 
-def _symmetric(graph: Graph, before: str, packed: Weights, size: int) -> bool:
+def _symmetric(graph: UsedGraph, before: str, packed: Weights, size: int) -> bool:
     """Return whether a step's input could be its state: as wide, and neither is plainly what the model is given or is not."""
     if list(packed.origins.values()) != [size] or any(part == "peephole" for part, _ in packed.arrays):
         return False
@@ -304,7 +203,7 @@ def _symmetric(graph: Graph, before: str, packed: Weights, size: int) -> bool:
 _MOVES = (*CUTTING, "Split", "Reshape", "Identity", "Cast")
 
 
-def _supplied(graph: Graph, name: str) -> bool:
+def _supplied(graph: UsedGraph, name: str) -> bool:
     """Return whether a value is an input of the model, or a part of one."""
     while (producer := graph.scope.producer(name)) is not None:
         if producer[0].kind not in _MOVES:
@@ -321,19 +220,7 @@ def _is(tracer: Tracer, name: str, key: object) -> bool:
     return len(pieces) == 1 and pieces[0].key == key
 
 
-def _same_step(step: _Step, other: _Step) -> bool:
-    """Return whether two steps are of one cell with the same numbers."""
-    if step.formula == other.formula:
-        return True
-    if step.match.cell != other.match.cell or step.weights.arrays.keys() != other.weights.arrays.keys():
-        return False
-    if list(step.weights.origins.values()) != list(other.weights.origins.values()):
-        return False
-    pairs = ((step.weights.arrays[key], other.weights.arrays[key]) for key in step.weights.arrays)
-    return all(a is b or (a.shape == b.shape and np.array_equal(a, b)) for a, b in pairs)
-
-
-def _layer(graph: Graph, products: Sequence[Operation], steps: Sequence[_Step], zero: bool) -> RecognisedLayer:
+def _layer(graph: UsedGraph, products: Sequence[Operation], steps: Sequence[WrittenStep], zero: bool) -> RecognisedLayer:
     """Return the layer that steps are.
 
     zero  whether it begins from zeros
@@ -369,7 +256,7 @@ def _layer(graph: Graph, products: Sequence[Operation], steps: Sequence[_Step], 
     )
 
 
-def _name(graph: Graph, tracer: Tracer, origin: Origin) -> str:
+def _name(graph: UsedGraph, tracer: Tracer, origin: Origin) -> str:
     """Return the name of the value that an origin is, such as that of one element where a sequence holds all states.
 
     Raises UnmatchedError for an element that no node of the graph takes out.

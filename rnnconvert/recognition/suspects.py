@@ -17,9 +17,7 @@ _FUNCTIONS = {*_GATES, "Tanh", "Relu", "Softsign", "Elu", "LeakyRelu", "Clip", "
 
 
 def carried(node: Operation) -> bool | None:
-    """Return whether a loop's state goes through convolutions; None where it goes through no product and function of a
-    cell.
-    """
+    """Return whether a loop's state goes through convolutions; None where it goes through no product and function of a cell."""
     body = next((inner for name, inner in node.bodies if name == "body"), None)
     if body is None or any(inner.kind in LAYERS for inner in body.nodes):
         return None
@@ -86,9 +84,7 @@ _PASSING = ("Split", "Slice", "Squeeze", "Add", "Sum", "Reshape", "Identity", "U
 
 
 def gates(scope: Scope, nodes: Iterable[Operation]) -> str:
-    """Return the gates among one product's parts that meet in products with a candidate of the same: "3 gates ..." or
-    "".
-    """
+    """Return the gates among one product's parts that meet in products with a candidate of the same: "3 gates ..." or ""."""
     origin: dict[str, frozenset[str]] = {}
     functions: dict[str, tuple[str, frozenset[str]]] = {}
     partners: dict[str, set[str]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.limits import FORMULA_NESTING, TRACED_NUMBERS
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.graphs.program.kinds import COMPARED, SAME
 from rnnconvert.graphs.program.operations import Operation
@@ -17,14 +18,13 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
 from rnnconvert.recognition.conditions import decision
-from rnnconvert.recognition.expression import PAIRS, UNARY, Leaf, Origin, Pieces, Stored, alone, product, take, together, width
+from rnnconvert.recognition.expression import Leaf, Origin, Pieces, StoredPiece, alone, product, take, together, width
+from rnnconvert.recognition.functions import PAIRS, UNARY
 
 _FLOATS = tuple(FLOATS.values())
 _SAME = (*SAME, "Cast")
 _MASKS = ("Where", *COMPARED, "Not", "And", "Or")
 _DEFAULTS = {"HardSigmoid": (0.2, 0.5), "Elu": (1.0,), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,)}
-_DEEPEST = 400
-_MOST = 1 << 24
 
 At = tuple[int, int]
 """Which element of a sequence: its axis of time, and the step (Origin.step)."""
@@ -66,7 +66,7 @@ class Tracer:
         if key not in self._pieces:
             self._depth += 1
             try:
-                if self._depth > _DEEPEST:
+                if self._depth > FORMULA_NESTING:
                     raise UnmatchedError("a step is deeper than a cell")
                 self._pieces[key] = self._traced(scope, name, at)
             finally:
@@ -249,13 +249,13 @@ class Tracer:
         if array.dtype.kind not in "fV" and array.dtype.kind != "i":
             raise UnmatchedError(f"{name!r} is not of numbers")
         if array.ndim == 0:
-            return (Stored(array),)
-        if array.size > _MOST:
+            return (StoredPiece(array),)
+        if array.size > TRACED_NUMBERS:
             raise UnmatchedError(f"{name!r} is larger than a vector of a cell")
         rows = array.reshape(-1, array.shape[-1])
         if not rows.shape[0] or (rows != rows[:1]).any():
             raise UnmatchedError(f"{name!r} is another vector for each sequence of the batch")
-        return (Stored(rows[0]),)
+        return (StoredPiece(rows[0]),)
 
     def _operand(self, scope: Scope, name: str, at: At | None) -> Pieces:
         """Return what a matrix is multiplied with: the formula of what depends on a state, else the value itself."""
@@ -320,7 +320,7 @@ class Tracer:
         total = product(read, factors.matrix)
         if factors.bias:
             bias = scope.constant(factors.bias)
-            added = (Stored(_vector(bias, factors.matrix.shape[1])),) if bias is not None else self._value(scope, factors.bias, None)
+            added = (StoredPiece(_vector(bias, factors.matrix.shape[1])),) if bias is not None else self._value(scope, factors.bias, None)
             total = together("Add", total, added)
         return total
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rnnconvert.core.limits import TRIED_NUMBERS
 from rnnconvert.graphs.program.evaluate import Budget, Evaluation, UnmatchedError
 from rnnconvert.graphs.program.kinds import SAME
 from rnnconvert.graphs.program.operations import Operation
@@ -18,8 +19,6 @@ _PASSING = (*SAME, "Cast", "Transpose")
 _FOLLOWED = 20
 _TRIED = ((5, 3), (2, 4), (100_003, 2), (2, 100_003))
 """Lengths that are tried for axes that a graph leaves open."""
-_MOST = 1 << 24
-"""The most numbers of a sequence that is tried: other axes may have any stated length."""
 
 
 def sequence_before_reversal(scope: Scope, shapes: Shapes, value: str, axis: int) -> str:
@@ -97,8 +96,8 @@ def turns(scope: Scope, shapes: Shapes, node: Operation, axis: int) -> bool:
     stated = max(1, math.prod(length for length in dims if length is not None))
     for tried in _TRIED:
         sizes = iter((*tried, 2))
-        shape = [min(next(sizes), max(5, _MOST // stated // 4)) if length is None else length for length in dims]
-        if math.prod(shape) > _MOST:
+        shape = [min(next(sizes), max(5, TRIED_NUMBERS // stated // 4)) if length is None else length for length in dims]
+        if math.prod(shape) > TRIED_NUMBERS:
             return False
         trial = {source: np.random.default_rng(0).standard_normal(shape)}
         try:

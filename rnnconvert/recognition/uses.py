@@ -11,13 +11,13 @@ from rnnconvert.graphs.program.kinds import SAME
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.recognition.expression import Origin
-from rnnconvert.recognition.recognised import Read, RecognisedLayer, Use
+from rnnconvert.recognition.recognised import ReadSequence, RecognisedLayer, Use
 
 STEP = 400
 """The most nodes of one step that are looked through."""
 
 
-class Graph:
+class UsedGraph:
     """The main graph, with what reads each value."""
 
     def __init__(self, scope: Scope, shapes: Shapes) -> None:
@@ -48,7 +48,7 @@ class Graph:
         return sorted(reached)
 
 
-def read(graph: Graph, origins: Sequence[Origin], width: int) -> tuple[Read, bool | None]:
+def read(graph: UsedGraph, origins: Sequence[Origin], width: int) -> tuple[ReadSequence, bool | None]:
     """Return the sequence whose elements the steps read one after another, or its elements; and whether from its end."""
     first = origins[0]
     if first.axis is not None and all(origin.value == first.value and origin.axis == first.axis for origin in origins):
@@ -62,13 +62,13 @@ def read(graph: Graph, origins: Sequence[Origin], width: int) -> tuple[Read, boo
                 if low < 0 or (length is not None and high > length):
                     break
                 window = None if (low, high) == (0, length) else (low, high)
-                return Read(first.value, width, first.axis, window=window), way
+                return ReadSequence(first.value, width, first.axis, window=window), way
     if any(origin.axis is not None for origin in origins):
         raise UnmatchedError("its steps read elements of a sequence in another order than that of time")
-    return Read("", width, 0, tuple(origin.value for origin in origins)), None
+    return ReadSequence("", width, 0, tuple(origin.value for origin in origins)), None
 
 
-def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: bool) -> list[Use]:
+def uses(graph: UsedGraph, ends: Sequence[tuple[str, str]], rank: int, backward: bool) -> list[Use]:
     """Return what of the steps is used behind them: the states stacked, single ones, and the last cell state.
 
     ends  the hidden and the cell state after each step
@@ -95,7 +95,7 @@ def uses(graph: Graph, ends: Sequence[tuple[str, str]], rank: int, backward: boo
 _WIDE = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-def same(graph: Graph, name: str) -> Iterator[str]:
+def same(graph: UsedGraph, name: str) -> Iterator[str]:
     """Yield the values that a state is, through nodes that change nothing."""
     while True:
         yield name
@@ -115,14 +115,14 @@ def same(graph: Graph, name: str) -> Iterator[str]:
         name = node.inputs[1 if chosen.all() else 2]
 
 
-def inside(graph: Graph, layer: RecognisedLayer) -> set[str]:
+def inside(graph: UsedGraph, layer: RecognisedLayer) -> set[str]:
     """Return the values that only compute a layer's steps."""
     before = {name for read in layer.reads for name in (read.value, *read.steps)} | set(layer.states.values())
     nodes = inside_of(graph, [use.value for use in layer.uses], before)
     return {name for index in nodes for name in graph.nodes[index].outputs}
 
 
-def inside_of(graph: Graph, ends: Sequence[str], before: Collection[str] = ()) -> set[int]:
+def inside_of(graph: UsedGraph, ends: Sequence[str], before: Collection[str] = ()) -> set[int]:
     """Return the nodes that values are computed by, up to some other values."""
     waiting = list(ends)
     inside: set[int] = set()
@@ -135,7 +135,7 @@ def inside_of(graph: Graph, ends: Sequence[str], before: Collection[str] = ()) -
     return inside
 
 
-def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> tuple[list[Use], set[int]]:
+def _stacks(graph: UsedGraph, states: Sequence[str], rank: int, backward: bool) -> tuple[list[Use], set[int]]:
     """Return the sequences of all states in their order, and the nodes that do nothing but put them together."""
     parts: list[list[tuple[int, str]]] = []
     for state in states:
@@ -171,7 +171,7 @@ def _stacks(graph: Graph, states: Sequence[str], rank: int, backward: bool) -> t
     return uses, stacked
 
 
-def _axis(graph: Graph, index: int) -> int | None:
+def _axis(graph: UsedGraph, index: int) -> int | None:
     """Return where a node puts an axis of length 1."""
     node = graph.nodes[index]
     if node.kind == "Unsqueeze":

@@ -23,8 +23,7 @@ def _remedy() -> str:
 
 
 def to_json(document: Document) -> str:
-    """Return the document as JSON: fields in the order of the schema, lists of numbers on one line, finite numbers
-    only."""
+    """Return the document as JSON: fields in the order of the schema, lists of numbers on one line, finite numbers only."""
     return _text(ordered(document), "") + "\n"
 
 

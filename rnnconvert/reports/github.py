@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL
-from rnnconvert.reports.words import Document, clean, headline, pair
+from rnnconvert.reports.findings import headline
+from rnnconvert.reports.words import Document, clean, pair
 
 
 def wanted() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rnnconvert.core.claims import exactness
-from rnnconvert.reports import words
+from rnnconvert.reports import findings, tables, words
 from rnnconvert.reports.html_layer import layer_section, scrolling, state_mark, strip_table, table
 from rnnconvert.reports.markup import Markup, asset, el, folded, join, page, section
 
@@ -76,7 +76,7 @@ def _header(document: words.Document) -> Markup:
         "header",
         el("p", "rnnconvert report", el("span", _moment(document["created"])), class_="eyebrow"),
         el("h1", el("span", words.SYMBOLS[verdict], class_="sign", aria_hidden="true"), verdict.capitalize()),
-        el("p", words.finding(document), class_="lead"),
+        el("p", findings.finding(document), class_="lead"),
         _remedy(document),
         el("p", document["summary"], class_="note"),
         el("dl", [el("div", el("dt", name), el("dd", text)) for name, text in figures], class_="figures"),
@@ -86,7 +86,7 @@ def _header(document: words.Document) -> Markup:
 
 def _remedy(document: words.Document) -> Markup | None:
     """Show what to do, its command in a line to copy."""
-    advice, command = words.remedy(document)
+    advice, command = findings.remedy(document)
     if not command:
         return el("p", advice, class_="lead") if advice else None
     return el("div", el("p", f"{advice}:"), _command(command), class_="remedy")
@@ -108,7 +108,7 @@ def _moment(created: str) -> str:
 def _why(document: words.Document) -> Markup | None:
     """Show first what stands against the verdict: one card for all runs of a layer that fail alike."""
     numbers = {id(layer): number for number, layer in enumerate(document["layers"])}
-    cards = [_card(failure, numbers[id(failure.layer)]) for failure in words.failures(document)]
+    cards = [_card(failure, numbers[id(failure.layer)]) for failure in findings.failures(document)]
     if not cards:
         return None
     left = len(cards) - _WHY
@@ -117,7 +117,7 @@ def _why(document: words.Document) -> Markup | None:
     return section("why", name, el("div", cards[:_WHY], class_="cards"), more)
 
 
-def _card(failure: words.Failure, number: int) -> Markup:
+def _card(failure: findings.Failure, number: int) -> Markup:
     layer, run, texts = failure.layer, failure.run, failure.sentences
     comparison = words.worst(run)
     facts = []
@@ -160,15 +160,14 @@ def _models(document: words.Document) -> Markup:
 
 
 def _matrix(document: words.Document) -> Markup:
-    pairs = words.columns(document)
+    pairs = tables.columns(document)
     labels = [label for label, _ in pairs]
     top = [el("th", f"{label}: {_path(document, label)}", scope="colgroup", colspan=labels.count(label)) for label in dict.fromkeys(labels)]
     names = [el("th", executor, scope="col") for _, executor in pairs]
     rows = []
     for number, layer in enumerate(document["layers"]):
-        runs = {(run["model"], run["executor"]): run for run in layer["runs"]}
         link = el("a", words.called(layer), href=f"#layer-{number}")
-        cells = [_cell(runs.get(pair)) for pair in pairs]
+        cells = [_cell(run) for run in tables.cells(pairs, layer)]
         rows.append(el("tr", el("th", link, el("small", layer["description"]), scope="row"), cells))
     head = el("thead", el("tr", el("th", "layer", scope="col", rowspan=2), top), el("tr", names))
     states = {words.state(run) for _, run in words.every_run(document)}
@@ -213,7 +212,7 @@ def _curtailed(total: int, plots: int) -> Markup | None:
 def _rewrites(document: words.Document) -> Markup:
     rows = [
         (layer, rewrite, detail, exactness([exact]), ", ".join(runs))
-        for (layer, rewrite, detail, exact), runs in words.rewrites(document).items()
+        for (layer, rewrite, detail, exact), runs in tables.rewrites(document).items()
     ]
     if not rows:
         text = "No rewrite was needed: every run had the source's own numbers."
@@ -224,7 +223,8 @@ def _rewrites(document: words.Document) -> Markup:
 
 def _machines(document: words.Document) -> Markup:
     rows = [
-        (", ".join(names), device, dtype, python, versions) for (device, dtype, python, versions), names in words.machines(document).items()
+        (", ".join(names), device, dtype, python, versions)
+        for (device, dtype, python, versions), names in tables.machines(document).items()
     ]
     names = ("runs", "device", "computed in", "Python", "versions")
     absent: dict[tuple[str, str, str], list[str]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rnnconvert.reports import words
+from rnnconvert.reports import tables, words
 from rnnconvert.reports.markup import Markup, el, join
 from rnnconvert.reports.plots import gate_bars, steps_plot
 
@@ -139,7 +139,7 @@ def _run(layer: words.Document, run: words.Document, all_rows: bool) -> Markup:
 
 def strip_table(layer: words.Document) -> Markup | None:
     """Show the directions and gates of a layer, with a mark where the weights differ."""
-    rows = words.strip(layer)
+    rows = tables.strip(layer)
     if not rows:
         return None
     heads = list(rows[0][1])
@@ -241,7 +241,7 @@ def _differences(layer: words.Document) -> Markup | None:
     """Show where the two files' weights differ."""
     if not layer["differences"]:
         return None
-    rows = [words.difference(entry) for entry in layer["differences"]]
+    rows = [tables.difference(entry) for entry in layer["differences"]]
     summary = el("summary", el("h4", "Differences of the weights"), el("strong", words.amount(len(rows), "place")))
     body = el("div", table("Differences of the weights", ("where", "how"), rows), class_="body")
     return el("details", summary, body, class_="run")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from xml.etree import ElementTree
 
 from rnnconvert.core.verdict import Verdict
-from rnnconvert.reports import words
+from rnnconvert.reports import findings, words
 
 _OUTSIDE_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -41,7 +41,7 @@ def _verdict(document: words.Document, number: int) -> ElementTree.Element:
     group, verdict = words.clean(words.pair(document)), Verdict.read(document)
     case = _element("testcase", name="verdict", classname=group, time="0.000")
     if not verdict:
-        text = words.headline(document)
+        text = findings.headline(document)
         kind = "failure" if verdict.word == words.DIFFERENT else "error"
         case.append(_element(kind, text, message=words.clean(text), type=verdict.word))
     limits = [(f"left out: {limit.kind}", str(limit)) for limit in verdict.limits]
@@ -132,7 +132,7 @@ def _properties(document: words.Document, layer: words.Document) -> Iterator[tup
     """Yield what the results depend on, by name."""
     yield "rnnconvert", document["rnnconvert"]
     yield "verdict of the report", document["verdict"]
-    yield "finding of the report", words.headline(document)
+    yield "finding of the report", findings.headline(document)
     yield "summary of the report", document["summary"]
     yield "command", document["command"]
     for key, setting in document["settings"].items():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from rnnconvert.core.claims import exactness
-from rnnconvert.reports import words
+from rnnconvert.reports import findings, tables, words
 
 LIMIT = 60_000
 """The most characters; GitHub takes 65,536 in a comment, and whoever posts the report may add words of their own."""
@@ -97,19 +97,15 @@ def _verdict(document: words.Document) -> str:
     names = safe(" and ".join(words.clean(model["path"], 120) for model in document["models"]), 300)
     text = f"## {_SIGNS[verdict]} {verdict.capitalize()}: {names}\n\n"
     if verdict != words.EQUAL or document.get("limits"):
-        fix, command = words.remedy(document)
-        text += f"**{safe(words.finding(document), 1000)}** {safe(fix)}"
+        fix, command = findings.remedy(document)
+        text += f"**{safe(findings.finding(document), 1000)}** {safe(fix)}"
         text += f":\n\n{_fenced(words.clean(command))}\n" if command else "\n\n"
     return f"{text}{safe(document['summary'], 600)}\n"
 
 
 def _executors(document: words.Document) -> Iterator[str]:
     """Yield a row for each model on each executor, the worst of its layers."""
-    for label, executor in words.columns(document):
-        runs = [
-            (layer, run) for layer in document["layers"] for run in layer["runs"] if (run["model"], run["executor"]) == (label, executor)
-        ]
-        layer, run = max(runs, key=lambda pair: words.badness(pair[1]))
+    for layer, run in tables.executors(document):
         comparison = words.worst(run)
         where = (
             f"{words.called(layer)}, {comparison['case']}, {comparison['output']}"
@@ -129,9 +125,9 @@ def _word(run: words.Document) -> str:
 
 def _failures(document: words.Document) -> Iterator[str]:
     """Yield what is not equal: what it looks like, the worst comparison in full, others in a line."""
-    for failure in words.failures(document):
+    for failure in findings.failures(document):
         run = failure.run
-        failed = sorted((wrong for wrong in run["comparisons"] if not wrong["passed"]), key=lambda wrong: -words.rank(wrong["ratio"]))
+        failed = tables.failed(run)
         if not failed and not failure.sentences:
             continue
         text = f"**{safe(words.called(failure.layer))}, {safe(', '.join(failure.names))}**\n\n"
@@ -147,7 +143,7 @@ def _failures(document: words.Document) -> Iterator[str]:
 
 def _strip(layer: words.Document) -> str:
     """Return a table of directions and gates, with a mark where the weights differ."""
-    rows = words.strip(layer)
+    rows = tables.strip(layer)
     if not rows:
         return ""
     heads = list(rows[0][1])
@@ -167,18 +163,16 @@ def _fenced(text: str) -> str:
 
 
 def _layers_head(document: words.Document) -> str:
-    names = [safe(f"{label} on {executor}") for label, executor in words.columns(document)]
+    names = [safe(f"{label} on {executor}") for label, executor in tables.columns(document)]
     return _row("layer", *names) + _row("---", *["---"] * len(names))
 
 
 def _layers(document: words.Document) -> Iterator[str]:
     """Yield a row for each layer, the ones that are not equal first."""
-    layers = document["layers"]
+    layers, pairs = document["layers"], tables.columns(document)
     for layer in sorted(layers, key=words.good) if len(layers) > 1 else ():  # one layer is in the table above
-        cells = {(run["model"], run["executor"]): run for run in layer["runs"]}
         texts = []
-        for pair in words.columns(document):
-            run = cells.get(pair)
+        for run in tables.cells(pairs, layer):
             comparison = words.worst(run) if run else None
             texts.append("" if run is None else _word(run) + (f", {words.share(comparison['ratio'])}" if comparison else ""))
         yield _row(safe(words.called(layer)), *texts)
@@ -199,14 +193,14 @@ def _mutations(document: words.Document) -> Iterator[str]:
 
 
 def _rewrites(document: words.Document) -> Iterator[str]:
-    for (name, rewrite, detail, exact), runs in words.rewrites(document).items():
+    for (name, rewrite, detail, exact), runs in tables.rewrites(document).items():
         yield f"- {safe(name)}: {safe(rewrite)}: {safe(detail, 400)} ({exactness([exact])}; for {safe(', '.join(runs))})\n"
 
 
 def _differences(document: words.Document) -> Iterator[str]:
     for layer in document["layers"]:
         for entry in layer["differences"]:
-            where, how = words.difference(entry)
+            where, how = tables.difference(entry)
             yield f"- {safe(words.called(layer))}: {safe(where)}: {safe(how, 400)}\n"
 
 
@@ -226,7 +220,7 @@ def _machines(document: words.Document) -> Iterator[str]:
             f"- {safe(model['label'])}: {safe(model['path'])}, {safe(model['format'])}, "
             f"{model['bytes']:,} bytes, sha256 {safe(model['sha256'])}\n"
         )
-    for (device, dtype, python, versions), names in words.machines(document).items():
+    for (device, dtype, python, versions), names in tables.machines(document).items():
         yield (f"- {safe(', '.join(names))}: {safe(device)}, {safe(dtype)}, Python {safe(python)}; {safe(versions, 400)}\n")
     yield f"- rnnconvert {safe(document['rnnconvert'])}, {safe(document['created'])}\n"
     yield f"\n{_fenced(words.clean(document['command'], 1000))}"

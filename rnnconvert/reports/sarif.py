@@ -9,7 +9,8 @@ from typing import Any
 
 from rnnconvert.core.printable import json_of
 from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, NOT_COMPARED, NOT_EQUAL
-from rnnconvert.reports.words import Document, called, causes, clean, failures, figures, headline, worst
+from rnnconvert.reports.findings import causes, failures, headline
+from rnnconvert.reports.words import Document, called, clean, figures, worst
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES: dict[str, tuple[str, str]] = {

@@ -1,8 +1,7 @@
 """The published shape of a report, and whether a document has it.
 
-The shape is `schema.json`, in the words of JSON Schema 2020-12. The check needs no package: it covers the
-part of that language that the file uses, except that an unknown field is ignored, so that a report of
-a later version can still be read.
+The shape is `schema.json`, in the words of JSON Schema 2020-12. The check needs no package: it covers the part of that language that the
+file uses, except that an unknown field is ignored, so that a report of a later version can still be read.
 """
 
 from __future__ import annotations
@@ -59,9 +58,7 @@ def problems(value: Any, rule: dict[str, Any] | None = None, where: str = "the r
 
 
 def ordered(value: Any, rule: dict[str, Any] | None = None) -> Any:
-    """Return a document with its fields in the order of the schema; names that are data, such as layers, keep their
-    order.
-    """
+    """Return a document with its fields in the order of the schema; names that are data, such as layers, keep their order."""
     rule = _resolved(schema() if rule is None else rule)
     for option in rule.get("anyOf", ()):
         if _is(value, _resolved(option).get("type", "")):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from rnnconvert.core.claims import exactness
 from rnnconvert.core.verdict import Verdict
-from rnnconvert.reports import words
+from rnnconvert.reports import findings, tables, words
 
 Style = Callable[[str, str], str]
 """Colours a text: "green", "red" or "yellow"."""
@@ -40,7 +40,7 @@ def to_text(document: words.Document, style: Style | None = None, width: int = 1
     """
     paint = style or (lambda text, colour: text)
     parts = [[*_headline(document, paint, width)], [*_models(document)], [*_executors(document, paint)], [*_matrix(document, paint)]]
-    wrong = [failure for failure in words.failures(document) if words.state(failure.run) == words.DIFFERENT]
+    wrong = [failure for failure in findings.failures(document) if words.state(failure.run) == words.DIFFERENT]
     parts += [[*_failures(failure, paint, width)] for failure in wrong[:_MOST_SHOWN]]
     parts += [[f"and {words.amount(len(wrong) - _MOST_SHOWN, 'more run')} not equal"]] if len(wrong) > _MOST_SHOWN else []
     for layer in document["layers"]:
@@ -53,16 +53,16 @@ def _headline(document: words.Document, paint: Style, width: int) -> Iterator[st
     """Yield the cause and the fix, where something is not equal."""
     if document["verdict"] != words.EQUAL:
         verdict = document["verdict"]
-        text = _wrapped(f"{verdict}: {words.clean(words.finding(document))}", "", width)
+        text = _wrapped(f"{verdict}: {words.clean(findings.finding(document))}", "", width)
         yield paint(verdict, _COLOURS[verdict]) + text.removeprefix(verdict)  # painted later: colours have no width
-        advice, command = words.remedy(document)
+        advice, command = findings.remedy(document)
         if advice:
             yield f"{advice}: {words.clean(command)}" if command else advice  # a command is on one line, to be copied
 
 
 def _strip(layer: words.Document, paint: Style) -> Iterator[str]:
     """Yield a row for each direction, with an X for each gate whose weights differ."""
-    rows = [] if words.good(layer) else words.strip(layer)
+    rows = [] if words.good(layer) else tables.strip(layer)
     if not rows:
         return
     wide = max(len(name) for name, _ in rows)
@@ -88,11 +88,9 @@ def _models(document: words.Document) -> Iterator[str]:
 
 def _executors(document: words.Document, paint: Style) -> Iterator[str]:
     """Yield one line for each model on each executor: the worst of all layers, and where it is."""
-    names = [words.clean(f"{label} on {executor}") for label, executor in words.columns(document)]
+    names = [words.clean(f"{label} on {executor}") for label, executor in tables.columns(document)]
     wide = max(map(len, names), default=0)
-    for number, (pair, name) in enumerate(zip(words.columns(document), names, strict=True), 1):
-        pairs = [(layer, run) for layer in document["layers"] for run in _of(layer, pair)]
-        layer, run = max(pairs, key=lambda entry: words.badness(entry[1]))
+    for number, ((layer, run), name) in enumerate(zip(tables.executors(document), names, strict=True), 1):
         word = words.state(run)
         yield f"{number:3}  {name:{wide}}  {_painted(run, word.ljust(12), paint)}  {_how(layer, run)}".rstrip()
 
@@ -108,10 +106,6 @@ def _how(layer: words.Document, run: words.Document) -> str:
     return f"largest error {words.figures(comparison)}  ({where})"
 
 
-def _of(layer: words.Document, pair: tuple[str, str]) -> list[words.Document]:
-    return [run for run in layer["runs"] if (run["model"], run["executor"]) == pair]
-
-
 def _painted(run: words.Document, text: str, paint: Style) -> str:
     return paint(text, "red" if words.blocks(run) else _COLOURS.get(words.state(run), "yellow"))
 
@@ -120,7 +114,7 @@ def _matrix(document: words.Document, paint: Style) -> Iterator[str]:
     """Yield one line for each layer that is not equal everywhere, one letter for each run."""
     if len(document["layers"]) < 2:
         return
-    pairs = words.columns(document)
+    pairs = tables.columns(document)
     odd = [layer for layer in document["layers"] if any(words.state(run) != words.EQUAL for run in layer["runs"])]
     wide = min(max((len(words.clean(words.called(layer))) for layer in odd), default=0), 48)
     if odd:
@@ -128,10 +122,10 @@ def _matrix(document: words.Document, paint: Style) -> Iterator[str]:
     used = {}
     for layer in odd:
         cells = []
-        for pair in pairs:
-            word = next(map(words.state, _of(layer, pair)), "")
+        for run in tables.cells(pairs, layer):
+            word = words.state(run) if run else ""
             used[_LETTERS[word]] = word
-            cells.append(next((_painted(run, f" {_LETTERS[word]}", paint) for run in _of(layer, pair)), "  "))
+            cells.append(_painted(run, f" {_LETTERS[word]}", paint) if run else "  ")
         yield f"{words.clean(words.called(layer), wide):{wide}}  {' '.join(cells)}".rstrip()
     if odd:
         yield "  ".join(f"{letter} {word}" for letter, word in used.items() if word)
@@ -142,16 +136,13 @@ def _matrix(document: words.Document, paint: Style) -> Iterator[str]:
         yield f"{words.amount(rest, 'other layer' if odd else 'layer')}: equal everywhere"
 
 
-def _failures(failure: words.Failure, paint: Style, width: int) -> Iterator[str]:
+def _failures(failure: findings.Failure, paint: Style, width: int) -> Iterator[str]:
     """Yield what is not equal: the worst in full, the others in a line, and what it looks like."""
     run = failure.run
     label = failure.names[0].partition(" on ")[0]
     names = ", ".join([failure.names[0], *(name.removeprefix(f"{label} on ") for name in failure.names[1:])])
     yield f"{paint(words.DIFFERENT, 'red')}: {words.clean(words.within(failure.layer, names))}"
-    failed = sorted(
-        (comparison for comparison in run["comparisons"] if not comparison["passed"]),
-        key=lambda comparison: -words.rank(comparison["ratio"]),
-    )
+    failed = tables.failed(run)
     for number, entry in enumerate(failed[:_MOST_SHOWN]):
         yield f"  {words.clean(entry['case'])}, {words.clean(entry['output'])}: off by {words.figures(entry)}"
         if number == 0:
@@ -167,7 +158,7 @@ def _failures(failure: words.Failure, paint: Style, width: int) -> Iterator[str]
 def _differences(layer: words.Document) -> Iterator[str]:
     """Yield where the weights of a layer that is not equal differ."""
     for entry in [] if words.good(layer) else layer["differences"][:_MOST_SHOWN]:
-        where, how = words.difference(entry)
+        where, how = tables.difference(entry)
         yield words.clean(f"weights differ in {words.within(layer, where)}: {how}")
     if not words.good(layer) and len(layer["differences"]) > _MOST_SHOWN:
         yield f"and in {words.amount(len(layer['differences']) - _MOST_SHOWN, 'more place')}"
@@ -175,7 +166,7 @@ def _differences(layer: words.Document) -> Iterator[str]:
 
 def _remarks(document: words.Document, paint: Style, width: int) -> Iterator[str]:
     """Yield rewrites, what the inputs could not show, and warnings."""
-    for (name, rewrite, detail, exact), runs in words.rewrites(document).items():
+    for (name, rewrite, detail, exact), runs in tables.rewrites(document).items():
         text = f"rewritten for {', '.join(runs)}: {name}: {rewrite}, {detail} ({exactness([exact])})"
         yield _wrapped(words.clean(text), "", width)
     caught, tried = words.mutation_score(*document["layers"])

@@ -147,9 +147,7 @@ def needed(module: Any, variant: Mapping[str, Any]) -> Sequence[str]:
 
 
 def about(module: Any, variant: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return what is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's
-    version.
-    """
+    """Return what is missing for a variant ("" if nothing), versions of what is there, the device, and this Python's version."""
     device = gpu() if variant["device"] == "cuda" else variant["device"]
     needs = needed(module, variant)
     absent = missing(needs) or ("" if device else "this machine has no NVIDIA GPU")
@@ -275,7 +273,7 @@ def main() -> None:
             answer = answered(module, request)
         except NotImplementedError as refusal:
             answer = {"refused": in_words(refusal)}
-        except Exception as error:
+        except Exception as error:  # a framework raises what it likes, and the parent says it
             trace = traceback.format_exc()
             answer = {"failed": f"{type(error).__name__}: {in_words(error)}", "trace": trace}
         send(answers, answer)

@@ -14,10 +14,11 @@ from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.remedies import Flag, InPart
 from rnnconvert.language import registry
-from rnnconvert.models.load import ALL, load_into
+from rnnconvert.models.load import load_into
 from rnnconvert.models.model import Model
+from rnnconvert.models.prepare import ALL
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import Loaded, Program
+from rnnconvert.models.runners import Loaded, LoadedFunction
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.scaffolding.description import Description, Scope, prune
@@ -328,7 +329,7 @@ def _written_and_proved(
         if verify:
             loaded = giver.open()
             notes.extend(loaded.notes)
-            source = giver.value if isinstance(loaded.live, Program) else loaded.live  # a function does not say what it is of
+            source = giver.value if isinstance(loaded.live, LoadedFunction) else loaded.live  # a function does not say what it is of
             seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
             stateful = any(node.settings.get("stateful") for node in giver.description.scope.every_node())

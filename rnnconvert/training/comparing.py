@@ -116,8 +116,7 @@ def epsilon_effect(
     settings  the target's hyperparameters, by its names
     epsilons  the source's and the target's, by the target's names
 
-    Adam's step is m^ / D. RMSprop's and Adagrad's next gradient is unknown; one as large as the average is assumed,
-    g = sqrt(v).
+    Adam's step is m^ / D. RMSprop's and Adagrad's next gradient is unknown; one as large as the average is assumed, g = sqrt(v).
     """
     largest = 0.0
     for name, (theirs, ours) in epsilons.items():

@@ -1,7 +1,6 @@
 """Load the state of an optimizer to match the weights that were loaded: training continues where it stopped.
 
-report = load_into(model, "model.pt")
-load_optimizer_into(optimizer, "model.pt", report)
+report = load_into(model, "model.pt") load_optimizer_into(optimizer, "model.pt", report)
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
 from rnnconvert.models.model import Model
 from rnnconvert.models.report import Transplant
+from rnnconvert.training.moved import ACCEPTS, MovedOptimizer
 from rnnconvert.training.optimizer_readers import of_object, optimizers
-from rnnconvert.training.preparing import ACCEPTS, MovedOptimizer, StateTransfer
+from rnnconvert.training.preparing import StateTransfer
 from rnnconvert.training.state import WORDS, CallerFacts, OptimizerState
 
 

@@ -1,9 +1,8 @@
 """Whatever an optimizer keeps for every number of a weight moves the way that the weight moved.
 
-A permutation, a transposition and a sign act on a gradient as on its weight: if w' = P w, then g' = P g, so whatever
-an optimizer averages of g moves with P, and what it averages of g * g moves with P without its signs. This does not hold
-where a weight was computed from others, w' = A w: then g = A^T g', and an optimizer that divides by the size of each
-gradient takes another step. So such layers have no rule.
+A permutation, a transposition and a sign act on a gradient as on its weight: if w' = P w, then g' = P g, so whatever an optimizer averages
+of g moves with P, and what it averages of g * g moves with P without its signs. This does not hold where a weight was computed from others,
+w' = A w: then g = A^T g', and an optimizer that divides by the size of each gradient takes another step. So such layers have no rule.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import unpack
 from rnnconvert.models.filling import fill
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.pairing import FilledPair
+from rnnconvert.models.pairs import FilledPair
 from rnnconvert.models.plan import TransplantPlan
 from rnnconvert.rewrites import each
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
@@ -145,9 +144,7 @@ def _equally_trained(pair: FilledPair, state: OptimizerState, moved: MovedState)
 
 
 def _untied(pairs: list[FilledPair], plan: TransplantPlan, moved: MovedState) -> None:
-    """Note weights that are one array in the source and two in the target: they get two gradients in place of their
-    sum.
-    """
+    """Note weights that are one array in the source and two in the target: they get two gradients in place of their sum."""
     places: dict[str, list[tuple[str, str]]] = {}
     for pair in pairs:
         for name in pair.source.arrays:

@@ -3,70 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.claims import filled
 from rnnconvert.models.differences import SettingDifference
 from rnnconvert.models.plan import TransplantPlan
-from rnnconvert.training.comparing import FIXED, NOTICED, epsilon_effect, unlike, wanted_settings
-from rnnconvert.training.moving import MovedState, move
+from rnnconvert.training.comparing import NOTICED, epsilon_effect, unlike, wanted_settings
+from rnnconvert.training.moved import ACCEPTS, MovedOptimizer, moved_state, pace_of, settable
+from rnnconvert.training.moving import MovedState
 from rnnconvert.training.state import INSIDE, SLOTS, WORDS, OptimizerState, listed
-
-ACCEPTS = {
-    "biases": "a bias that is two in the source moves half as far in a step as their sum did",
-    "no_rule": "layers whose state has no exact rule begin without state",
-    "new": "weights that the source does not train begin without state",
-    "untrained": "weights that the source trains stay unchanged in the target",
-    "steps": "weights that took fewer steps than others go on with the count of all",
-    "epsilon": "steps differ by where epsilon stands",
-    "clipping": "you clip gradients yourself, or stop doing so",
-    "ema": "the average of the weights is not moved",
-    "accumulation": "you add up gradients yourself, or stop doing so",
-}
-"""What a caller may take over, in addition to hyperparameters by name, and what it means."""
-
-
-@dataclass(frozen=True)
-class MovedOptimizer:
-    """What was done to an optimizer.
-
-    target, source  what they are
-    kind            "adam", "sgd", "rmsprop" or "adagrad"
-    filled          the target's arrays whose state was filled, and the source's arrays whose state it was
-    frozen          the target's arrays that stay fixed because the source lacks them
-    fresh           the target's arrays that begin without state
-    left            the source's arrays whose state went nowhere
-    steps           how many steps were taken; None where they are not counted
-    differences     hyperparameters that differ
-    notes           what a user should know
-    optimizer       the optimizer that was handed in; of optax, the new state
-    """
-
-    target: str
-    source: str
-    kind: str
-    filled: dict[str, tuple[str, ...]]
-    frozen: tuple[str, ...]
-    fresh: tuple[str, ...]
-    left: tuple[str, ...]
-    steps: int | None
-    differences: tuple[SettingDifference, ...]
-    notes: tuple[str, ...]
-    optimizer: Any = None
-
-    def __str__(self) -> str:
-        count = "" if self.steps is None else f" after {self.steps} steps"
-        lines = [f"{filled(self.target, self.source, self.filled)}{count}: the state of {len(self.filled)} weights"]
-        lines += [f"fixed, because the source has none: {name}" for name in self.frozen]
-        lines += [f"begins without state: {name}" for name in self.fresh]
-        lines += [f"state unused in the source: {name}" for name in self.left]
-        lines += [f"difference: {difference}" for difference in self.differences]
-        lines += [f"note: {note}" for note in self.notes]
-        return "\n".join(lines)
 
 
 class StateTransfer:
@@ -88,7 +35,7 @@ class StateTransfer:
 
     def prepared(self) -> OptimizerState:
         """Return the target's state as it would be; what stands in the way is in `problems`, all of it."""
-        self.moved = _moved(self.plan, self.source)
+        self.moved = moved_state(self.plan, self.source)
         self.problems += [f"the state cannot follow the weights: {problem}" for problem in self.moved.problems]
         self._rules()
         trained = self._trained()
@@ -125,7 +72,7 @@ class StateTransfer:
             unit = self.plan.target.unit(layer)
             assert unit is not None
             self.fresh += [name for name in unit.arrays if name in self.target.names]
-        for names, pace in ((self.moved.summed, _pace(self.target)), (self.moved.mixed, _MIXED)):
+        for names, pace in ((self.moved.summed, pace_of(self.target)), (self.moved.mixed, _MIXED)):
             if there := [name for name in names if name in self.target.names]:
                 self._object(
                     "biases",
@@ -171,7 +118,7 @@ class StateTransfer:
         changed = {name: dict(settings) for name, settings in self.target.settings.items()}
         for difference, names in unlike(self.source, self.target, wanted, self.spelled):
             group = [name for other in self.target.groups if set(names) & set(other) for name in other]
-            if self.setting and _settable(difference, group, wanted, changed):
+            if self.setting and settable(difference, group, wanted, changed):
                 for name in group:
                     changed[name][difference.option] = difference.source
                 self.notes.append(
@@ -328,36 +275,6 @@ _OTHER_SETTINGS = {
 
 
 _MIXED = ", and other gates in the same array have two biases in the target too, so that they need the usual step"
-
-
-def _pace(target: OptimizerState) -> str:
-    if target.pace:
-        return f"; twice the learning rate for it does ({target.pace}): then accept=['biases']"
-    return f", and {target.framework} has one learning rate for all weights"
-
-
-def _settable(
-    difference: SettingDifference,
-    group: Sequence[str],
-    wanted: Mapping[str, Mapping[str, Any]],
-    settings_by_name: Mapping[str, Mapping[str, Any]],
-) -> bool:
-    """Return whether a hyperparameter can be set: all arrays that share it have the same value now, and want the same."""
-    fixed = difference.option in FIXED or (difference.option == "momentum" and bool(difference.target) != bool(difference.source))
-    want = {repr(wanted[name].get(difference.option)) for name in group if name in wanted}
-    return not fixed and len(want) == 1 and len({repr(settings_by_name[name].get(difference.option)) for name in group}) == 1
-
-
-def _moved(plan: TransplantPlan, source: OptimizerState) -> MovedState:
-    """Return the source's state by the target's names; arrays that share their memory go by the first of their names."""
-    filled = {name for pair in plan.pairs for name in pair.target.arrays}
-    moved = move(plan, source, filled)
-    for name, first in plan.target.ties.items():
-        if name in moved.origin and first not in moved.origin:
-            moved.origin[first] = moved.origin[name]
-            for numbers in moved.slots.values():
-                numbers[first] = numbers[name]
-    return moved
 
 
 def _rated(work: StateTransfer, slot: str, name: str, array: Array, settings: Mapping[str, Any]) -> Array:

@@ -1,3 +1,1 @@
-"""Whether two models compute the same: inputs that reveal errors, runs, a tolerance that rounding explains, and a
-verdict.
-"""
+"""Whether two models compute the same: inputs that reveal errors, runs, a tolerance that rounding explains, and a verdict."""

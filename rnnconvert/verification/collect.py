@@ -16,7 +16,7 @@ from rnnconvert.comparison.pairing import LayerPair, pair
 from rnnconvert.comparison.stating import unshared
 from rnnconvert.containers.addresses import local
 from rnnconvert.core import sample_names
-from rnnconvert.core.errors import UnreadableError, UsageError
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Command, Flag, Setting
 from rnnconvert.core.verdict import Limit, not_chosen
@@ -24,8 +24,7 @@ from rnnconvert.core.version import __version__
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load, load_pair, select
-from rnnconvert.judging import cases as given_cases
-from rnnconvert.judging.cases import DEFAULT_CASES, Case, Draw, Skipped
+from rnnconvert.judging.cases import DEFAULT_CASES
 from rnnconvert.judging.power import power
 from rnnconvert.rewrites import join_stack
 from rnnconvert.running import registry
@@ -36,6 +35,7 @@ from rnnconvert.verification.plan import Plan, Watch, check
 from rnnconvert.verification.results import LayerResults, ModelFile, Results, hash_file, hash_of
 from rnnconvert.verification.running import REFERENCE, Subject, by_reference, identical
 from rnnconvert.verification.stated import handed_apart, made_for, outlined
+from rnnconvert.verification.stored_cases import with_cases
 from rnnconvert.verification.truths import Truths
 from rnnconvert.verification.weighing import cost, weigh
 from rnnconvert.verification.witness import judge
@@ -146,7 +146,7 @@ def proceed(
                 same = identical(model, subject.stack)
                 layer.runs.append(by_reference(subject, layer.cases, single[model.name] if same else None))
         results.seconds["reference"] = time.perf_counter() - start
-        lanes.tell()
+        lanes.report_progress()
         start = time.perf_counter()
         for name, seconds in lanes.collected(results).items():
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
@@ -192,9 +192,7 @@ def _side_by_side(name: LayerPair) -> None:
 
 
 def _alone(model: Checkpoint, results: Results | None) -> Iterator[Subject]:
-    """Yield the layers of one model; joined, where results of one layer are compared with a model that has it in
-    pieces.
-    """
+    """Yield the layers of one model; joined, where results of one layer are compared with a model that has it in pieces."""
     pieces = tuple(model.layers)
     if results is not None and len(results.layers) == 1 and len(pieces) > 1 and not set(pieces) & set(results.layers):
         (name,) = results.layers
@@ -231,58 +229,6 @@ def _model(label: str, checkpoint: Checkpoint) -> ModelFile:
         weights = dict(zip(checkpoint.layers, pool.map(hash_of, checkpoint.layers.values()), strict=True))
     size, digest = hashing.result()
     return ModelFile(label, checkpoint.path, checkpoint.format, size, digest, weights)
-
-
-def with_cases(subject: Subject, plan: Plan) -> LayerResults:
-    """Return a layer with its cases."""
-    stack = subject.stack
-    skipped: list[Skipped] = []
-    if plan.given is not None:
-        cases = _stored_cases(plan, stack)
-    elif plan.inputs is None:
-        draw = Draw(plan.cases, plan.seed, plan.batch, plan.time, plan.lengths)
-        cases, skipped = given_cases.cases(stack, draw, plan.gradients)
-    else:
-        cases = [_sample_case(plan, subject)]
-    layer_results = LayerResults(stack.name, stack.describe(), cases=cases, skipped=skipped)
-    layer_results.stated[subject.model] = outlined(stack)
-    return layer_results
-
-
-def _stored_cases(plan: Plan, stack: Recurrent) -> list[Case]:
-    """Return the cases of other results."""
-    assert plan.given is not None
-    stored = plan.given.layers.get(stack.name)
-    if stored is None and len(plan.given.layers) == 1:
-        (stored,) = plan.given.layers.values()
-    if stored is None:
-        raise UsageError(f"no inputs were kept for {quoted(stack.name)}. Choose one of: {', '.join(map(quoted, plan.given.layers))}")
-    for case in stored.cases:
-        if case.x.shape[2] != stack.input_size:
-            raise UsageError(
-                f"the inputs kept for {quoted(stored.name)} are {case.x.shape[2]} wide, but {quoted(stack.name)} reads "
-                f"{stack.input_size} values"
-            )
-    return stored.cases
-
-
-def _sample_case(plan: Plan, subject: Subject) -> Case:
-    """Return the user's own inputs."""
-    assert plan.inputs is not None
-    try:
-        with np.load(local(plan.inputs), allow_pickle=False) as archive:
-            arrays = sample_names.canonical({name: archive[name] for name in archive.files}, plan.inputs)
-    except (OSError, ValueError, EOFError) as error:
-        raise UnreadableError(plan.inputs, f"it is not a .npz file of plain arrays: {error}") from None
-    if "x" not in arrays:
-        raise UnreadableError(plan.inputs, "it has no input x", "Add x, (time, batch, in); h_0, c_0 and lengths are optional.")
-    if "c_0" in arrays and "h_0" not in arrays:
-        raise UsageError(f"{plan.inputs} has c_0 but no h_0. Give both initial states")
-    states = [arrays[name] for name in ("h_0", "c_0") if name in arrays]
-    single = given_cases.sample_case(arrays["x"], states, arrays.get("lengths"), stack=subject.stack)
-    if plan.gradients and single.hidden is not None:
-        return given_cases.weighed(single, subject.stack, plan.seed)
-    return single
 
 
 def _unused(plan: Plan) -> Iterator[str]:

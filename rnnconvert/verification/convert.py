@@ -10,13 +10,14 @@ from rnnconvert.core.errors import NotEqualError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.convert import SaveTarget, convert_file
 from rnnconvert.files.in_memory import PathLike, Source
-from rnnconvert.files.options import Options, as_settings
+from rnnconvert.files.options import Options
+from rnnconvert.files.settings import as_settings
 from rnnconvert.files.summary import Progress, Summary
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Both
+    from rnnconvert.files.option_types import ConversionOptions
     from rnnconvert.verification.plan import Plan
 
 
@@ -35,7 +36,7 @@ def convert(
     progress: Progress | None = None,
     assume_defaults: bool = False,
     settings: Iterable[str] = (),
-    **options: Unpack[Both],
+    **options: Unpack[ConversionOptions],
 ) -> Summary:
     """Convert a file's recurrent layers into another format: `load`, then `save`.
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from rnnconvert.core.printable import called
 from rnnconvert.core.verdict import EQUAL, NOT_EQUAL, Limit, Verdict
-from rnnconvert.judging.judging import Comparison, Tolerance, tolerance
+from rnnconvert.judging.comparison import OutputComparison
+from rnnconvert.judging.judging import Tolerance, tolerance
 from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.running import REFERENCE
 
@@ -66,7 +67,7 @@ def _limits(layer: LayerResults, compared: Collection[str]) -> Iterator[Limit]:
         yield Limit("whole", layer.name, f"what lies between its layers was not run: {layer.whole.reason}")
 
 
-def zeros_would_pass(name: str, comparisons: Iterable[Comparison], tolerances: Mapping[str, Tolerance]) -> Iterator[Limit]:
+def zeros_would_pass(name: str, comparisons: Iterable[OutputComparison], tolerances: Mapping[str, Tolerance]) -> Iterator[Limit]:
     """Yield the outputs of a layer that nothing was compared of because the user's tolerances are as large as they are."""
     cases_by_output: dict[str, list[str]] = {}
     for comparison in comparisons:

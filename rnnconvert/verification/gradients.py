@@ -12,7 +12,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.reference import Gradients, Reference
 from rnnconvert.core.weights import Key
-from rnnconvert.judging.cases import Case, shaken
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import shaken
 from rnnconvert.language.fitting import fit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack

@@ -20,9 +20,10 @@ from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
 from rnnconvert.verification.plan import Plan, Watch
+from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.recording import Recording, record, wanted
 from rnnconvert.verification.results import LayerResults, Results
-from rnnconvert.verification.running import LayerRun, Subject, rounding, run, runs_as_written
+from rnnconvert.verification.running import Subject, rounding, run, runs_as_written
 
 Steady = Callable[[LayerResults, LayerRun], bool]
 """Returns whether a run agrees with the truth: one that does not is run again; a framework that then gives other numbers
@@ -115,7 +116,7 @@ class Lanes:
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def tell(self) -> None:
+    def report_progress(self) -> None:
         """Tell how many cases have run, of all that are to run, from now on."""
         self._telling = True
         if self._results is None:
@@ -128,7 +129,7 @@ class Lanes:
         with self._lock:
             self._ran += 1
         if self._telling:
-            self.tell()
+            self.report_progress()
 
     def begin(self, results: Results) -> None:
         """Let the lanes run: the cases are made."""
@@ -151,9 +152,7 @@ class Lanes:
 
     @property
     def recordings(self) -> dict[str, Recording | str]:
-        """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor that ran
-        takes its file.
-        """
+        """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor takes its file."""
         return {**{label: "; ".join(whys) for label, whys in self._unrecorded.items()}, **self._recordings}
 
     def _record(self, process: Process, folder: Path) -> None:

@@ -14,7 +14,7 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
-from rnnconvert.judging.cases import Case
+from rnnconvert.judging.case_kinds import Case
 from rnnconvert.verification.results import LayerResults, ModelFile, Results
 from rnnconvert.verification.witness import worst
 

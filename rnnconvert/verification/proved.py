@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rnnconvert.containers.files import check_target, move, old_data, only_replace, remove_old_data
+from rnnconvert.containers.data_files import old_data, remove_old_data
+from rnnconvert.containers.files import check_target, move, only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import UsageError, for_user, show_as, unwritable
 from rnnconvert.core.remedies import Flag, Setting
@@ -65,7 +66,7 @@ def convert_verified(
             plan or Plan(),
             layers=target.layers,
             settings=(),
-            settings_a=options.used(),
+            settings_a=options.ledger.decisive(),
             settings_b=settings_b,
             format_a=source_format,
             format_b=target.format,
@@ -109,7 +110,7 @@ def _folder_next_to(path: Path) -> Iterator[Path]:
 def _nothing_taken_over(settings: Sequence[str]) -> None:
     options = Options(settings=settings)
     for name, (value, meaning) in ACCEPTS.items():
-        if options.peek(name) == value or any(options.peek(name, layer) == value for layer in options.layers()):
+        if options.peek(name) == value or any(options.peek(name, layer) == value for layer in options.settings.layers()):
             raise UsageError(
                 f"{Setting(name, value)} means that {meaning}: the file by itself does not compute what the source does, "
                 f"and cannot be verified against it. Convert without {Flag('verify')}."

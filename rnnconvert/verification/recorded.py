@@ -15,8 +15,10 @@ from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Recorded
-from rnnconvert.judging.cases import Case, shaken
-from rnnconvert.judging.judging import Allowance, Comparison, Output, Tolerance, compare, tolerance
+from rnnconvert.judging.case_kinds import Case
+from rnnconvert.judging.cases import shaken
+from rnnconvert.judging.comparison import OutputComparison
+from rnnconvert.judging.judging import Allowance, Output, Tolerance, compare, tolerance
 from rnnconvert.verification.results import Results
 from rnnconvert.verification.running import Subject
 
@@ -51,7 +53,7 @@ def _words(model: str, sample: Recorded, off: float) -> str:
     return f"it gives the {steps} outputs of its own model that {model} holds, to within {off:.2g}"
 
 
-def _compared(stack: Recurrent, sample: Recorded, tolerances: Mapping[str, Tolerance]) -> Comparison:
+def _compared(stack: Recurrent, sample: Recorded, tolerances: Mapping[str, Tolerance]) -> OutputComparison:
     """Return how far a sample is from what its model gives with a stack in the place of its layer."""
     case = Case("sample", "what the file holds of its own model", sample.x[:_MOST_STEPS])
 

@@ -28,11 +28,11 @@ from rnnconvert.core.printable import quoted
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.cases import Case, Skipped
+from rnnconvert.judging.case_kinds import Case, Skipped
 from rnnconvert.judging.power import Power
 from rnnconvert.language import outline
 from rnnconvert.rewrites import SUM_BIASES
-from rnnconvert.verification.running import LayerRun
+from rnnconvert.verification.ready import LayerRun
 
 KEY = "rnnconvert.results"
 VERSION = 1

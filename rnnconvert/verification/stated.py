@@ -17,7 +17,8 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Direction, Recurrent
 from rnnconvert.diagnosis.mutations import capped
-from rnnconvert.judging.cases import Case, Draw, cases, held, state_widths
+from rnnconvert.judging.case_kinds import Case, held, state_widths
+from rnnconvert.judging.cases import Draw, cases
 from rnnconvert.judging.measure import Measure, settled
 from rnnconvert.language import outline
 from rnnconvert.rewrites import each

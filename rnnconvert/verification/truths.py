@@ -60,9 +60,7 @@ class Truths:
         self._solved.stop()
 
     def collected(self) -> dict[str, list[Outputs]]:
-        """Wait, add the truth and what rounding allows to the results, and return what each layer gives in its own
-        element type.
-        """
+        """Wait, add the truth and what rounding allows to the results, and return what each layer gives in its own element type."""
         answers, single = iter(self._solved.collected()), {}
         for stack in self._models:
             layer = self._layers[stack.name]

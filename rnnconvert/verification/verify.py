@@ -7,7 +7,7 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,25 +15,20 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.comparison import difference
-from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
-from rnnconvert.core.reference import Outputs
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.verdict import NOT_COMPARED, NOT_EQUAL
-from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis import diagnosis, mutations
-from rnnconvert.judging.cases import Case
 from rnnconvert.judging.judging import Tolerance
-from rnnconvert.judging.measure import Measure
-from rnnconvert.verification import report
+from rnnconvert.verification import judgements, report
 from rnnconvert.verification.cache import Cache, key_of
 from rnnconvert.verification.collect import collect, prepare, proceed
+from rnnconvert.verification.explaining import Scores, apart, explain_differences, nothing, other_readings
 from rnnconvert.verification.merging import merged
 from rnnconvert.verification.plan import FLAGS, Plan, Watch, decides_nothing
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.results import LayerResults, Results, hash_of, read
-from rnnconvert.verification.running import REFERENCE, LayerRun, Subject
+from rnnconvert.verification.running import Subject
 from rnnconvert.verification.stated import outlines_apart, shows, stated, words
 
 PathLike = str | os.PathLike[str]
@@ -53,7 +48,7 @@ def run(
     source = _results_or_path(model)
     if isinstance(source, Results):
         raise UsageError("run takes the file of a model, not results that were kept. To judge results, use verify")
-    results, _ = collect(source, None, plan or Plan.of(choices), report.passes, watch, jobs)
+    results, _ = collect(source, None, plan or Plan.of(choices), judgements.passes, watch, jobs)
     return results
 
 
@@ -97,7 +92,7 @@ def verify(
     apart([source for source in (a, b) if not isinstance(source, Results)], [save, save_inputs])
     command = command or command_of(a, b, plan, tolerances, explain)
     first, second = _results_or_path(a), None if b is None else _results_or_path(b)
-    proofs, key, scores = None, "", _Scores(watch)
+    proofs, key, scores = None, "", Scores(watch)
     if isinstance(first, str) and not isinstance(second, Results):
         prepared = prepare(first, second, plan, watch)
         prepared.tolerances = tolerances
@@ -107,8 +102,8 @@ def verify(
             if stored is not None:
                 return Report({**stored, "command": command}, strict)
         results, subjects = prepared.results, prepared.subjects
-        meanwhile = functools.partial(scores.beforehand, results, subjects) if explain else _nothing
-        proceed(prepared, report.passes, watch, jobs, meanwhile)
+        meanwhile = functools.partial(scores.beforehand, results, subjects) if explain else nothing
+        proceed(prepared, judgements.passes, watch, jobs, meanwhile)
     else:
         results, subjects = _with_kept(first, second, plan, watch, jobs)
     if save is not None:
@@ -121,47 +116,16 @@ def verify(
     explained, before = time.perf_counter(), scores.seconds
     if explain and subjects:
         document["layers"] = [
-            {**layer, **_explained(layer, results.layers[layer["name"]], subjects, watch, scores)} for layer in document["layers"]
+            {**layer, **explain_differences(layer, results.layers[layer["name"]], subjects, watch, scores)} for layer in document["layers"]
         ]
     _stated(document, results, subjects)
-    document["warnings"] += _other_readings(results, subjects)
+    document["warnings"] += other_readings(results, subjects)
     end = time.perf_counter()
     spent = {"compare": explained - compared, "explain": end - explained + before, "total": end - start}
     document["seconds"] = {**_seconds(results), **spent}
     if proofs is not None:
         proofs.keep(key, document)
     return Report(document, strict)
-
-
-def _nothing(*_: object) -> None:
-    """Do nothing."""
-
-
-class _Scores:
-    """Which wrong conventions cases would catch: most scores are known before the executors are through."""
-
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
-        self._scores: dict[tuple[str, tuple[str, ...], str], mutations.Score] = {}
-        self.seconds = 0.0
-
-    def of(self, stack: Recurrent, cases: Sequence[Case], dtype: Any, announced: bool = True) -> mutations.Score:
-        """Return the score of a layer and some of its cases."""
-        key = stack.name, tuple(case.name for case in cases), str(np.dtype(dtype or stack.dtype))
-        if key not in self._scores:
-            start = time.perf_counter()
-            text = f"{stack.name or 'the module itself'}: wrong conventions that these inputs would catch"
-            progress = functools.partial(self._watch, text) if announced else _nothing
-            self._scores[key] = mutations.score(stack, cases, dtype, progress)
-            self.seconds += time.perf_counter() - start
-        return self._scores[key]
-
-    def beforehand(self, results: Results, subjects: Sequence[Subject]) -> None:
-        """Score each layer with all cases, as they are judged where the executors run all of them."""
-        last = {subject.stack.name: subject.stack for subject in subjects}
-        for subject in subjects:
-            if subject.model == "A":
-                self.of(subject.stack, results.layers[subject.stack.name].cases, last[subject.stack.name].dtype, announced=False)
 
 
 def command_of(
@@ -211,11 +175,11 @@ def _with_kept(
         if isinstance(second, Results):
             return merged(first, second), []
         own_plan = replace(plan, given=first, settings_a=plan.settings_b, format_a=plan.format_b, settings_b=(), format_b=None)
-        fresh, subjects = collect(second, None, own_plan, report.passes, watch, jobs)
+        fresh, subjects = collect(second, None, own_plan, judgements.passes, watch, jobs)
         results = merged(first, fresh)
         return results, _of(results, subjects)
     assert isinstance(second, Results)
-    fresh, subjects = collect(first, None, replace(plan, given=second), report.passes, watch, jobs)
+    fresh, subjects = collect(first, None, replace(plan, given=second), judgements.passes, watch, jobs)
     return merged(fresh, second), subjects
 
 
@@ -265,46 +229,6 @@ def _seconds(results: Results) -> dict[str, float]:
     return seconds_by_step
 
 
-def _explained(
-    layer: Mapping[str, Any], results: LayerResults, subjects: Sequence[Subject], watch: Watch, scores: _Scores
-) -> dict[str, Any]:
-    """Return what these inputs would catch, and what a difference looks like."""
-    stacks = {subject.model: subject.stack for subject in subjects if subject.stack.name == layer["name"]}
-    if "A" not in stacks:
-        return {}
-    stack, counterpart = stacks["A"], stacks.get("B")
-    name = layer["name"] or "the module itself"
-    cases, dtype = _judged(layer, results)
-    explanation: dict[str, Any] = {"mutations": asdict(scores.of(stack, cases, dtype))}
-    failed = [number for number, run_ in enumerate(layer["runs"]) if run_["verdict"] == NOT_EQUAL]
-    if failed:
-        watch(f"{name}: why it is not equal")
-        counterpart_facts = None
-        if counterpart is not None:
-            reference_run = next((run_ for run_ in results.runs if run_.model == "B" and run_.executor == REFERENCE), None)
-            counterpart_facts = diagnosis.Comparand(stack, counterpart, reference_run.outputs if reference_run else None)
-        explanation["diagnoses"] = [
-            _diagnosed(results, results.runs[number], stack, counterpart_facts, _rounded(layer["name"], subjects)) for number in failed
-        ]
-        if counterpart_facts is not None:
-            apart = [each for each in counterpart_facts.differences if not each.equal]
-            explanation["differences"] = [asdict(each) for each in apart]
-            explanation["places"] = _places(stack, apart)
-    return {key: finite(value) for key, value in explanation.items()}
-
-
-def _places(stack: Recurrent, apart: Sequence[difference.Difference]) -> list[dict[str, Any]]:
-    """Return each direction of a layer, with the gates whose weights differ; "" for what is not of one gate."""
-    places = []
-    for index, number, direction in stack.directions():
-        off = {each.gate for each in apart if each.layer in (index, -1) and each.direction in (number, -1)}
-        order = [*direction.cell.gates, ""]
-        places.append(
-            {"layer": index, "direction": number, "gates": list(direction.cell.gates), "off": [gate for gate in order if gate in off]}
-        )
-    return places
-
-
 def _stated(document: dict[str, Any], results: Results, subjects: Sequence[Subject]) -> None:
     """Withdraw the verdict "equal" where two layers state something else, and no input shows whether it matters."""
     if document["verdict"] in (NOT_EQUAL, NOT_COMPARED) or len(results.models) < 2:
@@ -351,81 +275,6 @@ def _kept_statements(results: LayerResults) -> tuple[list[difference.Difference]
 
 def _compared(layer: Mapping[str, Any]) -> set[str]:
     return {comparison["case"] for run in layer["runs"] for comparison in run["comparisons"]}
-
-
-def _other_readings(results: Results, subjects: Sequence[Subject]) -> Iterator[str]:
-    """Yield how far the two readings of ONNX's clip are apart, for the layers that have one, and which is the truth."""
-    for subject in subjects:
-        clipped = any(clip.kind == "gates" for *_, d in subject.stack.directions() for clip in d.cell.clips)
-        if subject.model != "A" or not clipped or subject.stack.cell.kind != "lstm":
-            continue
-        solved = results.layers[subject.stack.name]
-        apart = max(_apart(subject.stack, case, solved.truth[case.name]) for case in solved.cases)
-        yield (
-            f"{solved.name}: a clip of an LSTM's gates has two readings. The truth here is the usual one: each gate is clipped before "
-            f"its function. In the other the cell state is clipped, too, on its way to the output: y is then up to {apart:.3g} off"
-        )
-
-
-def _apart(stack: Recurrent, case: Case, truth: Outputs) -> float:
-    other = case.solve(stack, readings=["clip output"])
-    return float(np.nan_to_num(np.abs(other.y - truth.y)).max(initial=0.0))
-
-
-def _judged(layer: Mapping[str, Any], results: LayerResults) -> tuple[list[Case], Any]:
-    """Return the cases that a framework really proved for the last model, and the element type of the judgement."""
-    label = "B" if layer["counterpart"] else "A"
-    runs = [run_ for run_ in layer["runs"] if run_["executor"] != REFERENCE and run_["comparisons"]]
-    runs = [run_ for run_ in runs if run_["model"] == label]
-    names = {comparison["case"] for run_ in runs for comparison in run_["comparisons"]}
-    return [case for case in results.cases if case.name in names], FLOATS[runs[0]["dtype"]] if runs else None
-
-
-_OF_INTEGERS = (
-    "its weights stand for integers, and the kernel that ran them rounds more than the weights: no float weights give the same, and "
-    "how much of the difference this explains is not known. Compare with the model as it was before it was quantized"
-)
-"""What is true of a difference that rounding inside the source's own kernel makes, or hides."""
-
-
-def _rounded(name: str, subjects: Sequence[Subject]) -> set[str]:
-    """Return the models of which a layer's weights stand for integers, whose own kernel rounds more than the weights."""
-    return {subject.model for subject in subjects if subject.stack.name == name and subject.rounds()}
-
-
-def _diagnosed(
-    results: LayerResults, run_: LayerRun, stack: Recurrent, compared_with: diagnosis.Comparand | None, rounded: Collection[str]
-) -> dict[str, Any]:
-    if run_.own_file and run_.model in rounded:  # no convention gives what is rounded to a few steps
-        return {"model": run_.model, "executor": run_.executor, "sentences": [_OF_INTEGERS], "fault": "", "cause": "", "kind": ""}
-    answers = [(case, run_.outputs[case.name]) for case in results.cases if case.name in run_.outputs]
-    basis = results.basis(run_.model)
-    dtype, floors = FLOATS[run_.dtype], basis.floors.get(run_.rounding, {})
-
-    def solved(case: Case) -> Callable[[Any], Outputs]:
-        return lambda kind: basis.truth[case.name] if np.dtype(kind) == np.float64 else floors[case.name]
-
-    # What the reference gave is known, and how far rounding leads.
-    measures = [Measure(case, dtype, solved(case)) for case, _ in answers] if floors else None
-    finding = diagnosis.diagnose(stack, answers, dtype, compared_with if run_.model == "B" else None, measures=measures)
-    return {
-        "model": run_.model,
-        "executor": run_.executor,
-        "sentences": list(finding.sentences),
-        "fault": finding.fault,
-        "cause": finding.cause,
-        "kind": finding.kind,
-    }
-
-
-def apart(read: Iterable[PathLike | None], written: Iterable[PathLike | None]) -> None:
-    """Raise UsageError if a file that is read would also be written, or a file would be written twice."""
-    there = {Path(path).resolve() for path in read if path}
-    for path in written:
-        if path and Path(path).resolve() in there:
-            raise UsageError(f"{os.fspath(path)} is named twice. Give each input and each output a file of its own")
-        if path:
-            there.add(Path(path).resolve())
 
 
 def keep_inputs(results: Results, path: PathLike) -> None:

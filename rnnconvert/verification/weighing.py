@@ -15,7 +15,7 @@ from rnnconvert.comparison.difference import Difference, differences
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.judging.judging import parts
+from rnnconvert.judging.comparison import parts
 from rnnconvert.verification.results import Cast, LayerResults
 
 MATRIX_PARTS = ("input", "recurrent", "projection")

@@ -13,12 +13,14 @@ from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import called
 from rnnconvert.core.verdict import Verdict
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.diagnosis.two_files import Comparison, diff
+from rnnconvert.diagnosis.findings import Comparison
+from rnnconvert.diagnosis.two_files import diff
 from rnnconvert.files.arrays_by_name import in_memory
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.in_memory import PathLike, Source
 from rnnconvert.files.load import load, select
-from rnnconvert.files.options import as_settings, assumptions
+from rnnconvert.files.questions import assumptions
+from rnnconvert.files.settings import as_settings
 from rnnconvert.models.inspection import Inspection, amount
 from rnnconvert.reports.markup import Markup, el, section
 from rnnconvert.reports.words import digits_of
@@ -29,7 +31,7 @@ from rnnconvert.views.spectral import Work
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from rnnconvert.files.option_types import Reading
+    from rnnconvert.files.option_types import ReadOptions
 
 SIDE = 128
 """The most rows and columns of a heat map."""
@@ -106,7 +108,7 @@ def view(
     source_format: str | None = None,
     other_format: str | None = None,
     settings: Iterable[str] = (),
-    **options: Unpack[Reading],
+    **options: Unpack[ReadOptions],
 ) -> View:
     """Return what the recurrent layers of a checkpoint look like, or of two side by side.
 

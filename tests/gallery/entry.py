@@ -13,7 +13,8 @@ from onnx import TensorProto, numpy_helper
 
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
-from rnnconvert.judging.judging import Allowance, Comparison, Output, compare
+from rnnconvert.judging.comparison import OutputComparison
+from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.models.runners import moved
 from tests.corpus import FOLDER
 
@@ -76,7 +77,7 @@ class Entry:
         report = rc.load_into(model, self.given(self.path), **self.options)
         return model, report
 
-    def comparisons(self, model: Any) -> list[Comparison]:
+    def comparisons(self, model: Any) -> list[OutputComparison]:
         """Every output beside the reference, with what rounding explains."""
         known = self.references()
         found = self.run(model, known)

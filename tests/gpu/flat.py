@@ -35,7 +35,7 @@ def cases(work: Work) -> list[Case]:
     return [Case(config.name, lambda c=config: _computed(work, c)) for config in configs()]  # type: ignore[misc]
 
 
-class Kept(cudnn_library.Library):
+class Kept(cudnn_library.CudnnLibrary):
     """The library with one handle for all cases: to make one takes longer than to run it."""
 
     _handle: Any = None
@@ -50,10 +50,10 @@ class Kept(cudnn_library.Library):
         yield self._handle
 
 
-_OPENED: dict[str, cudnn_library.Library] = {}
+_OPENED: dict[str, cudnn_library.CudnnLibrary] = {}
 
 
-def library(work: Work) -> cudnn_library.Library:
+def library(work: Work) -> cudnn_library.CudnnLibrary:
     """The real library. Raises Absence if it is not found, or does not load."""
     if work.cudnn not in _OPENED:
         paths = libraries(work)

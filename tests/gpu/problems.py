@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.cudnn import files
+from rnnconvert.formats.cudnn import description
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import each
@@ -31,7 +31,7 @@ LENGTHS = (3, 5, 1)
 LONG, THIN = 800, 8
 """Of answers with more numbers every eighth is kept."""
 
-BIASES = {mode: frozenset(parts) for mode, parts in files.BIAS_MODES.items()}
+BIASES = {mode: frozenset(parts) for mode, parts in description.BIAS_MODES.items()}
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Solved:
 
     def __init__(self, config: Config, stack: Recurrent | None = None) -> None:
         self.config = config
-        kind, reset_after, activation = files.CELLS[config.cell]
+        kind, reset_after, activation = description.CELLS[config.cell]
         width = config.hidden if config.skip else WIDTH
         parts = PLAIN | BIASES[config.biases] | ({"projection"} if config.projection else set())
         self.form = Sizes(kind, width, config.hidden, config.layers, config.directions, config.projection, parts, config.skip)
@@ -109,7 +109,7 @@ class Solved:
     @property
     def description(self) -> dict[str, Any]:
         """What accompanies the buffer."""
-        return {**files.describe(self.own), "elements": flat_of(self.own, self.config.cell).size}
+        return {**description.describe(self.own), "elements": flat_of(self.own, self.config.cell).size}
 
     @property
     def buffer(self) -> Array:
@@ -156,7 +156,7 @@ def flat_of(stack: Recurrent, cell: str) -> Array:
     if cell == "gru" and stack.first.biases == "recurrent":  # the layout has none; a single bias has one place
         names = {"recurrent_bias": "input_bias"}
         stack = each(stack, lambda d: d.replace(arrays={(names.get(p, p), g): a for (p, g), a in d.arrays.items()}))
-    return np.asarray(pack(files.layout_of(cell), stack)["params"])
+    return np.asarray(pack(description.layout_of(cell), stack)["params"])
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def vector(config: Config, answer: Mapping[str, Any]) -> Array:
 
 def configs() -> list[Config]:
     """Everything that cuDNN itself is asked to compute, the most telling first."""
-    cells = tuple(files.CELLS)
+    cells = tuple(description.CELLS)
     core = [Config(cell, 2, 2, io=io) for cell, io in itertools.product(cells, ("unpadded", "padded", "packed"))]
     core += [Config("lstm", 2, 2, projection=2), Config("lstm", 2, 2, clip=(-0.125, 0.25))]
     core += [Config(cell, algorithm=algorithm, hidden=64) for cell in cells for algorithm in PERSISTENT]

@@ -288,7 +288,7 @@ class _clipping:
         self.work, self.bounds = work, (low, high)
 
     def __enter__(self) -> None:
-        self.own = cudnn_library.Library.__call__
+        self.own = cudnn_library.CudnnLibrary.__call__
         own, bounds = self.own, self.bounds
 
         def call(library: Any, function: str, *arguments: Any) -> None:
@@ -296,10 +296,10 @@ class _clipping:
             if function == "cudnnSetRNNDescriptor_v8":
                 own(library, "cudnnRNNSetClip_v9", arguments[0], cudnn_library._MINMAX, *bounds)
 
-        cudnn_library.Library.__call__ = call  # type: ignore[method-assign]
+        cudnn_library.CudnnLibrary.__call__ = call  # type: ignore[method-assign]
 
     def __exit__(self, *_: object) -> None:
-        cudnn_library.Library.__call__ = self.own  # type: ignore[method-assign]
+        cudnn_library.CudnnLibrary.__call__ = self.own  # type: ignore[method-assign]
 
 
 # Others

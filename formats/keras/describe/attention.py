@@ -11,7 +11,7 @@ from typing import Any
 
 from rnnconvert.formats.keras import heads
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import masks_on
 from rnnconvert.scaffolding.description import Value
 

@@ -13,7 +13,7 @@ from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import Era, functions
 from rnnconvert.formats.keras.describe.space import channels_of, each, window_of
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import masks_on
 from rnnconvert.formats.keras.settings import lengths_after
 from rnnconvert.scaffolding.description import Value

@@ -10,7 +10,7 @@ from typing import Any
 
 from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.scaffolding.description import Value
 
 _FUNCTIONS = {

@@ -15,7 +15,7 @@ from rnnconvert.formats.keras.describe.norms import NORMS
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
 from rnnconvert.formats.keras.describe.space import SPACE
 from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.settings import count_of, reshaped
 from rnnconvert.scaffolding.description import Value
 

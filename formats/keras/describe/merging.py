@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import either
 from rnnconvert.formats.keras.settings import dot_axes, joined, wider
 from rnnconvert.scaffolding.description import Value

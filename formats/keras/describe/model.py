@@ -14,8 +14,8 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import architecture, outside
 from rnnconvert.formats.keras.describe.stand_ins import read_in_part
 from rnnconvert.formats.keras.describe.writer import Writer
-from rnnconvert.formats.keras.export.files import read
-from rnnconvert.formats.keras.export.layers import refuse
+from rnnconvert.formats.keras.export.layer_facts import refuse
+from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.files import is_architecture, stored_in
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, tree
 from rnnconvert.scaffolding.description import Description, prune

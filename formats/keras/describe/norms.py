@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from rnnconvert.formats.keras.defaults import UNIT_LENGTH
 from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.formats.keras.settings import axes_of, groups_of, only_axis
 from rnnconvert.scaffolding.description import Value

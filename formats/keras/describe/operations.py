@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.describe.writer import Writer
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.scaffolding.description import Value
 
 Operation = Callable[[Writer, LayerFacts, Sequence[Any]], Value]

@@ -9,7 +9,7 @@ from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import KINDS, Era, functions
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.scaffolding.description import Value
 

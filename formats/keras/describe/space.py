@@ -10,7 +10,7 @@ from typing import Any
 
 from rnnconvert.formats.keras.describe.functions import applied
 from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
-from rnnconvert.formats.keras.export.layers import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.formats.keras.settings import grown, lengths_after, over_space, padding_of, pairs, pool_of, sizes
 from rnnconvert.scaffolding.description import Value

@@ -10,8 +10,9 @@ from rnnconvert.containers.layer_calls import calls_of
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.describe.masks import joined
 from rnnconvert.formats.keras.describe.stated import computes_in, input_shape, output_shape
-from rnnconvert.formats.keras.export.calls import Call
-from rnnconvert.formats.keras.export.layers import LayerFacts, one_input, refuse
+from rnnconvert.formats.keras.export.calls import ExportCall
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
@@ -112,7 +113,7 @@ class Writer(Walk[Value]):
         self.scope.inputs += (value,)
         return value
 
-    def layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
+    def layer(self, facts: LayerFacts, values: Sequence[Value], call: ExportCall) -> list[Value]:
         """Return what a layer, a model or an operation gives, or what stands for it where it may be left out."""
         readers, count, scope, path = self.readers, len(self.scope.nodes), self.scope, self.path
         try:
@@ -126,7 +127,7 @@ class Writer(Walk[Value]):
             del scope.nodes[count:]
             return self._left_out(facts, values, error, readers())
 
-    def calls(self, old: SourceLayer) -> list[Call]:
+    def calls(self, old: SourceLayer) -> list[ExportCall]:
         """Return the calls of a layer: of one that may be left out all that it reads."""
         try:
             return super().calls(old)
@@ -134,7 +135,7 @@ class Writer(Walk[Value]):
             if not self.partial:
                 raise
             self.unread[old.name] = error
-            return [Call(call.sources()) for call in calls_of(old.entry, "the configuration")] or [Call()]
+            return [ExportCall(call.sources()) for call in calls_of(old.entry, "the configuration")] or [ExportCall()]
 
     def _left_out(
         self, facts: LayerFacts, values: Sequence[Value], error: RefusedError, readers: Sequence[tuple[int, SourceLayer | None]]
@@ -148,7 +149,7 @@ class Writer(Walk[Value]):
         self.scope.add("left out", facts.name, values, outputs, error=error)
         return outputs
 
-    def _layer(self, facts: LayerFacts, values: Sequence[Value], call: Call) -> list[Value]:
+    def _layer(self, facts: LayerFacts, values: Sequence[Value], call: ExportCall) -> list[Value]:
         from rnnconvert.formats.keras.describe.layers import LAYERS, MOVING
         from rnnconvert.formats.keras.describe.operations import OPERATIONS
 
@@ -195,7 +196,7 @@ class Writer(Walk[Value]):
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
             if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
                 self.masks[x.name] = mask  # type: ignore[assignment]
-            return self._layer(_Renamed(inside, facts.name), [x], Call())  # they work on the last axis alone
+            return self._layer(_Renamed(inside, facts.name), [x], ExportCall())  # they work on the last axis alone
         flat = self.value("steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
         mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
@@ -203,7 +204,7 @@ class Writer(Walk[Value]):
             if len(mask.shape) > 2:
                 raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
             self.masks[x.name] = mask  # type: ignore[assignment]
-        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], Call())
+        outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], ExportCall())
         if len(outputs) != 1:
             raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
         out = self.value(facts.name, (*x.shape[:2], *outputs[0].shape[1:]), outputs[0].dtype)

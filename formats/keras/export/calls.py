@@ -9,12 +9,12 @@ from typing import Any
 import onnx
 
 from rnnconvert.containers.layer_calls import Arguments, LayerOutput, calls_of, flat
-from rnnconvert.formats.keras.export.layers import ModelTensor, refuse
+from rnnconvert.formats.keras.export.layer_facts import ModelTensor, refuse
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 
 @dataclass(frozen=True)
-class Call:
+class ExportCall:
     """One call of a layer.
 
     reads    the tensors that it is called on
@@ -39,15 +39,15 @@ class Call:
         return [self.numbers[n] if n in self.numbers else next(left) for n in range(len(values) + len(self.numbers))]
 
 
-def calls(old: SourceLayer) -> list[Call]:
+def calls(old: SourceLayer) -> list[ExportCall]:
     """Return the calls of a layer. Raises RefusedError for what has no equivalent."""
     if not all(isinstance(node, Mapping) for node in old.raw.get("inbound_nodes") or []):  # as Keras 2 has them
         raise refuse(old.name, "a call of an unknown form", "only those of Keras 3 are known here")
-    return [_call(old, arguments) for arguments in calls_of(old.entry, "the configuration")] or [Call()]
+    return [_call(old, arguments) for arguments in calls_of(old.entry, "the configuration")] or [ExportCall()]
 
 
-def _call(old: SourceLayer, arguments: Arguments) -> Call:
-    call = Call()
+def _call(old: SourceLayer, arguments: Arguments) -> ExportCall:
+    call = ExportCall()
     for number, value in enumerate(flat(arguments.places)):
         if isinstance(value, LayerOutput):
             call.reads.append(value)

@@ -7,7 +7,7 @@ used, known to change nothing, or the reason for a refusal.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,24 +23,23 @@ from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
-from rnnconvert.formats.keras.export.calls import Call, axes, described
-from rnnconvert.formats.keras.export.layers import OPSET, WEIGHTS, Emit, EmitAll, GraphBuilder, LayerFacts, ModelTensor, one_input, refuse
+from rnnconvert.formats.keras.export.calls import ExportCall, axes, described
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import OPSET, WEIGHTS, Emit, EmitAll, GraphBuilder, one_input
 from rnnconvert.formats.keras.export.masks import MASKS, hand_on, masks_on
 from rnnconvert.formats.keras.export.norms import NORMS
 from rnnconvert.formats.keras.export.operations import OPERATIONS
 from rnnconvert.formats.keras.export.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.shapes import SHAPES
+from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.export.space import SPACE
-from rnnconvert.formats.keras.metadata import KerasMetadata
-from rnnconvert.formats.keras.upgrade import files as old_models
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
-from rnnconvert.formats.keras.upgrade.old import SourceLayer, assign_by_path, is_shape, tree
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels, compared
 
-_ASIDE = ("optimizer", "optimizer_weights", "_optimizer", "metrics", "_metrics", "compile_metrics", "loss", "loss_metrics")
 _TYPES = {
     "float32": onnx.TensorProto.FLOAT,
     "int32": onnx.TensorProto.INT32,
@@ -116,10 +115,10 @@ def export_model(
     if dry_run:
         return done
     if not verify:
-        onnx_write.write(out, proto, model.b.arrays)
+        onnx_write.write(out, proto, model.build.arrays)
         return done
     _, proof = kept_if_equal(
-        out, force, lambda written: onnx_write.write(written, proto, model.b.arrays), lambda written: _compared(path, written)
+        out, force, lambda written: onnx_write.write(written, proto, model.build.arrays), lambda written: _compared(path, written)
     )
     return replace(done, proof=str(proof))
 
@@ -131,41 +130,6 @@ def _compared(source: Path, exported: Path) -> WholeModels:
 
     proof = compared(str(exported), loaded.live, [], upgrade_run.inputs(keras, loaded.live), None, None)
     return replace(proof, notes=(*loaded.notes, *proof.notes))
-
-
-def read(
-    path: Path,
-    config_file: Path | None = None,
-    altered: Callable[[Any], Any] = lambda config: config,
-    check: Callable[[SourceLayer], None] = lambda top: None,
-) -> SourceLayer:
-    """Return the model with every array in its layer.
-
-    config_file  the model of weights that are alone, as model.to_json wrote it
-    altered      returns the configuration of an old model to read in place of the stated one
-    check        raises RefusedError for layers that the target lacks, before they get their arrays
-    """
-    stored = old_models.read(path)
-    stated = stored.metadata_as(KerasMetadata)
-    config, version = stated.get("config"), str(stated.get("metadata", {}).get("keras_version", ""))
-    if config is not None and version.startswith("3"):
-        arrays: Mapping[str, Any] = stored.arrays
-    else:
-        (config, model), _ = old_models.as_keras_3(path, "ONNX", config_file, altered)
-        arrays = {name: np.asarray(array) for name, array in model.arrays.items()}
-    if not isinstance(config, Mapping):
-        raise UsageError(
-            f"{path} holds weights without a model. Save the model as a whole, or convert its recurrent layers: rnnconvert convert"
-        )
-    top = tree(config)
-    if not top.is_model or not top.entry.built_in:
-        raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
-    check(top)
-    used = assign_by_path(top, "", arrays, _places)
-    aside = {name for name in arrays if name.partition("/")[0] in _ASIDE or "/seed_generator/" in name}
-    if rest := sorted(set(arrays) - used - aside):
-        raise refuse(top.name, f"the arrays {', '.join(rest[:5])}", "they belong to no layer of the model")
-    return top
 
 
 def _check(top: SourceLayer) -> None:
@@ -185,39 +149,12 @@ _SINGLE: Mapping[str, Emit] = {**WEIGHTS, **SPACE, **NORMS, **SHAPES, **MASKS}
 _SEVERAL: Mapping[str, EmitAll] = {**RECURRENT, **ATTENTION}
 _SUPPORTED = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
 
-_NEW = {
-    "DepthwiseConv1D": "depthwise_kernel bias?use_bias",
-    "GroupNormalization": "gamma?scale beta?center",
-    "RMSNormalization": "scale",
-    "Identity": "",
-    "Normalization": "mean?adapted variance?adapted count?adapted",
-    "Attention": "scale?use_scale concat_score_weight?concat",
-}
-"""The weights of layers that only Keras 3 has in this form, in its order, each with what it depends on."""
-
-
-def _places(old: SourceLayer) -> dict[str, str] | None:
-    """Return where the weights of such a layer are, None for any other."""
-    config = old.entry.config
-    if not old.entry.built_in:
-        return None
-    if old.kind == "MultiHeadAttention":
-        numbers = {"kernel": 0, "bias": 1} if config.get("use_bias", True) else {"kernel": 0}
-        dense = ("query", "key", "value", "output")
-        return {f"{part}_{word}": f"{part}_dense/vars/{n}" for part in dense for word, n in numbers.items()}
-    if old.kind not in _NEW:
-        return None
-    facts = {"use_scale": False, **config, "adapted": config.get("mean") is None, "concat": config.get("score_mode") == "concat"}
-    stated = [word.split("?") for word in _NEW[old.kind].split()]
-    words = [word[0] for word in stated if len(word) == 1 or facts.get(word[1], True)]
-    return {word: f"vars/{number}" for number, word in enumerate(words)}
-
 
 class _Exported(Walk[ModelTensor]):
     """A model on its way into a graph."""
 
     def __init__(self, top: SourceLayer) -> None:
-        self.top, self.b = top, GraphBuilder()
+        self.top, self.build = top, GraphBuilder()
         self.inputs: list[onnx.ValueInfoProto] = []
         self.outputs = self.model(top, None)
 
@@ -225,18 +162,18 @@ class _Exported(Walk[ModelTensor]):
         """Return the model without its numbers, and what it is."""
         outputs = []
         for number, value in enumerate(self.outputs):
-            if value.name in self.b.dtypes:
-                raise refuse(self.top.name, f"an output of {self.b.dtypes[value.name]}", "only those of float32 are known here")
-            name = self.b.name("output" if len(self.outputs) == 1 else f"output_{number}")
-            self.b.node("Identity", [value.name], [name], name)
+            if value.name in self.build.dtypes:
+                raise refuse(self.top.name, f"an output of {self.build.dtypes[value.name]}", "only those of float32 are known here")
+            name = self.build.name("output" if len(self.outputs) == 1 else f"output_{number}")
+            self.build.node("Identity", [value.name], [name], name)
             outputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, axes(value.shape, name)))
-        self.b.prune([output.name for output in outputs])
-        graph = helper.make_graph(self.b.nodes, self.top.name or "model", self.inputs, outputs, self.b.initializers())
+        self.build.prune([output.name for output in outputs])
+        graph = helper.make_graph(self.build.nodes, self.top.name or "model", self.inputs, outputs, self.build.initializers())
         opset = helper.make_opsetid("", OPSET)
         proto = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="rnnconvert")
         starts, ends = (tuple(map(described, group)) for group in (self.inputs, outputs))
-        size = sum(map(nbytes, self.b.arrays.values()))
-        return proto, Exported(source, target, starts, ends, len(self.b.nodes), tuple(self.b.recurrent), size)
+        size = sum(map(nbytes, self.build.arrays.values()))
+        return proto, Exported(source, target, starts, ends, len(self.build.nodes), tuple(self.build.recurrent), size)
 
     def start(self, old: SourceLayer) -> ModelTensor:
         """Return an input of the graph."""
@@ -249,39 +186,39 @@ class _Exported(Walk[ModelTensor]):
                 f"an input of shape {shape!r} and type {dtype!r}",
                 "only plain tensors of float32, int32, int64 and bool are known",
             )
-        name = self.b.name(old.name)
+        name = self.build.name(old.name)
         self.inputs.append(helper.make_tensor_value_info(name, _TYPES[dtype], axes(shape, name)))
         if dtype != "float32":
-            self.b.dtypes[name] = dtype
+            self.build.dtypes[name] = dtype
         return ModelTensor(name, tuple(shape))
 
-    def layer(self, facts: LayerFacts, values: Sequence[ModelTensor], call: Call) -> list[ModelTensor]:
+    def layer(self, facts: LayerFacts, values: Sequence[ModelTensor], call: ExportCall) -> list[ModelTensor]:
         """Return what a layer, a model or an operation gives."""
         old = facts.old
         if old.is_model:
-            for value, mask in zip(values, masks_on(self.b, facts, values), strict=True):
+            for value, mask in zip(values, masks_on(self.build, facts, values), strict=True):
                 if mask is not None:
-                    self.b.masks[value.name] = mask
+                    self.build.masks[value.name] = mask
             facts.finish_call()
             return self.model(old, values)
         if old.is_operation:
-            outputs = [OPERATIONS[old.kind](self.b, facts, call.arguments(values))]
+            outputs = [OPERATIONS[old.kind](self.build, facts, call.arguments(values))]
             facts.finish()
             return outputs
         every = [*values, *(named for key, ones in facts.named.items() if not key.endswith("mask") for named in ones if named)]
-        dtypes = [self.b.dtypes[value.name] for value in every if value.name in self.b.dtypes]
+        dtypes = [self.build.dtypes[value.name] for value in every if value.name in self.build.dtypes]
         if dtypes and old.kind not in ("Embedding", "TimeDistributed", *_MOVING):
             raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
         if old.kind == "TimeDistributed":
             outputs = [self._each_step(old, facts, values)]
         elif old.kind in _SEVERAL:
-            outputs = _SEVERAL[old.kind](self.b, facts, values)
+            outputs = _SEVERAL[old.kind](self.build, facts, values)
         else:
-            outputs = [_SINGLE[old.kind](self.b, facts, values)]
+            outputs = [_SINGLE[old.kind](self.build, facts, values)]
         facts.finish()
-        hand_on(self.b, facts, values, outputs)
+        hand_on(self.build, facts, values, outputs)
         if dtypes and old.kind in _MOVING:
-            self.b.dtypes |= {value.name: dtypes[0] for value in outputs}
+            self.build.dtypes |= {value.name: dtypes[0] for value in outputs}
         return outputs
 
     def _each_step(self, old: SourceLayer, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
@@ -290,33 +227,33 @@ class _Exported(Walk[ModelTensor]):
         facts.get("layer")
         if len(x.shape) < 2:
             raise refuse(old.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
-        name, b = old.name, self.b
-        end = b.integers(np.iinfo(np.int64).max)
-        size = b.add("Shape", [x.name], f"{name}/shape")
-        flat = _side_by_side(b, name, x)
-        mask = masks_on(b, facts, [x])[0]
+        name, build = old.name, self.build
+        end = build.integers(np.iinfo(np.int64).max)
+        size = build.add("Shape", [x.name], f"{name}/shape")
+        flat = _side_by_side(build, name, x)
+        mask = masks_on(build, facts, [x])[0]
         if mask is not None:
-            b.masks[flat.name] = _side_by_side(b, f"{name}/mask", mask)
-        outputs = self.layer(LayerFacts(inner, inner.entry.config), [flat], Call())
+            build.masks[flat.name] = _side_by_side(build, f"{name}/mask", mask)
+        outputs = self.layer(LayerFacts(inner, inner.entry.config), [flat], ExportCall())
         if len(outputs) != 1:
             raise refuse(old.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
-        start = b.add("Slice", [size, b.integers(0), b.integers(2)], f"{name}/batch_and_time")
-        inside = b.add("Slice", [b.add("Shape", [outputs[0].name], f"{name}/inner"), b.integers(1), end], f"{name}/inside")
-        shape = b.add("Concat", [start, inside], f"{name}/size", axis=0)
-        out = b.add("Reshape", [outputs[0].name, shape], f"{name}/together")
-        if outputs[0].name in b.dtypes:
-            b.dtypes[out] = b.dtypes[outputs[0].name]
+        start = build.add("Slice", [size, build.integers(0), build.integers(2)], f"{name}/batch_and_time")
+        inside = build.add("Slice", [build.add("Shape", [outputs[0].name], f"{name}/inner"), build.integers(1), end], f"{name}/inside")
+        shape = build.add("Concat", [start, inside], f"{name}/size", axis=0)
+        out = build.add("Reshape", [outputs[0].name, shape], f"{name}/together")
+        if outputs[0].name in build.dtypes:
+            build.dtypes[out] = build.dtypes[outputs[0].name]
         return ModelTensor(out, (*x.shape[:2], *outputs[0].shape[1:]))
 
 
-def _side_by_side(b: GraphBuilder, name: str, x: ModelTensor) -> ModelTensor:
+def _side_by_side(build: GraphBuilder, name: str, x: ModelTensor) -> ModelTensor:
     """Return the steps of a tensor, or of its mask, as one batch."""
     if len(x.shape) < 2:
         raise refuse(name, "a mask without time in a TimeDistributed", "its steps are laid side by side")
-    end = b.integers(np.iinfo(np.int64).max)
-    below = b.add("Slice", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(2), end], f"{name}/below")
-    shape = b.add("Concat", [b.integers(-1), below], f"{name}/steps_shape", axis=0)
-    flat = b.add("Reshape", [x.name, shape], f"{name}/steps")
-    if x.name in b.dtypes:
-        b.dtypes[flat] = b.dtypes[x.name]
+    end = build.integers(np.iinfo(np.int64).max)
+    below = build.add("Slice", [build.add("Shape", [x.name], f"{name}/shape"), build.integers(2), end], f"{name}/below")
+    shape = build.add("Concat", [build.integers(-1), below], f"{name}/steps_shape", axis=0)
+    flat = build.add("Reshape", [x.name, shape], f"{name}/steps")
+    if x.name in build.dtypes:
+        build.dtypes[flat] = build.dtypes[x.name]
     return ModelTensor(flat, (None, *x.shape[2:]))

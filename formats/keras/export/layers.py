@@ -8,44 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.defaults import DEFAULTS
-from rnnconvert.formats.keras.upgrade.old import SourceLayer
-from rnnconvert.formats.onnx.proto.nodes import Nodes
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
 
-TARGET = "ONNX"
 OPSET = 17
-_HARMLESS = ("name", "trainable", "dtype", "activity_regularizer", "seed", "batch_shape", "batch_input_shape", "autocast",
-             "implementation", "unroll", "use_cudnn", "unit_forget_bias", "dropout", "recurrent_dropout", "sparse",
-             "bias_constraint", "zero_output_for_mask", "fused", "input_length")  # fmt: skip
-_ENDINGS = ("_initializer", "_regularizer", "_constraint")
 
 
-@dataclass(frozen=True)
-class ModelTensor:
-    """A tensor of the model.
-
-    name   in the graph
-    shape  its axes, None for those that are open
-    """
-
-    name: str
-    shape: tuple[int | None, ...]
-
-
-def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedError:
-    """Return the error for what has no equivalent."""
-    return RefusedError(feature, TARGET, reason, remedy, layer)
-
-
-class GraphBuilder(Nodes):
+class GraphBuilder(ProtoNodes):
     """An ONNX graph under construction.
 
     recurrent  its recurrent nodes by name
@@ -99,83 +75,11 @@ class GraphBuilder(Nodes):
         return self.add("Transpose", [value], f"{wanted}/transposed", perm=list(order))
 
 
-@dataclass(frozen=True)
-class LayerFacts:
-    """A layer's configuration and one of its calls; what nobody asked for is refused at the end.
-
-    old     the layer
-    config  its configuration
-    used    what was asked for
-    named   the tensors that the call names: initial_state, key
-    flags   what else the call states: use_causal_mask
-    """
-
-    old: SourceLayer
-    config: Mapping[str, Any]
-    used: set[str] = field(default_factory=set)
-    named: Mapping[str, Sequence[ModelTensor | None]] = field(default_factory=dict)
-    flags: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The layer's name."""
-        return self.old.name
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """Return what the configuration states; where it does not, a default, or Keras's own."""
-        self.used.add(key)
-        return self.config.get(key, DEFAULTS.get(self.old.kind, {}).get(key) if default is None else default)
-
-    def need(self, key: str, *allowed: Any) -> None:
-        """Check that a key, where it is stated, has one of some values. Raises RefusedError."""
-        if (value := self.get(key, allowed[0])) not in allowed:
-            raise refuse(self.name, f"{key} = {value!r}", f"only {' or '.join(map(repr, allowed))} is known here")
-
-    def array(self, word: str) -> Array | None:
-        """Return one of its weights."""
-        return self.old.arrays.get(word)
-
-    def weight(self, word: str) -> Array:
-        """Return one of its weights. Raises RefusedError where the file does not hold it."""
-        array = self.array(word)
-        if array is None:
-            raise refuse(self.name, f"a {self.old.kind} without its {word}", "the file does not hold it")
-        return array
-
-    def tensors(self, key: str) -> Sequence[ModelTensor]:
-        """Return the tensors that the call names."""
-        self.used.add(f"call {key}")
-        return [value for value in self.named.get(key, ()) if value is not None]
-
-    def flag(self, key: str) -> bool:
-        """Return whether the call states something."""
-        self.used.add(f"call {key}")
-        return bool(self.flags.get(key, False))
-
-    def finish(self) -> None:
-        """Check that all that is stated was asked for or changes no number. Raises RefusedError."""
-        dtype = self.config.get("dtype", "float32")
-        named = dtype.get("config", {}).get("name") if isinstance(dtype, Mapping) else dtype
-        if named not in ("float32", None) and "dtype" not in self.used:
-            raise refuse(self.name, f"dtype {named!r}", "only float32 is known here")
-        for key, value in self.config.items():
-            if key in self.used or key in _HARMLESS or key.endswith(_ENDINGS) or value is None:
-                continue
-            raise refuse(self.name, f"{key} = {str(value)[:60]!r}", "what it changes is unknown")
-        self.finish_call()
-
-    def finish_call(self) -> None:
-        """Check that all that the call states was asked for. Raises RefusedError."""
-        for key in (*self.named, *self.flags):
-            if f"call {key}" not in self.used:
-                raise refuse(self.name, f"a call with {key}", "it changes what the layer computes, or is not known")
-
-
 Emit = Callable[[GraphBuilder, LayerFacts, Sequence[ModelTensor]], ModelTensor]
 EmitAll = Callable[[GraphBuilder, LayerFacts, Sequence[ModelTensor]], list[ModelTensor]]
 
 
-def function(b: GraphBuilder, layer: str, spec: Any, value: ModelTensor) -> ModelTensor:
+def function(build: GraphBuilder, layer: str, spec: Any, value: ModelTensor) -> ModelTensor:
     """Add an activation function."""
     config: Mapping[str, Any] = {}
     if isinstance(spec, Mapping):
@@ -186,21 +90,23 @@ def function(b: GraphBuilder, layer: str, spec: Any, value: ModelTensor) -> Mode
         return value
     if spec in _PLAIN:
         operator, attributes = _PLAIN[spec]
-        return replace(value, name=b.add(operator, [value.name], f"{layer}/{spec}", **attributes))
+        return replace(value, name=build.add(operator, [value.name], f"{layer}/{spec}", **attributes))
     if spec in ("silu", "swish"):
-        opened = b.add("Sigmoid", [value.name], f"{layer}/sigmoid")
-        return replace(value, name=b.add("Mul", [value.name, opened], f"{layer}/silu"))
+        opened = build.add("Sigmoid", [value.name], f"{layer}/sigmoid")
+        return replace(value, name=build.add("Mul", [value.name, opened], f"{layer}/silu"))
     if spec == "gelu":
-        scaled = b.add("Div", [value.name, b.constant(f"{layer}/root", np.array(math.sqrt(2), np.float32))], f"{layer}/scaled")
-        error = b.add("Erf", [scaled], f"{layer}/erf")
-        half = b.constant(f"{layer}/half", np.array(0.5, np.float32))
-        share = b.add(
-            "Mul", [b.add("Add", [error, b.constant(f"{layer}/one", np.array(1, np.float32))], f"{layer}/sum"), half], f"{layer}/share"
+        scaled = build.add("Div", [value.name, build.constant(f"{layer}/root", np.array(math.sqrt(2), np.float32))], f"{layer}/scaled")
+        error = build.add("Erf", [scaled], f"{layer}/erf")
+        half = build.constant(f"{layer}/half", np.array(0.5, np.float32))
+        share = build.add(
+            "Mul",
+            [build.add("Add", [error, build.constant(f"{layer}/one", np.array(1, np.float32))], f"{layer}/sum"), half],
+            f"{layer}/share",
         )
-        return replace(value, name=b.add("Mul", [value.name, share], f"{layer}/gelu"))
+        return replace(value, name=build.add("Mul", [value.name, share], f"{layer}/gelu"))
     if spec == "relu6":
-        bounds = [b.constant(f"{layer}/{word}", np.array(bound, np.float32)) for word, bound in (("low", 0), ("high", 6))]
-        return replace(value, name=b.add("Clip", [value.name, *bounds], f"{layer}/relu6"))
+        bounds = [build.constant(f"{layer}/{word}", np.array(bound, np.float32)) for word, bound in (("low", 0), ("high", 6))]
+        return replace(value, name=build.add("Clip", [value.name, *bounds], f"{layer}/relu6"))
     raise refuse(layer, f"the activation {spec!r}", f"the known ones are {', '.join(sorted([*_PLAIN, 'silu', 'gelu', 'relu6']))}")
 
 
@@ -227,76 +133,76 @@ def one_input(facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     return values[0]
 
 
-def _dense(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+def _dense(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
     kernel, bias = facts.weight("kernel"), facts.array("bias")
     facts.get("units"), facts.get("use_bias")
-    output = b.add("MatMul", [x.name, b.constant(f"{name}/kernel", kernel)], f"{name}/product")
+    output = build.add("MatMul", [x.name, build.constant(f"{name}/kernel", kernel)], f"{name}/product")
     if bias is not None:
-        output = b.add("Add", [output, b.constant(f"{name}/bias", bias)], f"{name}/sum")
-    return function(b, name, facts.get("activation"), ModelTensor(output, (*x.shape[:-1], kernel.shape[1])))
+        output = build.add("Add", [output, build.constant(f"{name}/bias", bias)], f"{name}/sum")
+    return function(build, name, facts.get("activation"), ModelTensor(output, (*x.shape[:-1], kernel.shape[1])))
 
 
-def _embedding(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+def _embedding(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, table = one_input(facts, values), facts.weight("embeddings")
     facts.get("input_dim"), facts.get("output_dim")
-    index = b.add("Cast", [x.name], f"{facts.name}/index", to=onnx.TensorProto.INT32)
-    output = b.add("Gather", [b.constant(f"{facts.name}/embeddings", table), index], f"{facts.name}/rows", axis=0)
+    index = build.add("Cast", [x.name], f"{facts.name}/index", to=onnx.TensorProto.INT32)
+    output = build.add("Gather", [build.constant(f"{facts.name}/embeddings", table), index], f"{facts.name}/rows", axis=0)
     if facts.get("mask_zero"):
-        zero = b.constant(f"{facts.name}/zero", np.array(0, b.dtypes.get(x.name, "float32")))
-        same = b.truth("Equal", [x.name, zero], f"{facts.name}/padding", x.shape)
-        b.masks[output] = b.truth("Not", [same.name], f"{facts.name}/mask", x.shape)
+        zero = build.constant(f"{facts.name}/zero", np.array(0, build.dtypes.get(x.name, "float32")))
+        same = build.truth("Equal", [x.name, zero], f"{facts.name}/padding", x.shape)
+        build.masks[output] = build.truth("Not", [same.name], f"{facts.name}/mask", x.shape)
     return ModelTensor(output, (*x.shape, table.shape[1]))
 
 
-def bounded(b: GraphBuilder, name: str, value: str, low: float, high: float | None) -> str:
+def bounded(build: GraphBuilder, name: str, value: str, low: float, high: float | None) -> str:
     """Add a Clip."""
-    bounds = [b.constant(f"{name}/low", np.array(low, np.float32))]
+    bounds = [build.constant(f"{name}/low", np.array(low, np.float32))]
     if high is not None:
-        bounds.append(b.constant(f"{name}/high", np.array(high, np.float32)))
-    return b.add("Clip", [value, *bounds], f"{name}/bounded")
+        bounds.append(build.constant(f"{name}/high", np.array(high, np.float32)))
+    return build.add("Clip", [value, *bounds], f"{name}/bounded")
 
 
-def _relu(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+def _relu(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name = one_input(facts, values), facts.name
     slope, highest = float(facts.get("negative_slope", 0) or 0), facts.get("max_value")
     threshold = float(facts.get("threshold", 0) or 0)
     if not slope and not threshold and highest is None:
-        return replace(x, name=b.add("Relu", [x.name], f"{name}/relu"))
+        return replace(x, name=build.add("Relu", [x.name], f"{name}/relu"))
     if slope and not threshold and highest is None:
-        return replace(x, name=b.add("LeakyRelu", [x.name], f"{name}/relu", alpha=slope))
-    output, bound = x.name, b.constant(f"{name}/threshold", np.array(threshold, np.float32))
+        return replace(x, name=build.add("LeakyRelu", [x.name], f"{name}/relu", alpha=slope))
+    output, bound = x.name, build.constant(f"{name}/threshold", np.array(threshold, np.float32))
     if threshold:
-        above = b.add("Greater", [output, bound], f"{name}/above")
-        output = b.add("Where", [above, output, b.constant(f"{name}/zero", np.array(0, np.float32))], f"{name}/kept")
+        above = build.add("Greater", [output, bound], f"{name}/above")
+        output = build.add("Where", [above, output, build.constant(f"{name}/zero", np.array(0, np.float32))], f"{name}/kept")
     if highest is not None or not threshold:
-        output = bounded(b, name, output, 0, None if highest is None else float(highest))
+        output = bounded(build, name, output, 0, None if highest is None else float(highest))
     if slope:
-        below = b.add("Relu", [b.add("Sub", [bound, x.name], f"{name}/below")], f"{name}/negative")
-        part = b.add("Mul", [below, b.constant(f"{name}/slope", np.array(slope, np.float32))], f"{name}/part")
-        output = b.add("Sub", [output, part], f"{name}/relu")
+        below = build.add("Relu", [build.add("Sub", [bound, x.name], f"{name}/below")], f"{name}/negative")
+        part = build.add("Mul", [below, build.constant(f"{name}/slope", np.array(slope, np.float32))], f"{name}/part")
+        output = build.add("Sub", [output, part], f"{name}/relu")
     return replace(x, name=output)
 
 
 def _activation(operator: str, **keys: str) -> Emit:
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
-        if operator == "Softmax" and (b.masks.get(x.name) or facts.named):
+        if operator == "Softmax" and (build.masks.get(x.name) or facts.named):
             raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
         stated = {key: facts.get(old) for key, old in keys.items()}
         if isinstance(stated.get("axis"), (list, tuple)):
             raise refuse(facts.name, f"axis = {stated['axis']!r}", "only one axis is known here")
         settings = {key: int(value) if key == "axis" else float(value) for key, value in stated.items() if value is not None}
-        return replace(x, name=b.add(operator, [x.name], f"{facts.name}/{operator.lower()}", **settings))
+        return replace(x, name=build.add(operator, [x.name], f"{facts.name}/{operator.lower()}", **settings))
 
     return emit
 
 
-def _prelu(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+def _prelu(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x = one_input(facts, values)
     facts.get("shared_axes")
-    slopes = b.constant(f"{facts.name}/alpha", facts.weight("alpha"))
-    return replace(x, name=b.add("PRelu", [x.name, slopes], f"{facts.name}/prelu"))
+    slopes = build.constant(f"{facts.name}/alpha", facts.weight("alpha"))
+    return replace(x, name=build.add("PRelu", [x.name, slopes], f"{facts.name}/prelu"))
 
 
 WEIGHTS: Mapping[str, Emit] = {

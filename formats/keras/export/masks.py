@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, one_input, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, one_input
 
 _PASS = {
     "Activation", "ActivityRegularization", "AlphaDropout", "BatchNormalization", "Dense", "Dropout", "ELU", "GaussianDropout",
@@ -28,26 +29,26 @@ _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional"}
 _MERGES = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
 
 
-def masks_on(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor | None]:
+def masks_on(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor | None]:
     """Return the mask on each of a layer's inputs: those that the call names, or those that Keras hands on."""
     named = list(facts.named.get("mask", ()))
     if not named:
-        return [b.masks.get(value.name) for value in values]
+        return [build.masks.get(value.name) for value in values]
     facts.used.add("call mask")
     if len(named) != len(values) and len(named) != 1:
         raise refuse(facts.name, f"{len(named)} masks", f"the layer reads {len(values)} tensors")
-    if any(mask is not None and b.dtypes.get(mask.name) != "bool" for mask in named):
+    if any(mask is not None and build.dtypes.get(mask.name) != "bool" for mask in named):
         raise refuse(facts.name, "a mask of numbers", "only one of truths is known here")
     return [*named, *[None] * (len(values) - len(named))]
 
 
-def mask_on(b: GraphBuilder, facts: LayerFacts, x: ModelTensor, axes: int | None = None) -> ModelTensor | None:
+def mask_on(build: GraphBuilder, facts: LayerFacts, x: ModelTensor, axes: int | None = None) -> ModelTensor | None:
     """Return the mask on a layer's only input, of as many axes as the layer needs.
 
     axes  the input's own, less the last, where this is None
     Raises RefusedError for a mask of another form.
     """
-    mask = masks_on(b, facts, [x])[0]
+    mask = masks_on(build, facts, [x])[0]
     axes = len(x.shape) - 1 if axes is None else axes
     if mask is not None and len(mask.shape) != axes:
         raise refuse(facts.name, f"a mask of {len(mask.shape)} axes on a tensor of {len(x.shape)}", "the layer spreads it over other axes")
@@ -55,7 +56,7 @@ def mask_on(b: GraphBuilder, facts: LayerFacts, x: ModelTensor, axes: int | None
 
 
 def hand_on(
-    b: Any,
+    build: Any,
     facts: LayerFacts,
     values: Sequence[Any],
     outputs: Sequence[Any],
@@ -66,9 +67,9 @@ def hand_on(
     joined  makes the mask on a Concatenate, where that is not what is made here
     """
     kind = facts.old.kind
-    if not values or not outputs or outputs[0].name in b.masks:
+    if not values or not outputs or outputs[0].name in build.masks:
         return
-    masks = masks_on(b, facts, values)
+    masks = masks_on(build, facts, values)
     mask: ModelTensor | None = None
     if kind in _PASS or kind in _FIRST:
         mask = masks[0]
@@ -76,16 +77,16 @@ def hand_on(
         layer = facts.old.inside[0] if kind == "Bidirectional" else facts.old
         mask = masks[0] if layer.entry.config.get("return_sequences", False) else None
         if kind == "Bidirectional" and facts.config.get("merge_mode", "concat") is None and mask is not None:
-            b.masks[outputs[1].name] = mask
+            build.masks[outputs[1].name] = mask
     elif kind in _MERGES:
-        mask = either(b, facts, masks)
+        mask = either(build, facts, masks)
     elif kind == "Concatenate":
-        mask = (joined or _joined)(b, facts, values, masks)
+        mask = (joined or _joined)(build, facts, values, masks)
     if mask is not None:
-        b.masks[outputs[0].name] = mask
+        build.masks[outputs[0].name] = mask
 
 
-def either(b: GraphBuilder, facts: LayerFacts, masks: Sequence[ModelTensor | None]) -> ModelTensor | None:
+def either(build: GraphBuilder, facts: LayerFacts, masks: Sequence[ModelTensor | None]) -> ModelTensor | None:
     """Return the mask on a merge: a step counts if it counts in one of its inputs; none if one of them has none."""
     there = [mask for mask in masks if mask is not None]
     if len(there) != len(masks):
@@ -96,11 +97,13 @@ def either(b: GraphBuilder, facts: LayerFacts, masks: Sequence[ModelTensor | Non
             raise refuse(facts.name, "masks with other numbers of axes", "Keras joins them over the wrong ones")
         if other.name != joined.name:
             shape = tuple(m if n == 1 else n for n, m in zip(joined.shape, other.shape, strict=True))
-            joined = b.truth("Or", [joined.name, other.name], f"{facts.name}/mask", shape)
+            joined = build.truth("Or", [joined.name, other.name], f"{facts.name}/mask", shape)
     return joined
 
 
-def _joined(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor], masks: Sequence[ModelTensor | None]) -> ModelTensor | None:
+def _joined(
+    build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor], masks: Sequence[ModelTensor | None]
+) -> ModelTensor | None:
     """Return the mask on a Concatenate: those of its inputs, one behind the other, or joined along the last axis."""
     if all(mask is None for mask in masks):
         return None
@@ -109,44 +112,46 @@ def _joined(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor], m
         raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
     axis = int(facts.get("axis", -1)) % rank
     if axis == rank - 1:
-        return either(b, facts, masks)  # an input without a mask makes every step count
+        return either(build, facts, masks)  # an input without a mask makes every step count
     names, name = [], f"{facts.name}/mask"
     for value, mask in zip(values, masks, strict=True):
         if mask is None:
-            size = b.add("Slice", [b.add("Shape", [value.name], f"{name}/size"), b.integers(0), b.integers(-1)], f"{name}/steps")
-            yes = b.constant(f"{name}/yes", np.array(True))
-            mask = b.truth("Expand", [yes, size], f"{name}/all", value.shape[:-1])
+            size = build.add(
+                "Slice", [build.add("Shape", [value.name], f"{name}/size"), build.integers(0), build.integers(-1)], f"{name}/steps"
+            )
+            yes = build.constant(f"{name}/yes", np.array(True))
+            mask = build.truth("Expand", [yes, size], f"{name}/all", value.shape[:-1])
         names.append(mask.name)
     shape = list(values[0].shape[:-1])
     lengths = [value.shape[axis] for value in values]
     shape[axis] = None if None in lengths else sum(n for n in lengths if n is not None)
-    return b.truth("Concat", names, f"{name}/joined", tuple(shape), axis=axis)
+    return build.truth("Concat", names, f"{name}/joined", tuple(shape), axis=axis)
 
 
-def differs(b: GraphBuilder, name: str, value: ModelTensor, number: str) -> ModelTensor:
+def differs(build: GraphBuilder, name: str, value: ModelTensor, number: str) -> ModelTensor:
     """Add whether a tensor differs from a number."""
-    same = b.truth("Equal", [value.name, number], f"{name}/equal", value.shape)
-    return b.truth("Not", [same.name], f"{name}/differs", value.shape)
+    same = build.truth("Equal", [value.name, number], f"{name}/equal", value.shape)
+    return build.truth("Not", [same.name], f"{name}/differs", value.shape)
 
 
-def some(b: GraphBuilder, name: str, value: ModelTensor, axis: int, keep: bool, operator: str = "ReduceMax") -> ModelTensor:
+def some(build: GraphBuilder, name: str, value: ModelTensor, axis: int, keep: bool, operator: str = "ReduceMax") -> ModelTensor:
     """Add whether one of the truths along an axis holds, or with ReduceMin whether all of them do."""
     axis %= len(value.shape)
-    numbers = b.add("Cast", [value.name], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
-    most = b.add(operator, [numbers], f"{name}/most", axes=[axis], keepdims=int(keep))
+    numbers = build.add("Cast", [value.name], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
+    most = build.add(operator, [numbers], f"{name}/most", axes=[axis], keepdims=int(keep))
     shape = (*value.shape[:axis], *([1] if keep else []), *value.shape[axis + 1 :])
-    return b.truth("Cast", [most], f"{name}/any", shape, to=onnx.TensorProto.BOOL)
+    return build.truth("Cast", [most], f"{name}/any", shape, to=onnx.TensorProto.BOOL)
 
 
-def _masking(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+def _masking(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
     x, name, number = one_input(facts, values), facts.name, facts.get("mask_value", 0.0)
     number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
     if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
         raise refuse(name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here")
-    differing = differs(b, name, x, b.constant(f"{name}/value", np.array(number, np.float32)))
-    wide = some(b, name, differing, -1, True)
-    output = b.add("Where", [wide.name, x.name, b.zero()], f"{name}/masked")
-    b.masks[output] = b.truth("Squeeze", [wide.name, b.integers(len(x.shape) - 1)], f"{name}/mask", x.shape[:-1])
+    differing = differs(build, name, x, build.constant(f"{name}/value", np.array(number, np.float32)))
+    wide = some(build, name, differing, -1, True)
+    output = build.add("Where", [wide.name, x.name, build.zero()], f"{name}/masked")
+    build.masks[output] = build.truth("Squeeze", [wide.name, build.integers(len(x.shape) - 1)], f"{name}/mask", x.shape[:-1])
     return ModelTensor(output, x.shape)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
-from rnnconvert.formats.keras.export.layers import GraphBuilder, LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import GraphBuilder
 from rnnconvert.formats.keras.export.masks import some
 
 _COMPARING = {
@@ -30,11 +31,11 @@ Operation = Callable[[GraphBuilder, LayerFacts, Sequence[Any]], ModelTensor]
 """Returns what an operation gives for its arguments: tensors and numbers, in its order."""
 
 
-def _two(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
+def _two(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return a comparison, a sum or the like of two tensors, or of a tensor and a number."""
     kind, name = facts.old.kind, facts.name
     tensors = [argument for argument in arguments if isinstance(argument, ModelTensor)]
-    dtypes = {_dtype(b, tensor) for tensor in tensors}
+    dtypes = {_dtype(build, tensor) for tensor in tensors}
     if kind in _JOINING:
         fitting = {"bool"}
     elif kind in _COUNTING:
@@ -51,68 +52,68 @@ def _two(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelT
             shape = tuple(m if n == 1 else n for n, m in zip(shape, operand.shape, strict=True))
         elif isinstance(operand, bool) or dtype == "bool" or not isinstance(operand, (int, float) if dtype == "float32" else int):
             raise _unfit(facts, arguments, {dtype})
-        names.append(operand.name if isinstance(operand, ModelTensor) else b.constant(f"{name}/number", np.array(operand, dtype)))
+        names.append(operand.name if isinstance(operand, ModelTensor) else build.constant(f"{name}/number", np.array(operand, dtype)))
     if kind in _COUNTING:
-        return ModelTensor(b.add(_COUNTING[kind], names, name), shape)
-    output = b.truth(_COMPARING.get(kind) or _JOINING[kind], names, f"{name}/truth", shape)
-    return b.truth("Not", [output.name], name, shape) if kind == "NotEqual" else output
+        return ModelTensor(build.add(_COUNTING[kind], names, name), shape)
+    output = build.truth(_COMPARING.get(kind) or _JOINING[kind], names, f"{name}/truth", shape)
+    return build.truth("Not", [output.name], name, shape) if kind == "NotEqual" else output
 
 
-def _negated(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
-    x = _single(b, facts, arguments)
-    return b.truth("Not", [x.name], facts.name, x.shape)
+def _negated(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
+    x = _single(build, facts, arguments)
+    return build.truth("Not", [x.name], facts.name, x.shape)
 
 
-def _itself(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
+def _itself(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     for key in ("dtype", "sparse"):
         facts.need(key, None)
-    return _single(b, facts, arguments)
+    return _single(build, facts, arguments)
 
 
-def _reduced(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
+def _reduced(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return whether one of the truths along an axis holds, or all."""
-    x, axis, keep = _single(b, facts, arguments), facts.get("axis"), bool(facts.get("keepdims", False))
+    x, axis, keep = _single(build, facts, arguments), facts.get("axis"), bool(facts.get("keepdims", False))
     axis = axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
     if not isinstance(axis, int) or axis % len(x.shape) == 0:
         raise refuse(facts.name, f"axis = {axis!r}", "only one axis behind the batch is known here")
-    return some(b, facts.name, x, axis, keep, "ReduceMax" if facts.old.kind == "Any" else "ReduceMin")
+    return some(build, facts.name, x, axis, keep, "ReduceMax" if facts.old.kind == "Any" else "ReduceMin")
 
 
-def _widened(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
-    x, axis = _single(b, facts, arguments), facts.get("axis")
+def _widened(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
+    x, axis = _single(build, facts, arguments), facts.get("axis")
     if axis != -1:
         raise refuse(facts.name, f"axis = {axis!r}", "only a new last axis is known here")
-    return b.truth("Unsqueeze", [x.name, b.integers(len(x.shape))], facts.name, (*x.shape, 1))
+    return build.truth("Unsqueeze", [x.name, build.integers(len(x.shape))], facts.name, (*x.shape, 1))
 
 
-def _alike(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
+def _alike(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return truths, all alike, one for each number of a tensor."""
     facts.need("dtype", "bool")
     if len(arguments) != 1 or not isinstance(arguments[0], ModelTensor):
         raise _unfit(facts, arguments, set())
     filled = helper.make_tensor("", 9, [1], [facts.old.kind == "OnesLike"])
-    size = b.add("Shape", [arguments[0].name], f"{facts.name}/size")
-    return b.truth("ConstantOfShape", [size], facts.name, arguments[0].shape, value=filled)
+    size = build.add("Shape", [arguments[0].name], f"{facts.name}/size")
+    return build.truth("ConstantOfShape", [size], facts.name, arguments[0].shape, value=filled)
 
 
-def _joined(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
+def _joined(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return tensors of truths, one behind the other."""
-    if not arguments or any(not isinstance(argument, ModelTensor) or _dtype(b, argument) != "bool" for argument in arguments):
+    if not arguments or any(not isinstance(argument, ModelTensor) or _dtype(build, argument) != "bool" for argument in arguments):
         raise _unfit(facts, arguments, set())
     shape = list(arguments[0].shape)
     axis = int(facts.get("axis", -1)) % len(shape)
     widths = [argument.shape[axis] for argument in arguments]
     shape[axis] = None if None in widths else sum(widths)
-    return b.truth("Concat", [argument.name for argument in arguments], facts.name, shape, axis=axis)
+    return build.truth("Concat", [argument.name for argument in arguments], facts.name, shape, axis=axis)
 
 
-def _dtype(b: GraphBuilder, value: ModelTensor) -> str:
-    return b.dtypes.get(value.name, "float32")
+def _dtype(build: GraphBuilder, value: ModelTensor) -> str:
+    return build.dtypes.get(value.name, "float32")
 
 
-def _single(b: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
+def _single(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) -> ModelTensor:
     """Return the only argument, a tensor of truths."""
-    if len(arguments) != 1 or not isinstance(arguments[0], ModelTensor) or _dtype(b, arguments[0]) != "bool":
+    if len(arguments) != 1 or not isinstance(arguments[0], ModelTensor) or _dtype(build, arguments[0]) != "bool":
         raise _unfit(facts, arguments, set())
     return arguments[0]
 

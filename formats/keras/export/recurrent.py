@@ -10,10 +10,12 @@ import numpy as np
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras.config import Era
-from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder, LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
+from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder
 from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.formats.keras.upgrade.config import Notes, Translator
+from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.layers import Layers, New
+from rnnconvert.formats.keras.upgrade.notes import Notes
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
 from rnnconvert.language import registry
@@ -23,11 +25,11 @@ from rnnconvert.rewrites.fit_to_layout import fit_to_layout
 _PLAIN = ("LSTM", "GRU", "SimpleRNN")
 
 
-def _run(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
+def _run(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
     """Return what a recurrent layer gives."""
-    start = _start(b, facts, values)
+    start = _start(build, facts, values)
     sequences, zero = bool(facts.get("return_sequences", False)), bool(facts.get("zero_output_for_mask", False))
-    output, finals = _node(b, facts, start, _Wish(sequences, zero))
+    output, finals = _node(build, facts, start, _Wish(sequences, zero))
     return [output, *finals] if facts.get("return_state", False) else [output]
 
 
@@ -54,7 +56,7 @@ class _Wish:
     turned: bool = False
 
 
-def _start(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> _Start:
+def _start(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> _Start:
     """Return what a layer starts with: its states follow the input or have a name in the call.
 
     Keras hands a layer the mask of its input where the input is the only tensor of the call.
@@ -64,13 +66,13 @@ def _start(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) ->
     x, states = values[0], [*values[1:], *facts.tensors("initial_state")]
     if len(x.shape) != 3:
         raise refuse(facts.name, f"an input of {len(x.shape)} axes", "it takes (batch, time, features)")
-    mask = mask_on(b, facts, x) if not states or "mask" in facts.named else None
-    if mask is not None and mask.name not in b.steps:
-        b.steps[mask.name] = steps(b, mask.name, mask.name)
-    return _Start(x, states, None if mask is None else b.steps[mask.name])
+    mask = mask_on(build, facts, x) if not states or "mask" in facts.named else None
+    if mask is not None and mask.name not in build.steps:
+        build.steps[mask.name] = steps(build, mask.name, mask.name)
+    return _Start(x, states, None if mask is None else build.steps[mask.name])
 
 
-def _node(b: GraphBuilder, facts: LayerFacts, start: _Start, wish: _Wish) -> tuple[ModelTensor, list[ModelTensor]]:
+def _node(build: GraphBuilder, facts: LayerFacts, start: _Start, wish: _Wish) -> tuple[ModelTensor, list[ModelTensor]]:
     """Return the output of a recurrent layer in the order in which Keras has it, and its final states."""
     x, states, counting = start.x, start.states, start.steps
     for key in ("use_bias", "activation", "recurrent_activation", "reset_after", "units"):
@@ -100,44 +102,44 @@ def _node(b: GraphBuilder, facts: LayerFacts, start: _Start, wish: _Wish) -> tup
     single, size = fitted.stack, direction.hidden_size
     kind = single.layers[0].directions[0].cell.kind
     packed = pack(fitted.layout, single)
-    read = x.name if counting is None else counting.front(b, name, x.name)
-    inputs = [b.transposed(read, [1, 0, 2], f"{name}/in")]
-    inputs += [b.constant(f"{name}/{key}", packed[key]) if key in packed else "" for key in "WRB"]
+    read = x.name if counting is None else counting.front(build, name, x.name)
+    inputs = [build.transposed(read, [1, 0, 2], f"{name}/in")]
+    inputs += [build.constant(f"{name}/{key}", packed[key]) if key in packed else "" for key in "WRB"]
     if states:
         wanted = 2 if kind == "lstm" else 1
         if len(states) != wanted or any(len(state.shape) != 2 or state.shape[1] != size for state in states):
             shapes = ", ".join(str(state.shape) for state in states)
             raise refuse(name, f"initial states of shape {shapes}", f"its cell has {wanted} of {size} numbers for each sequence")
     if states or counting is not None:
-        inputs.append("" if counting is None else counting.lengths(b, name))
-        inputs += [b.add("Unsqueeze", [state.name, b.integers(0)], f"{name}/initial") for state in states]
-    label = b.name(name)
-    outputs = [b.name(f"{label}/{word}") for word in (("Y", "Y_h", "Y_c") if kind == "lstm" else ("Y", "Y_h"))]
+        inputs.append("" if counting is None else counting.lengths(build, name))
+        inputs += [build.add("Unsqueeze", [state.name, build.integers(0)], f"{name}/initial") for state in states]
+    label = build.name(name)
+    outputs = [build.name(f"{label}/{word}") for word in (("Y", "Y_h", "Y_c") if kind == "lstm" else ("Y", "Y_h"))]
     operator = {"rnn": "RNN", "gru": "GRU", "lstm": "LSTM"}[kind]
-    b.node(operator, inputs, outputs, label, **attributes(single))
-    b.recurrent.append(f"{label} ({operator} {direction.input_size} -> {size})")
-    ends = [b.add("Squeeze", [output, b.integers(0)], f"{output}/last") for output in outputs[1:]]
+    build.node(operator, inputs, outputs, label, **attributes(single))
+    build.recurrent.append(f"{label} ({operator} {direction.input_size} -> {size})")
+    ends = [build.add("Squeeze", [output, build.integers(0)], f"{output}/last") for output in outputs[1:]]
     finals = ends
     if counting is not None:
-        first = [state.name for state in states] or [b.zero()] * len(ends)
-        finals = [counting.ended(b, label, *both) for both in zip(ends, first, strict=True)]
+        first = [state.name for state in states] or [build.zero()] * len(ends)
+        finals = [counting.ended(build, label, *both) for both in zip(ends, first, strict=True)]
     states = [ModelTensor(final, (x.shape[0], size)) for final in finals]
     if not wish.sequences:
-        last = ends[0] if counting is None else counting.last(b, label, ends[0], backwards, wish.zero)
+        last = ends[0] if counting is None else counting.last(build, label, ends[0], backwards, wish.zero)
         return ModelTensor(last, (x.shape[0], size)), states
-    every = b.add("Squeeze", [outputs[0], b.integers(1)], f"{label}/states")
-    every = b.transposed(every, [1, 0, 2], f"{label}/out")
+    every = build.add("Squeeze", [outputs[0], build.integers(1)], f"{label}/states")
+    every = build.transposed(every, [1, 0, 2], f"{label}/out")
     if counting is not None:
-        every = counting.spread(b, label, every, backwards, wish.zero)
+        every = counting.spread(build, label, every, backwards, wish.zero)
     if backwards and not wish.turned:
-        bounds = [b.integers(-1), b.integers(np.iinfo(np.int64).min + 1), b.integers(1), b.integers(-1)]
-        every = b.add("Slice", [every, *bounds], f"{label}/in_processing_order")
+        bounds = [build.integers(-1), build.integers(np.iinfo(np.int64).min + 1), build.integers(1), build.integers(-1)]
+        every = build.add("Slice", [every, *bounds], f"{label}/in_processing_order")
     return ModelTensor(every, (*x.shape[:2], size)), states
 
 
-def _both(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
+def _both(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
     """Return what a Bidirectional gives."""
-    start = _start(b, facts, values)
+    start = _start(build, facts, values)
     states = start.states
     facts.get("layer"), facts.get("backward_layer")
     mode, name, old = facts.get("merge_mode", "concat"), facts.name, facts.old
@@ -155,26 +157,26 @@ def _both(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> 
             raise refuse(name, "one initial state for both directions", "each direction starts from its own")
         # A Bidirectional makes its layers give zeros at masked steps if they give sequences, and not otherwise.
         sequences = bool(inner.get("return_sequences", False))
-        end, last = _node(b, inner, replace(start, states=own_states), _Wish(sequences, sequences, turned=True))
+        end, last = _node(build, inner, replace(start, states=own_states), _Wish(sequences, sequences, turned=True))
         ends.append(end)
         finals += last if inner.get("return_state", False) else []
         inner.finish()
-    return [*_merged(b, facts, mode, ends), *finals]
+    return [*_merged(build, facts, mode, ends), *finals]
 
 
-def _merged(b: GraphBuilder, facts: LayerFacts, mode: str | None, ends: Sequence[ModelTensor]) -> list[ModelTensor]:
+def _merged(build: GraphBuilder, facts: LayerFacts, mode: str | None, ends: Sequence[ModelTensor]) -> list[ModelTensor]:
     """Return what comes of both directions."""
     shape, names, name = ends[0].shape, [end.name for end in ends], facts.name
     if mode is None:
         return list(ends)
     if mode == "concat":
-        output = b.add("Concat", names, f"{name}/joined", axis=-1)
+        output = build.add("Concat", names, f"{name}/joined", axis=-1)
         return [ModelTensor(output, (*shape[:-1], sum(end.shape[-1] or 0 for end in ends)))]
     if mode not in ("sum", "mul", "ave"):
         raise refuse(name, f"merge_mode = {mode!r}", "only concat, sum, mul, ave and None are known here")
-    output = b.add("Mul" if mode == "mul" else "Add", names, f"{name}/joined")
+    output = build.add("Mul" if mode == "mul" else "Add", names, f"{name}/joined")
     if mode == "ave":
-        output = b.add("Mul", [output, b.constant(f"{name}/half", np.array(0.5, np.float32))], f"{name}/halved")
+        output = build.add("Mul", [output, build.constant(f"{name}/half", np.array(0.5, np.float32))], f"{name}/halved")
     return [ModelTensor(output, shape)]
 
 

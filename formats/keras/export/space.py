@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, LayerFacts, ModelTensor, function, one_input
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor
+from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, function, one_input
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.formats.keras.settings import grown, lengths_after, over_space, padding_of, pool_of, sizes
 from rnnconvert.formats.keras.settings import pairs as pairs_of
@@ -44,26 +45,26 @@ def _trail(axes: int) -> list[int]:
     return [0, *range(2, axes + 2), 1]
 
 
-def _weight(b: GraphBuilder, facts: LayerFacts, array: Array, order: Sequence[int]) -> str:
-    return b.constant(f"{facts.name}/kernel", np.ascontiguousarray(array.transpose(list(order))))
+def _weight(build: GraphBuilder, facts: LayerFacts, array: Array, order: Sequence[int]) -> str:
+    return build.constant(f"{facts.name}/kernel", np.ascontiguousarray(array.transpose(list(order))))
 
 
-def _bias(b: GraphBuilder, facts: LayerFacts) -> list[str]:
+def _bias(build: GraphBuilder, facts: LayerFacts) -> list[str]:
     facts.get("use_bias")
     bias = facts.array("bias")
-    return [b.constant(f"{facts.name}/bias", bias)] if bias is not None else []
+    return [build.constant(f"{facts.name}/bias", bias)] if bias is not None else []
 
 
 def _convolution(axes: int) -> Emit:
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
         over_space(facts, x, axes)
         facts.get("filters"), facts.get("kernel_size")
         strides, dilations = sizes(facts, "strides", axes), sizes(facts, "dilation_rate", axes)
         pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
-        weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
-        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
-        output = b.add(
+        weight = _weight(build, facts, kernel, [axes + 1, axes, *range(axes)])
+        inputs = [build.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(build, facts)]
+        output = build.add(
             "Conv",
             inputs,
             f"{name}/convolved",
@@ -73,8 +74,8 @@ def _convolution(axes: int) -> Emit:
             kernel_shape=list(kernel.shape[:axes]),
             **pads,
         )
-        output = b.transposed(output, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-1])))
+        output = build.transposed(output, _trail(axes), f"{name}/out")
+        return function(build, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-1])))
 
     return emit
 
@@ -82,7 +83,7 @@ def _convolution(axes: int) -> Emit:
 def _by_channel(axes: int, separable: bool) -> Emit:
     """Return what adds a DepthwiseConv, or a SeparableConv, whose second kernel mixes the channels."""
 
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("depthwise_kernel")
         over_space(facts, x, axes)
         for key in ("filters", "kernel_size", "depth_multiplier"):
@@ -92,10 +93,10 @@ def _by_channel(axes: int, separable: bool) -> Emit:
         pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
         channels, many = kernel.shape[-2:]
         turned = kernel.transpose([axes, axes + 1, *range(axes)]).reshape(channels * many, 1, *kernel.shape[:axes])
-        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in")]
-        inputs.append(b.constant(f"{name}/depthwise", np.ascontiguousarray(turned)))
-        bias = _bias(b, facts)
-        output = b.add(
+        inputs = [build.transposed(x.name, _lead(axes), f"{name}/in")]
+        inputs.append(build.constant(f"{name}/depthwise", np.ascontiguousarray(turned)))
+        bias = _bias(build, facts)
+        output = build.add(
             "Conv",
             [*inputs, *([] if separable else bias)],
             f"{name}/convolved",
@@ -109,16 +110,16 @@ def _by_channel(axes: int, separable: bool) -> Emit:
         if separable:
             point = facts.weight("pointwise_kernel")
             width = point.shape[-1]
-            weight = _weight(b, facts, point, [axes + 1, axes, *range(axes)])
-            output = b.add("Conv", [output, weight, *bias], f"{name}/mixed", kernel_shape=[1] * axes)
-        output = b.transposed(output, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, width)))
+            weight = _weight(build, facts, point, [axes + 1, axes, *range(axes)])
+            output = build.add("Conv", [output, weight, *bias], f"{name}/mixed", kernel_shape=[1] * axes)
+        output = build.transposed(output, _trail(axes), f"{name}/out")
+        return function(build, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, width)))
 
     return emit
 
 
 def _transposed(axes: int) -> Emit:
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name, kernel = one_input(facts, values), facts.name, facts.weight("kernel")
         over_space(facts, x, axes)
         facts.get("filters"), facts.get("kernel_size")
@@ -134,9 +135,9 @@ def _transposed(axes: int) -> Emit:
         lengths = tuple(
             None if n is None else n * s + (0 if same else max(o, 0)) for n, s, o in zip(x.shape[1:-1], strides, over, strict=True)
         )
-        weight = _weight(b, facts, kernel, [axes + 1, axes, *range(axes)])
-        inputs = [b.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(b, facts)]
-        output = b.add(
+        weight = _weight(build, facts, kernel, [axes + 1, axes, *range(axes)])
+        inputs = [build.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(build, facts)]
+        output = build.add(
             "ConvTranspose",
             inputs,
             f"{name}/spread",
@@ -146,106 +147,106 @@ def _transposed(axes: int) -> Emit:
             output_padding=[max(-o, 0) for o in over],
             kernel_shape=list(kernel.shape[:axes]),
         )
-        output = b.transposed(output, _trail(axes), f"{name}/out")
-        return function(b, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-2])))
+        output = build.transposed(output, _trail(axes), f"{name}/out")
+        return function(build, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-2])))
 
     return emit
 
 
-def _as_long(b: GraphBuilder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
+def _as_long(build: GraphBuilder, name: str, around: tuple[str, str], size: Sequence[int], strides: Sequence[int]) -> str:
     """Add a check of how long a pooling's output is: of less than one window onnxruntime makes one, and Keras none.
 
     around  what is pooled, and what came of it (batch, channels, lengths)
     """
     before, after = around
     axes = len(size)
-    shape = b.add("Shape", [before], f"{name}/size")
-    long = b.add("Slice", [shape, b.integers(2), b.integers(2 + axes)], f"{name}/lengths")
-    starts = b.add("Sub", [long, b.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
-    windows = b.add("Div", [b.add("Max", [starts, b.integers(0)], f"{name}/room"), b.integers(*strides)], f"{name}/windows")
-    others = b.add("Slice", [shape, b.integers(0), b.integers(2)], f"{name}/others")
-    wanted = b.add("Concat", [others, windows], f"{name}/wanted", axis=0)
-    return b.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)
+    shape = build.add("Shape", [before], f"{name}/size")
+    long = build.add("Slice", [shape, build.integers(2), build.integers(2 + axes)], f"{name}/lengths")
+    starts = build.add("Sub", [long, build.integers(*(n - by for n, by in zip(size, strides, strict=True)))], f"{name}/starts")
+    windows = build.add("Div", [build.add("Max", [starts, build.integers(0)], f"{name}/room"), build.integers(*strides)], f"{name}/windows")
+    others = build.add("Slice", [shape, build.integers(0), build.integers(2)], f"{name}/others")
+    wanted = build.add("Concat", [others, windows], f"{name}/wanted", axis=0)
+    return build.add("Reshape", [after, wanted], f"{name}/checked", allowzero=1)
 
 
 def _pooling(operator: str, axes: int) -> Emit:
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name = one_input(facts, values), facts.name
         over_space(facts, x, axes)
         size, strides = pool_of(facts, axes)
         pads, lengths = _window(facts, x, size, strides, [1] * axes)
         if "pads" in pads and any(pads["pads"]) and operator == "AveragePool":
             pads["count_include_pad"] = 0
-        first = b.transposed(x.name, _lead(axes), f"{name}/in")
-        output = b.add(operator, [first], f"{name}/pooled", kernel_shape=size, strides=strides, **pads)
+        first = build.transposed(x.name, _lead(axes), f"{name}/in")
+        output = build.add(operator, [first], f"{name}/pooled", kernel_shape=size, strides=strides, **pads)
         if None in lengths and facts.get("padding", "valid") == "valid":
-            output = _as_long(b, name, (first, output), size, strides)
-        output = b.transposed(output, _trail(axes), f"{name}/out")
+            output = _as_long(build, name, (first, output), size, strides)
+        output = build.transposed(output, _trail(axes), f"{name}/out")
         return ModelTensor(output, (x.shape[0], *lengths, x.shape[-1]))
 
     return emit
 
 
 def _global(operator: str, axes: int) -> Emit:
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
         over_space(facts, x, axes)
         keep = bool(facts.get("keepdims", False))
-        mask = mask_on(b, facts, x) if operator == "ReduceMean" and axes == 1 else None
+        mask = mask_on(build, facts, x) if operator == "ReduceMean" and axes == 1 else None
         if mask is None:
-            output = b.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
+            output = build.add(operator, [x.name], f"{facts.name}/pooled", axes=list(range(1, axes + 1)), keepdims=int(keep))
         else:
-            output = _mean_of_steps(b, facts.name, x, mask, int(keep))
+            output = _mean_of_steps(build, facts.name, x, mask, int(keep))
         return ModelTensor(output, (x.shape[0], *([1] * axes if keep else []), x.shape[-1]))
 
     return emit
 
 
-def _mean_of_steps(b: GraphBuilder, name: str, x: ModelTensor, mask: ModelTensor, keep: int) -> str:
+def _mean_of_steps(build: GraphBuilder, name: str, x: ModelTensor, mask: ModelTensor, keep: int) -> str:
     """Add the mean over the steps that count; as in Keras, it is not a number where none does."""
-    wide = b.add("Unsqueeze", [mask.name, b.integers(2)], f"{name}/mask")
-    masked = b.add("Where", [wide, x.name, b.zero()], f"{name}/kept")
-    numbers = b.add("Cast", [wide], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
-    sums = [b.add("ReduceSum", [summand, b.integers(1)], f"{name}/sum", keepdims=keep) for summand in (masked, numbers)]
-    return b.add("Div", sums, f"{name}/pooled")
+    wide = build.add("Unsqueeze", [mask.name, build.integers(2)], f"{name}/mask")
+    masked = build.add("Where", [wide, x.name, build.zero()], f"{name}/kept")
+    numbers = build.add("Cast", [wide], f"{name}/numbers", to=onnx.TensorProto.FLOAT)
+    sums = [build.add("ReduceSum", [summand, build.integers(1)], f"{name}/sum", keepdims=keep) for summand in (masked, numbers)]
+    return build.add("Div", sums, f"{name}/pooled")
 
 
 def _padding(axes: int) -> Emit:
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
         over_space(facts, x, axes)
         pairs = pairs_of(facts, "padding", axes)
-        pads = b.integers(0, *(low for low, _ in pairs), 0, 0, *(high for _, high in pairs), 0)
-        return ModelTensor(b.add("Pad", [x.name, pads], f"{facts.name}/padded"), grown(x, pairs, 1))
+        pads = build.integers(0, *(low for low, _ in pairs), 0, 0, *(high for _, high in pairs), 0)
+        return ModelTensor(build.add("Pad", [x.name, pads], f"{facts.name}/padded"), grown(x, pairs, 1))
 
     return emit
 
 
 def _cropping(axes: int) -> Emit:
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x = one_input(facts, values)
         over_space(facts, x, axes)
         pairs = pairs_of(facts, "cropping", axes)
-        starts = b.integers(*(low for low, _ in pairs))
-        ends = b.integers(*(-high if high else np.iinfo(np.int64).max for _, high in pairs))
-        output = b.add("Slice", [x.name, starts, ends, b.integers(*range(1, axes + 1))], f"{facts.name}/cropped")
+        starts = build.integers(*(low for low, _ in pairs))
+        ends = build.integers(*(-high if high else np.iinfo(np.int64).max for _, high in pairs))
+        output = build.add("Slice", [x.name, starts, ends, build.integers(*range(1, axes + 1))], f"{facts.name}/cropped")
         return ModelTensor(output, grown(x, pairs, -1))
 
     return emit
 
 
 def _upsampling(axes: int) -> Emit:
-    def emit(b: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+    def emit(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
         x, name = one_input(facts, values), facts.name
         over_space(facts, x, axes)
         facts.need("interpolation", "nearest")
         by = sizes(facts, "size", axes, 2)
-        wide = b.add("Unsqueeze", [x.name, b.integers(*range(2, 2 * axes + 1, 2))], f"{name}/wide")
+        wide = build.add("Unsqueeze", [x.name, build.integers(*range(2, 2 * axes + 1, 2))], f"{name}/wide")
         repeats = [1, *(n for size in by for n in (1, size)), 1]
-        many = b.add("Expand", [wide, b.integers(*repeats)], f"{name}/repeated")
-        size = b.add("Mul", [b.add("Shape", [x.name], f"{name}/shape"), b.integers(1, *by, 1)], f"{name}/size")
+        many = build.add("Expand", [wide, build.integers(*repeats)], f"{name}/repeated")
+        size = build.add("Mul", [build.add("Shape", [x.name], f"{name}/shape"), build.integers(1, *by, 1)], f"{name}/size")
         lengths = (None if n is None else n * size for n, size in zip(x.shape[1:-1], by, strict=True))
-        return ModelTensor(b.add("Reshape", [many, size], f"{name}/together"), (x.shape[0], *lengths, x.shape[-1]))
+        return ModelTensor(build.add("Reshape", [many, size], f"{name}/together"), (x.shape[0], *lengths, x.shape[-1]))
 
     return emit
 

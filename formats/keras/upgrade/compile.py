@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rnnconvert.formats.keras.upgrade import tables as tables
-from rnnconvert.formats.keras.upgrade.config import Notes, quoted, serialised
+from rnnconvert.formats.keras.upgrade import objects
+from rnnconvert.formats.keras.upgrade.config import serialised
+from rnnconvert.formats.keras.upgrade.notes import Notes, quoted
 
 _OTHERS = ("sample_weight_mode", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile", "target_tensors")
 
@@ -17,14 +18,14 @@ def compiled(training: Any, notes: Notes) -> dict[str, Any] | None:
         notes.leave("how it was compiled, as that has an unknown form")
         return None
     optimizer = _optimizer(training.get("optimizer_config", training.get("optimizer")), notes)
-    loss, recognised = _named(training.get("loss"), tables.LOSSES)
+    loss, recognised = _named(training.get("loss"), objects.LOSSES)
     if not recognised:
         notes.leave(f"the loss {quoted(training.get('loss'))}: compile the model anew")
         return None
     if optimizer is None:
         return None
     settings: dict[str, Any] = {"optimizer": optimizer, "loss": loss, "loss_weights": training.get("loss_weights")}
-    metrics, recognised = _named(_plain_metrics(training.get("metrics")), tables.METRICS)
+    metrics, recognised = _named(_plain_metrics(training.get("metrics")), objects.METRICS)
     if recognised:
         settings["metrics"] = metrics
     else:
@@ -44,16 +45,16 @@ def _optimizer(value: Any, notes: Notes) -> dict[str, Any] | None:
         notes.leave("the optimizer, as its configuration has an unknown form: compile the model anew")
         return None
     named = str(value.get("class_name", "")).rpartition(">")[2]
-    class_name = {optimizer.lower(): optimizer for optimizer in tables.OPTIMIZERS}.get(named.lower())
-    keys = tables.OPTIMIZERS.get(class_name or "", "").split()
+    class_name = {optimizer.lower(): optimizer for optimizer in objects.OPTIMIZERS}.get(named.lower())
+    keys = objects.OPTIMIZERS.get(class_name or "", "").split()
     numbers: dict[str, Any] = {}
     aside: dict[str, Any] = {}
     for key, setting in config.items():
         name = "learning_rate" if key == "lr" else key
-        neutral = key in tables.OPTIMIZER_NEUTRAL and setting in (None, tables.OPTIMIZER_NEUTRAL[key])
+        neutral = key in objects.OPTIMIZER_NEUTRAL and setting in (None, objects.OPTIMIZER_NEUTRAL[key])
         if name in keys and (setting is None or isinstance(setting, (int, float))):
             numbers |= {} if setting is None else {name: setting}
-        elif not neutral and key not in tables.OPTIMIZER_ASIDE:
+        elif not neutral and key not in objects.OPTIMIZER_ASIDE:
             aside[key] = setting
     if class_name is None or aside:
         what = f" with {quoted(aside)}" if class_name else ""

@@ -6,67 +6,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.files.conservation import Facts
 from rnnconvert.formats.keras.config import Era, activation
 from rnnconvert.formats.keras.keys import TYPES, problem
+from rnnconvert.formats.keras.upgrade import objects
 from rnnconvert.formats.keras.upgrade import tables as tables
+from rnnconvert.formats.keras.upgrade.notes import Notes, Translated, quoted, refuse
 
-TARGET = "Keras 3"
 _DTYPES = ("float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool",
            "mixed_float16", "mixed_bfloat16")  # fmt: skip
-_LONGEST = 120
-
-
-@dataclass
-class Notes:
-    """What an upgrade did, for people.
-
-    changes  by layer: what became different, in words
-    left     what concerns training alone and was left out
-    """
-
-    changes: dict[str, list[str]] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
-
-    def change(self, layer: str, text: str) -> None:
-        """Note a change of a layer once."""
-        texts = self.changes.setdefault(layer, [])
-        if text not in texts:
-            texts.append(text)
-
-    def leave(self, text: str) -> None:
-        """Note once what is left out."""
-        if text not in self.left:
-            self.left.append(text)
-
-
-def refuse(layer: str, feature: str, reason: str, remedy: str = "") -> RefusedError:
-    """Return the error for what Keras 3 cannot hold."""
-    return RefusedError(feature, TARGET, reason, remedy, layer)
 
 
 def serialised(class_name: str, config: Mapping[str, Any], module: str = "keras.layers") -> dict[str, Any]:
     """Return an object as Keras 3 writes it into a configuration."""
     return {"module": module, "class_name": class_name, "config": dict(config), "registered_name": None}
-
-
-@dataclass(frozen=True)
-class Translated:
-    """A configuration of Keras 3.
-
-    config    its keys
-    softened  whether the old hard_sigmoid is on its outputs
-    """
-
-    config: dict[str, Any]
-    softened: bool
 
 
 class Translator:
@@ -204,8 +162,8 @@ class Translator:
         if function == HARD_SIGMOID_KERAS_2:
             self._softened = True
             return "hard_sigmoid"
-        name = tables.RENAMED_FUNCTIONS.get(function.name, function.name)
-        if name in tables.FUNCTIONS and function in (Activation(function.name), activation(function.name, self.era)):
+        name = objects.RENAMED_FUNCTIONS.get(function.name, function.name)
+        if name in objects.FUNCTIONS and function in (Activation(function.name), activation(function.name, self.era)):
             return name
         raise refuse(
             self._layer,
@@ -233,7 +191,7 @@ class Translator:
         return value
 
     def _initializer(self, key: str, value: Any) -> Any:
-        initializer = self._object(key, value, tables.INITIALIZERS, tables.INITIALIZER_NAMES, "initializers")
+        initializer = self._object(key, value, objects.INITIALIZERS, objects.INITIALIZER_NAMES, "initializers")
         if isinstance(initializer, dict) and initializer["class_name"] == "VarianceScaling":
             config = initializer["config"]
             config["distribution"] = {"normal": "truncated_normal"}.get(config.get("distribution"), config.get("distribution"))
@@ -241,10 +199,10 @@ class Translator:
         return initializer or serialised(default, {}, "keras.initializers")
 
     def _regularizer(self, key: str, value: Any) -> Any:
-        return self._object(key, value, tables.REGULARIZERS, tables.REGULARIZER_NAMES, "regularizers")
+        return self._object(key, value, objects.REGULARIZERS, objects.REGULARIZER_NAMES, "regularizers")
 
     def _constraint(self, key: str, value: Any) -> Any:
-        return self._object(key, value, tables.CONSTRAINTS, tables.CONSTRAINT_NAMES, "constraints")
+        return self._object(key, value, objects.CONSTRAINTS, objects.CONSTRAINT_NAMES, "constraints")
 
     def _object(self, key: str, value: Any, table: Mapping[str, str], names: Mapping[str, str], module: str) -> dict[str, Any] | None:
         """Return an object that only training uses; one that is not known is left out with a note."""
@@ -279,21 +237,6 @@ def _is_plain(value: object, depth: int = 0) -> bool:
     if isinstance(value, list):
         return depth < 4 and all(_is_plain(inner, depth + 1) for inner in value)
     return value is None or isinstance(value, (bool, int, float, str))
-
-
-def quoted(value: object) -> str:
-    text = json.dumps(value, default=str)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def spelled(name: str, reserved: Iterable[str] = ()) -> str:
-    """Return a layer's name as Keras 3 permits it: without slashes, and not taken."""
-    plain = name.replace("/", "_") or "layer"
-    candidate, number = plain, 0
-    while candidate in reserved:
-        number += 1
-        candidate = f"{plain}_{number}"
-    return candidate
 
 
 def rule_of(name: str, class_name: str, ours: bool = True) -> tables.ClassRule:

@@ -23,11 +23,13 @@ from rnnconvert.core.remedies import Flag
 from rnnconvert.formats.keras import architecture, keras_zip, object_checkpoint
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.metadata import KerasMetadata
+from rnnconvert.formats.keras.upgrade.assign import assign, assign_by_names, assign_by_path
 from rnnconvert.formats.keras.upgrade.compile import compiled
-from rnnconvert.formats.keras.upgrade.config import TARGET, Notes, Translator
+from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.layers import Layers
 from rnnconvert.formats.keras.upgrade.model import Models
-from rnnconvert.formats.keras.upgrade.old import SourceLayer, assign, assign_by_names, assign_by_path, tree
+from rnnconvert.formats.keras.upgrade.notes import TARGET, Notes
+from rnnconvert.formats.keras.upgrade.old import SourceLayer, tree
 
 VERSION = "3.6.0"
 """The Keras version whose files these resemble."""

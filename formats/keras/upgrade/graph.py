@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.containers import layer_calls
-from rnnconvert.containers.layer_calls import Arguments, LayerOutput, Reading, flat, ordered, refs
+from rnnconvert.containers.layer_calls import Arguments, LayerOutput, TracedCall, flat, ordered, refs
 from rnnconvert.containers.layer_config import Entry
-from rnnconvert.formats.keras.upgrade.config import refuse
+from rnnconvert.formats.keras.upgrade.notes import refuse
 
 
 def serialised(ref: LayerOutput, dtype: str) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def serialised(ref: LayerOutput, dtype: str) -> dict[str, Any]:
 
 
 @dataclass
-class Call:
+class OldCall:
     """One call of a layer.
 
     reads   the outputs that it is called on
@@ -41,7 +41,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Operation:
+class OutsideOperation:
     """A step of a graph outside its layers: an operation on tensors."""
 
     name: str
@@ -57,7 +57,7 @@ class Operation:
         return {**document, "name": self.name, "inbound_nodes": [{"args": args, "kwargs": {}}]}
 
 
-def calls_of(layer: Entry, takes: str) -> list[Call]:
+def calls_of(layer: Entry, takes: str) -> list[OldCall]:
     """Return how a layer is called.
 
     takes  see rnnconvert.formats.keras.upgrade.tables.Rule
@@ -66,8 +66,8 @@ def calls_of(layer: Entry, takes: str) -> list[Call]:
     return [_call(layer.name, arguments, takes) for arguments in layer_calls.calls_of(layer, "the configuration")]
 
 
-def _call(name: str, arguments: Arguments, takes: str) -> Call:
-    call = Call(list(refs(arguments.places)))
+def _call(name: str, arguments: Arguments, takes: str) -> OldCall:
+    call = OldCall(list(refs(arguments.places)))
     if any(not isinstance(value, LayerOutput) for place in arguments.places for value in flat(place)):
         raise refuse(name, f"a call with {str(arguments.places)[:80]}", "it changes what the layer computes, or is not known")
     for key, value in arguments.named.items():
@@ -78,7 +78,7 @@ def _call(name: str, arguments: Arguments, takes: str) -> Call:
     return call
 
 
-def _argument(name: str, call: Call, key: str, value: Any, takes: str) -> None:
+def _argument(name: str, call: OldCall, key: str, value: Any, takes: str) -> None:
     """Take one further argument of a call."""
     if all(inside is None for inside in flat(value)) or (key == "training" and value is False):
         return
@@ -96,7 +96,7 @@ def references(model: str, value: object) -> list[LayerOutput]:
     return listed
 
 
-def order(calls: Mapping[str, Sequence[Reading]], ends: Sequence[LayerOutput], starts: Sequence[LayerOutput]) -> list[str]:
+def order(calls: Mapping[str, Sequence[TracedCall]], ends: Sequence[LayerOutput], starts: Sequence[LayerOutput]) -> list[str]:
     """Return the layers in the order of Keras 3's model.layers: farthest from the outputs first.
 
     calls  of every layer; an input has one without sources
@@ -110,14 +110,14 @@ def order(calls: Mapping[str, Sequence[Reading]], ends: Sequence[LayerOutput], s
     return sorted(layers, key=lambda name: (-layers[name], first[name]))
 
 
-def order_of_running(calls: Mapping[str, Sequence[Reading]], ends: Sequence[LayerOutput]) -> list[tuple[str, int]]:
+def order_of_running(calls: Mapping[str, Sequence[TracedCall]], ends: Sequence[LayerOutput]) -> list[tuple[str, int]]:
     """Return the calls of a graph in the order in which Keras 3 runs them. Raises UnreadableError as `order` does."""
     depths, _ = _depths(calls, ordered(calls, ends, "the configuration")[0])
     return sorted(depths, key=lambda node: -depths[node])
 
 
 def _depths(
-    calls: Mapping[str, Sequence[Reading]], finished: Sequence[tuple[str, int]]
+    calls: Mapping[str, Sequence[TracedCall]], finished: Sequence[tuple[str, int]]
 ) -> tuple[dict[tuple[str, int], int], dict[str, int]]:
     """Return how far each call, and each layer, is from the outputs, in the order in which Keras meets them.
 

@@ -11,10 +11,11 @@ from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.formats.keras.config import KINDS, functions, snake_case
-from rnnconvert.formats.keras.graph import VARIABLES
 from rnnconvert.formats.keras.keys import Arrays, contradicted
+from rnnconvert.formats.keras.nodes import VARIABLES
 from rnnconvert.formats.keras.upgrade import tables as tables
-from rnnconvert.formats.keras.upgrade.config import Translator, refuse, rule_of, serialised
+from rnnconvert.formats.keras.upgrade.config import Translator, rule_of, serialised
+from rnnconvert.formats.keras.upgrade.notes import refuse
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit

@@ -16,8 +16,8 @@ from typing import Any
 from rnnconvert.containers.layer_calls import LayerOutput, ordered
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade import tables as tables
-from rnnconvert.formats.keras.upgrade.config import Notes, refuse, spelled
-from rnnconvert.formats.keras.upgrade.graph import Call, Operation
+from rnnconvert.formats.keras.upgrade.graph import OldCall, OutsideOperation
+from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 
@@ -48,7 +48,7 @@ class Masked:
     """
 
     stated: dict[tuple[str, int], list[LayerOutput | None]] = field(default_factory=dict)
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[OutsideOperation] = field(default_factory=list)
     merges: set[str] = field(default_factory=set)
     last: TensorMask | None = None
 
@@ -74,7 +74,7 @@ class Masks:
         return mask
 
     def graph(
-        self, olds: Mapping[str, SourceLayer], calls: Mapping[str, Sequence[Call]], ends: Sequence[LayerOutput], reserved: set[str]
+        self, olds: Mapping[str, SourceLayer], calls: Mapping[str, Sequence[OldCall]], ends: Sequence[LayerOutput], reserved: set[str]
     ) -> Masked:
         """Return what masks change in a graph."""
         masks_of: dict[tuple[str, int], TensorMask | None] = {}
@@ -98,7 +98,7 @@ class Masks:
                     label = spelled(f"{name}_mask", reserved)
                     reserved.add(label)
                     cache[key] = LayerOutput(label, 0, 0)
-                    operations.append(Operation(label, class_name, tuple(reads), config))
+                    operations.append(OutsideOperation(label, class_name, tuple(reads), config))
                 return cache[key]
 
             masks = [on(ref) for ref in call.reads]
@@ -111,7 +111,7 @@ class Masks:
         masked.last = next((mask for mask in last if mask is not None), None)
         return masked
 
-    def after(self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
+    def after(self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[OldCall, MakeOperation] | None) -> TensorMask | None:
         """Return the mask on what a layer gives.
 
         masks  on what it reads
@@ -158,7 +158,7 @@ class Masks:
         if any(_makes(layer) for layer in inner.walk()) or (masked and _reads(inner)):
             raise refuse(old.name, f"masks in a TimeDistributed of {inner.kind}", "Keras 3 passes them on differently")
 
-    def _new(self, old: SourceLayer, graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
+    def _new(self, old: SourceLayer, graph: tuple[OldCall, MakeOperation] | None) -> TensorMask | None:
         """Return the mask that a layer makes."""
         if not _makes(old):
             return None
@@ -180,7 +180,9 @@ class Masks:
             self.notes.change(old.name, "at masked steps its outputs are zero in Keras 3; older Keras repeated the output before")
         return TensorMask(mask.where, "", zeroed, tensors)
 
-    def _merged(self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[Call, MakeOperation] | None) -> TensorMask | None:
+    def _merged(
+        self, old: SourceLayer, masks: Sequence[TensorMask | None], graph: tuple[OldCall, MakeOperation] | None
+    ) -> TensorMask | None:
         if old.kind in ("Attention", "AdditiveAttention"):
             return masks[0]
         unknown = next((mask.unknown for mask in masks if mask is not None and mask.unknown), "")

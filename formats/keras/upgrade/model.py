@@ -13,11 +13,12 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.keras.carry import VariableTree
 from rnnconvert.formats.keras.config import snake_case
 from rnnconvert.formats.keras.upgrade import tables as tables
-from rnnconvert.formats.keras.upgrade.config import Notes, refuse, serialised, spelled
-from rnnconvert.formats.keras.upgrade.graph import Call, Operation, calls_of, order, references
+from rnnconvert.formats.keras.upgrade.config import serialised
+from rnnconvert.formats.keras.upgrade.graph import OldCall, OutsideOperation, calls_of, order, references
 from rnnconvert.formats.keras.upgrade.graph import serialised as referred
 from rnnconvert.formats.keras.upgrade.layers import Layers, New, rewritten
 from rnnconvert.formats.keras.upgrade.masks import Masks
+from rnnconvert.formats.keras.upgrade.notes import Notes, refuse, spelled
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, batch_of, is_shape, shape_of
 
 _MODULES = {"Sequential": ("keras", None), "Functional": ("keras.src.models.functional", "Functional")}
@@ -165,7 +166,7 @@ class Models:
             return "bfloat16"
         return dtype
 
-    def _written_out(self, old: SourceLayer, call: Call, operations: list[Operation], names: set[str]) -> LayerOutput:
+    def _written_out(self, old: SourceLayer, call: OldCall, operations: list[OutsideOperation], names: set[str]) -> LayerOutput:
         """Return the result of a merge as operations, which read no masks."""
         self.notes.change(old.name, f"it is the operation {old.kind.lower()} now: Keras 3's layer computes something else at masked steps")
         self.layers.translator.translate(old.name, tables.LAYERS[old.kind], old.entry.config)
@@ -173,7 +174,7 @@ class Models:
         for other in call.reads[1:]:
             name = spelled(f"{old.name}_values", names)
             names.add(name)
-            operations.append(Operation(name, old.kind, (result, other), {}))
+            operations.append(OutsideOperation(name, old.kind, (result, other), {}))
             result = LayerOutput(name, 0, 0)
         return result
 
@@ -184,10 +185,10 @@ class Models:
         olds = {sublayer.name: sublayer for sublayer in old.inside}
         if len(olds) != len(old.inside):
             raise UnreadableError("the configuration", f"two layers of {name!r} have one name")
-        calls: dict[str, list[Call]] = {}
+        calls: dict[str, list[OldCall]] = {}
         for child in old.inside:
             rule = tables.LAYERS.get(child.kind, tables.ClassRule(""))
-            calls[child.name] = [Call()] if child.kind == "InputLayer" else calls_of(child.entry, rule.takes)
+            calls[child.name] = [OldCall()] if child.kind == "InputLayer" else calls_of(child.entry, rule.takes)
         base = bases(calls, [sublayer.name for sublayer in old.inside if sublayer.is_model], [*ends, *starts])
         for several in calls.values():
             for call in several:
@@ -219,14 +220,14 @@ class Models:
             return [ref and dataclasses.replace(ref, layer=final[ref.layer]) for ref in replaced]
 
         built: dict[str, New | NewModel] = {}
-        new_calls = {operation.name: [Call(moved(operation.reads))] for operation in operations}
+        new_calls = {operation.name: [OldCall(moved(operation.reads))] for operation in operations}
         lists: dict[str, bool] = {}
         for source in remaining:
-            calls_ = [Call(moved(call.reads), moved(call.states), moved(call.masks)) for call in calls[source.name]]
+            calls_ = [OldCall(moved(call.reads), moved(call.states), moved(call.masks)) for call in calls[source.name]]
             for layer in chains[source.name]:
                 built[layer.name], new_calls[layer.name] = layer, calls_
                 lists[layer.name] = _takes_list(source)
-                calls_ = [Call([LayerOutput(layer.name, number, 0)]) for number in range(len(calls_))]
+                calls_ = [OldCall([LayerOutput(layer.name, number, 0)]) for number in range(len(calls_))]
         starts, ends = moved(starts), moved(ends)
         listed = order(new_calls, ends, starts)
         if unread := sorted(set(built) - set(listed)):
@@ -249,7 +250,7 @@ class Models:
         return model
 
 
-def _nodes(name: str, calls: Sequence[Call], several: bool, dtype: str) -> list[dict[str, Any]]:
+def _nodes(name: str, calls: Sequence[OldCall], several: bool, dtype: str) -> list[dict[str, Any]]:
     """Return the calls of a layer as Keras 3 writes them."""
     nodes = []
     for call in calls:

@@ -21,7 +21,8 @@ from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
 from rnnconvert.core.verdict import Verdict, Word
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
-from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
+from rnnconvert.judging.comparison import OutputComparison, unlike
+from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.running.registry import executors
 
 _PATIENCE = 600
@@ -35,7 +36,7 @@ class Proof:
     comparisons  of each output
     """
 
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[OutputComparison, ...]
 
     exit_code = 1
 

@@ -1,13 +1,11 @@
 """What becomes of the layers of Keras 1, Keras 2 and tf.keras in Keras 3, as data: each class, each key of its configuration,
 each of its weights.
 
-A key is `old`, `old>new` or `old>new:kind`, with a kind of keys.TYPES or of the Translator; `old!`
-changes no number and is left out; `old~` concerns training alone and is
-left out with a note; `old=a|b` (JSON) may have only these values, which state nothing. A weight is its names in every era,
-joined by "|", with "-" before those that are not trained and "?key" where a false key leaves it out.
+A key is `old`, `old>new` or `old>new:kind`, with a kind of keys.TYPES or of the Translator; `old!` changes no number and is left out;
+`old~` concerns training alone and is left out with a note; `old=a|b` (JSON) may have only these values, which state nothing. A weight is
+its names in every era, joined by "|", with "-" before those that are not trained and "?key" where a false key leaves it out.
 
-Sources: keras 1.2.2 and 2.3.1 keras/layers, tf_keras 2.21 tf_keras/src/layers, keras 3.15 keras/src/layers: each get_config
-and build.
+Sources: keras 1.2.2 and 2.3.1 keras/layers, tf_keras 2.21 tf_keras/src/layers, keras 3.15 keras/src/layers: each get_config and build.
 """
 
 from __future__ import annotations
@@ -250,100 +248,3 @@ MERGES = {"sum": "Add", "mul": "Multiply", "ave": "Average", "max": "Maximum", "
 """The layer of Keras 3 for each mode of Keras 1's Merge. Source: keras 1.2.2 engine/topology.py, Merge.call."""
 MERGE_ASIDE = ("mode", "mode_type", "dot_axes", "output_shape_type", "output_mask_type", "node_indices", "tensor_indices")
 """Keys of a Merge that change nothing in these modes."""
-
-FUNCTIONS = (
-    "linear", "tanh", "sigmoid", "relu", "softmax", "softplus", "softsign", "elu", "selu", "exponential", "gelu", "silu", "mish",
-    "relu6", "log_softmax",
-)  # fmt: skip
-"""Activations that are the same function under the same name, apart from hard_sigmoid."""
-RENAMED_FUNCTIONS = {"swish": "silu"}
-
-INITIALIZERS = {
-    "Zeros": "",
-    "Ones": "",
-    "Constant": "value",
-    "RandomNormal": "mean stddev seed",
-    "RandomUniform": "minval maxval seed",
-    "TruncatedNormal": "mean stddev seed",
-    "VarianceScaling": "scale mode distribution seed",
-    "Orthogonal": "gain seed",
-    "Identity": "gain",
-    "GlorotNormal": "seed",
-    "GlorotUniform": "seed",
-    "HeNormal": "seed",
-    "HeUniform": "seed",
-    "LecunNormal": "seed",
-    "LecunUniform": "seed",
-}
-"""Initializers of Keras 3 with their keys."""
-INITIALIZER_NAMES = {
-    "zero": "Zeros", "zeros": "Zeros", "one": "Ones", "ones": "Ones", "normal": "RandomNormal", "uniform": "RandomUniform",
-    "glorot_normal": "GlorotNormal", "glorot_uniform": "GlorotUniform", "he_normal": "HeNormal", "he_uniform": "HeUniform",
-    "lecun_normal": "LecunNormal", "lecun_uniform": "LecunUniform", "orthogonal": "Orthogonal", "identity": "Identity",
-    "random_normal": "RandomNormal", "random_uniform": "RandomUniform", "truncated_normal": "TruncatedNormal",
-}  # fmt: skip
-REGULARIZERS = {"L1": "l1", "L2": "l2", "L1L2": "l1 l2"}
-REGULARIZER_NAMES = {
-    "l1": "L1",
-    "l2": "L2",
-    "l1_l2": "L1L2",
-    "WeightRegularizer": "L1L2",
-    "ActivityRegularizer": "L1L2",
-    "L1L2Regularizer": "L1L2",
-}
-CONSTRAINTS = {
-    "MaxNorm": "max_value axis m>max_value",
-    "NonNeg": "",
-    "UnitNorm": "axis",
-    "MinMaxNorm": "min_value max_value rate axis low>min_value high>max_value m>max_value",
-}
-CONSTRAINT_NAMES = {
-    "maxnorm": "MaxNorm",
-    "max_norm": "MaxNorm",
-    "nonneg": "NonNeg",
-    "non_neg": "NonNeg",
-    "unitnorm": "UnitNorm",
-    "unit_norm": "UnitNorm",
-    "min_max_norm": "MinMaxNorm",
-}
-
-OPTIMIZERS = {
-    "Adam": "learning_rate beta_1 beta_2 epsilon amsgrad",
-    "RMSprop": "learning_rate rho momentum epsilon centered",
-    "SGD": "learning_rate momentum nesterov",
-    "Adagrad": "learning_rate initial_accumulator_value epsilon",
-    "Adadelta": "learning_rate rho epsilon",
-    "Adamax": "learning_rate beta_1 beta_2 epsilon",
-    "Nadam": "learning_rate beta_1 beta_2 epsilon",
-    "Ftrl": "learning_rate learning_rate_power initial_accumulator_value l1_regularization_strength l2_regularization_strength beta",
-}
-"""Optimizers of Keras 3 with the keys that are carried."""
-OPTIMIZER_NEUTRAL = {
-    "decay": 0.0,
-    "clipnorm": None,
-    "clipvalue": None,
-    "global_clipnorm": None,
-    "weight_decay": None,
-    "use_ema": False,
-    "schedule_decay": 0.004,
-    "initial_decay": 0.0,
-}
-"""What else an optimizer may be set to; anything but these values leaves it out."""
-OPTIMIZER_ASIDE = ("name", "ema_momentum", "ema_overwrite_frequency", "jit_compile", "is_legacy_optimizer")
-LOSSES = {
-    name: name for name in (
-        "mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error",
-        "categorical_crossentropy", "sparse_categorical_crossentropy", "binary_crossentropy", "hinge", "squared_hinge",
-        "categorical_hinge", "poisson", "cosine_similarity",
-    )
-} | {"mse": "mean_squared_error", "mae": "mean_absolute_error", "mape": "mean_absolute_percentage_error",
-     "msle": "mean_squared_logarithmic_error"}  # fmt: skip
-"""Losses by name that are the same function in Keras 3 (cosine_proximity and kullback_leibler_divergence differ or moved)."""
-METRICS = {
-    "acc": "accuracy",
-    "accuracy": "accuracy",
-    "categorical_accuracy": "categorical_accuracy",
-    "binary_accuracy": "binary_accuracy",
-    "sparse_categorical_accuracy": "sparse_categorical_accuracy",
-    **{name: new for name, new in LOSSES.items() if not name.endswith("hinge")},
-}

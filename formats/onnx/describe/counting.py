@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.scaffolding.nodes import Nodes
@@ -89,7 +90,7 @@ def count(build: Nodes, op: Op) -> list[Tensor | None] | None:
     if op.kind not in COUNTED:
         return None
     plain = [None if array is None else array.astype(object) for array in held]
-    folded = fold(Call(op.kind, plain, dict(op.values), len(op.node.outputs), op.opset, op.scope.charge))
+    folded = fold(FoldedCall(op.kind, plain, dict(op.values), len(op.node.outputs), op.opset, op.scope.charge))
     if folded is None:
         raise build.refuse("lengths that are computed in another way", "no line is known for it")
     return [counted(array, first.dtype) for array in folded]

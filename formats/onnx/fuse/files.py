@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -18,14 +16,14 @@ from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array, Pieced
-from rnnconvert.core.claims import proved as claimed
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.load import load
 from rnnconvert.formats.onnx.fuse.graph import NameTree, as_nodes, names_in, reads, splice
-from rnnconvert.formats.onnx.fuse.proof import Graph, ModelPair, prove
+from rnnconvert.formats.onnx.fuse.outcome import Fused, FusedLayer
+from rnnconvert.formats.onnx.fuse.proof import ModelPair, RunnableGraph, prove
 from rnnconvert.formats.onnx.fuse.region import region, whole_inputs
 from rnnconvert.formats.onnx.hoisted import hoist
 from rnnconvert.formats.onnx.proto import file as onnx_file
@@ -34,68 +32,15 @@ from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
 from rnnconvert.formats.onnx.proto.nodes import initializer
 from rnnconvert.formats.onnx.proto.program import program as as_program
 from rnnconvert.graphs.program.evaluate import UnmatchedError
-from rnnconvert.graphs.program.scopes import Scope, walk
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.spread import everywhere
+from rnnconvert.graphs.program.walk import walk
 from rnnconvert.recognition.loops import loops
 from rnnconvert.recognition.recognised import RecognisedLayer
 from rnnconvert.recognition.steps import steps
 
 _OPSETS = 7
-
-
-@dataclass(frozen=True)
-class FusedLayer:
-    """A layer that is one node now.
-
-    name    what it was called: the node, or the first product of its steps
-    was     the operators that it was made of
-    cell    what it is, in words
-    error   how far the new node is from the old operators on random inputs
-    """
-
-    name: str
-    was: str
-    cell: str
-    error: float
-
-
-@dataclass(frozen=True)
-class Fused:
-    """What `fuse` did.
-
-    source   the model that was read
-    target   the model that was written, or would be
-    layers   the layers that are one node now
-    left     what looks like a layer and stays unchanged, with the reason
-    nodes    how many nodes the model had, and has
-    error    how far the whole model's outputs are from what they were; None where nothing was replaced
-    """
-
-    source: str
-    target: str
-    layers: tuple[FusedLayer, ...]
-    left: tuple[tuple[str, str], ...]
-    nodes: tuple[int, int]
-    error: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return everything as JSON takes it."""
-        left = [{"name": name, "reason": reason} for name, reason in self.left]
-        layers = [vars(layer) for layer in self.layers]
-        return {**vars(self), "layers": layers, "left": left, "nodes": list(self.nodes)}
-
-    def lines(self) -> list[str]:
-        """Return what was done, line by line."""
-        lines = [f"  {layer.name}: {layer.was} -> {layer.cell}; {claimed([layer.error])}" for layer in self.layers]
-        lines += [f"  {name}: left unchanged: {reason}" for name, reason in self.left]
-        lines.append(f"nodes: {self.nodes[0]} -> {self.nodes[1]}")
-        if self.error is not None:
-            lines.append(claimed([self.error], "the whole model gives what it gave", "in onnxruntime"))
-        return lines
-
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
 
 
 def fuse(
@@ -128,10 +73,10 @@ def fuse(
         raise UsageError(f"{path}: the folder {path.parent} does not exist. Create it first")
     if not dry_run:
         only_replace(path, force)
-    tell = watch or (lambda what: None)
-    tell("looking for layers")
+    say = watch or (lambda what: None)
+    say("looking for layers")
     try:
-        work = _Fuser(onnx_file.read(source), source, tell)
+        work = _Fuser(onnx_file.read(source), source, say)
         with new_folder() as folder:
             graph, done = work.fused(folder, str(path))
     except MALFORMED as error:
@@ -163,8 +108,8 @@ def _nothing(source: Path, done: Fused) -> RefusedError:
 class _Fuser:
     """A model on its way."""
 
-    def __init__(self, file: OnnxFile, source: Path, tell: Callable[[str], None]) -> None:
-        self.file, self.source, self.tell = file, source, tell
+    def __init__(self, file: OnnxFile, source: Path, say: Callable[[str], None]) -> None:
+        self.file, self.source, self.say = file, source, say
         self.old = _copied(file)
         hoist(file.model.graph)
         program = as_program(file)
@@ -198,7 +143,7 @@ class _Fuser:
         else:
             candidates.append([outcome] if isinstance(outcome, RecognisedLayer) else outcome)
 
-    def fused(self, folder: Path, target: str) -> tuple[Graph, Fused]:
+    def fused(self, folder: Path, target: str) -> tuple[RunnableGraph, Fused]:
         """Return the model with every layer that is proved as one node."""
         pairs: list[tuple[int, RecognisedLayer, ModelPair]] = []
         reasons: dict[int, tuple[str, str]] = {}
@@ -210,7 +155,7 @@ class _Fuser:
                 except UnmatchedError as problem:
                     reasons[number] = form.label, str(problem)
         proved: dict[int, tuple[RecognisedLayer, float]] = {}
-        self.tell(f"proving {len(candidates)} layers")
+        self.say(f"proving {len(candidates)} layers")
         verdicts = prove([pair for _, _, pair in pairs], _inside(folder, "alone")) if pairs else []
         for (number, layer, _), verdict in zip(pairs, verdicts, strict=True):
             if verdict.equal:
@@ -229,13 +174,13 @@ class _Fuser:
 
     def _prove_together(
         self, proved: list[tuple[RecognisedLayer, float]], folder: Path
-    ) -> tuple[Graph, list[tuple[RecognisedLayer, float]], float | None]:
+    ) -> tuple[RunnableGraph, list[tuple[RecognisedLayer, float]], float | None]:
         """Return the new model, once it gives what the old one gave; without the layers that prevent it."""
         try:
             inputs = whole_inputs(self.old.model.graph, self.scope)
         except UnmatchedError as problem:
             raise RefusedError("the whole model", "a proof", str(problem)) from None
-        self.tell("proving the whole model")
+        self.say("proving the whole model")
         outputs = [output.name for output in self.old.model.graph.output]
         graph = self._with([layer for layer, _ in proved])
         pair = ModelPair("the whole model", self.old, graph, outputs, inputs)
@@ -258,7 +203,7 @@ class _Fuser:
                 self.left.append((candidate[0].label, f"proved alone, but not in the whole model: {verdict.reason}"))
         return self._with([each for each, _ in accepted]) if accepted else self.old, accepted, error
 
-    def _with(self, layers: Sequence[RecognisedLayer]) -> Graph:
+    def _with(self, layers: Sequence[RecognisedLayer]) -> RunnableGraph:
         """Return the model with some layers as one node each."""
         model = onnx.ModelProto()
         model.CopyFrom(self.old.model)
@@ -284,7 +229,7 @@ class _Fuser:
         for name, array in arrays.items():
             if name not in initializers:
                 model.graph.initializer.append(initializer(name, array))
-        return Graph(model, arrays)
+        return RunnableGraph(model, arrays)
 
 
 def _cell(layer: RecognisedLayer) -> str:
@@ -310,7 +255,7 @@ def _count(graph: onnx.GraphProto) -> int:
     return count
 
 
-def _copied(file: OnnxFile) -> Graph:
+def _copied(file: OnnxFile) -> RunnableGraph:
     """Return a model with the numbers of its initializers apart, and all others in it."""
     model = onnx.ModelProto()
     model.CopyFrom(file.model)
@@ -325,4 +270,4 @@ def _copied(file: OnnxFile) -> Graph:
             onnx_write.put(copy, file.tensor(original))
         else:
             file.restore(copy)
-    return Graph(model, arrays)
+    return RunnableGraph(model, arrays)

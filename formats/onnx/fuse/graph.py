@@ -14,16 +14,16 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
-from rnnconvert.formats.onnx.proto.nodes import Nodes
+from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
 from rnnconvert.graphs.program.evaluate import UnmatchedError
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
-from rnnconvert.recognition.recognised import Mask, Read, RecognisedLayer
+from rnnconvert.recognition.recognised import Mask, ReadSequence, RecognisedLayer
 
 NodesAndArrays = tuple[list[onnx.NodeProto], dict[str, "Array | Pieced"]]
 
 
-class _Nodes(Nodes):
+class _Nodes(ProtoNodes):
     """Nodes under construction, for an operator set."""
 
     def __init__(self, prefix: str, opset: int, dtype: np.dtype) -> None:
@@ -131,7 +131,7 @@ def _give_masked(nodes: _Nodes, layer: RecognisedLayer, counting: CountedSteps, 
         nodes.add("Identity", [counting.ended(nodes, name, last, first or nodes.zero())], f"{name}_given", use.value)
 
 
-def _sequence(nodes: _Nodes, read: Read, number: int) -> str:
+def _sequence(nodes: _Nodes, read: ReadSequence, number: int) -> str:
     """Return a sequence (time, batch, features) of what the steps read."""
     if read.steps:
         parts = [nodes.axes("Unsqueeze", step, [0], f"x{number}_{n}") for n, step in enumerate(read.steps)]

@@ -21,7 +21,8 @@ from rnnconvert.core.errors import ExecutorError, MissingPackageError
 from rnnconvert.formats.onnx.fuse import run as fuse_run
 from rnnconvert.formats.onnx.proto import write
 from rnnconvert.formats.onnx.proto.file import DTYPES
-from rnnconvert.judging.judging import Allowance, Comparison, Output, compare, unlike
+from rnnconvert.judging.comparison import OutputComparison, unlike
+from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.running.registry import executors
 
 SHAKES = 3
@@ -30,13 +31,13 @@ _PURPOSE = "prove that a fused operator computes what it replaces"
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class RunnableGraph:
     """A model to run: its message, and the numbers that are not in it."""
 
     model: onnx.ModelProto
     arrays: Mapping[str, Array | Pieced]
 
-    def shaken(self, seed: int) -> Graph:
+    def shaken(self, seed: int) -> RunnableGraph:
         """Return the model with every weight about one unit in the last place off: what rounding does."""
         random = np.random.default_rng(seed)
         arrays = {name: _shaken(np.asarray(array), random) for name, array in self.arrays.items()}
@@ -46,7 +47,7 @@ class Graph:
             if tensor.raw_data and tensor.data_type in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
                 dtype = DTYPES[tensor.data_type]
                 tensor.raw_data = _shaken(np.frombuffer(tensor.raw_data, dtype), random).tobytes()
-        return Graph(model, arrays)
+        return RunnableGraph(model, arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +60,8 @@ class ModelPair:
     """
 
     label: str
-    old: Graph
-    new: Graph
+    old: RunnableGraph
+    new: RunnableGraph
     outputs: Sequence[str]
     inputs: Sequence[Mapping[str, Array]]
     dtype: np.dtype = field(default_factory=lambda: np.dtype(np.float32))
@@ -74,7 +75,7 @@ class PairVerdict:
     problem      why it could not be run; "" if it could
     """
 
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[OutputComparison, ...] = ()
     problem: str = ""
 
     @property
@@ -125,7 +126,7 @@ def prove(pairs: Sequence[ModelPair], folder: Path, least: int = 1) -> list[Pair
 
 
 def _verdict(number: int, pair: ModelPair, folder: Path, failed: Mapping[str, str], least: int) -> PairVerdict:
-    comparisons: list[Comparison] = []
+    comparisons: list[OutputComparison] = []
     ran = 0
     for trial in range(len(pair.inputs)):
         if f"{number}_{trial}_old.npz" in failed:

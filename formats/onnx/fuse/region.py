@@ -10,7 +10,7 @@ from onnx import helper
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.formats.onnx.fuse.graph import as_nodes, reads
-from rnnconvert.formats.onnx.fuse.proof import Graph, ModelPair
+from rnnconvert.formats.onnx.fuse.proof import ModelPair, RunnableGraph
 from rnnconvert.formats.onnx.proto.file import DTYPES
 from rnnconvert.formats.onnx.proto.nodes import code_of, initializer
 from rnnconvert.graphs.program.evaluate import UnmatchedError
@@ -20,7 +20,7 @@ from rnnconvert.recognition.inputs import extract
 from rnnconvert.recognition.recognised import RecognisedLayer
 
 
-def region(graph: Graph, scope: Scope, shapes: Shapes, layer: RecognisedLayer, opset: int) -> ModelPair:
+def region(graph: RunnableGraph, scope: Scope, shapes: Shapes, layer: RecognisedLayer, opset: int) -> ModelPair:
     """Return the operators of a layer, cut out of a model, and the new node. Raises UnmatchedError where they cannot be cut."""
     part = extract(scope, shapes, layer)
     outputs = [use.value for use in layer.uses]
@@ -34,7 +34,7 @@ def region(graph: Graph, scope: Scope, shapes: Shapes, layer: RecognisedLayer, o
     return ModelPair(layer.label, old_model, new_model, outputs, part.trials, np.dtype(layer.direction.dtype))
 
 
-def _constants(scope: Scope, graph: Graph, new: Sequence[onnx.NodeProto], defined: set[str]) -> list[onnx.NodeProto]:
+def _constants(scope: Scope, graph: RunnableGraph, new: Sequence[onnx.NodeProto], defined: set[str]) -> list[onnx.NodeProto]:
     """Return Constant nodes for what new nodes read from the old graph."""
     needed = {name for node in new for name in node.input if name} - {name for node in new for name in node.output}
     nodes = []
@@ -74,7 +74,7 @@ def _model(
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto],
     arrays: Mapping[str, Array | Pieced],
-) -> Graph:
+) -> RunnableGraph:
     """Return a model of some nodes, with the numbers that these need."""
     used = {name for node in nodes for name in reads(node)}
     graph = onnx.GraphProto(name="region")
@@ -92,7 +92,7 @@ def _model(
     model = onnx.ModelProto(ir_version=max(4, like.ir_version))
     model.opset_import.extend(like.opset_import)
     model.graph.CopyFrom(graph)
-    return Graph(model, used_arrays)
+    return RunnableGraph(model, used_arrays)
 
 
 def whole_inputs(graph: onnx.GraphProto, scope: Scope) -> list[dict[str, Array]]:

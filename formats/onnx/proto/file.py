@@ -1,7 +1,6 @@
 """ONNX files: the model as a small message, the numbers as views of the mapped file.
 
-`read` gives the model, `OnnxFile.tensor` the numbers of any of its tensors, `program.program` its graphs, and
-`write.write` writes one.
+`read` gives the model, `OnnxFile.tensor` the numbers of any of its tensors, `program.program` its graphs, and `write.write` writes one.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.formats.onnx.proto.file import DTYPES
 
 
-class Nodes:
+class ProtoNodes:
     """Nodes under construction.
 
     nodes   in their order

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.operations import Operation, Stored
+from rnnconvert.graphs.program.operations import Operation, StoredNumbers
 from rnnconvert.graphs.program.scopes import Scope
 
 
@@ -22,7 +22,7 @@ class ConstantPlace:
              value is the first tensor itself
     """
 
-    tensors: tuple[Stored, ...]
+    tensors: tuple[StoredNumbers, ...]
     index: Array | None = None
 
     def key(self) -> tuple[object, ...]:
@@ -37,10 +37,10 @@ def place(scope: Scope, name: str) -> ConstantPlace | None:
     tensor = scope.stored(name)
     if tensor is not None:
         return ConstantPlace((tensor,))
-    starts: dict[Stored, int] = {}
-    tensors: list[Stored] = []
+    starts: dict[StoredNumbers, int] = {}
+    tensors: list[StoredNumbers] = []
 
-    def numbered(stored: Stored) -> Array:
+    def numbered(stored: StoredNumbers) -> Array:
         if stored not in starts:
             starts[stored] = sum(_size(before) for before in tensors)
             tensors.append(stored)
@@ -53,11 +53,11 @@ def place(scope: Scope, name: str) -> ConstantPlace | None:
     return ConstantPlace(tuple(tensors), numbers.reshape(-1))
 
 
-def _size(tensor: Stored) -> int:
+def _size(tensor: StoredNumbers) -> int:
     return math.prod(tensor.dims)
 
 
-def sources(scope: Scope, name: str) -> list[Stored]:
+def sources(scope: Scope, name: str) -> list[StoredNumbers]:
     """Return every stored tensor that a value depends on."""
     waiting, seen = [scope.resolve(name)], set()
     result = []
@@ -82,7 +82,7 @@ class Scattered:
     problems  what does not fit, in words
     """
 
-    tensors: list[tuple[Stored, Array]] = field(default_factory=list)
+    tensors: list[tuple[StoredNumbers, Array]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -92,11 +92,11 @@ def scatter(new: Mapping[str, Array], places: Mapping[str, ConstantPlace]) -> Sc
     Two values that share a stored number but need different ones are a problem.
     """
     done = Scattered()
-    written: dict[Stored, list[str]] = {}
+    written: dict[StoredNumbers, list[str]] = {}
     for name in new:
         for tensor in places[name].tensors:
             written.setdefault(tensor, []).append(name)
-    held: dict[Stored, _Held] = {}
+    held: dict[StoredNumbers, _Held] = {}
     for owner, name in enumerate(new):
         values = np.asarray(new[name]).reshape(-1)
         where = places[name]
@@ -126,7 +126,7 @@ def scatter(new: Mapping[str, Array], places: Mapping[str, ConstantPlace]) -> Sc
 class _Held:
     """A tensor's numbers while several values write them, and which value wrote each; -1 for none yet."""
 
-    tensor: Stored
+    tensor: StoredNumbers
     numbers: Array
     owners: Array
 
@@ -142,7 +142,7 @@ class Readers:
     """Which nodes read a stored tensor."""
 
     def __init__(self, scopes: Sequence[Scope]) -> None:
-        self._starts: dict[Stored, list[tuple[Scope, str]]] = {}
+        self._starts: dict[StoredNumbers, list[tuple[Scope, str]]] = {}
         self._reads: dict[tuple[Scope, str], list[tuple[Scope, Operation, int]]] = {}
         self._outputs: set[tuple[Scope, str]] = set()
         for scope in scopes:
@@ -160,7 +160,7 @@ class Readers:
                 where, value = scope.resolve(output)
                 self._outputs.add((where, value))
 
-    def other(self, tensor: Stored, uses: Iterable[tuple[Operation, int]]) -> str:
+    def other(self, tensor: StoredNumbers, uses: Iterable[tuple[Operation, int]]) -> str:
         """Return in words a node that reads a tensor's numbers and is not among `uses` (nodes and which input), or ""."""
         mine = {(node, index) for node, index in uses}
         waiting, seen = list(self._starts.get(tensor, ())), set()

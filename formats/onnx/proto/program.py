@@ -12,7 +12,7 @@ import onnx
 
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
-from rnnconvert.graphs.program.operations import AttributeReference, Body, Declared, Operation, Program, Stored
+from rnnconvert.graphs.program.operations import AttributeReference, Body, Declared, Operation, Program, StoredNumbers
 
 _KIND = onnx.AttributeProto
 _PLAIN = {_KIND.INT: "i", _KIND.FLOAT: "f", _KIND.INTS: "ints", _KIND.FLOATS: "floats"}
@@ -44,7 +44,7 @@ _LEFT = "no operator of ONNX's: its exporter left it, and no runtime runs the fi
 def program(file: OnnxFile) -> Program:
     """Return a model's graphs. Raises UnreadableError where two initializers of one graph have one name."""
     model = file.model
-    reader = _Reader(file)
+    reader = _ProgramReader(file)
     functions = {(_domain(function.domain), function.name): reader.function(function) for function in model.functions}
     external = sum(math.prod(tensor.dims) * 4 for tensor in model.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL)
     return Program(
@@ -77,14 +77,14 @@ def _opsets(entries: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return versions
 
 
-class _Reader:
+class _ProgramReader:
     """Messages of one file on their way."""
 
     def __init__(self, file: OnnxFile) -> None:
         self.file = file
 
     def graph(self, graph: onnx.GraphProto, path: str) -> Body:
-        stored: dict[str, Stored] = {}
+        stored: dict[str, StoredNumbers] = {}
         for tensor in graph.initializer:
             if tensor.name in stored:
                 raise UnreadableError(self.file.path, f"two initializers of {path} have the name {tensor.name!r}")
@@ -152,8 +152,8 @@ class _Reader:
         value = getattr(attribute, _PLAIN[attribute.type])
         return value if isinstance(value, (int, float)) else list(value)
 
-    def stored(self, tensor: onnx.TensorProto) -> Stored:
-        return Stored(tensor.name, tuple(tensor.dims), DTYPES.get(tensor.data_type), partial(self.file.tensor, tensor), tensor)
+    def stored(self, tensor: onnx.TensorProto) -> StoredNumbers:
+        return StoredNumbers(tensor.name, tuple(tensor.dims), DTYPES.get(tensor.data_type), partial(self.file.tensor, tensor), tensor)
 
 
 def _declared(value: onnx.ValueInfoProto) -> Declared:

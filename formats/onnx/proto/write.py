@@ -11,7 +11,8 @@ from typing import IO, Any
 import onnx
 
 from rnnconvert.containers.checksums import Crc32
-from rnnconvert.containers.files import old_data, remove_old_data, replacing, replacing_with_data, write_pieces
+from rnnconvert.containers.data_files import old_data, remove_old_data, replacing_with_data
+from rnnconvert.containers.files import replacing, write_pieces
 from rnnconvert.containers.wire import prefix
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import UsageError

@@ -70,9 +70,7 @@ def read_by(node: Operation) -> Iterator[str]:
 
 
 def operand(scope: Scope, uses: Uses, node: Operation, operator: str) -> tuple[Operation, int] | None:
-    """Return the only node that reads another's output, if it is of that operator with a constant; and which input that
-    is.
-    """
+    """Return the only node that reads another's output, if it is of that operator with a constant; and which input that is."""
     behind = uses.only(node.outputs[0])
     if behind is None or behind.kind != operator or behind.domain or len(behind.inputs) != 2:
         return None

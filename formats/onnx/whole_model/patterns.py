@@ -18,8 +18,7 @@ def is_neutral(scope: Scope, node: Operation) -> bool:
 
 
 def group_norm(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
-    """Recognize GroupNorm as it is written before opset 21: groups as channels of an InstanceNormalization, scaled
-    after it.
+    """Recognize GroupNorm as it is written before opset 21: groups as channels of an InstanceNormalization, scaled after it.
 
     Source: torch/onnx/_internal/torchscript_exporter/symbolic_opset9.py, group_norm.
     """

@@ -15,7 +15,7 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.onnx import quantised
-from rnnconvert.formats.onnx.node import NodePlace, Read
+from rnnconvert.formats.onnx.node import NodePlace, ReadModel
 from rnnconvert.formats.onnx.proto.places import ConstantPlace, Readers, Scattered, place, scatter, sources
 from rnnconvert.formats.onnx.whole_model.flow import flattened, in_line
 from rnnconvert.formats.onnx.whole_model.layers import layers
@@ -26,7 +26,8 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.language import registry
 from rnnconvert.language.packing import pack
 from rnnconvert.language.surroundings import equal
-from rnnconvert.models.model import Group, Model, Owner, Unit, loose_units, plain_units
+from rnnconvert.models.model import Group, Model, Unit
+from rnnconvert.models.units import Owner, loose_units, plain_units
 
 Changed = list[tuple[onnx.TensorProto, Array]]
 """Stored tensors, and their new numbers."""
@@ -53,9 +54,9 @@ class OnnxModel:
     _same: dict[object, tuple[Scope, str]] = field(default_factory=dict)
 
     @property
-    def read(self) -> Read:
+    def read(self) -> ReadModel:
         """The model as its adapter read it."""
-        return self.checkpoint.read_as(Read)
+        return self.checkpoint.read_as(ReadModel)
 
     def model(self, title: str) -> Model:
         """Return the layers in the order of the nodes, and the arrays of no layer."""

@@ -18,12 +18,10 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
+from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.formats.pytorch import export_graph
-from rnnconvert.formats.pytorch.program.program import Program, TooLongError
-from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, Call
-
-MAX_JSON = 1 << 26
-"""The most bytes of a description of weights, or of a graph."""
+from rnnconvert.formats.pytorch.program.program import OperatorProgram, TooLongError
+from rnnconvert.formats.pytorch.torchscript_code import CELLS, SEQUENCES, WeightsCall
 
 _WEIGHTS = "data/weights/model_weights_config.json"
 _CONSTANTS = "data/constants/model_constants_config.json"
@@ -84,7 +82,7 @@ def _arrays(archive: Archive, root: str, config: str) -> tuple[dict[str, Array],
     return arrays, unreadable
 
 
-def _follow(module: Any, constants: Mapping[str, Array]) -> Program | str:
+def _follow(module: Any, constants: Mapping[str, Array]) -> OperatorProgram | str:
     """Return what the program computes, or why that is not followed."""
     try:
         program = export_graph.follow(module)
@@ -97,8 +95,8 @@ def _follow(module: Any, constants: Mapping[str, Array]) -> Program | str:
 
 
 def _json(archive: Archive, name: str) -> Any:
-    if archive.size(name) > MAX_JSON:
-        raise UnreadableError(archive.path, f"its {name.rpartition('/')[2]} is larger than {MAX_JSON >> 20} MiB")
+    if archive.size(name) > DESCRIPTION_BYTES:
+        raise UnreadableError(archive.path, f"its {name.rpartition('/')[2]} is larger than {DESCRIPTION_BYTES >> 20} MiB")
     return json_text.loads(bytes(archive.read(name)).decode(), archive.path)
 
 
@@ -117,7 +115,7 @@ def _view(path: object, name: str, record: Array, meta: Any, dtype: np.dtype[Any
     return np.ndarray(shape, dtype, record.data, start * dtype.itemsize, tuple(step * dtype.itemsize for step in strides))
 
 
-def _calls(module: Any) -> list[Call]:
+def _calls(module: Any) -> list[WeightsCall]:
     """Return the recurrent operators of a graph, and the weights that they read by their names in the module."""
     names: dict[str, str] = {}
     for spec in module["signature"]["input_specs"]:
@@ -139,5 +137,5 @@ def _calls(module: Any) -> list[Call]:
         else:
             continue
         if all(name in names for name in weights):
-            result.append(Call(function, tuple(names[name] for name in weights), constants))
+            result.append(WeightsCall(function, tuple(names[name] for name in weights), constants))
     return result

@@ -50,8 +50,7 @@ def _begins_with_magic(data: Array) -> bool:
 def read(path: str | os.PathLike[str]) -> Stored:
     """Return the tensors of an old checkpoint as views of the mapped file; names and metadata as for a zip file.
 
-    Raises UnreadableError; always for the tar archives of PyTorch 0.1, which even PyTorch opens
-    only by running their pickles.
+    Raises UnreadableError; always for the tar archives of PyTorch 0.1, which even PyTorch opens only by running their pickles.
     """
     data = map_file(path)
     if _is_tar(path):

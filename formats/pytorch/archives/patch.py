@@ -31,8 +31,7 @@ def write(
     arrays  every tensor of the file by name, as views of the mapped file
     new     the new numbers, of the shapes and types that these tensors have
 
-    Raises UsageError if a tensor is not stored directly in the file, or shares its numbers with another one that would
-    change with it.
+    Raises UsageError if a tensor is not stored directly in the file, or shares its numbers with another one that would change with it.
     """
     start = _start(source, arrays, new)
     data = np.memmap(source, np.uint8, "c")  # what is written stays in memory, and only the pages that change

@@ -16,7 +16,7 @@ import numpy as np
 from rnnconvert.containers.pickle_values import Foreign
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
-from rnnconvert.formats.pytorch.archives.values import Tensor
+from rnnconvert.formats.pytorch.archives.values import ArchivedTensor
 
 STORAGES: dict[str, np.dtype[Any]] = {
     "QInt8Storage": np.dtype(np.int8),
@@ -61,7 +61,7 @@ def _state(value: Any, ending: str) -> tuple[Any, ...]:
     return state if str(value.made_by).endswith(ending) and isinstance(state, tuple) else ()
 
 
-def cell(value: Foreign) -> tuple[Tensor, ...] | None:
+def cell(value: Foreign) -> tuple[ArchivedTensor, ...] | None:
     """Return the tensors of one direction of one layer, as torch.nn has them: W, R and two biases. None for anything else."""
     state = _state(value, "CellParamsBase")
     if len(state) != 5 or state[0] != "quantized_dynamic" or not all(isinstance(part, list | tuple) for part in state[1:]):
@@ -70,19 +70,19 @@ def cell(value: Foreign) -> tuple[Tensor, ...] | None:
     matrices = [_state(part, "LinearPackedParamsBase")[:1] for part in packed]
     tensors = (*(matrix[0] for matrix in matrices if matrix), *biases)
     complete = len(tensors) == 4 and all(
-        isinstance(number, Tensor) and len(number.shape) == 2 - place // 2 for place, number in enumerate(tensors)
+        isinstance(number, ArchivedTensor) and len(number.shape) == 2 - place // 2 for place, number in enumerate(tensors)
     )
     return tensors if complete else None
 
 
-def named(packed: Mapping[str, tuple[Tensor, ...]], values: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, str]]:
+def named(packed: Mapping[str, tuple[ArchivedTensor, ...]], values: Mapping[str, Any]) -> tuple[dict[str, ArchivedTensor], dict[str, str]]:
     """Return the tensors of packed layers by the names that torch.nn has for them, and why others are not read."""
-    groups: dict[str, dict[int, tuple[Tensor, ...]]] = {}
+    groups: dict[str, dict[int, tuple[ArchivedTensor, ...]]] = {}
     for name, tensors in packed.items():
         place = PLACE.fullmatch(name)
         assert place is not None
         groups.setdefault(place["module"], {})[int(place["number"])] = tensors
-    named_tensors: dict[str, Tensor] = {}
+    named_tensors: dict[str, ArchivedTensor] = {}
     problems: dict[str, str] = {}
     for module, cells in groups.items():
         ways = _directions(cells, values.get(f"{module}bidirectional"))
@@ -98,7 +98,7 @@ def named(packed: Mapping[str, tuple[Tensor, ...]], values: Mapping[str, Any]) -
     return named_tensors, problems
 
 
-def _directions(cells: Mapping[int, tuple[Tensor, ...]], stated: object) -> int:
+def _directions(cells: Mapping[int, tuple[ArchivedTensor, ...]], stated: object) -> int:
     """Return how many directions packed cells are of, by the widths that they read; 0 where these do not show it."""
     if isinstance(stated, bool):
         return 1 + stated

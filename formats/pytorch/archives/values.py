@@ -47,7 +47,7 @@ class Storage:
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class ArchivedTensor:
     """A tensor as the pickle describes it; nothing of it has been checked yet.
 
     quantizer  what its integers stand for: the scheme, its scale or scales, its zero point or points and their axis; () for numbers
@@ -84,7 +84,7 @@ def _integers(values: Any) -> tuple[int, ...]:
     return integers
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> ArchivedTensor:
     if not isinstance(storage, Storage):
         raise ValueError("a tensor without a storage")
     flags = rest[2] if len(rest) > 2 else None
@@ -92,15 +92,15 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> 
     if isinstance(flags, dict) and any(flags.values()):
         problem = f"it is kept as a lazy {' and '.join(str(key) for key in flags)} of its numbers"
     (first,) = _integers((offset,))
-    return Tensor(storage, first, _integers(shape), _integers(strides), problem=problem)
+    return ArchivedTensor(storage, first, _integers(shape), _integers(strides), problem=problem)
 
 
-def _tensor_v3(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
+def _tensor_v3(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> ArchivedTensor:
     gradient, hooks, dtype, *flags = rest
     return replace(_tensor(storage, offset, shape, strides, gradient, hooks, *flags[:1]), dtype=str(dtype))
 
 
-def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, quantizer: Any, *rest: Any) -> Tensor:
+def _quantized(storage: Any, offset: Any, shape: Any, strides: Any, quantizer: Any, *rest: Any) -> ArchivedTensor:
     if not isinstance(quantizer, tuple) or not quantizer:
         raise ValueError("a quantized tensor without its quantizer")
     return replace(_tensor(storage, offset, shape, strides), quantizer=quantizer)
@@ -115,8 +115,8 @@ def _subclass(function: Any, made_by: Any, args: Any, *rest: Any) -> Any:
     return build(*args) if build else Foreign(made_by, args)
 
 
-def _not_numbers(problem: str) -> Callable[..., Tensor]:
-    return lambda *args: Tensor(None, problem=problem)
+def _not_numbers(problem: str) -> Callable[..., ArchivedTensor]:
+    return lambda *args: ArchivedTensor(None, problem=problem)
 
 
 def _first(value: Any = (), *rest: Any) -> Any:

@@ -13,20 +13,14 @@ from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.formats.pytorch.archives.values import NEWER, STORAGES, Storage, Tensor
+from rnnconvert.core.limits import NAME_LENGTH, OBJECT_NESTING, OBJECTS, REPEATED
+from rnnconvert.formats.pytorch.archives.spelling import class_name, is_plain, joined_name, key_text, short
+from rnnconvert.formats.pytorch.archives.values import NEWER, STORAGES, ArchivedTensor, Storage
 
 # A tensor that repeats its elements (stride 0) may be larger than its file. Weights never do; a
 # small mask may.
-MAX_REPEATED = 1 << 24
-"""The most elements that a tensor may have beyond those of its storage."""
 _PARAMETER = "torch.nn.parameter.Parameter"
 """How PyTorch before 1.0 wrote a parameter: the class, called with its tensor. Source: torch/nn/parameter.py of 0.4.1, __reduce_ex__."""
-MAX_DEPTH = 200
-"""The most levels of containers and objects that are searched for tensors."""
-MAX_NODES = 5_000_000
-"""The most values that are visited: shared parts are visited wherever they are, and can multiply."""
-MAX_NAME = 4096
-"""The most characters of a tensor's name."""
 SMALL_LIST = 64
 """The longest list of plain values that is kept as metadata."""
 
@@ -45,9 +39,8 @@ class _NotNumbersError(Exception):
 def flatten(root: Any, records: Records, path: object, byte_swapped: bool = False, constants: Constants | None = None) -> Stored:
     """Return the tensors below a value by dotted names, as views of their storages; the rest goes into metadata.
 
-    A module's names are those of its `state_dict()`. metadata has "values" (plain values by dotted
-    name), "classes" (the class of each object by dotted name) and "unreadable" (why a tensor is left
-    out).
+    A module's names are those of its `state_dict()`. metadata has "values" (plain values by dotted name), "classes" (the class of each
+    object by dotted name) and "unreadable" (why a tensor is left out).
 
     Raises UnreadableError if a tensor reaches outside its storage, or the whole cannot be walked.
     """
@@ -69,8 +62,8 @@ def flatten(root: Any, records: Records, path: object, byte_swapped: bool = Fals
 def _root(root: Any) -> str:
     if isinstance(root, Foreign):
         return class_name(root.made_by)
-    plain = isinstance(root, Tensor) or (
-        isinstance(root, dict) and all(isinstance(value, Tensor) and isinstance(key, str) for key, value in root.items())
+    plain = isinstance(root, ArchivedTensor) or (
+        isinstance(root, dict) and all(isinstance(value, ArchivedTensor) and isinstance(key, str) for key, value in root.items())
     )
     return "state_dict" if plain else "envelope"
 
@@ -85,7 +78,7 @@ class _Walk:
         self.scripted: dict[str, Global] = {}
         self.unreadable: dict[str, str] = {}
         self.dequantized: list[str] = []
-        self.packed: dict[str, tuple[Tensor, ...]] = {}
+        self.packed: dict[str, tuple[ArchivedTensor, ...]] = {}
         self._records = records
         self._path = path
         self._byte_swapped = byte_swapped
@@ -97,18 +90,17 @@ class _Walk:
         self._nodes += 1 + len(name) // 32
         if isinstance(value, Foreign) and str(value.made_by) == _PARAMETER and value.args[:1]:
             value = value.args[0]  # with what follows it: whether it is trained, and its hooks
-        if len(name) > MAX_NAME:
-            raise UnreadableError(
-                self._path, f"the name {name[:60]!r}... in it has {len(name):,} characters, at most {MAX_NAME:,} are read"
-            )
-        if depth > MAX_DEPTH or self._nodes > MAX_NODES:
+        if len(name) > NAME_LENGTH:
+            about = f"the name {name[:60]!r}... in it has {len(name):,} characters, at most {NAME_LENGTH:,} are read"
+            raise UnreadableError(self._path, about)
+        if depth > OBJECT_NESTING or self._nodes > OBJECTS:
             raise UnreadableError(self._path, "its values are nested too deeply or too often to be walked")
-        if isinstance(value, Tensor):
+        if isinstance(value, ArchivedTensor):
             if tensors:
                 self._add(value, name)
-        elif _is_plain(value):
+        elif is_plain(value):
             self.values[name] = str(value) if isinstance(value, Global) else value
-        elif isinstance(value, list | tuple) and _is_kept(value, name) and all(map(_is_plain, value)):
+        elif isinstance(value, list | tuple) and _is_kept(value, name) and all(map(is_plain, value)):
             self.values[name] = [str(item) if isinstance(item, Global) else item for item in value]
         elif isinstance(value, Foreign) and value.made_by.module.startswith("numpy"):
             self._add_numpy(value, name, tensors)
@@ -122,12 +114,12 @@ class _Walk:
         """Yield the named parts of a value, and whether tensors below them are the model's."""
         if isinstance(value, dict):
             for index, (key, child) in enumerate(value.items()):
-                yield _join(name, key if isinstance(key, str) else _key_text(key, index)), child, True
+                yield joined_name(name, key if isinstance(key, str) else key_text(key, index)), child, True
         elif not isinstance(value, Foreign):
             long = len(value) > SMALL_LIST
             for index, child in enumerate(value):
-                if not (long and _is_plain(child)):
-                    yield _join(name, str(index)), child, True
+                if not (long and is_plain(child)):
+                    yield joined_name(name, str(index)), child, True
         else:
             yield from self._parts(value, name)
 
@@ -146,7 +138,7 @@ class _Walk:
                 f"it is packed ({class_name(value.made_by)}), as quantized layers are; quantized weights are not supported"
             )
             return
-        yield from ((_join(name, key), child, False) for key, child in self._constants(value.made_by).items())
+        yield from ((joined_name(name, key), child, False) for key, child in self._constants(value.made_by).items())
         state = value.state
         if isinstance(state, dict) and isinstance(state.get("_modules"), dict):
             yield from self._module(state, name)
@@ -154,9 +146,9 @@ class _Walk:
             yield from ((name, part, True) for part in state if part)  # attributes, and those in slots
         elif isinstance(state, dict):
             for index, (key, child) in enumerate(state.items()):
-                part = key if isinstance(key, str) else _key_text(key, index)
+                part = key if isinstance(key, str) else key_text(key, index)
                 # TorchScript's RNN modules hold each weight a second time, in this list.
-                yield _join(name, part), child, part != "_flat_weights"
+                yield joined_name(name, part), child, part != "_flat_weights"
         elif state is not None:
             yield name, state, True
         yield from ((name, part, True) for part in (value.args, value.items, value.entries) if part)
@@ -169,10 +161,10 @@ class _Walk:
         for level, children in levels.items():
             for key, child in children.items():
                 if child is not None and not (level == "_buffers" and key in left_out):
-                    yield _join(name, str(key)), child, True
+                    yield joined_name(name, str(key)), child, True
         for key, child in state.items():
             if key not in levels:  # a level that is no dictionary is an attribute as others are
-                yield _join(name, str(key)), child, False
+                yield joined_name(name, str(key)), child, False
 
     def unpack(self) -> None:
         """Add the weights of layers that were packed for integers, under the names that they have without it."""
@@ -201,14 +193,14 @@ class _Walk:
             self._check_new(name)
             self.arrays[name] = array
 
-    def _add(self, tensor: Tensor, name: str) -> None:
+    def _add(self, tensor: ArchivedTensor, name: str) -> None:
         self._check_new(name)
         try:
             self.arrays[name] = self._array(tensor, name)
         except _NotNumbersError as problem:
             self.unreadable[name] = str(problem)
 
-    def _array(self, tensor: Tensor, name: str) -> Array:
+    def _array(self, tensor: ArchivedTensor, name: str) -> Array:
         storage = tensor.storage
         if tensor.problem or storage is None:
             raise _NotNumbersError(tensor.problem or "it has no storage")
@@ -225,7 +217,7 @@ class _Walk:
         size, start = storage.count * width, storage.start * width
         available = size // dtype.itemsize
         if len(tensor.shape) != len(tensor.strides) or len(tensor.shape) > 32:
-            raise UnreadableError(self._path, f"{name!r} has the shape {_short(tensor.shape)} but no strides")
+            raise UnreadableError(self._path, f"{name!r} has the shape {short(tensor.shape)} but no strides")
         if min((tensor.offset, *tensor.shape, *tensor.strides)) < 0:
             self._outside(name, tensor)
         count = math.prod(tensor.shape)
@@ -233,8 +225,8 @@ class _Walk:
             pairs = list(zip(tensor.shape, tensor.strides, strict=True))
             if tensor.offset + sum((length - 1) * stride for length, stride in pairs) >= available:
                 self._outside(name, tensor)
-            if count > max(available, MAX_REPEATED):
-                raise _NotNumbersError(f"it repeats {available} elements into {_short(count)}")
+            if count > max(available, REPEATED):
+                raise _NotNumbersError(f"it repeats {available} elements into {short(count)}")
         elif math.prod(length for length in tensor.shape if length) >= 1 << 48:
             self._outside(name, tensor)
         else:
@@ -250,22 +242,22 @@ class _Walk:
             return view
         return view.view(np.uint16).byteswap().view(dtype) if dtype == BFLOAT16 else view.byteswap()
 
-    def _meant(self, stored: Array, tensor: Tensor, name: str) -> Array:
+    def _meant(self, stored: Array, tensor: ArchivedTensor, name: str) -> Array:
         """Return the numbers that integers stand for."""
         from rnnconvert.formats.pytorch.archives import quantized as torch_quantized
 
         try:
-            scales, zeros = (self._array(part, name) if isinstance(part, Tensor) else part for part in tensor.quantizer[1:3])
+            scales, zeros = (self._array(part, name) if isinstance(part, ArchivedTensor) else part for part in tensor.quantizer[1:3])
             return torch_quantized.meant(stored, tensor.quantizer, scales, zeros)
         except ValueError as error:
             raise _NotNumbersError(f"it is quantized, and {error}") from None
 
-    def _outside(self, name: str, tensor: Tensor) -> None:
+    def _outside(self, name: str, tensor: ArchivedTensor) -> None:
         length = tensor.storage.count if tensor.storage else 0
         raise UnreadableError(
             self._path,
-            f"{name!r} (shape {_short(tensor.shape)}, strides {_short(tensor.strides)}, offset "
-            f"{_short(tensor.offset)}) does not lie within its storage of {_short(length)} elements",
+            f"{name!r} (shape {short(tensor.shape)}, strides {short(tensor.strides)}, offset "
+            f"{short(tensor.offset)}) does not lie within its storage of {short(length)} elements",
             "The file is damaged; fetch it again.",
         )
 
@@ -279,32 +271,3 @@ _PACKED = frozenset({"torch._C.ScriptObject", "torch.ScriptObject"})
 def _is_kept(values: list[Any] | tuple[Any, ...], name: str) -> bool:
     """Return whether a list is kept as metadata: a short one, or an optimizer's parameter numbers, however many."""
     return len(values) <= SMALL_LIST or name.rpartition(".")[2] in ("params", "param_names")
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, int):
-        return value.bit_length() <= 64  # Python refuses to print a number of many thousand digits
-    return value is None or isinstance(value, float | str | complex | Global)
-
-
-def _join(name: str, part: str) -> str:
-    return f"{name}.{part}" if name else part
-
-
-def _key_text(key: Any, index: int) -> str:
-    return str(key) if _is_plain(key) else f"<{index}>"
-
-
-def _short(value: Any) -> str:
-    """Return a number or numbers as text, however large."""
-    if isinstance(value, tuple):
-        return f"[{', '.join(_short(item) for item in value[:8])}]"
-    return str(value) if abs(value) < 1 << 64 else "an impossibly large number"
-
-
-def class_name(made_by: Global) -> str:
-    """Return the dotted name of a class as Python knows it, without TorchScript's prefix and numbering. TorchScript's
-    prefix and its numbering are taken off.
-    """
-    parts = [part for part in str(made_by).split(".") if not part.startswith("___torch_mangle_")]
-    return ".".join(parts[1:] if parts[0] == "__torch__" and len(parts) > 1 else parts)

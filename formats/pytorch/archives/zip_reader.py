@@ -15,27 +15,19 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import PICKLE_BYTES
 from rnnconvert.formats.pytorch.archives.values import TORCH_BUILDERS, Storage, storage_of
 from rnnconvert.formats.pytorch.archives.walk import flatten
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 
 
-def is_torch_zip(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is a zip archive with a PyTorch pickle in it."""
-    try:
-        return bool(pickle_names(Archive(path)))
-    except UnreadableError:
-        return False
-
-
 def read(path: str | os.PathLike[str]) -> Stored:
     """Return the tensors of a checkpoint, a pickled module or a TorchScript archive, as views of the mapped file.
 
-    Names are the keys on the way to a tensor, joined by dots; a module's are those of its
-    `state_dict()`. The constants of a TorchScript module, where freezing puts the weights, have the names
-    that its code uses: "CONSTANTS.c0".
-    For metadata see `torch_walk.flatten`; "torchscript" tells whether the file contains code, and "calls" what
-    this code calls with weights, by their names; "follow" returns what its forward computes, or why that is not followed.
+    Names are the keys on the way to a tensor, joined by dots; a module's are those of its `state_dict()`. The constants of a TorchScript
+    module, where freezing puts the weights, have the names that its code uses: "CONSTANTS.c0". For metadata see `torch_walk.flatten`;
+    "torchscript" tells whether the file contains code, and "calls" what this code calls with weights, by their names; "follow" returns what
+    its forward computes, or why that is not followed.
 
     Raises UnreadableError.
     """
@@ -78,8 +70,8 @@ def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
         return data
 
     name = f"{prefix}{stem}.pkl"
-    if name in archive and archive.size(name) > pickles.MAX_BYTES:
-        limit = f"{pickles.MAX_BYTES >> 20} MiB"
+    if name in archive and archive.size(name) > PICKLE_BYTES:
+        limit = f"{PICKLE_BYTES >> 20} MiB"
         raise UnreadableError(archive.path, f"its {stem}.pkl, which holds no weights, is larger than {limit}")
     root, _ = pickles.load(archive.read(name), archive.path, TORCH_BUILDERS, storage_of)
     order = bytes(archive.read(f"{prefix}byteorder")) if f"{prefix}byteorder" in archive else b"little"

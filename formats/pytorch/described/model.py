@@ -16,9 +16,9 @@ from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvert
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch.described.reading import NeedError, Reading
-from rnnconvert.formats.pytorch.files import _stored as stored_in
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
-from rnnconvert.formats.pytorch.program.program import RECURRENT, Program, Ref
+from rnnconvert.formats.pytorch.program.program import RECURRENT, OperatorProgram, Ref
+from rnnconvert.formats.pytorch.stored import stored_arrays as stored_in
 from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import Description
@@ -65,7 +65,7 @@ def describe_live(module: Any, example: Sequence[Any]) -> Description:
             return _tried(program, reading)
 
 
-def _program(path: Path) -> Program:
+def _program(path: Path) -> OperatorProgram:
     """Return the program of a file. Raises UsageError for a file without one, RefusedError for one that is not followed."""
     follow = stored_in(path).metadata_as(TorchMetadata).get("follow")
     if follow is None:
@@ -110,7 +110,7 @@ def exported(module: Any, example: Sequence[Any], path: Path) -> list[list[int]]
             part.training = True
 
 
-def _tried(program: Program, reading: Callable[[], Reading]) -> Description:
+def _tried(program: OperatorProgram, reading: Callable[[], Reading]) -> Description:
     """Return the description for the first choice of inputs that every operator takes."""
     kinds = {operation.kind for operation in program.operations}
     over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.pytorch.program.program import Caller, Operation, Ref, refs
+from rnnconvert.formats.pytorch.program.program import Caller, OperatorCall, Ref, refs
 from rnnconvert.scaffolding.description import Scope, Value
 from rnnconvert.scaffolding.tensors import Tensor
 
@@ -22,10 +22,10 @@ class Modules:
     reading  the program on its way into a description
     """
 
-    def __init__(self, reading: Reading, operations: Sequence[Operation], outputs: Any) -> None:
+    def __init__(self, reading: Reading, operations: Sequence[OperatorCall], outputs: Any) -> None:
         self.reading = reading
         self._done: dict[str, Scope] = {}
-        self._readers: dict[Ref, list[Operation | None]] = {}
+        self._readers: dict[Ref, list[OperatorCall | None]] = {}
         for operation in operations:
             for ref in _read(operation):
                 self._readers.setdefault(ref, []).append(operation)
@@ -33,9 +33,9 @@ class Modules:
             self._readers.setdefault(ref, []).append(None)
         self._wanted = self._read_outside(operations)
 
-    def _read_outside(self, operations: Sequence[Operation]) -> dict[str, set[tuple[int, int]]]:
+    def _read_outside(self, operations: Sequence[OperatorCall]) -> dict[str, set[tuple[int, int]]]:
         """Return what is read of each module outside of it after any of its calls: by operator and output, by the module's path."""
-        calls: dict[Caller, list[Operation]] = {}
+        calls: dict[Caller, list[OperatorCall]] = {}
         for operation in operations:
             for caller in operation.callers:
                 calls.setdefault(caller, []).append(operation)
@@ -48,7 +48,7 @@ class Modules:
                         wanted.setdefault(caller.path, set()).add((place, number))
         return wanted
 
-    def run(self, operations: Sequence[Operation], depth: int = 0) -> None:
+    def run(self, operations: Sequence[OperatorCall], depth: int = 0) -> None:
         """Read operators in their order; those of one call of a user's module become one node.
 
         depth  how many of an operator's callers the scope stands for
@@ -64,7 +64,7 @@ class Modules:
             elif counts[caller] != len(inside) or not self._call(caller, inside, depth):
                 self.run(inside, depth + 1)
 
-    def _call(self, caller: Caller, operations: list[Operation], depth: int) -> bool:
+    def _call(self, caller: Caller, operations: list[OperatorCall], depth: int) -> bool:
         """Add a call of a module; return whether it can be a model of its own."""
         wanted = sorted(self._wanted.get(caller.path, ()))
         if any(place >= len(operations) or number not in operations[place].outputs for place, number in wanted):
@@ -94,7 +94,7 @@ class Modules:
         return RefusedError("a module that is called in two ways", "a model written as code", reason, "", caller.path)
 
     def _described(
-        self, caller: Caller, operations: list[Operation], depth: int, gives: list[Ref]
+        self, caller: Caller, operations: list[OperatorCall], depth: int, gives: list[Ref]
     ) -> tuple[Scope, list[Tensor], list[Any]] | None:
         """Return a module as a model, the tensors that it reads and what it gives; None for one that cannot be a model."""
         reading = self.reading
@@ -155,13 +155,13 @@ def _values(value: Any) -> list[Value]:
     return [value.value] if value.value is not None else [inner for part in value.parts for inner in _values(part)]
 
 
-def _caller(operation: Operation, depth: int) -> Caller | None:
+def _caller(operation: OperatorCall, depth: int) -> Caller | None:
     """Return the user's module at a depth in whose call an operator ran: torch.nn's containers stand for their contents."""
     callers = [caller for caller in operation.callers if caller.path and not caller.kind.startswith("torch.nn.modules.")]
     return callers[depth] if depth < len(callers) else None
 
 
-def _read(operation: Operation) -> Iterable[Ref]:
+def _read(operation: OperatorCall) -> Iterable[Ref]:
     called = () if operation.called is None else (operation.called[1], list(operation.called[2].values()))
     return refs([operation.inputs, *called])
 

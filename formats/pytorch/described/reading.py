@@ -13,7 +13,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.modules import Modules
-from rnnconvert.formats.pytorch.program.program import Operation, Program, Ref
+from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, Node, Scope, Value, prune
@@ -41,7 +41,7 @@ class Call:
     names  its parameters, in the order in which calls have them
     """
 
-    def __init__(self, name: str, operation: Operation, arguments: Sequence[Any], named: Mapping[str, Any], names: str) -> None:
+    def __init__(self, name: str, operation: OperatorCall, arguments: Sequence[Any], named: Mapping[str, Any], names: str) -> None:
         self.name, self.operation, self.arguments = name, operation, arguments
         words = names.split()
         if len(arguments) > len(words):
@@ -87,7 +87,7 @@ class Reading:
     names  what the file calls each layer
     """
 
-    def __init__(self, program: Program, units: Sequence[Unit], arrays: Mapping[str, Array], name: str) -> None:
+    def __init__(self, program: OperatorProgram, units: Sequence[Unit], arrays: Mapping[str, Array], name: str) -> None:
         self.build = Builder(Scope(name), hold=self._hold)
         self.names: dict[str, tuple[str, ...]] = {}
         self.arrays, self._program = {**program.constants, **arrays}, program
@@ -136,7 +136,7 @@ class Reading:
         """Let something stand for a value of the program."""
         self._values[ref] = value
 
-    def read(self, operation: Operation) -> None:
+    def read(self, operation: OperatorCall) -> None:
         """Read an operator; what cannot be read is an error where something reads it."""
         caller = operation.callers[-1].path if operation.callers else ""
         self.build.place = f"{caller or operation.label} ({operation.kind})"
@@ -153,7 +153,7 @@ class Reading:
             several = isinstance(results, (list, tuple)) and operation.kind not in _OF_LISTS
             self._values[ref] = results[number] if several and number < len(results) else results
 
-    def _results(self, operation: Operation) -> Any:
+    def _results(self, operation: OperatorCall) -> Any:
         from rnnconvert.formats.pytorch.described.operators import RULES
 
         if operation.kind == aten.BRANCH:
@@ -223,12 +223,12 @@ class Reading:
         self.names[f"{path}/{local}".lstrip("/")] = (name,)
         return local
 
-    def module(self, operation: Operation) -> str:
+    def module(self, operation: OperatorCall) -> str:
         """Return the class of torch.nn's module in whose call an operator runs, "" for another's."""
         kind = operation.callers[-1].kind if operation.callers else ""
         return kind.rpartition(".")[2] if kind.startswith("torch.nn.modules.") else ""
 
-    def path(self, operation: Operation, default: str) -> str:
+    def path(self, operation: OperatorCall, default: str) -> str:
         """Return the path of a layer without weights: that of torch.nn's module that calls it, or a new one."""
         path, within = operation.callers[-1].path if self.module(operation) else "", self.build.scope.path.replace("/", ".")
         if path and f"{path}.".startswith(f"{within}." if within else ""):

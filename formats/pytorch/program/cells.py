@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program.program import Operation, Ref, Several, refs
+from rnnconvert.formats.pytorch.program.program import OperatorCall, Ref, Several, refs
 from rnnconvert.graphs import SAME
 
 LOOP = "loop"
@@ -24,14 +24,14 @@ _REASONS = 8
 
 
 @dataclass(eq=False)
-class Step:
+class CellStep:
     """One step of a cell: what it reads, and what it gives, where something reads that.
 
     operation  the last operator of it
     h, c       the states before it; c of an LSTM
     """
 
-    operation: Operation
+    operation: OperatorCall
     x: Any
     h: Any
     c: Any = None
@@ -51,7 +51,7 @@ class StepRun:
     first     in a loop: the states that it begins with
     """
 
-    steps: list[Step]
+    steps: list[CellStep]
     sequence: tuple[Ref, str] | None = None
     first: list[Any] | None = None
 
@@ -64,24 +64,24 @@ class CellRuns:
     reasons: list[str] = field(default_factory=list)
 
 
-def native(operation: Operation) -> Step | None:
+def native(operation: OperatorCall) -> CellStep | None:
     """Return the step that one operator of a cell is; None if its arguments have another form."""
     inputs = operation.inputs
     states = inputs[1] if len(inputs) > 1 and isinstance(inputs[1], list) else inputs[1:2]
     if len(states) != (2 if operation.kind == "lstm_cell" else 1):
         return None
     outputs = [operation.outputs.get(number) for number in (0, 1)]
-    return Step(operation, inputs[0], states[0], states[1] if len(states) > 1 else None, outputs[0], outputs[1])
+    return CellStep(operation, inputs[0], states[0], states[1] if len(states) > 1 else None, outputs[0], outputs[1])
 
 
-def runs(steps: Sequence[Step]) -> CellRuns:
+def runs(steps: Sequence[CellStep]) -> CellRuns:
     """Return the runs that the steps of one cell make."""
     result = CellRuns()
-    after: dict[Ref, Step] = {}
+    after: dict[Ref, CellStep] = {}
     for step in steps:
         for ref in step.outputs():
             after[ref] = step
-    ends: dict[Step, StepRun] = {}
+    ends: dict[CellStep, StepRun] = {}
     for step in steps:
         if len(result.reasons) > _REASONS:
             break
@@ -105,7 +105,7 @@ def runs(steps: Sequence[Step]) -> CellRuns:
     return result
 
 
-def _before(step: Step, after: Mapping[Ref, Step]) -> Step | None:
+def _before(step: CellStep, after: Mapping[Ref, CellStep]) -> CellStep | None:
     """Return the step whose states a step begins with, unchanged."""
     h, c = plain(step.h), plain(step.c)
     before = after.get(h) if isinstance(h, Ref) else None
@@ -114,7 +114,7 @@ def _before(step: Step, after: Mapping[Ref, Step]) -> Step | None:
     return before
 
 
-def _changed(step: Step, after: Mapping[Ref, Step]) -> str | None:
+def _changed(step: CellStep, after: Mapping[Ref, CellStep]) -> str | None:
     """Return how a state comes from other steps of the cell, if it does."""
     changed = False
     for state, words in ((step.h, "hidden state"), (step.c, "cell state")):
@@ -128,9 +128,9 @@ def _changed(step: Step, after: Mapping[Ref, Step]) -> str | None:
     return "a step begins with one state of the step before it and not with the other" if changed else None
 
 
-def _since(state: Any, after: Mapping[Ref, Step]) -> list[Operation] | None:
+def _since(state: Any, after: Mapping[Ref, CellStep]) -> list[OperatorCall] | None:
     """Return the operators between a state and the steps that it comes from; None if it comes from none."""
-    waiting, seen, operations, passed = [state], set[Any](), dict[Operation, None](), False
+    waiting, seen, operations, passed = [state], set[Any](), dict[OperatorCall, None](), False
     while waiting and len(seen) < _VISITED:
         ref = waiting.pop()
         if not isinstance(ref, Ref) or ref in seen:
@@ -149,7 +149,7 @@ def _since(state: Any, after: Mapping[Ref, Step]) -> list[Operation] | None:
 _OF_SHAPES = frozenset({"size", "dim", "numel", *aten.ZEROS})
 
 
-def _in_loop(step: Step, after: Mapping[Ref, Step], result: CellRuns) -> None:
+def _in_loop(step: CellStep, after: Mapping[Ref, CellStep], result: CellRuns) -> None:
     """Note a step in the body of a loop: a run if it hands its states on to itself and reads one step after the other."""
     h, c = plain(step.h), plain(step.c)
     firsts = []
@@ -159,7 +159,7 @@ def _in_loop(step: Step, after: Mapping[Ref, Step], result: CellRuns) -> None:
         carried = isinstance(state, Ref) and state.operation is not None and state.operation.kind == LOOP
         if not carried or left is None or plain(state.operation.inputs[-1]) is not left:
             others = [state.operation.inputs[-1]] if carried else [state]
-            change = next((words for other in others if (words := _changed(Step(step.operation, None, other), after))), None)
+            change = next((words for other in others if (words := _changed(CellStep(step.operation, None, other), after))), None)
             result.reasons.append(change or "its states do not go on from one step of the loop to the next")
             return
         firsts.append(state.operation.inputs[0])
@@ -254,7 +254,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def _is_whole(operation: Operation) -> bool:
+def _is_whole(operation: OperatorCall) -> bool:
     """Return whether an operator is a slice from the beginning to the end."""
     start, end, step = (*operation.inputs[2:], None, None, None)[:3]
     return operation.kind == "slice" and start in (None, 0) and end in (None, 9223372036854775807) and step in (None, 1)

@@ -14,10 +14,11 @@ from rnnconvert.core.weights import Call, Layer, Recurrent, Unconvertible, Unkno
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells, shapes
 from rnnconvert.formats.pytorch.program import written as program_written
-from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Operation, Program, Ref, lower, refs
+from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, OperatorCall, OperatorProgram, Ref, lower, refs
 from rnnconvert.formats.pytorch.program.states import GivenStates, between
 from rnnconvert.formats.pytorch.program.states import kept_names as kept_by
 from rnnconvert.graphs import Graph, calls
+from rnnconvert.graphs.graph import CallSizes
 
 _VISITED = 1 << 12
 """The most operators that are followed back from a weight or a state."""
@@ -68,7 +69,7 @@ def unfollowed(layers: Iterable[str], why: str) -> Received:
 
 
 def received(
-    program: Program, layers: Mapping[str, Recurrent], weights: Mapping[str, Mapping[str, str]], arrays: Mapping[str, Array]
+    program: OperatorProgram, layers: Mapping[str, Recurrent], weights: Mapping[str, Mapping[str, str]], arrays: Mapping[str, Array]
 ) -> Received:
     """Return what the layers of a program receive.
 
@@ -112,11 +113,11 @@ class _Calls:
     """The calls of a program in the making."""
 
     def __init__(
-        self, program: Program, layers: Mapping[str, Recurrent], owners: Mapping[str, tuple[str, str]], arrays: Mapping[str, Array]
+        self, program: OperatorProgram, layers: Mapping[str, Recurrent], owners: Mapping[str, tuple[str, str]], arrays: Mapping[str, Array]
     ) -> None:
         self._program, self._layers, self._owners, self._arrays = program, layers, owners, arrays
         self._graph = Graph(aten.DIALECT)
-        self._owned: dict[Operation, str] = {}
+        self._owned: dict[OperatorCall, str] = {}
         self._states = GivenStates(program, self._owned, arrays)
         self.unconvertible: dict[str, Unconvertible] = {}
         self.others: dict[str, tuple[Call, ...]] = {}
@@ -165,7 +166,7 @@ class _Calls:
         self.others[name] = (Call(Unknown(why, stated=True)),)
         self.warnings.append(LayerNote(name, str(why), unnamed="the module itself"))
 
-    def _owner(self, operation: Operation) -> str | None:
+    def _owner(self, operation: OperatorCall) -> str | None:
         """Return the layer whose weights an operator reads."""
         weights = (
             operation.inputs[2:]
@@ -179,7 +180,7 @@ class _Calls:
         }
         return names.pop() if len(names) == 1 else None
 
-    def _sequence(self, operation: Operation, name: str) -> bool:
+    def _sequence(self, operation: OperatorCall, name: str) -> bool:
         """Note a call of a layer on a whole sequence; return whether its arguments have the form that is known."""
         inputs, stack = operation.inputs, self._layers[name]
         packed = not isinstance(inputs[1 if operation.kind == "lstm" else 2], list)
@@ -219,10 +220,7 @@ class _Calls:
             (sequence, f"{order}i"),
             {} if output is None else {output: f"{order}u"},
             {ref: _STATES[min(number, 2)] for number, ref in operation.outputs.items() if number},
-            hidden=hidden,
-            directions=directions,
-            dtype=stack.dtype.newbyteorder("="),
-            width=stack.input_size,
+            sizes=CallSizes(hidden, directions=directions, dtype=stack.dtype.newbyteorder("="), width=stack.input_size),
             received=facts,
         )
         return True
@@ -271,9 +269,7 @@ class _Calls:
                 sequence,
                 {} if run.first is not None else {output: "tbu"},
                 states,
-                hidden=stack.first.output_size,
-                dtype=stack.dtype.newbyteorder("="),
-                width=stack.input_size,
+                sizes=CallSizes(stack.first.output_size, dtype=stack.dtype.newbyteorder("="), width=stack.input_size),
                 received=facts,
             )
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program.program import CHANGED, Argument, Program, Ref, Several, refs
+from rnnconvert.formats.pytorch.program.program import CHANGED, Argument, OperatorProgram, Ref, Several, refs
 from rnnconvert.graphs import SAME
 
 _SIZES = {"sym_size": "size", "sym_numel": "numel", "ndimension": "dim"}
 
 
-def operator(program: Program, name: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
+def operator(program: OperatorProgram, name: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
     """Note a call of an operator, and return what it gives: a Ref, Several, or a list of Refs.
 
     name  its name in aten, without an overload; an underscore at its end for one in place
@@ -32,7 +32,7 @@ def operator(program: Program, name: str, inputs: Sequence[Argument], keywords: 
     return result
 
 
-def _noted(program: Program, name: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
+def _noted(program: OperatorProgram, name: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
     if isinstance(keywords.get("out"), Ref | list):
         # What is handed over to be filled is changed, whatever else the operator does.
         operation = program.apply(f"{name} into a given tensor", [*inputs, *keywords.values()])
@@ -68,11 +68,11 @@ def _is_longest(inputs: Sequence[Argument]) -> bool:
     return length.operation is not None and length.operation.kind == "size" and length.operation.inputs[0] is inputs[1]
 
 
-def _single(program: Program, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None) -> Ref:
+def _single(program: OperatorProgram, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None) -> Ref:
     return program.output(program.apply(kind, inputs, attributes))
 
 
-def _cast(program: Program, kind: str, arguments: Sequence[Argument]) -> Ref:
+def _cast(program: OperatorProgram, kind: str, arguments: Sequence[Argument]) -> Ref:
     """Return a value in another element type; only on another device, if none is named."""
     dtype = next((argument for argument in arguments[1:] if isinstance(argument, np.dtype)), None)
     computed = kind == "type_as" or any(
@@ -83,7 +83,7 @@ def _cast(program: Program, kind: str, arguments: Sequence[Argument]) -> Ref:
     return _single(program, kind, arguments[:1], {"dtype": dtype})
 
 
-def _by_name(program: Program, kind: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
+def _by_name(program: OperatorProgram, kind: str, inputs: Sequence[Argument], keywords: Mapping[str, Argument]) -> Any:
     """Return what an operator gives whose parameters are known by name."""
     plain = kind.rstrip("_")
     names = aten.PARAMETERS[plain].split()

@@ -1,7 +1,6 @@
 """What a TorchScript archive's code or an exported program computes, operator by operator, before it becomes a graph.
 
-Operators that work in place change every other tensor that shares elements with theirs: what is read of these afterwards is
-another value.
+Operators that work in place change every other tensor that shares elements with theirs: what is read of these afterwards is another value.
 """
 
 from __future__ import annotations
@@ -13,14 +12,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import PROGRAM_OPERATIONS, SHARED_LOOKS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.graphs import Computes, Graph, Measures
 from rnnconvert.graphs.graph import Dims
-
-MAX_OPERATIONS = 1 << 16
-"""The most operators of a program that is followed."""
-MAX_SHARED = 1 << 22
-"""The most looks at tensors that share elements."""
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
@@ -60,7 +55,7 @@ class Ref:
 
     name: str
     storage: SharedElements
-    operation: Operation | None = None
+    operation: OperatorCall | None = None
     stored: str = ""
     version: int = 0
     dims: Dims | None = None
@@ -85,7 +80,7 @@ class Caller:
 
 
 @dataclass(eq=False, repr=False)
-class Operation:
+class OperatorCall:
     """An operator with what it reads: Refs, numbers, texts, None, and lists of these.
 
     attributes  what the code states besides; "count" is of how many parts a list consists that it takes apart
@@ -115,10 +110,10 @@ Argument: TypeAlias = "Any"
 class Several:
     """A list of tensors that an operator gives, as long as their shapes say."""
 
-    operation: Operation
+    operation: OperatorCall
 
 
-class Program:
+class OperatorProgram:
     """The operators of a program in their order.
 
     inputs   what it is called with
@@ -128,7 +123,7 @@ class Program:
 
     def __init__(self) -> None:
         self.constants: Mapping[str, Array] = {}
-        self.operations: list[Operation] = []
+        self.operations: list[OperatorCall] = []
         self.inputs: list[Ref] = []
         self.outputs: Argument = None
         self.loop: object = None
@@ -151,25 +146,25 @@ class Program:
         """Return whether a value's elements were changed in place since it was made."""
         return ref.storage.version != ref.version
 
-    def apply(self, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None, label: str = "") -> Operation:
+    def apply(self, kind: str, inputs: Sequence[Argument], attributes: Mapping[str, Any] | None = None, label: str = "") -> OperatorCall:
         """Note an operator; a kind that ends in an underscore works in place."""
-        if len(self.operations) >= MAX_OPERATIONS:
-            raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
+        if len(self.operations) >= PROGRAM_OPERATIONS:
+            raise TooLongError(f"it has more than {PROGRAM_OPERATIONS} operators")
         plain = kind.rstrip("_") if not kind.startswith("__") else kind
         read = [self.current(operand) for operand in inputs]
-        operation = Operation(plain, read, dict(attributes or {}), label or plain, loop=self.loop)
+        operation = OperatorCall(plain, read, dict(attributes or {}), label or plain, loop=self.loop)
         self.operations.append(operation)
         if plain != kind and not _is_off(operation):
             self.change(operation, operation.inputs[:1])
         return operation
 
-    def change(self, operation: Operation, values: Sequence[Argument]) -> None:
+    def change(self, operation: OperatorCall, values: Sequence[Argument]) -> None:
         """Note that an operator changes values in place; the first of them is what it gives."""
         for ref in refs(values):
             operation.base = operation.base or ref.storage
             self._change(ref.storage)
 
-    def output(self, operation: Operation, number: int = 0, name: str = "") -> Ref:
+    def output(self, operation: OperatorCall, number: int = 0, name: str = "") -> Ref:
         """Return a value that an operator gives."""
         if number not in operation.outputs:
             storage = _storage_of(operation)
@@ -184,9 +179,9 @@ class Program:
             return value
         current = self._now.get(value)
         if current is None or self.is_changed(current):
-            if len(self.operations) >= MAX_OPERATIONS:
-                raise TooLongError(f"it has more than {MAX_OPERATIONS} operators")
-            changed = Operation(CHANGED, [value], {}, f"{value.name}, {CHANGED}")
+            if len(self.operations) >= PROGRAM_OPERATIONS:
+                raise TooLongError(f"it has more than {PROGRAM_OPERATIONS} operators")
+            changed = OperatorCall(CHANGED, [value], {}, f"{value.name}, {CHANGED}")
             self.operations.append(changed)
             current = Ref(value.name, value.storage, changed, version=value.storage.version)
             changed.outputs[0] = current
@@ -216,11 +211,11 @@ class Program:
 
     def _look(self, times: int) -> None:
         self._looks += times + 1
-        if self._looks > MAX_SHARED:
+        if self._looks > SHARED_LOOKS:
             raise TooLongError("too many of its tensors share their elements")
 
 
-def lower(graph: Graph, operation: Operation) -> None:
+def lower(graph: Graph, operation: OperatorCall) -> None:
     """Add an operator to a graph."""
     count = max(operation.outputs, default=-1) + 1
     outputs = [operation.outputs.get(number) for number in range(count)]
@@ -235,7 +230,7 @@ def lower(graph: Graph, operation: Operation) -> None:
             graph.describe(ref, ref.dims)
 
 
-def _lowered(graph: Graph, place: tuple[Operation, int], value: Argument) -> Hashable | None:
+def _lowered(graph: Graph, place: tuple[OperatorCall, int], value: Argument) -> Hashable | None:
     """Return the key of an argument, with its numbers in the graph if it has any."""
     if value is None or isinstance(value, str | np.dtype):
         return None
@@ -263,12 +258,12 @@ def refs(values: Iterable[Argument]) -> Iterable[Ref]:
             yield from refs(value.operation.inputs)
 
 
-def _is_off(operation: Operation) -> bool:
+def _is_off(operation: OperatorCall) -> bool:
     """Return whether an operator in place changes nothing: dropout at inference."""
     return "dropout" in operation.kind and operation.inputs[2:3] == [False]
 
 
-def _storage_of(operation: Operation) -> SharedElements:
+def _storage_of(operation: OperatorCall) -> SharedElements:
     """Return the elements that an operator's result consists of: its inputs', unless it is known to make new ones."""
     kind = operation.kind
     if operation.base is not None:

@@ -11,7 +11,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Recurrent
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program import cells
-from rnnconvert.formats.pytorch.program.program import RECURRENT, Operation, Program, Ref, refs
+from rnnconvert.formats.pytorch.program.program import RECURRENT, OperatorCall, OperatorProgram, Ref, refs
 from rnnconvert.graphs import SAME, Moves
 
 _VISITED = 1 << 12
@@ -24,7 +24,7 @@ class GivenStates:
     learned  of each layer, for each of its calls: those of its states that are parameters, by layer and direction
     """
 
-    def __init__(self, program: Program, owned: Mapping[Operation, str], arrays: Mapping[str, Array]) -> None:
+    def __init__(self, program: OperatorProgram, owned: Mapping[OperatorCall, str], arrays: Mapping[str, Array]) -> None:
         """Begin.
 
         owned   the layers that operators call
@@ -126,7 +126,7 @@ class GivenStates:
 _SPREADING = frozenset({"expand", "repeat", "expand_as", *(name for name, operator in aten.DIALECT.items() if operator is SAME)})
 
 
-def between(value: Ref) -> Iterator[Operation]:
+def between(value: Ref) -> Iterator[OperatorCall]:
     """Yield the operators between a value and what the program keeps."""
     waiting, seen = [value], set[Ref]()
     while waiting and len(seen) < _VISITED:

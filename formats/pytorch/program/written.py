@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.pytorch import aten
-from rnnconvert.formats.pytorch.program.cells import Step
-from rnnconvert.formats.pytorch.program.program import Operation, Ref, refs
+from rnnconvert.formats.pytorch.program.cells import CellStep
+from rnnconvert.formats.pytorch.program.program import OperatorCall, Ref, refs
 
 _READERS = 64
 """The most operators that read one value of a cell that is written out."""
@@ -19,15 +19,15 @@ _READERS = 64
 class _Uses:
     """The operators of a program by what they read."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        self._of: dict[Ref, list[Operation]] = {}
+    def __init__(self, operations: Iterable[OperatorCall]) -> None:
+        self._of: dict[Ref, list[OperatorCall]] = {}
         for operation in operations:
             for ref in refs(operation.inputs):
                 readers = self._of.setdefault(ref, [])
                 if len(readers) < _READERS:
                     readers.append(operation)
 
-    def single(self, kinds: str, *read: Ref | None) -> Operation | None:
+    def single(self, kinds: str, *read: Ref | None) -> OperatorCall | None:
         """Return the one operator of some kinds that reads these values and no others."""
         if any(ref is None for ref in read):
             return None
@@ -44,7 +44,7 @@ class _Uses:
         operation = self.single(kinds, *read)
         return operation.outputs.get(0) if operation is not None else None
 
-    def of(self, ref: Ref | None, kind: str) -> list[Operation]:
+    def of(self, ref: Ref | None, kind: str) -> list[OperatorCall]:
         """Return the operators of a kind that read a value."""
         return [] if ref is None else [operation for operation in self._of.get(ref, ()) if operation.kind == kind]
 
@@ -59,7 +59,7 @@ class _Uses:
         return [None] * count
 
 
-def _product(operation: Operation, owners: Mapping[str, tuple[str, str]]) -> tuple[str, Any] | None:
+def _product(operation: OperatorCall, owners: Mapping[str, tuple[str, str]]) -> tuple[str, Any] | None:
     """Return the name of the weight that an operator multiplies with, and what it multiplies."""
     if operation.kind == "linear" and len(operation.inputs) > 1:
         weight, x = operation.inputs[1], operation.inputs[0]
@@ -75,7 +75,9 @@ def _product(operation: Operation, owners: Mapping[str, tuple[str, str]]) -> tup
     return (weight.stored, x) if isinstance(weight, Ref) and weight.stored in owners else None
 
 
-def written_out(operations: Sequence[Operation], owners: Mapping[str, tuple[str, str]]) -> tuple[dict[str, list[Step]], dict[str, int]]:
+def written_out(
+    operations: Sequence[OperatorCall], owners: Mapping[str, tuple[str, str]]
+) -> tuple[dict[str, list[CellStep]], dict[str, int]]:
     """Return the steps of cells that are written out as PyTorch writes its own, by layer; and how many products with a layer's
     recurrent weights do not belong to such a step.
     """
@@ -83,7 +85,7 @@ def written_out(operations: Sequence[Operation], owners: Mapping[str, tuple[str,
     if not products:
         return {}, {}
     uses = _Uses(operations)
-    steps: dict[str, list[Step]] = {}
+    steps: dict[str, list[CellStep]] = {}
     others: dict[str, int] = {}
     for operation, (weight, h) in products.items():
         name, local = owners[weight]
@@ -99,12 +101,12 @@ def written_out(operations: Sequence[Operation], owners: Mapping[str, tuple[str,
 
 def _step(
     uses: _Uses,
-    recurrent: Operation,
+    recurrent: OperatorCall,
     h: Any,
     name: str,
-    products: Mapping[Operation, tuple[str, Any]],
+    products: Mapping[OperatorCall, tuple[str, Any]],
     owners: Mapping[str, tuple[str, str]],
-) -> Step | None:
+) -> CellStep | None:
     """Return the step that begins with a product of a state and the recurrent weights."""
     by_h = recurrent.outputs.get(0)
     for add in uses.of(by_h, "add"):
@@ -123,13 +125,13 @@ def _step(
     return None
 
 
-def _input(ref: Ref, name: str, products: Mapping[Operation, tuple[str, Any]], owners: Mapping[str, tuple[str, str]]) -> Any:
+def _input(ref: Ref, name: str, products: Mapping[OperatorCall, tuple[str, Any]], owners: Mapping[str, tuple[str, str]]) -> Any:
     """Return what a product with a layer's input weights multiplies."""
     weight, x = products.get(ref.operation, ("", None)) if ref.operation is not None else ("", None)
     return x if weight and owners[weight][0] == name and owners[weight][1].startswith("weight_ih") else None
 
 
-def _lstm(uses: _Uses, total: Ref | None, x: Any, h: Any) -> Step | None:
+def _lstm(uses: _Uses, total: Ref | None, x: Any, h: Any) -> CellStep | None:
     i, f, g, o = uses.parts(total, 4)
     i, f, o = (uses.gives("sigmoid", gate) for gate in (i, f, o))
     added = uses.gives("mul", i, uses.gives("tanh", g))
@@ -141,17 +143,17 @@ def _lstm(uses: _Uses, total: Ref | None, x: Any, h: Any) -> Step | None:
         ends = [uses.single("mul", o, squashed.outputs.get(0)) for squashed in uses.of(c, "tanh")]
         last = next((end for end in ends if end is not None), None)
         if len(before) == 1 and last is not None:
-            return Step(last, x, h, before[0], last.outputs.get(0), c)
+            return CellStep(last, x, h, before[0], last.outputs.get(0), c)
     return None
 
 
-def _gru(uses: _Uses, by_h: Sequence[Ref | None], by_x: Sequence[Ref | None], x: Any, h: Any) -> Step | None:
+def _gru(uses: _Uses, by_h: Sequence[Ref | None], by_x: Sequence[Ref | None], x: Any, h: Any) -> CellStep | None:
     r, z = (uses.gives("sigmoid", uses.gives("add", by_h[at], by_x[at])) for at in (0, 1))
     n = uses.gives("tanh", uses.gives("add", by_x[2], uses.gives("mul", by_h[2], r)))
     last = uses.single("add", uses.gives("mul", uses.gives("sub", h, n), z), n) if isinstance(h, Ref) else None
-    return None if last is None else Step(last, x, h, None, last.outputs.get(0))
+    return None if last is None else CellStep(last, x, h, None, last.outputs.get(0))
 
 
-def _rnn(uses: _Uses, total: Ref | None, x: Any, h: Any) -> Step | None:
+def _rnn(uses: _Uses, total: Ref | None, x: Any, h: Any) -> CellStep | None:
     last = uses.single("tanh relu", total)
-    return None if last is None else Step(last, x, h, None, last.outputs.get(0))
+    return None if last is None else CellStep(last, x, h, None, last.outputs.get(0))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rnnconvert.core.limits import STATEMENTS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import APART, LOOP
 from rnnconvert.formats.pytorch.program.operators import operator
-from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, Program, Ref, Several, TooLongError, refs
-from rnnconvert.formats.pytorch.script.text import Class, Expression, ScriptFunction
+from rnnconvert.formats.pytorch.program.program import CELLS, RECURRENT, OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.script.code_expressions import Expression
+from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
 from rnnconvert.formats.pytorch.script.values import (
     DTYPES,
     STATIC,
@@ -26,8 +28,6 @@ from rnnconvert.formats.pytorch.script.values import (
     static,
 )
 
-MAX_STATEMENTS = 1 << 16
-"""The most statements that are followed."""
 UNKNOWN = "what is not followed"
 _NUMBERS = frozenset({"size", aten.LIST, "slice_list", "list", "list_add", "list_mul"})
 """Operators that give lists of numbers."""
@@ -47,9 +47,9 @@ class Expressions:
     """What expressions give. What follows statements derives from it and follows calls of functions."""
 
     def __init__(self, archive: ArchiveScope) -> None:
-        self.program = Program()
+        self.program = OperatorProgram()
         self.archive = archive
-        self.left = MAX_STATEMENTS
+        self.left = STATEMENTS
         # The branches and loops around, each with how many functions are called there.
         self.within: list[tuple[str, int]] = []
 
@@ -66,7 +66,7 @@ class Expressions:
         """Count one more statement or value. Raises TooLongError."""
         self.left -= 1
         if self.left < 0:
-            raise TooLongError(f"it has more than {MAX_STATEMENTS} statements")
+            raise TooLongError(f"it has more than {STATEMENTS} statements")
 
     def argument(self, value: Any) -> Any:
         """Return a value as an operator reads it."""

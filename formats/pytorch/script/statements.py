@@ -12,18 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rnnconvert.core.limits import CALL_NESTING, STATEMENTS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.cells import LOOP
-from rnnconvert.formats.pytorch.program.program import Program, Ref, Several, TooLongError, refs
-from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, MAX_STATEMENTS, Expressions
-from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, UnreadError, statements
+from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref, Several, TooLongError, refs
+from rnnconvert.formats.pytorch.script.code_expressions import UnreadError
+from rnnconvert.formats.pytorch.script.expressions import A_BRANCH, A_LOOP, GRAD_MODE, Expressions
+from rnnconvert.formats.pytorch.script.text import ScriptFunction, Statement, statements
 from rnnconvert.formats.pytorch.script.values import ArchiveScope, Frame, Items, RaisedError, ScriptedModule, UnknownLoop
 
-MAX_CALLS = 40
-"""The most calls of functions within one another."""
 
-
-def follow(archive: ArchiveScope) -> Program:
+def follow(archive: ArchiveScope) -> OperatorProgram:
     """Return what the forward of an archive's module computes.
 
     Raises TooLongError or UnreadError where it cannot be followed.
@@ -55,8 +54,8 @@ class _Run(Expressions):
 
     def call(self, function: ScriptFunction, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """Return the value that a function of the code returns."""
-        if self._depth >= MAX_CALLS:
-            raise TooLongError(f"more than {MAX_CALLS} of its functions call one another")
+        if self._depth >= CALL_NESTING:
+            raise TooLongError(f"more than {CALL_NESTING} of its functions call one another")
         values = dict(zip((name for name, _ in function.parameters), arguments, strict=False))
         for name, default in function.parameters:
             if name in keywords:
@@ -170,7 +169,7 @@ class _Run(Expressions):
                 raise UnreadError("a loop over something else than range")
             count = self.evaluate(function[2][0], frame)
             if isinstance(count, int):
-                for number in range(min(count, MAX_STATEMENTS)):
+                for number in range(min(count, STATEMENTS)):
                     self.spend()
                     frame.values[statement.targets[0]] = number
                     if self._body(statement.body, frame)[0]:

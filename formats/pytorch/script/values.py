@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16
-from rnnconvert.formats.pytorch.program.program import Program, Ref
+from rnnconvert.formats.pytorch.program.program import OperatorProgram, Ref
 from rnnconvert.formats.pytorch.script.text import Class, ScriptFunction
 
 DTYPES: Mapping[int, np.dtype[Any]] = {
@@ -81,7 +81,7 @@ class ArchiveScope:
 
     module: Callable[[str], Class | None]
     function: Callable[[str], ScriptFunction | Class | None]
-    attribute: Callable[[Program, str, str], Any]
+    attribute: Callable[[OperatorProgram, str, str], Any]
 
 
 @dataclass

@@ -13,10 +13,10 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
-from rnnconvert.graphs.program.fold import Call
+from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import COMPARED
 
-Operator = Callable[[Call], Array]
+Operator = Callable[[FoldedCall], Array]
 
 
 def _function(name: str, alpha: float | None = None, beta: float | None = None) -> Operator:
@@ -34,7 +34,7 @@ def _unit(function: Callable[[Array], Any]) -> Operator:
 def _pair(function: Callable[[Array, Array], Any]) -> Operator:
     """Return a function of two values of one type, or of more from the first on."""
 
-    def run(call: Call) -> Array:
+    def run(call: FoldedCall) -> Array:
         result, *others = (call.input(index) for index in range(len(call.inputs)))
         for other in others:
             if other.dtype != result.dtype:
@@ -46,20 +46,20 @@ def _pair(function: Callable[[Array, Array], Any]) -> Operator:
     return run
 
 
-def _selu(call: Call) -> Array:
+def _selu(call: FoldedCall) -> Array:
     if call.attributes:
         raise ValueError("its constants are others than Selu's own")
     return np.asarray(FUNCTIONS["selu"](np, call.input(0), None, None))
 
 
-def _dropout(call: Call) -> Array:
+def _dropout(call: FoldedCall) -> Array:
     mode = call.optional(2)
     if mode is not None and mode.any():
         raise ValueError("it is set to training")
     return call.input(0)
 
 
-def _clip(call: Call) -> Array:
+def _clip(call: FoldedCall) -> Array:
     bounds = []
     for index, (key, default) in enumerate((("min", -np.inf), ("max", np.inf)), 1):
         bound = call.optional(index)
@@ -67,14 +67,14 @@ def _clip(call: Call) -> Array:
     return np.asarray(np.minimum(np.maximum(call.input(0), bounds[0]), bounds[1]))
 
 
-def _product(call: Call, left: Array, right: Array) -> Array:
+def _product(call: FoldedCall, left: Array, right: Array) -> Array:
     if not left.ndim or not right.ndim or left.dtype != right.dtype:
         raise TypeError("a product of no matrices")
     call.charge(left.size * (right.shape[-1] if right.ndim > 1 else 1))
     return np.asarray(np.matmul(left, right))
 
 
-def _gemm(call: Call) -> Array:
+def _gemm(call: FoldedCall) -> Array:
     left, right = call.input(0), call.input(1)
     left = left.T if call.attributes.get("transA") else left
     right = right.T if call.attributes.get("transB") else right
@@ -85,7 +85,7 @@ def _gemm(call: Call) -> Array:
     return result if added is None else np.asarray(result + call.attributes.get("beta", 1.0) * added)
 
 
-def _einsum(call: Call) -> Array:
+def _einsum(call: FoldedCall) -> Array:
     """Return sums of products of two values, whose axes have letters."""
     equation = call.attributes["equation"].replace(" ", "")
     operands, arrow, _ = equation.partition("->")
@@ -100,7 +100,7 @@ def _einsum(call: Call) -> Array:
 
 
 def _reduced(function: Callable[..., Any]) -> Operator:
-    def run(call: Call) -> Array:
+    def run(call: FoldedCall) -> Array:
         axes = call.integers("axes", 1)
         if axes == [] and call.attributes.get("noop_with_empty_axes"):
             return call.input(0)
@@ -110,13 +110,13 @@ def _reduced(function: Callable[..., Any]) -> Operator:
     return run
 
 
-def _range(call: Call) -> Array:
+def _range(call: FoldedCall) -> Array:
     start, stop, step = (call.input(index).reshape(()).item() for index in range(3))
     call.charge(max(0, int((stop - start) / step)))
     return np.asarray(np.arange(start, stop, step), call.input(0).dtype)
 
 
-def reverse_sequence(call: Call) -> Array:
+def reverse_sequence(call: FoldedCall) -> Array:
     """Return each sequence turned around up to its length."""
     data, lengths = call.input(0), call.input(1)
     batch, time = call.attributes.get("batch_axis", 1), call.attributes.get("time_axis", 0)
@@ -129,7 +129,7 @@ def reverse_sequence(call: Call) -> Array:
     return result
 
 
-def tile(call: Call) -> Array:
+def tile(call: FoldedCall) -> Array:
     """Return a value several times along its axes."""
     data, repeats = call.input(0), [int(count) for count in call.input(1).reshape(-1)]
     if len(repeats) != data.ndim or min(repeats, default=1) < 0:

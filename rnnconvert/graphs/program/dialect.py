@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import PUSHED_ELEMENTS
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
 from rnnconvert.graphs.operators import Function
 from rnnconvert.graphs.program.computing import reverse_sequence, tile
-from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import CUTTING, EACH, RESHAPING
-from rnnconvert.graphs.trace import MOST
 
 OPSET = "operator set"
 """The attribute under which a node of the floor has the version of its operators."""
@@ -31,15 +32,15 @@ def _folded(applied: Applied, inputs: Sequence[Array | None]) -> list[Array]:
     return results
 
 
-def _call(applied: Applied, inputs: Sequence[Array | None]) -> Call:
+def _call(applied: Applied, inputs: Sequence[Array | None]) -> FoldedCall:
     attributes = {name: value for name, value in applied.attributes.items() if name != OPSET}
     operator = str(applied.kind[1] if isinstance(applied.kind, tuple) else applied.kind)
-    return Call(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded)
+    return FoldedCall(operator, inputs, attributes, applied.outputs, applied.attributes.get(OPSET, 1), _bounded)
 
 
 def _bounded(size: int) -> None:
     """Raise UnfitError for more bytes than the graph floor moves."""
-    if size > 8 * MOST:
+    if size > 8 * PUSHED_ELEMENTS:
         raise UnfitError(f"{size} bytes")
 
 
@@ -74,7 +75,7 @@ def _listed(applied: Applied, name: str, place: int) -> list[int]:
     return applied.integers(place) if stated else list(applied.attributes.get(name, ()))
 
 
-def _with(operator: Callable[[Call], Array]) -> Function:
+def _with(operator: Callable[[FoldedCall], Array]) -> Function:
     """Return a computing operation as one that moves elements."""
 
     def run(applied: Applied) -> Array:

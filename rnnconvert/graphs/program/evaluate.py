@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Array, is_float
+from rnnconvert.core.limits import PROOF_NODES, PROOF_NUMBERS, PROOF_WORK
 from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs.program.computing import COMPUTING
-from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation, Program
 from rnnconvert.graphs.program.scopes import Scope
 
-_NODES = 200_000
-_WORK = 1 << 36
-_STORED = 1 << 26
-"""Nodes, multiplications and stored numbers that one proof may take; a function of a number counts as several."""
 _OVERHEAD = 1 << 14
 """What a node takes besides its numbers, in multiplications."""
 _LEAST, _EACH_BYTE = 1 << 34, 1 << 14
@@ -35,13 +33,13 @@ class UnmatchedError(Exception):
 class Budget:
     """How much may still be computed."""
 
-    def __init__(self, work: int = _WORK, overall: Budget | None = None) -> None:
+    def __init__(self, work: int = PROOF_WORK, overall: Budget | None = None) -> None:
         """Begin.
 
         work   how many multiplications
         overall  what all proofs of a file may take together
         """
-        self.nodes, self.work, self.stored, self.overall = _NODES, work, _STORED, overall
+        self.nodes, self.work, self.stored, self.overall = PROOF_NODES, work, PROOF_NUMBERS, overall
 
     def spend(self, nodes: int, work: int) -> None:
         """Account for work that is about to be done. Raises UnmatchedError."""
@@ -57,7 +55,7 @@ class Budget:
 
 def budget_of(program: Program) -> Budget:
     """Return what the proofs of a file's layers may take together: as long as its numbers need, and not longer."""
-    return Budget(min(64 * _WORK, _LEAST + _EACH_BYTE * max(0, program.size + program.companion_bytes)))
+    return Budget(min(64 * PROOF_WORK, _LEAST + _EACH_BYTE * max(0, program.size + program.companion_bytes)))
 
 
 class Evaluation:
@@ -127,7 +125,7 @@ class Evaluation:
             if kind == "Cast" and inputs[0] is not None and inputs[0].dtype.kind == "f" and attributes["to"] in _FLOATS:
                 return [inputs[0]]
             size = len(node.outputs)
-            call = Call(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
+            call = FoldedCall(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
             results = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
         except MALFORMED as error:
             if passes(error):

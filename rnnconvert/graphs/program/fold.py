@@ -8,55 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.malformed import MALFORMED, AbsentError, passes
+from rnnconvert.core.malformed import MALFORMED, passes
+from rnnconvert.graphs.program.fold_call import FoldedCall, Operator
 
 
-@dataclass(frozen=True)
-class Call:
-    """One node whose inputs are all constant.
-
-    inputs      its inputs, None where an optional one is left out
-    attributes  numbers, strings, lists and arrays by name
-    outputs     how many values it gives
-    opset       version of the default operator set
-    charge      receives how many bytes will be computed before they are; may raise
-    """
-
-    operator: str
-    inputs: Sequence[Array | None]
-    attributes: dict[str, Any]
-    outputs: int
-    opset: int
-    charge: Callable[[int], None]
-
-    def input(self, index: int) -> Array:
-        """Return an input that must exist. Raises AbsentError if it is not."""
-        value = self.optional(index)
-        if value is None:
-            raise AbsentError(f"{self.operator} has no input {index}")
-        return value
-
-    def optional(self, index: int) -> Array | None:
-        return self.inputs[index] if index < len(self.inputs) else None
-
-    def integers(self, name: str, index: int) -> list[int] | None:
-        """Return a list that is an attribute in old operator sets and an input in new ones."""
-        value = self.optional(index)
-        if value is None:
-            return self.attributes.get(name)
-        return [int(each) for each in value.reshape(-1).tolist()]
-
-
-Operator: TypeAlias = Callable[[Call], "Array | list[Array]"]
-
-
-def fold(call: Call) -> list[Array] | None:
+def fold(call: FoldedCall) -> list[Array] | None:
     """Return what a node gives, or None if its operator is unknown here or used against its rules."""
     operator = _OPERATORS.get(call.operator)
     if operator is None:
@@ -71,7 +31,7 @@ def fold(call: Call) -> list[Array] | None:
     return result if isinstance(result, list) else [result]
 
 
-def _constant(call: Call) -> Array:
+def _constant(call: FoldedCall) -> Array:
     (name, value), *more = call.attributes.items()
     if more or name not in ("value", "value_float", "value_floats", "value_int", "value_ints"):
         raise ValueError(f"not a constant: {name}")
@@ -80,11 +40,11 @@ def _constant(call: Call) -> Array:
     return np.array(value, np.float32 if name.startswith("value_float") else np.int64)
 
 
-def _transpose(call: Call) -> Array:
+def _transpose(call: FoldedCall) -> Array:
     return np.transpose(call.input(0), call.attributes.get("perm"))
 
 
-def _concat(call: Call) -> Array:
+def _concat(call: FoldedCall) -> Array:
     arrays = [call.input(index) for index in range(len(call.inputs))]
     call.charge(256 * len(arrays))
     if len({array.dtype for array in arrays}) != 1:
@@ -93,7 +53,7 @@ def _concat(call: Call) -> Array:
     return np.concatenate(arrays, axis=call.attributes.get("axis", 1))
 
 
-def _slice(call: Call) -> Array:
+def _slice(call: FoldedCall) -> Array:
     data = call.input(0)
     starts, ends = call.integers("starts", 1), call.integers("ends", 2)
     if starts is None or ends is None:
@@ -109,19 +69,19 @@ def _slice(call: Call) -> Array:
     return data[tuple(window)]
 
 
-def _unsqueeze(call: Call) -> Array:
+def _unsqueeze(call: FoldedCall) -> Array:
     axes = call.integers("axes", 1)
     if axes is None:
         raise ValueError("Unsqueeze without axes")
     return np.expand_dims(call.input(0), tuple(axes))
 
 
-def _squeeze(call: Call) -> Array:
+def _squeeze(call: FoldedCall) -> Array:
     axes = call.integers("axes", 1)
     return np.squeeze(call.input(0), None if axes is None else tuple(axes))
 
 
-def _reshape(call: Call) -> Array:
+def _reshape(call: FoldedCall) -> Array:
     data = call.input(0)
     shape = call.integers("shape", 1)
     if shape is None:
@@ -131,19 +91,19 @@ def _reshape(call: Call) -> Array:
     return _reshaped(call, data, shape)
 
 
-def _flatten(call: Call) -> Array:
+def _flatten(call: FoldedCall) -> Array:
     data = call.input(0)
     axis = call.attributes.get("axis", 1)
     return _reshaped(call, data, [math.prod(data.shape[:axis]), math.prod(data.shape[axis:])])
 
 
-def _reshaped(call: Call, data: Array, shape: Sequence[int]) -> Array:
+def _reshaped(call: FoldedCall, data: Array, shape: Sequence[int]) -> Array:
     if not data.flags.c_contiguous:
         call.charge(data.nbytes)
     return data.reshape(tuple(shape))
 
 
-def _cast(call: Call) -> Array:
+def _cast(call: FoldedCall) -> Array:
     to = call.attributes["to"]
     if not isinstance(to, np.dtype):
         raise TypeError("Cast to a type that holds no numbers")
@@ -154,7 +114,7 @@ def _cast(call: Call) -> Array:
     return data.astype(to)
 
 
-def _split(call: Call) -> list[Array]:
+def _split(call: FoldedCall) -> list[Array]:
     data = call.input(0)
     axis = call.attributes.get("axis", 0)
     lengths = call.integers("split", 1)
@@ -171,7 +131,7 @@ def _split(call: Call) -> list[Array]:
     return np.split(data, np.cumsum(lengths)[:-1].tolist(), axis)
 
 
-def _gather(call: Call) -> Array:
+def _gather(call: FoldedCall) -> Array:
     data, indices = call.input(0), call.input(1)
     axis = call.attributes.get("axis", 0)
     if indices.ndim == 0:
@@ -182,27 +142,27 @@ def _gather(call: Call) -> Array:
     return np.take(data, indices.astype(np.int64), axis)
 
 
-def _expand(call: Call) -> Array:
+def _expand(call: FoldedCall) -> Array:
     data = call.input(0)
     shape = np.broadcast_shapes(data.shape, tuple(call.integers("shape", 1) or ()))
     call.charge(math.prod(shape) * data.dtype.itemsize)
     return np.broadcast_to(data, shape)
 
 
-def _constant_of_shape(call: Call) -> Array:
+def _constant_of_shape(call: FoldedCall) -> Array:
     value = call.attributes.get("value", np.zeros(1, np.float32))
     shape = tuple(int(length) for length in call.input(0).tolist())
     call.charge(math.prod(shape) * value.dtype.itemsize)
     return np.broadcast_to(value.reshape(()), shape)
 
 
-def _shape(call: Call) -> Array:
+def _shape(call: FoldedCall) -> Array:
     shape = call.input(0).shape
     return np.array(shape[call.attributes.get("start", 0) : call.attributes.get("end")], np.int64)
 
 
 def _binary(function: Callable[[Array, Array], Array]) -> Operator:
-    def run(call: Call) -> Array:
+    def run(call: FoldedCall) -> Array:
         left, right = call.input(0), call.input(1)
         if left.dtype != right.dtype:
             raise TypeError(f"{call.operator} of two types")
@@ -221,19 +181,19 @@ def _divide(left: Array, right: Array) -> Array:
     return np.asarray(np.where((left < 0) != (right < 0), -quotient, quotient))
 
 
-def _negate(call: Call) -> Array:
+def _negate(call: FoldedCall) -> Array:
     data = call.input(0)
     call.charge(data.nbytes)
     return np.asarray(np.negative(data))
 
 
-def _tanh(call: Call) -> Array:
+def _tanh(call: FoldedCall) -> Array:
     data = call.input(0)
     call.charge(data.nbytes)
     return np.asarray(np.tanh(data), data.dtype)
 
 
-def _mat_mul(call: Call) -> Array:
+def _mat_mul(call: FoldedCall) -> Array:
     left, right = call.input(0), call.input(1)
     if left.dtype != right.dtype or not left.ndim or not right.ndim:
         raise TypeError("MatMul of two types, or of no matrices")
@@ -244,7 +204,7 @@ def _mat_mul(call: Call) -> Array:
     return np.asarray(np.matmul(left, right), left.dtype)
 
 
-def _where(call: Call) -> Array:
+def _where(call: FoldedCall) -> Array:
     condition, left, right = (call.input(index) for index in range(3))
     if left.dtype != right.dtype or condition.dtype != np.bool_:
         raise TypeError("Where of two types, or without a condition")
@@ -253,7 +213,7 @@ def _where(call: Call) -> Array:
     return np.where(condition, left, right)
 
 
-def _pad(call: Call) -> Array:
+def _pad(call: FoldedCall) -> Array:
     """Apply constant padding; a negative width removes elements."""
     data, pads = call.input(0), call.integers("pads", 1)
     mode = call.attributes.get("mode", "constant")
@@ -274,7 +234,7 @@ def _pad(call: Call) -> Array:
     return np.pad(cut, widths, constant_values=fill)
 
 
-def _dequantize(call: Call) -> Array:
+def _dequantize(call: FoldedCall) -> Array:
     """Compute (x - zero_point) * scale, with one scale for all or one for each index of an axis.
 
     Source: onnx/docs/Operators.md, DequantizeLinear.

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.operations import Body, Declared, Operation, Stored
+from rnnconvert.graphs.program.operations import Body, Declared, Operation, StoredNumbers
 
 OPSET = 12
 """The version of the common operations that is written: axes and bounds are attributes."""
@@ -56,9 +56,9 @@ class Block:
         return name
 
     @property
-    def stored(self) -> dict[str, Stored]:
+    def stored(self) -> dict[str, StoredNumbers]:
         """Its stored numbers by name."""
-        return {name: Stored.of(self.arrays[name], name) for name in self._stored}
+        return {name: StoredNumbers.of(self.arrays[name], name) for name in self._stored}
 
 
 def needed(nodes: Sequence[Operation], values: Iterable[str]) -> list[Operation]:
@@ -222,12 +222,12 @@ class Rule:
         if value is None or value.size != 1:
             return False
         wide = self.block.add("Cast", self.inputs[:1], to=WIDE)
-        return self.add("ConstantOfShape", [wide], value=Stored.of(np.array(value).reshape(1)))
+        return self.add("ConstantOfShape", [wide], value=StoredNumbers.of(np.array(value).reshape(1)))
 
     def filled_like(self, level: float) -> bool:
         """Write one number in the shape of a value."""
         shape = self.block.add("Shape", self.inputs[:1])
-        return self.add("ConstantOfShape", [shape], value=Stored.of(np.array([level], np.float32)))
+        return self.add("ConstantOfShape", [shape], value=StoredNumbers.of(np.array([level], np.float32)))
 
     def repeated(self, kind: str) -> bool:
         """Write a value several times along its axes: as often as the second input says (Tile), or up to its lengths (Expand)."""

@@ -21,7 +21,7 @@ Dims: TypeAlias = "Sequence[int | str | None]"
 
 
 @dataclass(eq=False)
-class Stored:
+class StoredNumbers:
     """Numbers that a file holds.
 
     name     what the file calls them; "" for those of an attribute
@@ -38,9 +38,9 @@ class Stored:
     source: Any = None
 
     @staticmethod
-    def of(array: Array, name: str = "") -> Stored:
+    def of(array: Array, name: str = "") -> StoredNumbers:
         """Return numbers that are there already."""
-        return Stored(name, array.shape, array.dtype.newbyteorder("="), lambda: array)
+        return StoredNumbers(name, array.shape, array.dtype.newbyteorder("="), lambda: array)
 
     @property
     def numbers(self) -> Array | None:
@@ -127,7 +127,7 @@ class Body:
     nodes: Sequence[Operation]
     inputs: Sequence[str]
     outputs: Sequence[str]
-    stored: Mapping[str, Stored] = field(default_factory=dict)
+    stored: Mapping[str, StoredNumbers] = field(default_factory=dict)
     declared: Sequence[Declared] = ()
     function: tuple[str, str] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)

@@ -9,19 +9,15 @@ from typing import Any
 from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.limits import FOLD_NESTING, GRAPH_NESTING, SCOPES
 from rnnconvert.core.malformed import Fields
-from rnnconvert.graphs.program.fold import Call, fold
-from rnnconvert.graphs.program.kinds import MEASURING, MOVING
-from rnnconvert.graphs.program.operations import AttributeReference, Body, Operation, Program, Stored
-
-SCOPES = 10_000
-"""The most graphs of one program that are visited, each call of a function counted."""
-
-DEPTH = 100
-FOLD_DEPTH = 120
+from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.fold_call import FoldedCall
+from rnnconvert.graphs.program.kinds import MOVING
+from rnnconvert.graphs.program.operations import AttributeReference, Body, Operation, Program, StoredNumbers
 
 
-class _Model:
+class ModelScopes:
     """What all scopes of a program share: its functions, and how much may still be computed."""
 
     def __init__(self, program: Program) -> None:
@@ -34,7 +30,7 @@ class _Model:
     def enter(self, path: str, depth: int) -> None:
         """Count a scope. Raises UnreadableError if they do not end, as when functions call each other."""
         self._scopes += 1
-        if self._scopes > SCOPES or depth > DEPTH:
+        if self._scopes > SCOPES or depth > GRAPH_NESTING:
             raise UnreadableError(self.program.path, f"its graphs are too many or too deep at {path[:200]!r}")
 
     def charge(self, size: int) -> None:
@@ -52,7 +48,7 @@ class Scope:
     opset  the version of the common set of operations
     """
 
-    def __init__(self, model: _Model, path: str, body: Body, outer: Scope | None, opsets: Mapping[str, int], depth: int = 0) -> None:
+    def __init__(self, model: ModelScopes, path: str, body: Body, outer: Scope | None, opsets: Mapping[str, int], depth: int = 0) -> None:
         model.enter(path, depth)
         self.path = path
         self.body = body
@@ -108,7 +104,7 @@ class Scope:
         """
         if name in self._constants:
             return self._constants[name]
-        if not name or name in self._open or self._model.depth >= FOLD_DEPTH:
+        if not name or name in self._open or self._model.depth >= FOLD_NESTING:
             return None
         self._open.add(name)
         self._model.depth += 1
@@ -153,7 +149,7 @@ class Scope:
         """Let an input of this graph be a value of another one: a state of a loop that never changes."""
         self._arguments[name] = (outer, value)
 
-    def stored(self, name: str) -> Stored | None:
+    def stored(self, name: str) -> StoredNumbers | None:
         """Return the stored numbers that a value of this graph is: its own, or those of a Constant; None for others."""
         if name in self.body.stored:
             return self.body.stored[name]
@@ -161,9 +157,9 @@ class Scope:
         if node is None or node.kind != "Constant" or node.domain:
             return None
         value = self.attributes(node).get("value")
-        return value if isinstance(value, Stored) else None
+        return value if isinstance(value, StoredNumbers) else None
 
-    def weights(self) -> Iterator[tuple[str, Stored]]:
+    def weights(self) -> Iterator[tuple[str, StoredNumbers]]:
         """Yield what may be weights, by name: the graph's stored numbers, and the Constants with more than one floating-point number."""
         for name, tensor in self.body.stored.items():
             if tensor.dtype is not None:
@@ -190,9 +186,8 @@ class Scope:
         """Return whether a node moves the numbers of one of its inputs without changing any."""
         return not node.domain and node.kind in MOVING and (index == 0 or node.kind == "Concat")
 
-    def moved(self, name: str, numbers: Callable[[Stored], Array]) -> Array | None:
-        """Return a constant value as it would be with other numbers in the stored tensors, if nodes only move numbers
-        there.
+    def moved(self, name: str, numbers: Callable[[StoredNumbers], Array]) -> Array | None:
+        """Return a constant value as it would be with other numbers in the stored tensors, if nodes only move numbers there.
 
         name     a value for which `constant` gives an array
         numbers  for each stored tensor, an array of its shape
@@ -258,7 +253,7 @@ class Scope:
         if any(value is None and name for name, value in zip(node.inputs, inputs, strict=True)):
             return None
         self._model.charge(64 * (len(node.inputs) + len(node.outputs)))
-        return fold(Call(node.kind, inputs, values, len(node.outputs), self.opset, charge or self._model.charge))
+        return fold(FoldedCall(node.kind, inputs, values, len(node.outputs), self.opset, charge or self._model.charge))
 
     def values(self, node: Operation) -> dict[str, Any] | None:
         """Return an operation's attributes as Python values and arrays; None if one is of a kind that no constant needs."""
@@ -267,7 +262,7 @@ class Scope:
             return None
         values = Fields()
         for name, value in attributes.items():
-            values[name] = value.numbers if isinstance(value, Stored) else value
+            values[name] = value.numbers if isinstance(value, StoredNumbers) else value
             if values[name] is None or (isinstance(value, list) and value and isinstance(value[0], str)):
                 return None
         return values
@@ -297,43 +292,3 @@ class Scope:
         while scope.outer is not None:
             scope = scope.outer
         return scope
-
-
-def walk(program: Program) -> Iterator[Scope]:
-    """Yield every graph of a program: the main one, those nested in operations, a function once for each call.
-
-    Functions that nobody calls come last, with nothing known about their inputs.
-    Raises UnreadableError if functions call themselves or the graphs are too many or too deep.
-    """
-    model = _Model(program)
-    called: set[tuple[str, str]] = set()
-    waiting = [Scope(model, "main", program.main, None, program.opsets)]
-    while waiting:
-        scope = waiting.pop()
-        if scope.body.function is not None:
-            called.add(scope.body.function)
-        yield scope
-        waiting += reversed([inner for index, node in enumerate(scope.nodes) for inner in scope.inner(node, index)])
-        uncalled = [key for key in model.functions if key not in called]
-        if not waiting and uncalled:
-            function = model.functions[uncalled[0]]
-            domain, name = uncalled[0]
-            waiting.append(Scope(model, f"{domain}::{name}()", function, None, function.opsets))
-
-
-def behind(scope: Scope, name: str) -> Iterator[tuple[str, Operation | None]]:
-    """Yield the values that a value is computed from, itself the first, each with the node that gives it.
-
-    Constants are left out, and what is behind a shape: it does not decide the shape's numbers.
-    """
-    waiting, seen = [name], set()
-    while waiting:
-        value = waiting.pop()
-        if not value or value in seen or scope.constant(value) is not None:
-            continue
-        seen.add(value)
-        producer = scope.producer(value)
-        node = None if producer is None else producer[0]
-        yield value, node
-        if node is not None and node.kind not in MEASURING:
-            waiting += node.inputs

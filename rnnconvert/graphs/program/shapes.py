@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.limits import SHAPE_NESTING, SHAPE_NUMBERS
 from rnnconvert.core.malformed import MALFORMED, passes
-from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import ALIKE, COMPARED, MEASURING, SPREAD
-from rnnconvert.graphs.program.operations import Body, Operation, Program, Stored, bodies
+from rnnconvert.graphs.program.operations import Body, Operation, Program, StoredNumbers, bodies
 from rnnconvert.graphs.program.products import product_of
 from rnnconvert.graphs.program.rules import Dims, ShapeRule, part
 from rnnconvert.graphs.program.scopes import Scope
 
-_DEEPEST = 40
 _FOLLOWED = 200
-_MOST = 2_000
-"""The most whole numbers that are followed: shapes have few, and tables have many."""
 _INTEGERS = ("Gather", "Add", "Sub", "Mul", "Div", "Cast", "Concat", "Unsqueeze", "Squeeze", "Slice", "Identity", "Reshape")
 
 
@@ -85,7 +84,7 @@ class Shapes:
         key = scope, name
         if key not in self._ruled:
             self._ruled[key] = None
-            self._ruled[key] = self._by_rule(scope, name, deep) if deep < _DEEPEST else None
+            self._ruled[key] = self._by_rule(scope, name, deep) if deep < SHAPE_NESTING else None
         ruled = self._ruled[key]
         if stated is None or ruled is None or len(ruled) != len(stated):
             return ruled if stated is None else stated
@@ -127,7 +126,7 @@ class Shapes:
                 return to if isinstance(to, np.dtype) else None
             if kind == "ConstantOfShape":
                 value = attributes.get("value")
-                return value.dtype if isinstance(value, Stored) else np.dtype(np.float32)
+                return value.dtype if isinstance(value, StoredNumbers) else np.dtype(np.float32)
             if len(node.inputs) <= (kind == "Where") or kind in ("Loop", "Scan", "If"):
                 return None
             name = node.inputs[kind == "Where"]
@@ -206,7 +205,7 @@ class Shapes:
         if constant is not None:
             return constant
         producer = scope.producer(name)
-        if producer is None or deep > _DEEPEST or producer[0].domain:
+        if producer is None or deep > SHAPE_NESTING or producer[0].domain:
             return None
         node = producer[0]
         if node.kind == "Shape":
@@ -228,22 +227,22 @@ class Shapes:
         inputs = [self.number(scope, operand, deep + 1) if operand else None for operand in node.inputs]
         if any(array is None and operand for array, operand in zip(inputs, node.inputs, strict=True)):
             return None
-        if any(operand_value is not None and operand_value.size > _MOST for operand_value in inputs):
+        if any(operand_value is not None and operand_value.size > SHAPE_NUMBERS for operand_value in inputs):
             return None
         attributes = scope.values(node)
         if attributes is None:
             return None
-        folded = fold(Call(node.kind, inputs, attributes, len(node.outputs), scope.opset, lambda size: None))
+        folded = fold(FoldedCall(node.kind, inputs, attributes, len(node.outputs), scope.opset, lambda size: None))
         return None if folded is None or producer[1] >= len(folded) else folded[producer[1]]
 
     def partly(self, scope: Scope, name: str, deep: int = 0) -> Dims | None:
         """Return whole numbers of which some are known: a shape that is put together from parts."""
         array = self.number(scope, name, deep)
         if array is not None:
-            return [int(number) for number in array.reshape(-1)] if array.size <= _MOST and array.dtype.kind in "iu" else None
+            return [int(number) for number in array.reshape(-1)] if array.size <= SHAPE_NUMBERS and array.dtype.kind in "iu" else None
         scope, name = scope.resolve(name)
         producer = scope.producer(name)
-        if producer is None or deep > _DEEPEST:
+        if producer is None or deep > SHAPE_NESTING:
             return None
         node = producer[0]
         if node.kind == "Shape":
@@ -257,7 +256,7 @@ class Shapes:
             return self.partly(scope, node.inputs[0], deep + 1) or [None]
         if node.kind == "Gather":
             which = self.number(scope, node.inputs[1], deep + 1)
-            return [None] * which.size if which is not None and which.size <= _MOST else None
+            return [None] * which.size if which is not None and which.size <= SHAPE_NUMBERS else None
         if node.kind == "Slice":
             elements = self.partly(scope, node.inputs[0], deep + 1)
             bounds = [self.integers(scope, node, key, at) for key, at in (("starts", 1), ("ends", 2), ("steps", 4))]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.program.fold import Call, fold
+from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import CUTTING, REPEATING
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
@@ -106,16 +107,16 @@ def _cut(scope: Scope, node: Operation, value: Array) -> Array | None:
         return None
     opset = scope.opset
     if node.kind == "Slice":
-        return _sliced(Call("Slice", [value, *stored], attributes, 1, opset, scope.charge))
+        return _sliced(FoldedCall("Slice", [value, *stored], attributes, 1, opset, scope.charge))
     if node.kind == "Gather" and len(stored) == 1 and stored[0] is not None:
         axis = attributes.get("axis", 0)
         if not -value.ndim <= axis < value.ndim:
             return None
         stored = [np.zeros_like(stored[0]) if value.shape[axis] == 1 else stored[0]]
-    return _folded(Call(node.kind, [value, *stored], attributes, 1, opset, scope.charge))
+    return _folded(FoldedCall(node.kind, [value, *stored], attributes, 1, opset, scope.charge))
 
 
-def _sliced(call: Call) -> Array | None:
+def _sliced(call: FoldedCall) -> Array | None:
     value = call.input(0)
     starts, ends = call.integers("starts", 1) or [], call.integers("ends", 2) or []
     axes = call.integers("axes", 3) or range(len(starts))
@@ -126,14 +127,14 @@ def _sliced(call: Call) -> Array | None:
     for start, end, axis, step in windows:
         if value.shape[axis] > 1:
             inputs = [value, *(np.array([number]) for number in (start, end, axis, step))]
-            result = _folded(Call("Slice", inputs, {}, 1, call.opset, call.charge))
+            result = _folded(FoldedCall("Slice", inputs, {}, 1, call.opset, call.charge))
             if result is None:
                 return None
             value = result
     return value
 
 
-def _folded(call: Call) -> Array | None:
+def _folded(call: FoldedCall) -> Array | None:
     results = fold(call)
     return results[0] if results and results[0].size else None
 

@@ -1,8 +1,7 @@
 """Bring a stack into the form that a framework's cell can hold, by exact rewrites, or say why not.
 
-`fit_to_layout` goes through the features of a cell one by one. What the target has stays
-unchanged; what it lacks is rewritten where an exact rewrite exists; everything else is refused with
-the equation that differs, the value that stands in the way, and what the user can do.
+`fit_to_layout` goes through the features of a cell one by one. What the target has stays unchanged; what it lacks is rewritten where an
+exact rewrite exists; everything else is refused with the equation that differs, the value that stands in the way, and what the user can do.
 """
 
 from __future__ import annotations

@@ -1,0 +1,203 @@
+"""What differs between two files, and why, as values that print themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+from rnnconvert.comparison.difference import Difference
+from rnnconvert.comparison.pairing import LayerPair
+from rnnconvert.core.printable import called, finite
+from rnnconvert.core.verdict import NOT_EQUAL, Limit, Verdict, not_chosen
+from rnnconvert.diagnosis.files import Compared, Diagnosed, cause
+from rnnconvert.files.checkpoint import Checkpoint
+
+LayerFindings = TypeVar("LayerFindings", Compared, Diagnosed)
+
+
+@dataclass(frozen=True, repr=False)
+class _TwoFiles(Generic[LayerFindings]):
+    """What was found about two files, layer by layer."""
+
+    a: Checkpoint
+    b: Checkpoint
+    layers: tuple[LayerFindings, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict, with all that it does not cover."""
+        chosen = {name for layer in self.layers for name in self._pair(layer).own_names}
+        left = [name for name in self.a.layers if name not in chosen]
+        limits = [not_chosen(left, self.a.path)] if left else []
+        limits += [limit for layer in self.layers for limit in self._limits(layer)]
+        return Verdict.of(equal=all(layer.equal for layer in self.layers), compared=bool(self.layers), limits=limits)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all layers are equal, and nothing was left out."""
+        return bool(self.verdict)
+
+    def __bool__(self) -> bool:
+        return self.equal
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        layers = [self._document(layer) for layer in self.layers]
+        document = {"a": self.a.path, "b": self.b.path, "equal": self.equal, **self.verdict.as_dict(), "layers": layers}
+        return {key: finite(value) for key, value in document.items()}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text line by line: every layer, and last the verdict."""
+        for layer in self.layers:
+            yield self._headline(layer)
+            yield from (f"  {line}" for line in self.lines_of(layer))
+        yield f"{self.a.path} and {self.b.path} {self._verdict()}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.a.path} and {self.b.path}: they {self._verdict()}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """Return a table of the layers, for a notebook."""
+        from rnnconvert.core.notebook import listing
+
+        rows = [(self._headline(layer), "\n".join(self.lines_of(layer))) for layer in self.layers]
+        return listing(f"{self.a.path} and {self.b.path} {self._verdict()}", rows)
+
+    def _verdict(self) -> str:
+        raise NotImplementedError
+
+    def _pair(self, layer: LayerFindings) -> LayerPair:
+        raise NotImplementedError
+
+    def _limits(self, layer: LayerFindings) -> Sequence[Limit]:
+        raise NotImplementedError
+
+    def _headline(self, layer: LayerFindings) -> str:
+        raise NotImplementedError
+
+    def lines_of(self, layer: LayerFindings) -> Iterable[str]:
+        """Return what there is to say about one layer, line by line."""
+        raise NotImplementedError
+
+    def _document(self, layer: LayerFindings) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class Comparison(_TwoFiles[Compared]):
+    """What two files have in common and what not, layer by layer.
+
+    a, b    the files
+    layers  each layer of A with its counterpart in B, and the differences of their weights and cells
+    """
+
+    def _verdict(self) -> str:
+        return f"are {self.verdict}"
+
+    def _pair(self, layer: Compared) -> LayerPair:
+        return layer.pair
+
+    def _limits(self, layer: Compared) -> Sequence[Limit]:
+        return layer.limits
+
+    def _headline(self, layer: Compared) -> str:
+        return _headline(layer.pair)
+
+    def lines_of(self, layer: Compared) -> Iterator[str]:
+        return _differences(layer)
+
+    def _document(self, layer: Compared) -> dict[str, Any]:
+        return {**_document(layer, layer.equal), "cause": cause(layer)}
+
+
+class Findings(_TwoFiles[Diagnosed]):
+    """Why the layers of one file do not compute the same as those of another.
+
+    a, b    the files
+    layers  each layer of A with its counterpart in B, and what was found
+    """
+
+    def _verdict(self) -> str:
+        verdict = self.verdict
+        left = "".join(f"; {limit}" for limit in verdict.limits)
+        return f"compute the same{left}" if verdict.word != NOT_EQUAL else "do not compute the same"
+
+    def _pair(self, layer: Diagnosed) -> LayerPair:
+        return layer.compared.pair
+
+    def _limits(self, layer: Diagnosed) -> Sequence[Limit]:
+        return [limit for limit in layer.compared.limits if limit.kind != "rounding"]
+
+    def _headline(self, layer: Diagnosed) -> str:
+        return _headline(layer.compared.pair)
+
+    def lines_of(self, layer: Diagnosed) -> Sequence[str]:
+        return layer.diagnosis.sentences
+
+    def _document(self, layer: Diagnosed) -> dict[str, Any]:
+        findings = {"fault": layer.diagnosis.fault, "sentences": list(layer.diagnosis.sentences)}
+        return {**_document(layer.compared, layer.equal), **findings}
+
+
+def _headline(pair: LayerPair) -> str:
+    """Say which layers are compared, and how they were found."""
+    return f"{called(pair.name)} = {' + '.join(map(called, pair.names))} ({pair.evidence})"
+
+
+def _place(difference: Difference) -> str:
+    """Return the layer and direction of a difference."""
+    words = [] if difference.layer < 0 else [f"layer {difference.layer}"]
+    return ", ".join([*words, *([] if difference.direction < 0 else [("forward", "backward")[difference.direction]])])
+
+
+def _document(compared: Compared, equal: bool) -> dict[str, Any]:
+    pair = compared.pair
+    return {
+        "name": pair.name,
+        "counterpart": list(pair.names),
+        "evidence": pair.evidence,
+        "description": [pair.stack.describe(), pair.counterpart.describe()],
+        "equal": equal,
+        "differences": [
+            {**asdict(difference), "equal": difference.equal}
+            for difference in compared.differences
+            if difference.error or difference.kind in ("rewrite", "outside")
+        ],
+    }
+
+
+def _differences(compared: Compared) -> Iterator[str]:
+    differences_ = compared.differences
+    if why := cause(compared):
+        yield f"cause: {why}"
+    yield from (f"compared in one form: {difference.words}" for difference in differences_ if difference.kind == "rewrite")
+    yield from (f"not compared: {difference.words}" for difference in differences_ if difference.kind == "outside")
+    yield from (limit.words for limit in compared.stated)
+    for unequal in differences_:
+        if unequal.kind in ("feature", "shape") and not unequal.equal:
+            where, part = _place(unequal), f"{unequal.part}{f' of gate {unequal.gate}' if unequal.gate else ''}"
+            text = unequal.words if unequal.kind == "feature" else f"{part}: {unequal.words}"
+            yield f"differs: {f'{where}: ' if where else ''}{text}"
+    numbers = [difference for difference in differences_ if difference.kind == "weights"]
+    yield from (f"differs: {_line(number)}" for number in numbers if not number.equal)
+    yield from (f"note: {words}" for words in dict.fromkeys(number.words for number in numbers if number.words))
+    same, rounded = sum(number.error == 0 for number in numbers), [number for number in numbers if number.rounded]
+    if compared.exact:
+        yield f"equal: all {same} arrays, to the last bit"
+        return
+    if same:
+        yield f"equal: {same} of {len(numbers)} arrays, to the last bit"
+    if rounded:
+        worst = max(rounded, key=lambda number: number.relative)
+        yield f"equal but for rounding: {len(rounded)} of {len(numbers)} arrays, at most {worst.error:.2g}"
+
+
+def _line(difference: Difference) -> str:
+    gate = f" of gate {difference.gate}" if difference.gate else ""
+    at = f" at {difference.where}: {difference.expected:.6g} in A, {difference.found:.6g} in B" if difference.expected is not None else ""
+    where = _place(difference)
+    size = f"{difference.error:.3g}" + (f" ({100 * difference.relative:.3g} % of the largest)" if difference.relative < 1e6 else "")
+    return f"{f'{where}: ' if where else ''}{difference.part}{gate} by {size}{at}"

@@ -1,0 +1,83 @@
+"""The ledger of a file that is read or written: what was asked of the caller's settings, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+
+from rnnconvert.core.errors import UsageError
+from rnnconvert.core.remedies import Setting
+from rnnconvert.core.weights import Unconvertible
+from rnnconvert.files.catalogue import OPTIONS, asked_by
+from rnnconvert.files.conservation import Facts
+from rnnconvert.files.questions import Question
+from rnnconvert.files.settings import Place, Settings
+from rnnconvert.language import registry
+
+
+@dataclass
+class Ledger:
+    """What was asked so far.
+
+    settings   what the caller decided
+    used       where settings decided something
+    asked      the layers that asked, by option, in order
+    questions  what was asked and not decided, in the order of asking
+    notes      where the caller overruled a file, in words
+    facts      what the file states, by layer
+    unfit      why a setting cannot decide anything about a layer
+    """
+
+    settings: Settings
+    used: set[Place] = field(default_factory=set)
+    asked: dict[str, dict[str, None]] = field(default_factory=dict)
+    questions: dict[Question, None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    facts: dict[str, list[Facts]] = field(default_factory=dict)
+    unfit: dict[Place, list[str]] = field(default_factory=dict)
+
+    def unaccounted(self, layer: str) -> tuple[Unconvertible, ...]:
+        """Return what a file states about a layer and nothing took."""
+        return tuple(feature for facts in self.facts.get(layer, ()) for feature in facts.unconvertible())
+
+    def decisive(self) -> list[str]:
+        """Return the settings that decided something so far, as the command line spells them."""
+        values, insisted = self.settings.values, self.settings.insisted
+        return [
+            f"{layer}:{key}={value}".removeprefix(":") + ("!" if (layer, key) in insisted else "")
+            for (layer, key), value in values.items()
+            if (layer, key) in self.used
+        ]
+
+    def unused(self, *sides: str) -> list[Place]:
+        """Return where settings are that nothing asked for, among the options of these sides; of all if none is named."""
+        return [place for place in self.settings.values if place not in self.used and (not sides or OPTIONS[place[1]].side in sides)]
+
+    def check_used(self, what: str, *sides: str, but: Container[tuple[str, str]] = ()) -> None:
+        """Raise UsageError for a setting that nothing asked for: it would decide nothing, and hide a mistake.
+
+        what    the file, in words
+        sides   the sides of the options to look at; all if none is named
+        but     layers and keys that are used elsewhere
+        """
+        for layer, key in self.unused(*sides):
+            if (layer, key) in but:
+                continue
+            setting = str(Setting(key, self.settings.values[layer, key], layer=layer))
+            asked = [name or "the file itself" for name in self.asked.get(key, {})]
+            if (layer, key) in self.unfit:
+                raise UsageError(f"{setting} decides nothing in {what}: {'; '.join(self.unfit[layer, key])}. Leave it out.")
+            if asked:
+                hint = f"It would decide something about {', '.join(map(repr, asked))}."
+            elif OPTIONS[key].side == "write":
+                hint = f"It is for files that are written, but the one written here does not ask for it{_asking(key)}."
+            else:
+                open_facts = sorted({question.option for question in self.questions})
+                hint = f"This file leaves open: {', '.join(open_facts)}." if open_facts else "This file leaves nothing open."
+            raise UsageError(f"{setting} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
+
+
+def _asking(key: str) -> str:
+    """Return the formats that ask for an option, for the end of a sentence."""
+    formats = [name for name in registry.systems() if key in asked_by(name)]
+    return f" ({', '.join(formats)} {'do' if len(formats) > 1 else 'does'})" if formats else ""

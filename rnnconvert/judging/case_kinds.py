@@ -1,0 +1,170 @@
+"""The kinds of case, each with what it draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.reference import Outputs, Reading, Reference
+from rnnconvert.core.weights import Recurrent
+
+Way = Literal["whole", "halves", "steps"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a layer receives.
+
+    name        what users call it
+    what        the same in words
+    x           (time, batch, in)
+    hidden      initial states, layer by layer and in a layer its directions, each (batch, out); None for the default
+    cell        initial cell states of an LSTM, each (batch, hidden), likewise; empty for other cells
+    lengths     how many steps of each sequence count, (batch,); None for all
+    way         the sequence whole, in two "halves" with the state carried over, or "steps" one by one
+    cotangents  weights of each output in a sum whose gradients are compared; None for no gradients
+    """
+
+    name: str
+    what: str
+    x: Array
+    hidden: tuple[Array, ...] | None = None
+    cell: tuple[Array, ...] | None = None
+    lengths: Array | None = None
+    way: Way = "whole"
+    cotangents: Outputs | None = None
+
+    def solve(
+        self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = (), error: Callable[[Any], Any] | None = None
+    ) -> Outputs:
+        """Compute the reference's outputs for the whole sequence, in that arithmetic."""
+        return Reference(stack, dtype, readings, error).run(self.x, self.hidden, self.cell or None, self.lengths)
+
+
+def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:
+    """Return the widths of a stack's hidden states, and of its cell states if it is an LSTM; in the order of its directions."""
+    directions = [direction for *_, direction in stack.directions()]
+    cell = [direction.hidden_size for direction in directions] if stack.cell.kind == "lstm" else []
+    return [direction.output_size for direction in directions], cell
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A case that does not apply to a layer, and why."""
+
+    name: str
+    why: str
+
+
+def held(values: Array) -> Array:
+    """Return the nearest numbers that bfloat16 holds, as float32."""
+    return values.astype(np.float32).astype(BFLOAT16).astype(np.float32)
+
+
+class Maker:
+    """Random cases for one layer."""
+
+    def __init__(self, stack: Recurrent, seed: int, batch: int, time: int) -> None:
+        self.stack, self.batch, self.time = stack, batch, time
+        self.random = np.random.default_rng(seed)
+
+    def numbers(self, *shape: int) -> Array:
+        return held(self.random.uniform(-1, 1, shape))
+
+    def case(self, name: str, what: str, time: int = 0, batch: int = 0, **changes: Any) -> Case:
+        """Return a case with random input and states, except for the changes given."""
+        time, batch = time or self.time, batch or self.batch
+        hidden, cell = (tuple(self.numbers(batch, width) for width in widths) for widths in state_widths(self.stack))
+        result = Case(name, f"{what}; {size_in_words(time, batch)}", self.numbers(time, batch, self.stack.input_size), hidden, cell)
+        return replace(result, **changes)
+
+    def lengths(self, shortest: int = 1) -> Array:
+        """Return lengths that differ: the longest and the shortest allowed, and random ones between."""
+        lengths = self.random.integers(shortest, self.time + 1, self.batch)
+        lengths[0], lengths[-1] = self.time, shortest
+        return lengths
+
+
+def _states(maker: Maker) -> Case:
+    return maker.case("states", "random input and initial states")
+
+
+def _default_states(maker: Maker) -> Case:
+    return maker.case("default states", "no initial states given", hidden=None, cell=None)
+
+
+def _lengths(maker: Maker) -> Case:
+    return maker.case("lengths", "sequences of different lengths", lengths=maker.lengths())
+
+
+def _empty(maker: Maker) -> Case:
+    return maker.case("empty sequence", "one sequence of length zero", lengths=maker.lengths(0))
+
+
+def _halves(maker: Maker) -> Case:
+    return maker.case("halves", "in two halves, the state carried over", way="halves")
+
+
+def _steps(maker: Maker) -> Case:
+    return maker.case("step by step", "one step at a time, the state carried over", way="steps")
+
+
+def _one_step(maker: Maker) -> Case:
+    return maker.case("one step", "a single step", time=1)
+
+
+def _one_sequence(maker: Maker) -> Case:
+    return maker.case("one sequence", "a single sequence", batch=1)
+
+
+def _long(maker: Maker) -> Case:
+    return maker.case("long", "a long sequence", time=2000, batch=2)
+
+
+def _scaled(name: str, what: str, factor: float) -> Callable[[Maker], Case]:
+    def make(maker: Maker) -> Case:
+        case = maker.case(name, what)
+        return replace(case, x=held(case.x * np.float32(factor)))
+
+    return make
+
+
+def _saturating(maker: Maker) -> Case:
+    case = maker.case("saturating", "input and states so large that gates saturate and clips are reached")
+    x, hidden, cell = (tuple(held(a * np.float32(30)) for a in arrays or ()) for arrays in ((case.x,), case.hidden, case.cell))
+    return replace(case, x=x[0], hidden=hidden, cell=cell)
+
+
+def _not_finite(maker: Maker) -> Case:
+    case = maker.case("not finite", "NaN in one sequence, infinity in another, ordinary numbers in the others")
+    case.x[maker.time // 2, 0, 0] = np.nan
+    case.x[maker.time // 2, -1, 0] = np.inf
+    return case
+
+
+CASES: dict[str, Callable[[Maker], Case]] = {
+    "states": _states,
+    "default states": _default_states,
+    "lengths": _lengths,
+    "halves": _halves,
+    "one step": _one_step,
+    "step by step": _steps,
+    "one sequence": _one_sequence,
+    "empty sequence": _empty,
+    "saturating": _saturating,
+    "tiny": _scaled("tiny", "tiny input", 1e-20),
+    "huge": _scaled("huge", "huge input", 1e30),
+    "zero": _scaled("zero", "input of zeros", 0),
+    "not finite": _not_finite,
+    "long": _long,
+}
+"""Every case by name, the usual ones first."""
+
+
+def size_in_words(time: int, batch: int) -> str:
+    """Return the size of an input in words."""
+    return f"{time} step{'s' if time != 1 else ''}, batch of {batch}"

@@ -1,0 +1,79 @@
+"""Layers that nothing pairs, and what a user could say of them."""
+
+from __future__ import annotations
+
+from rnnconvert.core.printable import quoted
+from rnnconvert.core.remedies import Flag
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.models.model import Model, Unit
+from rnnconvert.models.pairs import Pairing
+
+
+def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0) -> list[str]:
+    """Return what a strict transplant does not leave open; of the names of one memory, one is enough.
+
+    inline  how many numbers an array of no layer may have that the code around the target states itself
+    """
+    filled = target.memory(name for filled_pair in pairing.pairs for name in filled_pair.target.arrays)
+    used = source.memory(name for used_pair in pairing.pairs for name in used_pair.source.arrays)
+    problems = [
+        f"{choice}. Choose with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}" for choice in pairing.ambiguous
+    ]
+    problems += [
+        f"nothing in the source fits {quoted(unit.name)} of the target ({_what(target, unit)}){_nearest(unit, pairing, source)}"
+        for unit in pairing.unfilled
+        if not target.memory(unit.arrays) <= filled
+    ]
+    problems += [
+        f"nothing in the target takes {quoted(unit.name)} of the source ({_what(source, unit)}); to leave it out, "
+        f"use {Flag('partial')}, which leaves out what does not fit"
+        for unit in pairing.unused
+        if not source.memory(unit.arrays) <= used
+        and not (unit.kinds == ("array",) and all(source.arrays[name].size <= inline for name in unit.arrays))
+    ]
+    return problems
+
+
+def _or_in_order(target: Model, source: Model) -> str:
+    if target.alphabet:
+        model = target
+    elif source.alphabet:
+        model = source
+    else:
+        model = None
+    if model is None:
+        return f"or use {Flag('trust-order')} to take them in order"
+    return (
+        f"or use {Flag('trust-order')} to take them in order, which in {model.title} is alphabetical and does not show "
+        "the model's own order"
+    )
+
+
+def _nearest(unit: Unit, pairing: Pairing, source: Model) -> str:
+    """Say what the source has instead: its one unpaired layer of the same kind, or both directions as separate layers."""
+    if unit.stack is not None and unit.stack.num_layers == 1 and unit.stack.num_directions == 2:
+        ways = [other for other in pairing.unused if other.stack is not None and _is_a_way(other.stack, unit.stack)]
+        if len(ways) == 2:
+            forward, two = (way.name for way in sorted(ways, key=lambda way: way.stack is not None and way.stack.first.reverse))
+            return (
+                f"; if {forward!r} and {two!r} of the source are its forward and its backward direction, confirm with the "
+                f"mapping {unit.name}: {forward} + {two}"
+            )
+    alike = [other for other in pairing.unused if set(other.kinds) & set(unit.kinds)]
+    if unit.kinds == ("array",) or len(alike) != 1:
+        return ""
+    return f"; the nearest is {quoted(alike[0].name)} ({_what(source, alike[0])})"
+
+
+def _is_a_way(stack: Recurrent, complete: Recurrent) -> bool:
+    """Return whether a stack may be one direction of another."""
+    sizes = [(side.cell.kind, side.input_size, side.hidden_size) for side in (stack, complete)]
+    return stack.num_layers * stack.num_directions == 1 and sizes[0] == sizes[1]
+
+
+def _what(model: Model, unit: Unit) -> str:
+    if unit.stack is not None:
+        return str(unit.stack.describe())
+    shapes = ", ".join(f"{local or name} {tuple(model.arrays[name].shape)}" for local, name in unit.names.items())
+    kinds = " or ".join(kind.replace("_", " ") for kind in unit.kinds)
+    return f"{kinds}: {shapes}"

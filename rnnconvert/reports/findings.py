@@ -1,0 +1,153 @@
+"""What a report found, in sentences: the cause, the remedy, and everything that fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rnnconvert.core.remedies import Command, Flag
+from rnnconvert.core.verdict import OTHER_NUMBERS, ROUNDED, Verdict
+from rnnconvert.reports.words import (
+    BUT_FOR,
+    BY_LAYER,
+    DIFFERENT,
+    EQUAL,
+    Document,
+    amount,
+    badness,
+    blocks,
+    called,
+    diagnoses,
+    every_run,
+    figures,
+    good,
+    sentences,
+    subject,
+    title,
+    worst,
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Runs of a layer that fail alike: the worst of them, all their names, and what the difference looks like."""
+
+    layer: Document
+    run: Document
+    names: tuple[str, ...]
+    sentences: tuple[str, ...]
+
+
+def failures(document: Document) -> list[Failure]:
+    """Return the runs that keep a report from being equal; those of a layer with one explanation together."""
+    result: list[Failure] = []
+    for layer in document["layers"]:
+        alike: dict[object, list[Document]] = {}
+        for number, run in enumerate(layer["runs"]):
+            if blocks(run):
+                fault = next((diagnosis.get("fault") for diagnosis in diagnoses(layer, run)), "")
+                explanation = fault or tuple(sentences(layer, run)) or number
+                alike.setdefault((run["status"], explanation), []).append(run)
+        for runs in alike.values():
+            run = max(runs, key=badness)
+            names = tuple(title(each) for each in runs)
+            result.append(Failure(layer, run, names, tuple(sentences(layer, run))))
+    return result
+
+
+def causes(layer: Document) -> list[Document]:
+    """Return the diagnoses of a layer that name a cause, those of the last model's weights first."""
+    named = [diagnosis for diagnosis in layer["diagnoses"] if diagnosis.get("cause")]
+    return sorted(named, key=lambda diagnosis: (diagnosis["kind"] != "weights", diagnosis["model"] != "B"))
+
+
+def headline(document: Document) -> str:
+    """Say in one line what is wrong and what to do about it, with the files' names; what was proved, where nothing is."""
+    words, command = remedy(document)
+    advice = f"{words}: {command}" if command else words
+    return " ".join(filter(None, [finding(document), advice]))
+
+
+def remedy(document: Document) -> tuple[str, str]:
+    """Return the advice on a report that is not equal, and the command that follows it; "" for either that is unknown."""
+    wrong = [layer for layer in document["layers"] if not good(layer)]
+    return _fix(document, wrong) if document["verdict"] == DIFFERENT and wrong else ("", "")
+
+
+def finding(document: Document) -> str:
+    """Say in one sentence what is wrong, with the files' names; what was proved, where nothing is."""
+    verdict = Verdict.read(document)
+    if verdict.word in (EQUAL, BUT_FOR, BY_LAYER):
+        return _proved(document, verdict)
+    wrong = [layer for layer in document["layers"] if not good(layer)]
+    if verdict.word == DIFFERENT:
+        named = any(causes(layer) for layer in wrong)
+        stated = document.get("reasons") or []
+        return _cause(document, wrong) if wrong and (named or not stated) else f"{subject(document)}: {'; '.join(stated)}"
+    missing = next((failure.run for failure in failures(document) if failure.run["status"] != "ran"), None)
+    if missing is not None:
+        return f"{subject(document)}: {missing['executor']} did not run: {missing['reason']}"
+    if any(layer["differences"] for layer in document["layers"]):
+        return f"{subject(document)} state something different, and no input that ran shows whether it matters."
+    return _uncompared(document)
+
+
+def _proved(document: Document, verdict: Verdict) -> str:
+    """Say what was proved, and all that the proof does not cover."""
+    named = sorted({run["executor"] for _, run in every_run(document) if run["comparisons"]} - {"reference"})
+    on = f" on {', '.join(named)}" if named else ""
+    exceptions = "; ".join(map(str, verdict.exceptions))
+    remarks = "".join(f" {remark}." for remark in verdict.remarks)
+    if verdict.word == BY_LAYER:
+        return f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {exceptions}.{remarks}"
+    left = f". Exceptions: {exceptions}" if exceptions else ""
+    if len(document["models"]) < 2:
+        return f"{subject(document)} computes what its weights say{on}{left}.{remarks}"
+    return f"{subject(document)} compute the same{on}{left}.{remarks}"
+
+
+def _uncompared(document: Document) -> str:
+    """Say why nothing was compared: nothing ran, or what ran could not be judged."""
+    last = document["models"][-1]["label"] if document["models"] else ""
+    for layer, run in every_run(document):
+        judged = any(comparison["output"] == "y" for comparison in run["comparisons"])
+        if run["model"] == last and run["executor"] != "reference" and run["status"] == "ran" and not judged:
+            why = "; ".join(f"{what}: {reason}" for what, reason in run["left_out"].items()) or "it gave no outputs"
+            return f"{subject(document)}: {run['executor']} ran {called(layer)}, but its outputs could not be judged: {why}"
+    refused = [run for _, run in every_run(document) if run["model"] == last and run["status"] == "refused"]
+    if refused:
+        return f"{subject(document)}: nothing was compared. {refused[0]['executor']}: {refused[0]['reason']}"
+    return f"{subject(document)}: nothing was compared, as no framework here ran it. See: rnnconvert executors"
+
+
+def _cause(document: Document, wrong: list[Document]) -> str:
+    """Say what is wrong: the cause where it is known, else the numbers."""
+    paths = {model["label"]: model["path"] for model in document["models"]}
+    layer = next((candidate for candidate in wrong if causes(candidate)), wrong[0])
+    of_layer = f", layer {called(layer)}" if len(document["layers"]) > 1 else ""
+    note = f"; {amount(len(wrong) - 1, 'other layer')} of {len(document['layers'])} not equal, either" if len(wrong) > 1 else ""
+    named = causes(layer)
+    if named and named[0]["kind"] == "weights" and named[0]["model"] == "B":
+        return f"In {paths.get('B', 'B')}{of_layer}, {named[0]['cause']}, compared with {paths.get('A', 'A')}{note}."
+    run = max((run for run in layer["runs"] if blocks(run)), key=badness)
+    if named:
+        file = paths.get(named[0]["model"], named[0]["model"])
+        return f"{named[0]['executor']} runs {file}{of_layer} as if {named[0]['cause']}{note}."
+    comparison = worst(run)
+    numbers = f": {comparison['output']} is off by {figures(comparison)}" if comparison else ""
+    if run["model"] == "B":
+        return f"{paths.get('B', 'B')}{of_layer} does not compute what {paths.get('A', 'A')} does{numbers}{note}."
+    return f"{run['executor']} does not compute what {paths.get('A', 'A')}{of_layer} says{numbers}{note}."
+
+
+def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
+    paths = {model["label"]: model["path"] for model in document["models"]}
+    named = [cause for layer in wrong for cause in causes(layer)]
+    if named and named[0]["kind"] == "run":
+        return "The weights are right. Change how the model is run.", ""
+    if named and str(named[0].get("fault", "")).startswith(ROUNDED):
+        return f"If that is meant, allow what it costs: {Flag('atol')} and {Flag('rtol')}.", ""
+    if named and named[0].get("fault") == OTHER_NUMBERS:
+        return "The layout is right. Check that both files come from the same training step.", ""
+    if "A" in paths and "B" in paths and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"]):
+        return "To fix", Command("convert", paths["A"], paths["B"], force=True).flags
+    return "", ""
