@@ -48,8 +48,8 @@ class LiveSource(Source, Protocol):
         """Return whether a live object is this framework's, without importing it."""
         ...
 
-    def describe_live(self, value: Any, example: Sequence[Any]) -> Description:
-        """Return the model of a live object, as it runs on an example's inputs."""
+    def describe_live(self, value: Any, example: Sequence[Any], partial: bool = False) -> Description:
+        """Return the model of a live object, as it runs on an example's inputs; `partial` leaves out what is not known."""
         ...
 
 
@@ -230,7 +230,7 @@ def _giver(source: Any, example: Any, config: Path | None, partial: bool = False
         if example is None:
             raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
         inputs = example if isinstance(example, (list, tuple)) else (example,)
-        description = _named(live.describe_live(source, inputs), model_of(source), partial)  # type: ignore[attr-defined]
+        description = _named(live.describe_live(source, inputs, partial), model_of(source), partial)  # type: ignore[attr-defined]
         return _Giver(source, type(source).__name__, description, lambda: Loaded(source))
     if example is not None:
         raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")

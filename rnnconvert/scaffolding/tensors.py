@@ -26,6 +26,7 @@ class Tensor:
     parts    the tensors that it consists of, side by side on a new first axis
     filled   the number that stands everywhere in it, None for other tensors
     stored   the file's array that it is, "" for other tensors
+    sized    whether its axes are known: of what is left out they may not be
     """
 
     dims: Dims
@@ -37,6 +38,7 @@ class Tensor:
     parts: tuple[Tensor, ...] = ()
     filled: float | None = None
     stored: str = ""
+    sized: bool = True
 
     @property
     def rank(self) -> int:

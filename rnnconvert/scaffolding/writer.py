@@ -211,6 +211,7 @@ class Module(ABC):
     def _leave_out(self, node: Node, error: RefusedError) -> None:
         """Write what stands for a node that cannot be written."""
         layer = "/".join(part for part in (self.scope.path, error.layer.rpartition("/")[2] or node.layer or node.y.name) if part)
+        layer = error.layer if error.layer and not node.layer else layer  # an operator's place in the file is stated whole
         why = comment(f"layer {layer!r}: {error.feature}: {error.reason}")
         self.file.missing.append(why)
         operands = [self(value) for value in node.inputs]
@@ -388,7 +389,7 @@ class Style:
 def text(description: Description, source: str, style: Style) -> tuple[str, tuple[str, ...]]:
     """Return the file, and what is left out of it. Raises RefusedError for a layer without an equivalent."""
     if style.ended:
-        channels_last(description.scope)
+        channels_last(description.scope, description.partial)
     file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
     file.words, file.partial = description.words, description.partial
     word = class_name(top.name)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx.describe.counting import COUNTED, FUNCTIONS, Op, count
@@ -18,11 +19,13 @@ from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses
 from rnnconvert.formats.onnx.whole_model.work import OnnxModel
 from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.description import Scope as Described
-from rnnconvert.scaffolding.sizes import Dim, Size, open_size
+from rnnconvert.scaffolding.needs import Needs, Tries
+from rnnconvert.scaffolding.sizes import Dim, Dims, Size
 from rnnconvert.scaffolding.tensors import Tensor
 
 FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
@@ -49,9 +52,9 @@ class Reading:
     names  what the file calls each layer
     """
 
-    def __init__(self, work: OnnxModel, units: Sequence[Unit], name: str) -> None:
+    def __init__(self, work: OnnxModel, units: Sequence[Unit], name: str, needs: Needs, partial: bool) -> None:
         self.work = work
-        self.build = Builder(Described(name))
+        self.build = Builder(Described(name), needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self._values: dict[tuple[Scope, str], Tensor] = {}
         self._uses: dict[Scope, Uses] = {}
@@ -61,6 +64,7 @@ class Reading:
         self._computed = {use.value: name for name, computed in work.read.computed.items() for use in computed.recognised.uses}
         self._within = {node for computed in work.read.computed.values() for node in computed.nodes}
         self._homes = {home.node: name for name, home in work.read.homes.items()}
+        self._shapes = Shapes(work.read.scopes[0].program)
         self._layers: dict[Operation, tuple[str, GraphLayer]] = {}
         for name, layer in work.plain_layers.items():
             self._layers[layer.nodes[-1]] = name, layer
@@ -92,16 +96,20 @@ class Reading:
             raise self.build.refuse("an input other than a plain tensor", "only float32, float64, whole numbers and truths are known here")
         if value.dims is None:
             raise self.build.refuse("an input without a stated number of axes", "its operators mean nothing without one")
+        return self.build.input(value.name, self._lengths(value.name, value.dims), dtype.name)
+
+    def _lengths(self, name: str, stated: Sequence[int | str | None]) -> Dims:
+        """Return the axes of a value as the file states them, each open one with its word or one of its own."""
         dims: list[Dim] = []
-        for number, axis in enumerate(value.dims):
+        for number, axis in enumerate(stated):
             if isinstance(axis, int) and axis > 0:
                 dims.append(axis)
                 continue
             word = axis if isinstance(axis, str) else ""
-            dims.append(open_size(word or f"{value.name}, axis {number}"))
+            dims.append(self.build.opened(word or f"{name}, axis {number}"))
             if _WORD.fullmatch(word):
                 self.build.words[word] = word
-        return self.build.input(value.name, tuple(dims), dtype.name)
+        return tuple(dims)
 
     def uses(self, scope: Scope) -> Uses:
         """Return which nodes of a graph read each value."""
@@ -118,15 +126,34 @@ class Reading:
 
     def _node(self, scope: Scope, node: Operation) -> None:
         self.build.place = f"{label_of(scope, node)} ({node.kind})"
+        place = self.build.place
         try:
-            results = self._results(scope, node)
-        except RnnConvertError:
-            raise
-        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
-            raise self.build.refuse(f"a node {node.kind} as it stands", f"it is not used as its operator asks: {error}") from None
+            with self.build.refusing(f"a node {node.kind} as it stands", "it is not used as its operator asks"):
+                results = self._results(scope, node)
+        except RefusedError as error:
+            if not self.build.partial:
+                raise
+            self.build.place = place
+            results = self._left_out(scope, node, error)
         for name, tensor in zip(node.outputs, results, strict=False):
             if name and tensor is not None:
                 self._values[scope, name] = tensor
+
+    def _left_out(self, scope: Scope, node: Operation, error: RefusedError) -> list[Tensor]:
+        """Return what stands for what a node gives, with the axes that the file states or that follow from others."""
+        inputs = []
+        for name in node.inputs:
+            with contextlib.suppress(RefusedError):
+                inputs += [self.tensor(scope, name)] if name else []
+        declared = {value.name: value for value in scope.body.declared}
+        outputs: list[tuple[Dims | None, str, str]] = []
+        for name in node.outputs:
+            value = declared.get(name, Declared(name))
+            stated = value.dims if value.dims is not None else self._shapes.dims(scope, name) if name else None
+            dtype = value.dtype or self._shapes.kind(scope, name)
+            dims = None if stated is None else self._lengths(name, stated)
+            outputs.append((dims, "float32" if dtype is None else dtype.name, node.kind.lower()))
+        return self.build.left_out(error, inputs, outputs)
 
     def _results(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
         from rnnconvert.formats.onnx.describe.layers import layer
@@ -135,7 +162,9 @@ class Reading:
 
         if node in self._layers:
             name, layer_found = self._layers[node]
-            return [layer(self, self._of(name), layer_found, self.tensor(scope, layer_found.data))]
+            x = self.tensor(scope, layer_found.data)
+            self.build.check_sized([x])
+            return [layer(self, self._of(name), layer_found, x)]
         if scope.calls(node):
             called = scope.call(node)
             self.walk(called)
@@ -145,14 +174,16 @@ class Reading:
         if node in self._homes and node.kind in ("LSTM", "GRU", "RNN"):
             layout = scope.attributes(node).get("layout")
             op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout})
+            self.build.check_sized(op.tensors)
             return recurrent(self, op, self._of(self._homes[node]))
         op = self.op(scope, node)
+        self.build.check_sized(op.tensors)
         if node.kind in (*COUNTED, *FUNCTIONS) and not node.domain and (counted := count(self.build, op)) is not None:
             return counted
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
             where = f" of the domain {node.domain!r}" if node.domain else ""
-            raise self.build.refuse(f"the operator {node.kind}{where}", f"the known ones are {', '.join(sorted(RULES))}")
+            raise self.build.refuse(f"the operator {node.kind}{where}", "no line is known for it")
         result = rule(self, op)
         return result if isinstance(result, list) else [result]
 
@@ -248,8 +279,8 @@ class Reading:
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
 
 
-def describe(path: Path, config: Path | None = None) -> Description:
-    """Return the model of a file.
+def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+    """Return the model of a file; `partial` leaves out the nodes that are not known.
 
     Raises RefusedError for an operator or a setting that is not known, with its place; UsageError for settings that mean
     nothing here; what `load` raises for a file that cannot be read.
@@ -258,4 +289,8 @@ def describe(path: Path, config: Path | None = None) -> Description:
         raise UsageError(f"{path} states its model. Leave out config ({config})")
     work = OnnxModel(load_with(path, "onnx", Options()))
     model, name = work.model(str(path)), work.read.file.model.graph.name
-    return Reading(work, model.units, "model" if name.lower() in _BY_EXPORTERS else name or "model").description()
+    title = "model" if name.lower() in _BY_EXPORTERS else name or "model"
+    description = Tries().read(lambda needs: Reading(work, model.units, title, needs, partial).description())
+    if description is None:
+        raise RefusedError("its open lengths", "a model written as code", "its layers ask for several lengths of one axis", "", "")
+    return description

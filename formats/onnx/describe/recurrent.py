@@ -103,8 +103,9 @@ def _called(
     """
     directions = stack.layers[0].directions
     ways, units, lstm = len(directions), stack.hidden_size, stack.cell.kind == "lstm"
-    if x.dtype != "float32" or x.dims[-1] != stack.input_size:
-        raise r.build.refuse(f"a recurrent layer over {x.dims[-1]} values of {x.dtype}", f"it reads {stack.input_size} of float32")
+    if x.dtype != "float32":
+        raise r.build.refuse(f"a recurrent layer over {x.dtype}", "it reads float32")
+    r.build.need(x.dims[-1], stack.input_size)
     if len({direction.cell for direction in directions}) > 1 or len({direction.hidden_size for direction in directions}) > 1:
         raise r.build.refuse("two directions of different cells", "they are written as one layer")
     batch = x.dims[0]

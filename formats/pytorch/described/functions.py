@@ -31,9 +31,9 @@ def _operand(value: Any, like: Tensor) -> Tensor:
         a_number = value.numbers is not None and not value.dims and like.dims
         return number(value.numbers, like.dtype) if a_number and value.dtype in FLOATS and like.dtype in FLOATS else value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} beside a tensor")
+        raise ValueError(f"{value!r} beside a tensor")
     if isinstance(value, float) and like.dtype not in FLOATS:
-        raise TypeError("a number of another type than the tensor's")
+        raise ValueError("a number of another type than the tensor's")
     return number(value, like.dtype)
 
 
@@ -55,11 +55,11 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
         for first, second in zip(left.dims[::-1], right.dims[::-1], strict=False):
             for dim, length in ((first, second), (second, first)):
                 if isinstance(dim, Size) and isinstance(length, int) and length > 1:
-                    r.need(dim, length)
+                    r.build.need(dim, length)
         if left.dtype != right.dtype and operation not in ("and", "or"):
-            raise TypeError(f"{left.dtype} beside {right.dtype}")
+            raise ValueError(f"{left.dtype} beside {right.dtype}")
         if operation == "divide" and like.dtype not in FLOATS:
-            raise TypeError("a division of whole numbers, which gives fractions")
+            raise ValueError("a division of whole numbers, which gives fractions")
         if scaled and call("alpha", 1) != 1:
             right = r.build.elementwise("multiply", [right, _operand(call("alpha"), like)])
         return r.build.elementwise(operation, [right, left] if swapped else [left, right], dtype)

@@ -19,7 +19,7 @@ def _reduce(operation: str) -> Rule:
     def rule(r: Reading, call: Call) -> Any:
         x, stated, keep = call.tensor(), call("dim"), bool(call("keepdim", False))
         if x.dtype not in FLOATS:
-            raise TypeError(f"a {operation} of {x.dtype}")
+            raise ValueError(f"a {operation} of {x.dtype}")
         axes = range(x.rank) if stated in (None, []) else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
         return operations.reduced(r.build, x, operation, axes, keep)
 

@@ -13,22 +13,15 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.modules import Modules
-from rnnconvert.formats.pytorch.program.program import Operation, Program, Ref
+from rnnconvert.formats.pytorch.program.program import Operation, Program, Ref, refs
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, Node, Scope, Value, prune
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size
+from rnnconvert.scaffolding.needs import NeedError, Needs
+from rnnconvert.scaffolding.sizes import Dims
 from rnnconvert.scaffolding.tensors import Tensor
 
 _INLINE = 16
-
-
-class NeedError(Exception):
-    """An input has to be of a certain length, or of a certain element type."""
-
-    def __init__(self, symbol: str, value: Dim | str) -> None:
-        super().__init__(symbol, value)
-        self.symbol, self.value = symbol, value
 
 
 Rule = Callable[["Reading", "Call"], Any]
@@ -69,7 +62,7 @@ class Call:
         """Return an argument that must be a tensor."""
         value = self(word)
         if not isinstance(value, Tensor):
-            raise TypeError(f"{word} is not a tensor")
+            raise ValueError(f"{word} is not a tensor")
         return value
 
     def axis(self, word: str = "dim", default: Any = None, x: str = "x") -> int:
@@ -87,8 +80,10 @@ class Reading:
     names  what the file calls each layer
     """
 
-    def __init__(self, program: Program, units: Sequence[Unit], arrays: Mapping[str, Array], name: str) -> None:
-        self.build = Builder(Scope(name), hold=self._hold)
+    def __init__(
+        self, program: Program, units: Sequence[Unit], arrays: Mapping[str, Array], name: str, needs: Needs, partial: bool
+    ) -> None:
+        self.build = Builder(Scope(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self.arrays, self._program = {**program.constants, **arrays}, program
         self._values: dict[Ref, Any] = {}
@@ -140,18 +135,38 @@ class Reading:
         """Read an operator; what cannot be read is an error where something reads it."""
         caller = operation.callers[-1].path if operation.callers else ""
         self.build.place = f"{caller or operation.label} ({operation.kind})"
-        before = len(self.build.scope.nodes)
         try:
-            results = self._results(operation)
-        except (RefusedError, NeedError) as error:
+            with self.build.refusing(f"the operator {operation.kind} as it is called", "no line is known for it"):
+                results = self._results(operation)
+        except NeedError as error:
             results = error
-        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
-            results = self.build.refuse(f"the operator {operation.kind} as it is called", f"no line is known for it: {error}")
-        if isinstance(results, Exception):
-            del self.build.scope.nodes[before:]
+        except RefusedError as error:
+            results = self._left_out(operation, error) if self.build.partial else error
         for number, ref in operation.outputs.items():
             several = isinstance(results, (list, tuple)) and operation.kind not in _OF_LISTS
             self._values[ref] = results[number] if several and number < len(results) else results
+
+    def _left_out(self, operation: Operation, error: RefusedError) -> Any:
+        """Return what stands for what an operator gives."""
+        called = [] if operation.called is None else [*operation.called[1], *operation.called[2].values()]
+        outcomes = _flat([self.outcome(ref) for ref in refs([operation.inputs, *called])])
+        need = next((outcome for outcome in outcomes if isinstance(outcome, NeedError)), None)
+        if need is not None:
+            return need
+        inputs = [x for x in outcomes if isinstance(x, Tensor)]
+        outputs: list[tuple[Dims | None, str, str]] = []
+        for ref in operation.outputs.values():
+            dims = (
+                None
+                if ref.dims is None
+                else tuple(
+                    length if isinstance(length, int) else self.build.opened(length or f"{ref.name}, axis {axis}")
+                    for axis, length in enumerate(ref.dims)
+                )
+            )
+            outputs.append((dims, ref.dtype or "float32", operation.kind))
+        tensors = dict(zip(operation.outputs, self.build.left_out(error, list(dict.fromkeys(inputs)), outputs), strict=True))
+        return [tensors.get(number) for number in range(max(tensors) + 1)] if len(tensors) > 1 else next(iter(tensors.values()), None)
 
     def _results(self, operation: Operation) -> Any:
         from rnnconvert.formats.pytorch.described.operators import RULES
@@ -168,18 +183,12 @@ class Reading:
         kind = operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
         rule = RULES.get(kind)
         if rule is None:
-            raise self.build.refuse(f"the operator {operation.kind}", f"the known ones are {', '.join(sorted(RULES))}")
+            raise self.build.refuse(f"the operator {operation.kind}", "no line is known for it")
         names, function = rule
-        return function(
-            self,
-            Call(
-                kind,
-                operation,
-                [self.value(argument) for argument in arguments],
-                {key: self.value(argument) for key, argument in named.items()},
-                names,
-            ),
-        )
+        values = [self.value(argument) for argument in arguments]
+        options = {key: self.value(argument) for key, argument in named.items()}
+        self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, Tensor)])
+        return function(self, Call(kind, operation, values, options, names))
 
     def value(self, argument: Any) -> Any:
         """Return an argument as the description has it. Raises what was wrong with it."""
@@ -243,15 +252,6 @@ class Reading:
         value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(unit.name)).value  # type: ignore[arg-type]
         assert value is not None
         return value
-
-    def need(self, dim: Dim, length: int) -> None:
-        """See that an axis has a length. Raises NeedError for an open one, ValueError for another."""
-        if isinstance(dim, Size) and len(dim.terms) == 1:
-            ((names, count),) = dim.terms
-            if len(names) == 1 and length % count == 0:
-                raise NeedError(names[0], length // count)
-        if dim != length:
-            raise ValueError(f"an axis of {dim} where {length} is asked for")
 
 
 _OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")

@@ -24,7 +24,7 @@ def recurrent(r: Reading, call: Call) -> list[Tensor]:
     if not isinstance(x, Tensor) or x.rank != 3:
         raise ValueError("a sequence of other than three axes")
     if x.dtype != "float32":
-        raise TypeError(f"a layer of {x.dtype}")
+        raise ValueError(f"a layer of {x.dtype}")
     x = x if first else r.build.transpose(x, (1, 0, 2))
     r.build.call(x.dims[0], "batch")
     r.build.call(x.dims[1], "time")
@@ -53,7 +53,7 @@ def _layer(
         name = weight.stored.rpartition(".")[2]
         if not name.startswith(word) or name.endswith("_reverse") != (number >= len(order) // ways):
             raise r.build.refuse("a recurrent layer that reads its weights in another order", f"{name!r} stands for {word}")
-    r.need(x.dims[2], stack.input_size)
+    r.build.need(x.dims[2], stack.input_size)
     units, lstm, cell = stack.hidden_size, stack.cell.kind == "lstm", stack.cell
     if (cell.kind, cell.activation.name) != _CELLS[call.name]:
         raise r.build.refuse(f"weights of {cell.kind} read by {call.name}", "the file says otherwise")
