@@ -209,7 +209,20 @@ def _conv(m: Ended, node: Node) -> None:
         word = "same" if _same(pads, reach) else "causal" if causal else "valid"
     x = x if word != "valid" else _padded(m, x, pads)
     settings = {key: value for key, value in node.settings.items() if key != "pads"}
-    m.scope.add("conv", node.layer, [x], [m.give(node.y, to_end(len(node.y.shape)))], **settings, padding=word)
+    y, strides = m.give(node.y, to_end(len(node.y.shape))), node["strides"]
+    if max(strides) == 1 or max(node["dilation"]) == 1:
+        m.scope.add("conv", node.layer, [x], [y], **settings, padding=word)
+        return
+    settings["strides"] = (1,) * node["rank"]  # not every library moves windows with holes by more than one place
+    space = [None if n is None else n - window + 1 for n, window in zip(x.shape[1:-1], reach, strict=True)]
+    full = Value(y.name, (y.shape[0], *space, y.shape[-1]), y.dtype)
+    m.scope.add("conv", node.layer, [x], [full], **settings, padding=word)
+    moved = [(axis, step) for axis, step in enumerate(strides, 1) if step > 1]
+    for axis, step in moved:
+        shape = tuple(y.shape[n] if n == axis else size for n, size in enumerate(full.shape))
+        cut = y if (axis, step) == moved[-1] else Value(y.name, shape, y.dtype)
+        m.scope.add("slice", "", [full], [cut], axis=axis, start=None, end=None, step=step)
+        full = cut
 
 
 def _conv_transposed(m: Ended, node: Node) -> None:

@@ -134,29 +134,34 @@ class Nodes(ABC):
             text = str(error) if isinstance(error, ValueError) else in_words(error)
             raise self.refuse(feature, f"{reason}: {text}") from None
 
-    def check_sized(self, tensors: Sequence[Tensor]) -> None:
-        """Raise RefusedError for a tensor of unknown shape among what is read."""
-        if not all(tensor.sized for tensor in tensors):
-            raise self.refuse("a tensor of unknown shape", "it is what an operator gives that is left out")
+    def check_sized(self, tensors: Sequence[Tensor], rank: int = 0) -> None:
+        """Raise RefusedError for a tensor of unknown axes among what is read, NeedError where it can only have so many."""
+        for tensor in tensors:
+            if tensor.unsized and rank:
+                raise NeedError(tensor.unsized, rank)
+            if tensor.unsized:
+                raise self.refuse("a tensor of unknown shape", "it is what an operator gives that is left out")
 
     def left_out(self, error: RefusedError, inputs: Sequence[Tensor], outputs: Sequence[tuple[Dims | None, str, str]]) -> list[Tensor]:
         """Add what stands for an operator that cannot be read, and return what it gives.
 
         outputs  for each its axes, its element type and its name. Where the source states no axes there are as many as the first input
-                 has, of the lengths that readers ask for
+                 has, or as a layer behind it reads, of the lengths that readers ask for
         """
-        read, like = [], next((x for x in inputs if x.sized and x.rank), None)
+        like = next((x.rank for x in inputs if not x.unsized and x.numbers is None), 0)
+        read: list[Value] = []
         for tensor in inputs:
             with contextlib.suppress(RefusedError):  # an array that no line holds is not written here, either
-                read.append(self.read(tensor))
+                read += [self.read(tensor)] if tensor.numbers is None else []
         tensors = []
-        for dims, dtype, name in outputs:
-            sized = dims is not None or like is not None
-            if dims is None:
-                dims = tuple(self.opened(f"{self.place} {name}, axis {axis}") for axis in range(like.rank if like else 0))
+        for number, (stated, dtype, name) in enumerate(outputs):
+            symbol = f"axes of {self.place}, {number}"
+            rank = self.needs.get(symbol, like)
+            dims = tuple(self.opened(f"{symbol}, axis {axis}") for axis in range(rank if isinstance(rank, int) else 0))
+            dims = dims if stated is None else stated
             value = self._value(name, dims, dtype)
-            value = value if sized else replace(value, sized=False)
-            tensors.append(Tensor(dims, dtype, name, value, sized=sized))
+            sized = stated is not None or bool(dims)
+            tensors.append(Tensor(dims, dtype, name, value if sized else replace(value, sized=False), unsized="" if sized else symbol))
         self.scope.add("left out", "", read, [tensor.value for tensor in tensors if tensor.value is not None], error=error)
         return tensors
 

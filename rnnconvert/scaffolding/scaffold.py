@@ -20,6 +20,7 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import Loaded, Program
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
+from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, Scope, prune
 from rnnconvert.scaffolding.inputs import drawn
 from rnnconvert.scaffolding.simplify import simplify
@@ -265,6 +266,7 @@ def described(path: Path, config: Path | None = None, partial: bool = False) -> 
 
 def _named(description: Description, model: Model, partial: bool) -> Description:
     """Return a description whose layers have the names that `load_into` calls them by."""
+    recompose(description.scope)
     simplify(description.scope)
     prune(description.scope)
     units = {unit.name: unit.name for unit in model.units} | _arrays(model)

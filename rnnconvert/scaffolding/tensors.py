@@ -26,7 +26,7 @@ class Tensor:
     parts    the tensors that it consists of, side by side on a new first axis
     filled   the number that stands everywhere in it, None for other tensors
     stored   the file's array that it is, "" for other tensors
-    sized    whether its axes are known: of what is left out they may not be
+    unsized  of what is left out, without known axes: what readings ask for a number of axes by; "" for other tensors
     """
 
     dims: Dims
@@ -38,7 +38,7 @@ class Tensor:
     parts: tuple[Tensor, ...] = ()
     filled: float | None = None
     stored: str = ""
-    sized: bool = True
+    unsized: str = ""
 
     @property
     def rank(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,9 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 _BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export", "torch-jit-exporter", "graph", "onnx_graph", "onnx")
 """What exporters call the graph of any model."""
 
+
+_RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}
+"""How many axes layers read at least."""
 
 Rule = Callable[["Reading", Op], "Tensor | list[Tensor | None]"]
 """Adds what an operator computes, and returns what it gives."""
@@ -141,19 +144,29 @@ class Reading:
 
     def _left_out(self, scope: Scope, node: Operation, error: RefusedError) -> list[Tensor]:
         """Return what stands for what a node gives, with the axes that the file states or that follow from others."""
-        inputs = []
-        for name in node.inputs:
+        within = self._layers.get(node)
+        inputs = self._those(node.inputs if within is None else [within[1].data], scope)
+        return self.build.left_out(error, inputs, self._stated(scope, node.outputs, node.kind.lower()))
+
+    def _those(self, names: Iterable[str], scope: Scope) -> list[Tensor]:
+        """Return the values among some that can be read."""
+        tensors = []
+        for name in names:
             with contextlib.suppress(RefusedError):
-                inputs += [self.tensor(scope, name)] if name else []
+                tensors += [self.tensor(scope, name)] if name else []
+        return tensors
+
+    def _stated(self, scope: Scope, names: Iterable[str], word: str) -> list[tuple[Dims | None, str, str]]:
+        """Return the axes of values as the file states them or as they follow from others, their element types, and a name."""
         declared = {value.name: value for value in scope.body.declared}
         outputs: list[tuple[Dims | None, str, str]] = []
-        for name in node.outputs:
+        for name in names:
             value = declared.get(name, Declared(name))
             stated = value.dims if value.dims is not None else self._shapes.dims(scope, name) if name else None
             dtype = value.dtype or self._shapes.kind(scope, name)
             dims = None if stated is None else self._lengths(name, stated)
-            outputs.append((dims, "float32" if dtype is None else dtype.name, node.kind.lower()))
-        return self.build.left_out(error, inputs, outputs)
+            outputs.append((dims, "float32" if dtype is None else dtype.name, word))
+        return outputs
 
     def _results(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
         from rnnconvert.formats.onnx.describe.layers import layer
@@ -163,7 +176,7 @@ class Reading:
         if node in self._layers:
             name, layer_found = self._layers[node]
             x = self.tensor(scope, layer_found.data)
-            self.build.check_sized([x])
+            self.build.check_sized([x], _RANKS.get(layer_found.operator, 0))
             return [layer(self, self._of(name), layer_found, x)]
         if scope.calls(node):
             called = scope.call(node)
@@ -174,6 +187,7 @@ class Reading:
         if node in self._homes and node.kind in ("LSTM", "GRU", "RNN"):
             layout = scope.attributes(node).get("layout")
             op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout})
+            self.build.check_sized(op.tensors[:1], 3)
             self.build.check_sized(op.tensors)
             return recurrent(self, op, self._of(self._homes[node]))
         op = self.op(scope, node)
@@ -222,16 +236,29 @@ class Reading:
         where, local = scope.resolve(name)
         key = where, local
         if key not in self._values and where is self.work.read.scopes[0] and local in self._computed:
-            from rnnconvert.formats.onnx.describe.recurrent import computed
-
-            layer = self._computed[local]
-            computed(self, where, self._of(layer), self.work.read.computed[layer])
+            self._computed_layer(where, self._computed[local])
         if key not in self._values:
             numbers = where.constant(local)
             if numbers is None:
                 raise self.build.refuse(f"the value {name!r}", "nothing before it gives it")
             self._values[key] = self._held(where, local, numbers)
         return self._values[key]
+
+    def _computed_layer(self, scope: Scope, name: str) -> None:
+        """Read a layer that other operators compute, and note what of it is used."""
+        from rnnconvert.formats.onnx.describe.recurrent import computed
+
+        layer, place = self.work.read.computed[name], self.build.place
+        try:
+            computed(self, scope, self._of(name), layer)
+        except RefusedError as error:
+            if not self.build.partial:
+                raise
+            inputs = self._those([*layer.reads, *layer.recognised.states.values()], scope)
+            uses = [use.value for use in layer.recognised.uses]
+            for value, tensor in zip(uses, self.build.left_out(error, inputs, self._stated(scope, uses, name)), strict=True):
+                self._values[scope, value] = tensor
+        self.build.place = place
 
     def _held(self, scope: Scope, name: str, numbers: Array) -> Tensor:
         """Return a constant: written out if it is short, else a parameter that is filled, or what nodes make of one."""

@@ -48,6 +48,8 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
         left, right = call("x"), call("other")
         if not isinstance(left, Tensor) and not isinstance(right, Tensor):
             return _NUMBERS[operation](left, right)
+        if operation == "add" and call("alpha", 1) == 1 and (dense := r.sum(left, right)) is not None:
+            return dense
         like = left if isinstance(left, Tensor) and (left.dims or not isinstance(right, Tensor)) else right
         if operation == "divide" and call("rounding_mode") is not None:
             raise ValueError("a division that rounds")

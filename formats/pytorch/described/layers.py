@@ -22,12 +22,7 @@ def _float(x: Tensor) -> None:
 
 
 def _linear(r: Reading, call: Call) -> Tensor:
-    x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
-    units, width = weight.dims
-    _float(x)
-    r.build.need(x.dims[-1], width)  # type: ignore[arg-type]
-    unit = r.unit(weight, bias)
-    return r.build.add("dense", [x], (*x.dims[:-1], units), layer=unit.name, units=units, bias=bias is not None)
+    return r.dense(call.tensor(), call.tensor("weight"), call("bias"))
 
 
 def _embedding(r: Reading, call: Call) -> Tensor:

@@ -70,6 +70,13 @@ def _attention(r: Reading, call: Call) -> Tensor:
     return operations.matmul(r.build, operations.activation(r.build, scores, "softmax"), value)
 
 
+def _addmm(r: Reading, call: Call) -> Tensor:
+    if call("beta", 1) != 1 or call("alpha", 1) != 1:
+        raise ValueError("a product with factors")
+    product = r.product(call.tensor("left"), call.tensor("right"))
+    return r.sum(product, call.tensor()) or r.build.elementwise("add", [product, call.tensor()])
+
+
 def _index_select(r: Reading, call: Call) -> Tensor:
     x, axis, index = call.tensor(), call.axis(), call.tensor("index")
     return r.build.add("gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken")
@@ -102,7 +109,8 @@ RULES: dict[str, tuple[str, Rule]] = {
     **{word: ("x dim keepdim other", _extreme(word)) for word in ("max", "min")},
     **{word: ("x dim keepdim", _arg(word)) for word in ("argmax", "argmin")},
     "cumsum": ("x dim dtype", _cumsum),
-    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: operations.matmul(r.build, call.tensor(), call.tensor("other")))),
+    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: r.product(call.tensor(), call.tensor("other")))),
+    "addmm": ("x left right beta alpha", _addmm),
     "scaled_dot_product_attention": ("query key value attn_mask dropout_p is_causal scale enable_gqa", _attention),
     "index_select": ("x dim index", _index_select),
     "topk": ("x k dim largest sorted", _top),

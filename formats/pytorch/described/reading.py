@@ -15,6 +15,7 @@ from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.modules import Modules
 from rnnconvert.formats.pytorch.program.program import Operation, Program, Ref, refs
 from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, Node, Scope, Value, prune
 from rnnconvert.scaffolding.needs import NeedError, Needs
@@ -88,6 +89,7 @@ class Reading:
         self.arrays, self._program = {**program.constants, **arrays}, program
         self._values: dict[Ref, Any] = {}
         self._held: dict[str, Tensor] = {}
+        self._products: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self._modules = Modules(self, program.operations, program.outputs)
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
 
@@ -210,7 +212,8 @@ class Reading:
             if array is None:
                 raise self.build.refuse(f"the constant {name!r}", "its numbers are not among the file's weights")
             self._held[name] = tensor = Tensor(tuple(array.shape), str(array.dtype), name, stored=name)
-            if array.size <= _INLINE or array.dtype.kind not in "f":
+            written = array.size <= _INLINE and (array.ndim == 0 or name not in self._by_array)  # what a file learned is filled
+            if written or array.dtype.kind != "f":
                 tensor.numbers = np.asarray(array)
         return self._held[name]
 
@@ -221,6 +224,35 @@ class Reading:
             raise self.build.refuse("a layer whose weights are computed, or belong to several layers", "no layer of the file has them")
         (unit,) = units.values()
         return unit.replace(name=self.layer(unit.name))
+
+    def product(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return a product, as code from before aten had `linear` spells a dense layer: with its matrix, turned; its bias follows."""
+        base, moved = y.origin or (y, None)
+        unit = self._by_array.get(base.stored)
+        if unit is None or "dense" not in unit.kinds or moved is None or (base.rank, y.rank) != (2, 2) or moved.groups != moved.base[::-1]:
+            return operations.matmul(self.build, x, y)
+        if "bias" not in unit.names:
+            return self.dense(x, base)
+        product = operations.matmul(self.build, x, y)
+        self._products[id(product)] = product, x, base
+        return product
+
+    def sum(self, left: Any, right: Any) -> Tensor | None:
+        """Return the dense layer that a product with its bias added is; None for other operands."""
+        for product, bias in ((left, right), (right, left)):
+            if id(product) in self._products and isinstance(bias, Tensor) and bias.stored:
+                _, x, weight = self._products[id(product)]
+                if self._by_array.get(bias.stored) is self._by_array[weight.stored]:
+                    return self.dense(x, weight, bias)
+        return None
+
+    def dense(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Add a dense layer."""
+        units, width = weight.dims
+        if x.dtype != "float32":
+            raise ValueError(f"a layer of {x.dtype}")
+        self.build.need(x.dims[-1], width)  # type: ignore[arg-type]
+        return self.build.add("dense", [x], (*x.dims[:-1], units), layer=self.unit(weight, bias).name, units=units, bias=bias is not None)
 
     def layer(self, name: str) -> str:
         """Return a layer's path within the model that is being read. Raises RefusedError for another model's."""
@@ -247,6 +279,14 @@ class Reading:
     def _hold(self, x: Tensor) -> Value:
         """Add a parameter of no layer as one of the model's own."""
         unit = self._by_array.get(x.stored)
+        kind = next((kind for kind in ("dense", "embedding") if unit is not None and kind in unit.kinds), "")
+        if unit is not None and kind:
+            names = {array: name for name, array in unit.names.items()}
+            sizes = next(self.arrays[array].shape for array, name in names.items() if name == "weight")
+            words = {"of": kind, "array": names[x.stored], "sizes": sizes, "bias": "bias" in unit.names}
+            (tensor,) = self.build.several("layer's weight", self.layer(unit.name), [], [(x.dims, x.dtype, x.name)], **words)
+            assert tensor.value is not None
+            return tensor.value
         if unit is None or unit.kinds != ("array",):
             raise self.build.refuse(f"the weights {x.stored!r} outside of their layer", "they would have to be in two places")
         value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(unit.name)).value  # type: ignore[arg-type]

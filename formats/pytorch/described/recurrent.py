@@ -59,6 +59,8 @@ def _layer(
         raise r.build.refuse(f"weights of {cell.kind} read by {call.name}", "the file says otherwise")
     if all(map(r.build.is_zero, states)):
         states = []
+    if any(state.rank != 2 for state in states):
+        raise ValueError("states of other than three axes")
     states = [r.build.expand(state, (x.dims[0], units)) if state.dims[0] == 1 else state for state in states]
     named: dict[str, Any] = {"mask": [], "states": list(states)}
     ends = [((x.dims[0], units), "float32", f"{unit.name}_{word}") for word in ("h", "c")[: 1 + lstm]] * ways
