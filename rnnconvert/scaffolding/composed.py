@@ -162,18 +162,18 @@ def _function(chain: Sequence[Node], x: Value) -> str:
 def _norm(chain: Sequence[Node], x: Value) -> tuple[str, float] | None:
     """Return which norm over the last axis a chain is, and its epsilon; None for none."""
     size = x.shape[-1] if x.shape else None
-    means = sum(node.kind == "reduce" for node in chain)
-    if not isinstance(size, int) or size < 2 or means not in (1, 2) or chain[-1].y.shape != x.shape:
+    if not isinstance(size, int) or size < 2 or not any(node.kind == "reduce" for node in chain):
         return None
     numbers = np.random.default_rng(0).standard_normal((64, size)) * np.logspace(-4, 3, 64)[:, None]
     numbers += np.linspace(-2, 2, 64)[:, None] * np.logspace(-4, 3, 64)[::-1, None] ** 0.5
     given = _run(chain, x, numbers)
-    kind, centered = ("layer_norm", numbers - numbers.mean(-1, keepdims=True)) if means == 2 else ("rms_norm", numbers)
+    centered = {"layer_norm": numbers - numbers.mean(-1, keepdims=True), "rms_norm": numbers}
     for node in chain:
         for word, epsilon in node["operands"] if node.kind == "elementwise" and node["operation"] == "add" else ():
-            if word == "number" and 0 < epsilon < 1:
-                wanted = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon)
-                if _agree(given, wanted, 1e-7):
+            if word != "number" or not 0 < epsilon < 1:
+                continue
+            for kind, x_c in centered.items():
+                if _agree(given, x_c / np.sqrt((x_c**2).mean(-1, keepdims=True) + epsilon), 1e-7):
                     return kind, float(epsilon)
     return None
 

@@ -147,8 +147,13 @@ def _layer_norm(m: Any, node: Node) -> str:
 
 
 def _rms_norm(m: Any, node: Node) -> str:
-    if not node["scale"]:
-        raise m.refused(node, "an RMS norm without a scale", "Keras's has one")
+    if not node["scale"]:  # the layer has one
+        axes = [*range(-len(node["sizes"]), 0)]
+        return f"ops.rms_normalization({m(node.x)}, axis={axes[0] if len(axes) == 1 else axes}, {_epsilon(node)})"
+    return _layer(lambda m, node: _rms_layer(node))(m, node)
+
+
+def _rms_layer(node: Node) -> str:
     return f"layers.RMSNormalization({words(_axes(node), _epsilon(node))})"
 
 
@@ -372,7 +377,6 @@ LAYERS: dict[str, Constructor] = {
     "pool": _pool,
     "batch_norm": _batch_norm,
     "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "unit_norm": _unit_norm,
     "prelu": _prelu,
@@ -401,6 +405,7 @@ RULES: dict[str, Rule] = {
     **{kind: _layer(constructor) for kind, constructor in LAYERS.items()},
     "activation": _activation,
     "reduce": _reduce,
+    "rms_norm": _rms_norm,
     "pad": _edges("ZeroPadding"),
     "crop": _edges("Cropping"),
     "transpose": _transpose,
