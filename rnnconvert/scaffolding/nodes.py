@@ -212,13 +212,14 @@ class Nodes(ABC):
         length = self.needs.get(symbol)
         return open_size(symbol) if length is None or isinstance(length, str) else length
 
-    def need(self, dim: Dim, length: int) -> None:
-        """See that an axis has a length. Raises NeedError for an open one, ValueError for another."""
-        if isinstance(dim, Size) and len(dim.terms) == 1:
-            ((names, count),) = dim.terms
-            if len(names) == 1 and length % count == 0:
-                raise NeedError(names[0], length // count)
-        if dim != length:
+    def need(self, dim: Dim, length: Dim) -> None:
+        """See that an axis has a length. Raises NeedError for an open one, ValueError for another; two open lengths may be alike."""
+        difference = dim - length
+        if isinstance(difference, Size):
+            symbol, value = difference.zero
+            if symbol and value > 0:
+                raise NeedError(symbol, value)
+        if difference != 0 and (isinstance(difference, int) or isinstance(length, int)):
             raise ValueError(f"an axis of {dim} where {length} is asked for")
 
     def length(self, dim: Dim, extra: list[Value], inputs: Sequence[Value] = ()) -> Length | int:

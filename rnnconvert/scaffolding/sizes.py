@@ -26,6 +26,19 @@ class Size:
         (names, count), *more = self.terms
         return names[0] if not more and count == 1 and len(names) == 1 else ""
 
+    @property
+    def zero(self) -> tuple[str, int]:
+        """The only symbol that it is a sum with, and the whole number of it where the sum is zero; "" and 0 for others."""
+        terms = dict(self.terms)
+        for name in self.terms[-1][0]:  # what is in every product cannot be zero
+            rest = {names: _without(names, (name,)) for names in terms}
+            if None not in rest.values():
+                terms = {rest[names] or (): count for names, count in terms.items()}
+        number = terms.pop((), 0)
+        ((names, count), *more) = terms.items() or [((), 0)]
+        alone = not more and len(names) == 1 and number % count == 0
+        return (names[0], -number // count) if alone else ("", 0)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Size) and self.terms == other.terms
 

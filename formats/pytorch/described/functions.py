@@ -29,7 +29,8 @@ def _operand(value: Any, like: Tensor) -> Tensor:
     """
     if isinstance(value, Tensor):
         a_number = value.numbers is not None and not value.dims and like.dims
-        return number(value.numbers, like.dtype) if a_number and value.dtype in FLOATS and like.dtype in FLOATS else value
+        lower = value.dtype in FLOATS or value.dtype in ("int64", "int32", "bool")
+        return number(value.numbers, like.dtype) if a_number and lower and like.dtype in FLOATS else value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ValueError(f"{value!r} beside a tensor")
     if isinstance(value, float) and like.dtype not in FLOATS:
@@ -67,6 +68,10 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
         return r.build.elementwise(operation, [right, left] if swapped else [left, right], dtype)
 
     return rule
+
+
+def _floor_divide(r: Reading, call: Call) -> Any:
+    return operations.function(r.build, pair("divide")(r, call), "floor")
 
 
 def _ratio(left: Any, right: Any) -> Any:
@@ -197,8 +202,10 @@ FUNCTIONS: dict[str, tuple[str, Rule]] = {
     "sub": ("x other alpha", pair("subtract", scaled=True)),
     "rsub": ("x other alpha", pair("subtract", swapped=True)),
     "div": ("x other rounding_mode", pair("divide")),
+    "floor_divide": ("x other", _floor_divide),
     **{word: ("x other", pair(kind)) for word, kind in (
-        ("mul", "multiply"), ("true_divide", "divide"), ("pow", "power"), ("maximum", "maximum"), ("minimum", "minimum"))},
+        ("mul", "multiply"), ("true_divide", "divide"), ("pow", "power"), ("maximum", "maximum"), ("minimum", "minimum"),
+        ("remainder", "remainder"), ("fmod", "remainder towards zero"))},
     **{word: ("x other", pair(kind, "bool")) for word, kind in (
         ("logical_and", "and"), ("logical_or", "or"), ("bitwise_and", "and"), ("bitwise_or", "or"))},
     **{word: ("x other", _compared(kind)) for word, kind in (

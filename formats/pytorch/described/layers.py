@@ -30,7 +30,10 @@ def _embedding(r: Reading, call: Call) -> Tensor:
     if x.dtype not in ("int32", "int64"):
         raise NeedError(f"type of {x.name}", "int64")
     rows, width = weight.dims
-    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=r.unit(weight).name, input_size=rows, output_size=width)
+    unit = r.used_as(weight, "embedding")
+    if unit is None:
+        return r.build.add("gather", [weight, x], (*x.dims, width), axis=0, name="taken")
+    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=r.layer(unit.name), input_size=rows, output_size=width)
 
 
 def spread(value: Any, rank: int) -> tuple[int, ...]:

@@ -89,6 +89,7 @@ class Reading:
         self.arrays, self._program = {**program.constants, **arrays}, program
         self._values: dict[Ref, Any] = {}
         self._held: dict[str, Tensor] = {}
+        self._used: dict[str, str] = {}
         self._products: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self._modules = Modules(self, program.operations, program.outputs)
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
@@ -228,8 +229,9 @@ class Reading:
     def product(self, x: Tensor, y: Tensor) -> Tensor:
         """Return a product, as code from before aten had `linear` spells a dense layer: with its matrix, turned; its bias follows."""
         base, moved = y.origin or (y, None)
-        unit = self._by_array.get(base.stored)
-        if unit is None or "dense" not in unit.kinds or moved is None or (base.rank, y.rank) != (2, 2) or moved.groups != moved.base[::-1]:
+        turned = moved is not None and (base.rank, y.rank) == (2, 2) and moved.groups == moved.base[::-1]
+        unit = self.used_as(base, "dense") if turned else None
+        if unit is None:
             return operations.matmul(self.build, x, y)
         if "bias" not in unit.names:
             return self.dense(x, base)
@@ -247,12 +249,24 @@ class Reading:
         return None
 
     def dense(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Add a dense layer."""
+        """Add a dense layer: a product alone, with a matrix that is computed, or another layer's."""
         units, width = weight.dims
         if x.dtype != "float32":
             raise ValueError(f"a layer of {x.dtype}")
-        self.build.need(x.dims[-1], width)  # type: ignore[arg-type]
-        return self.build.add("dense", [x], (*x.dims[:-1], units), layer=self.unit(weight, bias).name, units=units, bias=bias is not None)
+        self.build.need(x.dims[-1], width)
+        unit = self.used_as(weight, "dense")
+        alone = unit is not None and ("bias" in unit.names) == (bias is not None)
+        if unit is None or not alone or (bias is not None and self._by_array.get(bias.stored) is not self._by_array[weight.stored]):
+            product = operations.matmul(self.build, x, self.build.transpose(weight, (1, 0)))
+            return product if bias is None else self.build.elementwise("add", [product, bias])
+        return self.build.add("dense", [x], (*x.dims[:-1], units), layer=self.layer(unit.name), units=units, bias=bias is not None)
+
+    def used_as(self, weight: Tensor, kind: str) -> Unit | None:
+        """Return the layer of a kind whose matrix a tensor is; None for other tensors, and for a layer that is used as another kind."""
+        unit = self._by_array.get(weight.stored)
+        if unit is None or kind not in unit.kinds or unit.names.get("weight") != weight.stored:
+            return None
+        return unit if self._used.setdefault(unit.name, kind) == kind else None
 
     def layer(self, name: str) -> str:
         """Return a layer's path within the model that is being read. Raises RefusedError for another model's."""
@@ -279,11 +293,10 @@ class Reading:
     def _hold(self, x: Tensor) -> Value:
         """Add a parameter of no layer as one of the model's own."""
         unit = self._by_array.get(x.stored)
-        kind = next((kind for kind in ("dense", "embedding") if unit is not None and kind in unit.kinds), "")
+        kind = "" if unit is None else self._used.get(unit.name, next((k for k in ("dense", "embedding") if k in unit.kinds), ""))
         if unit is not None and kind:
-            names = {array: name for name, array in unit.names.items()}
-            sizes = next(self.arrays[array].shape for array, name in names.items() if name == "weight")
-            words = {"of": kind, "array": names[x.stored], "sizes": sizes, "bias": "bias" in unit.names}
+            array = next(word for word, name in unit.names.items() if name == x.stored)
+            words = {"of": kind, "array": array, "sizes": self.arrays[unit.names["weight"]].shape, "bias": "bias" in unit.names}
             (tensor,) = self.build.several("layer's weight", self.layer(unit.name), [], [(x.dims, x.dtype, x.name)], **words)
             assert tensor.value is not None
             return tensor.value

@@ -134,6 +134,7 @@ class Program:
         self.loop: object = None
         self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
+        self._replaced: dict[Ref, Operation] = {}
         self._looks = 0
 
     def input(self, name: str, dims: Dims | None = None) -> Ref:
@@ -161,6 +162,8 @@ class Program:
         self.operations.append(operation)
         if plain != kind and not _is_off(operation):
             self.change(operation, operation.inputs[:1])
+            if self.loop is None and isinstance(read[0] if read else None, Ref):
+                self._replaced[read[0]] = operation  # who reads this value later reads what the operator gives
         return operation
 
     def change(self, operation: Operation, values: Sequence[Argument]) -> None:
@@ -180,6 +183,8 @@ class Program:
         """Return an argument as it stands now."""
         if isinstance(value, list | tuple):
             return [self.current(item) for item in value]
+        while isinstance(value, Ref) and self.is_changed(value) and value in self._replaced:
+            value = self.output(self._replaced[value])
         if not isinstance(value, Ref) or not self.is_changed(value):
             return value
         current = self._now.get(value)
