@@ -215,11 +215,12 @@ class Nodes(ABC):
     def need(self, dim: Dim, length: Dim) -> None:
         """See that an axis has a length. Raises NeedError for an open one, ValueError for another; two open lengths may be alike."""
         difference = dim - length
-        if isinstance(difference, Size):
-            symbol, value = difference.zero
+        rest = difference.bare if isinstance(difference, Size) else difference
+        if isinstance(rest, Size):
+            symbol, value = rest.root
             if symbol and value > 0:
                 raise NeedError(symbol, value)
-        if difference != 0 and (isinstance(difference, int) or isinstance(length, int)):
+        if rest != 0 and (isinstance(rest, int) or isinstance(length, int)):
             raise ValueError(f"an axis of {dim} where {length} is asked for")
 
     def length(self, dim: Dim, extra: list[Value], inputs: Sequence[Value] = ()) -> Length | int:

@@ -400,6 +400,10 @@ def _layer(constructor: Constructor) -> Rule:
     return rule
 
 
+def _weight(m: Any, node: Node) -> str:
+    raise m.refused(node, "weights outside of their layer", "a functional model calls layers, and has no line that reads their arrays")
+
+
 RULES: dict[str, Rule] = {
     **OPERATORS,
     **{kind: _layer(constructor) for kind, constructor in LAYERS.items()},
@@ -422,6 +426,7 @@ RULES: dict[str, Rule] = {
     "recurrent": recurrent,
     "clip": _clip,
     "parameter": _parameter,
+    "layer's weight": _weight,
     "select": lambda m, node: f"{m(node.x)}{place(node)}",
     "slice": _slice,
     "flip": lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node['axes'])})",

@@ -7,9 +7,11 @@ that its weights ask for.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UsageError
@@ -54,20 +56,15 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
         def reading(needs: Needs, partial: bool) -> Reading:
             return Reading(program, model.units, model.arrays, type(module).__name__, needs, partial)
 
-        stated = {ref: ref.dims for ref in _refs(program)}
-        _open(program, opened)
-        try:
-            return _tried(program, reading, False)
-        except RefusedError:  # a length of the example's stands among the operators
-            for ref, dims in stated.items():
-                ref.dims = dims
+        stated, first = {ref: ref.dims for ref in _refs(program)}, None
+        for attempt in range(3 + partial):
+            _state(program, stated, opened if attempt in (0, 3) else (), example if attempt == 2 else ())
             try:
-                return _tried(program, reading, False)
-            except RefusedError:
-                if not partial:
-                    raise
-            _open(program, opened)
-            return _tried(program, reading, True)
+                return _tried(program, reading, attempt == 3)
+            except RefusedError as error:  # a length of the example's stands among the operators, or follows from another one
+                first = first or error
+        assert first is not None
+        raise first
 
 
 def _refs(program: Program) -> list[Ref]:
@@ -75,11 +72,13 @@ def _refs(program: Program) -> list[Ref]:
     return [*program.inputs, *(ref for operation in program.operations for ref in operation.outputs.values())]
 
 
-def _open(program: Program, opened: Sequence[Sequence[int]]) -> None:
-    """Let axes of the inputs be open, and wherever else their lengths are stated."""
-    lengths = {ref.dims[axis] for ref, axes in zip(program.inputs, opened, strict=True) if ref.dims for axis in axes}
-    for ref in _refs(program):
-        ref.dims = None if ref.dims is None else [None if dim in lengths else dim for dim in ref.dims]
+def _state(program: Program, stated: Mapping[Ref, Any], opened: Sequence[Sequence[int]], example: Sequence[Any]) -> None:
+    """State the lengths of a program's axes: as torch does, with some open wherever they stand, or those of an example but the first."""
+    lengths = {(stated[ref] or ())[axis] for ref, axes in zip(program.inputs, opened, strict=False) for axis in axes}
+    for ref, dims in stated.items():
+        ref.dims = None if dims is None else [None if dim in lengths else dim for dim in dims]
+    for ref, value in zip(program.inputs, example, strict=False):
+        ref.dims = [*(ref.dims or ())[:1], *np.shape(value)[1:]]
 
 
 def _program(path: Path) -> Program:

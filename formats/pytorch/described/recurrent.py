@@ -29,6 +29,10 @@ def recurrent(r: Reading, call: Call) -> list[Tensor]:
     r.build.call(x.dims[0], "batch")
     r.build.call(x.dims[1], "time")
     states = list(states) if isinstance(states, (list, tuple)) else [states]
+    for state in states:
+        if state.rank != 3:
+            raise ValueError("states of other than three axes")
+        r.build.need(state.dims[0], layers * (1 + bool(both)))
     ways, per = 1 + bool(both), len(weights) // (layers * (1 + bool(both)))
     finals: list[list[Tensor]] = [[] for _ in range(1 + lstm)]
     for layer in range(layers):
@@ -59,8 +63,10 @@ def _layer(
         raise r.build.refuse(f"weights of {cell.kind} read by {call.name}", "the file says otherwise")
     if all(map(r.build.is_zero, states)):
         states = []
-    if any(state.rank != 2 for state in states):
-        raise ValueError("states of other than three axes")
+    for state in states:
+        r.build.need(state.dims[1], units)
+        if state.dims[0] != 1:
+            r.build.need(state.dims[0], x.dims[0])
     states = [r.build.expand(state, (x.dims[0], units)) if state.dims[0] == 1 else state for state in states]
     named: dict[str, Any] = {"mask": [], "states": list(states)}
     ends = [((x.dims[0], units), "float32", f"{unit.name}_{word}") for word in ("h", "c")[: 1 + lstm]] * ways
