@@ -76,7 +76,9 @@ def _state(program: Program, stated: Mapping[Ref, Any], opened: Sequence[Sequenc
     """State the lengths of a program's axes: as torch does, with some open wherever they stand, or those of an example but the first."""
     lengths = {(stated[ref] or ())[axis] for ref, axes in zip(program.inputs, opened, strict=False) for axis in axes}
     for ref, dims in stated.items():
-        ref.dims = None if dims is None else [None if dim in lengths else dim for dim in dims]
+        ref.dims = None if dims is None else [None if dim in lengths and ref.operation is not None else dim for dim in dims]
+    for ref, axes in zip(program.inputs, opened, strict=False):
+        ref.dims = [None if axis in axes else dim for axis, dim in enumerate(ref.dims or ())]
     for ref, value in zip(program.inputs, example, strict=False):
         ref.dims = [*(ref.dims or ())[:1], *np.shape(value)[1:]]
 
