@@ -21,7 +21,7 @@ import numpy as np
 from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.identification import search
+from rnnconvert.identification import deadline
 from rnnconvert.identification.identify import Identification, identify, same
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
@@ -113,7 +113,7 @@ def outcome(case: Hidden, found: Identification) -> str:
 def tried(seed: int, seconds: float) -> dict[str, Any]:
     """What became of the case of a seed, as a line of a record."""
     case = hidden(seed)
-    search.clock = time.process_time  # whatever else the machine has to do
+    deadline.clock = time.process_time  # whatever else the machine has to do
     start = time.process_time()
     found = identify(case.arrays, io=case.io, seconds=seconds)
     taken = round(time.process_time() - start, 2)

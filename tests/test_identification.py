@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import rnnconvert as rc
 from rnnconvert.cli.main import main
 from rnnconvert.core import reference
 from rnnconvert.core.errors import UsageError
-from rnnconvert.identification import search
+from rnnconvert.identification import deadline, naming, search
 from rnnconvert.identification.bindings import bindings
 from rnnconvert.identification.identify import _Behaviour, identified, same
 from rnnconvert.identification.sample import samples
@@ -203,12 +204,12 @@ def test_comparing_what_gives_the_outputs_ends_with_the_time(monkeypatch: pytest
         now[0] = 1000.0
         return result
 
-    def behaviour(stack: Any) -> Any:
+    def behaviour(stack: Any, deadline: Any) -> Any:
         compared.append(stack)
-        return behaviour_of(stack)
+        return behaviour_of(stack, deadline)
 
     behaviour_of = _Behaviour.of
-    monkeypatch.setattr(search, "clock", clock)
+    monkeypatch.setattr(deadline, "clock", clock)
     monkeypatch.setattr(Search, "run", run)
     monkeypatch.setattr(_Behaviour, "of", behaviour)
     search_of = Search(arrays, samples({"input": x, "output": reference.run(truth, x, dtype=np.float32).y}))
@@ -216,6 +217,38 @@ def test_comparing_what_gives_the_outputs_ends_with_the_time(monkeypatch: pytest
     assert len(search_of.findings.readings) > 10
     assert len(compared) == 1 and len(result.functions) == 1
     assert result.verdict == "ambiguous" and not result.complete
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_long_sample_does_not_outlast_the_time(monkeypatch: pytest.MonkeyPatch, directions: int) -> None:
+    """One run over a long sample took longer than the whole search was to take: the clock is looked at before every step."""
+    truth = random_stack(Sizes("lstm", 1, 1, 1, directions, 0, PLAIN), 8, np.float32)
+    x = np.random.default_rng(8).normal(size=(20_000, 2, 1)).astype(np.float32)
+    arrays = {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.lstm"], truth).items()}
+    outputs = reference.run(truth, x, dtype=np.float32).y
+    monkeypatch.setattr(deadline, "clock", time.process_time)  # whatever else the machine has to do
+    start = time.process_time()
+    result = rc.identify(arrays, x, outputs, seconds=0.4)
+    assert time.process_time() - start < 1.6
+    assert not result.complete and result.verdict != "identified"
+
+
+def test_large_arrays_are_neither_copied_nor_numbered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file's arrays are in memory once; besides, parts of them in double precision, and what the reference computes with."""
+    truth = random_stack(Sizes("gru", 700, 512, 1, 1, 0, BOTH), 9, np.float32)
+    x = np.random.default_rng(9).normal(size=(4, 2, 700)).astype(np.float32)
+    (flat,) = pack(registry.layouts()["cudnn.gru"], truth).values()
+    outputs = reference.run(truth, x, dtype=np.float32).y
+    monkeypatch.setattr(search, "_MOST_DOUBLED", 1000)
+    looked_through = Search({"flat": np.asarray(flat)}, samples({"input": x, "output": outputs}))
+    looked_through.run(TIERS[:1])
+    (reading,) = looked_through.findings.readings
+    assert not looked_through.arrays.cache
+    tracemalloc.start()
+    text = naming.layout_file(reading, looked_through.stored)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert "[[array]]" in text and peak < 1 << 20 < np.asarray(flat).nbytes
 
 
 def test_arrays_that_cannot_be_the_layer_are_not_copied() -> None:

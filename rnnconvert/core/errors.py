@@ -23,20 +23,19 @@ def show_as(path: object, users: object) -> None:
     _SHOWN_PATHS[str(path)] = str(users)
 
 
-_PASSWORD = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]+@")
-_QUERY = re.compile(r"(?P<url>[a-z][\w+.-]*://[^\s?'\"<>]*)\?(?P<query>[^\s'\"<>#]+)", re.IGNORECASE)
+# Compiled where they are used: most texts have no URL.
+_PASSWORD = r"(?<=://)([^/@:\s]*):[^/@\s]+@"
+_QUERY = r"(?i)(?P<url>[a-z][\w+.-]*://[^\s?'\"<>]*)\?(?P<query>[^\s'\"<>#]+)"
+_VALUE = r"=[^&]+?(?=[:.,;)]*(?:&|$))"
+"""A value of a query, without the sentence's signs after it."""
 
 
 def without_secrets(text: str) -> str:
     """Return a text without the passwords of its URLs, and without the values of their queries, where tokens and signatures stand."""
     if "://" not in text:
         return text
-    text = _PASSWORD.sub(r"\1:***@", text)
-    return _QUERY.sub(lambda url: f"{url['url']}?{_VALUE.sub('=***', url['query'])}", text)
-
-
-_VALUE = re.compile(r"=[^&]+?(?=[:.,;)]*(?:&|$))")
-"""A value of a query, without the sentence's signs after it."""
+    text = re.sub(_PASSWORD, r"\1:***@", text)
+    return re.sub(_QUERY, lambda url: f"{url['url']}?{re.sub(_VALUE, '=***', url['query'])}", text)
 
 
 def for_user(text: str) -> str:

@@ -115,12 +115,14 @@ class Reference:
     dtype     its element type
     readings  variants of the equations of rnnconvert.core.cells that other implementations compute
     error     what another library makes of a value of tanh or sigmoid; None for the value itself
+    before    called before each array is made ready and before every step; what it raises ends the run
     """
 
     stack: Recurrent
     dtype: Any = np.float64
     readings: Collection[Reading] = ()
     error: Callable[[Any], Any] | None = None
+    before: Callable[[], None] | None = None
 
     def run(
         self, x: Array, hidden: tuple[Array, ...] | None = None, cell: tuple[Array, ...] | None = None, lengths: Array | None = None
@@ -134,9 +136,9 @@ class Reference:
 
         Raises RefusedError for an unknown activation.
         """
-        numbers = _Numbers([d for *_, d in self.stack.directions()], self.dtype)
+        numbers = _Numbers([d for *_, d in self.stack.directions()], self.dtype, self.before)
         readout = [_ready(matrix, self.dtype) for matrix in self.stack.readout]
-        steps = _StackSteps(np, self.stack, numbers, readout, self.readings, self.error)
+        steps = _StackSteps(np, self.stack, numbers, readout, self.readings, self.error, self.before)
         return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
 
     def _cast(self, states: tuple[Array, ...] | None) -> list[Array] | None:
@@ -193,11 +195,16 @@ _SMALL = 1 << 28
 class _Numbers(Sequence[Mapping[Key, Any]]):
     """Each direction's numbers in an element type, made when that direction is run: never those of all at once."""
 
-    def __init__(self, directions: Sequence[Direction], dtype: Any) -> None:
-        self._directions, self._dtype = directions, dtype
+    def __init__(self, directions: Sequence[Direction], dtype: Any, before: Callable[[], None] | None) -> None:
+        self._directions, self._dtype, self._before = directions, dtype, before
 
     def __getitem__(self, index: Any) -> Any:
-        return {key: _ready(source, self._dtype) for key, source in self._directions[index].arrays.items()}
+        arrays = {}
+        for key, source in self._directions[index].arrays.items():
+            if self._before is not None:
+                self._before()
+            arrays[key] = _ready(source, self._dtype)
+        return arrays
 
     def __len__(self) -> int:
         return len(self._directions)
@@ -225,6 +232,7 @@ class _StackSteps:
     readout: Sequence[Any]
     readings: Collection[Reading]
     error: Callable[[Any], Any] | None = None
+    before: Callable[[], None] | None = None
 
     def run(
         self, x: Any, hidden: list[Any] | None, cell: list[Any] | None, lengths: Array | None
@@ -268,6 +276,8 @@ class _StackSteps:
         step = stepper(xp, direction, arrays, self.readings, self.error)
         outputs = []
         for t, inputs_of_step in enumerate(products(xp, direction, arrays, turned(x))):
+            if self.before is not None:
+                self.before()
             new_h, new_c = step(inputs_of_step, h, c)
             if order is None:
                 h, c = new_h, new_c

@@ -135,9 +135,10 @@ class Checkpoint:
         return listing(self._outline(), rows)
 
 
-_RECURRENT = re.compile(
-    r"recurrent_?(kernel|weight|bias)|weights?_h(h|idden_hidden)|(^|[^a-z])[wu]_?hh([^a-z]|$)|[ih]2h|(^|[^a-z])(bi)?(lstm|gru|rnn)([^a-z]|cell|$)",
-    re.IGNORECASE,
+# Compiled where it is used: a file with layers, as most are, never needs it.
+_RECURRENT = (
+    r"(?i)recurrent_?(kernel|weight|bias)|weights?_h(h|idden_hidden)|(^|[^a-z])[wu]_?hh([^a-z]|$)|[ih]2h"
+    r"|(^|[^a-z])(bi)?(lstm|gru|rnn)([^a-z]|cell|$)"
 )
 
 
@@ -147,5 +148,5 @@ def suspects(checkpoint: Checkpoint) -> list[str]:
     """
     if checkpoint.layers:
         return []
-    named = {name: np.ndim(array) for name, array in checkpoint.tensors.items() if _RECURRENT.search(name)}
+    named = {name: np.ndim(array) for name, array in checkpoint.tensors.items() if re.search(_RECURRENT, name)}
     return [name for name, axes in named.items() if axes > 1] or [name for name, axes in named.items() if axes == 1]

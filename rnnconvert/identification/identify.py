@@ -23,6 +23,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.load import load
 from rnnconvert.files.opened import Opened
 from rnnconvert.identification import naming, sample, statistics
+from rnnconvert.identification.deadline import NEVER, Deadline
 from rnnconvert.identification.reading import Reading, blocks_of
 from rnnconvert.identification.search import TIERS, Findings, Search
 from rnnconvert.identification.statistics import Candidate
@@ -262,7 +263,7 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
         if not number or search.time_left()
     )
     verdict: Verdict = "unknown"
-    unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near and search.time_left() else []
+    unseen = search.unseen(groups[0][0]) if len(groups) == 1 and not near else []
     if functions:
         sure = len(functions) == 1 and not unseen and findings.complete
         if near:
@@ -288,16 +289,19 @@ def _groups(readings: Sequence[Reading], search: Search) -> list[list[Reading]]:
 
     Those for whose comparison no time is left belong to no group.
     """
+    if len(readings) == 1:
+        return [[*readings]]
     groups: list[tuple[_Behaviour, list[Reading]]] = []
-    for reading in readings:
-        if groups and not search.time_left():
-            break
-        behaviour = _Behaviour.of(reading.stack(blocks_of(reading.structure, search.arrays)))
-        group = next((members for other, members in groups if behaviour.equals(other)), None)
-        if group is None:
-            groups.append((behaviour, [reading]))
-        else:
-            group.append(reading)
+    with search.ending():
+        for reading in readings:
+            behaviour = _Behaviour.of(reading.stack(blocks_of(reading.structure, search.arrays)), search.end)
+            group = next((members for other, members in groups if behaviour.equals(other)), None)
+            if group is None:
+                groups.append((behaviour, [reading]))
+            else:
+                group.append(reading)
+    if readings and not groups:
+        return [[readings[0]]]
     return [sorted(members, key=lambda reading: -len(reading.structure.binding)) for _, members in groups]
 
 
@@ -308,8 +312,8 @@ class _Behaviour(NamedTuple):
     outputs: tuple[Array, ...]
 
     @classmethod
-    def of(cls, stack: Recurrent) -> _Behaviour:
-        """Run a stack; stacks of one structure get the same inputs."""
+    def of(cls, stack: Recurrent, deadline: Deadline = NEVER) -> _Behaviour:
+        """Run a stack; stacks of one structure get the same inputs. Raises OutOfTimeError at the step before which the deadline passes."""
         random = np.random.default_rng(0)
         x = random.normal(size=(5, 3, stack.input_size))
         widths = tuple((d.output_size, d.hidden_size) for *_, d in stack.directions())
@@ -318,7 +322,7 @@ class _Behaviour(NamedTuple):
         outputs: list[Array] = []
         for states in ((None, None), (h, c if stack.cell.kind == "lstm" else None)):
             with np.errstate(all="ignore"):
-                result = reference.run(stack, x, *states)
+                result = reference.Reference(stack, before=deadline.check).run(x, *states)
             outputs += result.y, *result.hidden, *result.cell
         return cls((stack.cell.kind, stack.input_size, stack.num_layers, stack.num_directions, widths), tuple(outputs))
 

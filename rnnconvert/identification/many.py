@@ -14,6 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import PEEPHOLE_GATES, Activation
 from rnnconvert.core.reference import FUNCTIONS
 from rnnconvert.core.weights import BIAS_PARTS, Key, Merge
+from rnnconvert.identification.deadline import Deadline
 from rnnconvert.identification.reading import Blocks
 from rnnconvert.identification.rows import RowReadings, slots_of
 from rnnconvert.identification.sample import Sample, States
@@ -22,10 +23,15 @@ from rnnconvert.language.layout import Layout
 
 _AT_ONCE = 1 << 22
 """How many numbers of the gates are in memory at a time."""
+_CONVERTED = 1 << 20
+"""How many numbers of a matrix are converted at a time."""
 
 
-def errors(rows: RowReadings, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge) -> Array:
-    """Return how far off each reading's outputs are, in parts of the largest; infinite where nothing can be compared."""
+def errors(rows: RowReadings, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge, deadline: Deadline) -> Array:
+    """Return how far off each reading's outputs are, in parts of the largest; infinite where nothing can be compared.
+
+    Raises OutOfTimeError at the step before which the deadline passes.
+    """
     steps, batch, _ = sample.x.shape
     size = max(1, steps * batch * structure.sizes.hidden_size * 4 * structure.sizes.num_directions)
     most = max(1, _AT_ONCE // size)
@@ -33,7 +39,7 @@ def errors(rows: RowReadings, structure: Structure, blocks: Blocks, sample: Samp
     with np.errstate(all="ignore"):
         for start in range(0, rows.number, most):
             some = rows.chosen(np.arange(start, min(start + most, rows.number)))
-            y, hidden, cell = _run(some, structure, blocks, sample, merge)
+            y, hidden, cell = _run(some, structure, blocks, sample, merge, deadline)
             parts.append(_off(some.number, sample, merge, y, hidden, cell))
     return np.concatenate(parts) if parts else np.zeros(0)
 
@@ -75,7 +81,9 @@ def _finals(y: Array, hidden: Sequence[Array], merge: Merge) -> Iterator[Array]:
         yield _merged(list(hidden[-2:]), merge)
 
 
-def _run(rows: RowReadings, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge) -> tuple[Array, list[Array], list[Array]]:
+def _run(
+    rows: RowReadings, structure: Structure, blocks: Blocks, sample: Sample, merge: Merge, deadline: Deadline
+) -> tuple[Array, list[Array], list[Array]]:
     x = np.asarray(sample.x, np.float64)[None]
     turn = _turner(sample)
     hidden: list[Array] = []
@@ -89,7 +97,7 @@ def _run(rows: RowReadings, structure: Structure, blocks: Blocks, sample: Sample
                 for states, name in ((sample.h0, "hidden"), (sample.c0, "cell"))
             ]
             inputs = turn(x) if direction else x
-            y, h, c = _direction(rows, structure.layout, arrays, inputs, starts, sample.lengths)
+            y, h, c = _direction(rows, structure.layout, arrays, inputs, starts, sample.lengths, deadline)
             outputs.append(turn(y) if direction else y)
             hidden.append(h)
             cell.append(c)
@@ -130,7 +138,13 @@ def _function(activation: Activation) -> Callable[[Array], Array]:
 
 
 def _direction(
-    rows: RowReadings, layout: Layout, arrays: Mapping[Key, Array], x: Array, starts: Sequence[Array | None], lengths: Array | None
+    rows: RowReadings,
+    layout: Layout,
+    arrays: Mapping[Key, Array],
+    x: Array,
+    starts: Sequence[Array | None],
+    lengths: Array | None,
+    deadline: Deadline,
 ) -> tuple[Array, Array, Array]:
     """Return the outputs, (rows, time, batch, width), and the final states."""
     slots = slots_of(layout)
@@ -138,7 +152,7 @@ def _direction(
     index = np.arange(rows.number)[:, None]
     size = len(arrays["recurrent", slots[0]])
     products = _products(rows, layout, arrays, x)
-    matrix = np.concatenate([arrays["recurrent", slot] for slot in slots]).T
+    matrices = [arrays["recurrent", slot] for slot in slots]
     biases = [arrays["recurrent_bias", slot] for slot in slots] if ("recurrent_bias", slots[0]) in arrays else None
     inside = None
     if layout.kind == "gru" and rows.reset_after and biases is not None:
@@ -150,8 +164,7 @@ def _direction(
 
     def recurrent(h: Array) -> Array:
         """Return the products of R, (rows, gates, batch, units)."""
-        recurrent_sums: Array = (h @ matrix).reshape(*h.shape[:2], len(slots), size)
-        recurrent_sums = recurrent_sums.transpose(0, 2, 1, 3)[index, rows.recurrents]
+        recurrent_sums: Array = _gates(h, matrices)[index, rows.recurrents]
         if negated:
             recurrent_sums[:, gates["z"]] *= sign
         return recurrent_sums
@@ -197,7 +210,7 @@ def _direction(
             f = 1 - i if layout.coupled == "f" else gate_act(of("f", c))
         new = f * c + i * act(pre[:, gates["g"]])
         out = gate_act(of("o", new)) * out_act(new)
-        return (out if project is None else out @ project.T), new
+        return (out if project is None else _times(out, project)), new
 
     step = {"rnn": rnn, "gru": gru, "lstm": lstm}[layout.kind]
     batch = x.shape[2]
@@ -206,6 +219,7 @@ def _direction(
     c = np.broadcast_to(0.0 if starts[1] is None else starts[1], (rows.number, batch, size))
     outputs = []
     for t in range(x.shape[1]):
+        deadline.check()
         new_h, new_c = step(products[:, :, t], h, c)
         if lengths is not None:
             live = (t < lengths)[:, None]
@@ -217,13 +231,36 @@ def _direction(
     return np.stack(outputs, 1), h, c
 
 
+def _gates(values: Array, matrices: Sequence[Array]) -> Array:
+    """Return the products of values, (rows, ..., width), with each gate's matrix, (rows, gates, ..., units)."""
+    return np.stack([_times(values, matrix) for matrix in matrices], 1)
+
+
+def _times(values: Array, matrix: Array) -> Array:
+    """Return the product of values, (..., width), with a matrix, (units, width), in double precision.
+
+    Of a matrix in another element type only a part is converted at a time: a copy of all of it may be more than the memory holds.
+    """
+    flat = values.reshape(-1, values.shape[-1])
+    if matrix.dtype == np.float64:
+        product = flat @ matrix.T
+    else:
+        across = abs(matrix.strides[0]) < abs(matrix.strides[1])
+        count = max(1, _CONVERTED // matrix.shape[not across])
+        parts = [slice(start, start + count) for start in range(0, matrix.shape[across], count)]
+        if across:
+            product = np.add.reduce([flat[:, part] @ np.asarray(matrix[:, part], np.float64).T for part in parts])
+        else:
+            product = np.concatenate([flat @ np.asarray(matrix[part], np.float64).T for part in parts], -1)
+    return product.reshape(*values.shape[:-1], len(matrix))
+
+
 def _products(rows: RowReadings, layout: Layout, arrays: Mapping[Key, Array], x: Array) -> Array:
     """Return all that does not depend on the state, (rows, gates, time, batch, units)."""
     slots = slots_of(layout)
     index = np.arange(rows.number)[:, None]
     if ("input", slots[0]) in arrays:
-        matrix = np.concatenate([arrays["input", slot] for slot in slots]).T
-        product = (x @ matrix).reshape(*x.shape[:3], len(slots), -1).transpose(0, 3, 1, 2, 4)
+        product = _gates(x, [arrays["input", slot] for slot in slots])
     else:
         product = np.broadcast_to(x[:, None], (len(x), len(slots), *x.shape[1:]))
     products: Array = product[0][rows.weights] if len(x) == 1 else product[index, rows.weights]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
 from rnnconvert.identification.reading import Reading, blocks_of
 from rnnconvert.identification.structures import Structure
 from rnnconvert.language import registry
-from rnnconvert.language.layout import UNUSED, Cut, Layout, Slot, Tensor
+from rnnconvert.language.layout import UNUSED, Cut, Layout, Slot, Tensor, c_strides
 from rnnconvert.language.places import shapes, slots
 
 _SMALL = {"input_size": 5, "hidden_size": 3}
@@ -122,7 +122,7 @@ def _names(tensor: Tensor, word: str) -> bool:
 def _put(slot: Slot, target: Array, blocks: Mapping[Key, Array], reading: Reading) -> bool:
     """Write a reading's numbers where a layout keeps them; return whether it keeps them with the same sign."""
     part, gate = slot.key
-    block = blocks.get((part, reading.orders.get(part, {}).get(gate, gate)))
+    block = blocks.get(reading.block_of(part, gate))
     if block is None or (slot.sign < 0) != (reading.negated and gate == "z"):
         return False
     view = slot.place.view(target)
@@ -195,30 +195,28 @@ def cut_apart(reading: Reading, arrays: Mapping[str, Array], name: str) -> tuple
     elements of a gate are not at equal distances.
     """
     layout, sizes = reading.structure.layout, reading.structure.sizes
-    ids, starts, count = {}, [], 0
-    for source in dict.fromkeys(reading.structure.binding.values()):
-        shape = np.shape(arrays[source])
-        ids[source] = np.arange(count, count + math.prod(shape), dtype=np.float64).reshape(shape) + 1
-        starts.append((count, source))
-        count += math.prod(shape)
+    held = {(slot.layer, slot.direction, slot.key): slot for slot in reading.structure.places if slot.key[1] != UNUSED}
+    ways = sorted({(layer, way) for layer, way, _ in held})
     tensors: dict[str, Tensor] = {}
     cuts = []
-    for (layer, way), blocks in sorted(blocks_of(reading.structure, ids).items()):
-        for (part, gate), numbered in reading.direction(blocks, False).arrays.items():
-            places = np.abs(np.asarray(numbered)) - 1
-            if (gate and gate == reading.cell.coupled) or (places < 0).any():
+    for (layer, way), part in itertools.product(ways, dict.fromkeys(part for *_, (part, _) in held)):
+        for gate in gates_of(layout.kind, part):
+            slot = held.get((layer, way, reading.block_of(part, gate)))
+            if slot is None or (gate and gate == reading.cell.coupled):
                 continue  # what no array holds is zero
             stem = f"{part}_{gate}" if gate else part
             pattern = stem + ("_l{layer}" if sizes.num_layers > 1 else "") + ("{direction}" if sizes.num_directions > 1 else "")
-            axes = "hidden in" if places.ndim == 2 else "hidden"
-            tensors[pattern] = Tensor(pattern, f"{part}[{gate}]" if gate else part, axes)
-            first, steps = int(places.flat[0]), tuple(_step(places, axis) for axis in range(places.ndim))
-            expected = first + sum(np.indices(places.shape)[axis] * step for axis, step in enumerate(steps))
-            start, source = max(entry for entry in starts if entry[0] <= first)
-            if not np.array_equal(places, expected) or min(steps) < 0:
-                return layout, []
+            source = reading.structure.binding[slot.array]
+            stored_shape = np.shape(arrays[source])
+            shape, steps = slot.place.shape, slot.place.strides(stored_shape)
+            if slot.reinterpreted:
+                if steps != c_strides(shape):
+                    return layout, []
+                shape = shape[::-1]
+                steps = c_strides(shape)
+            tensors[pattern] = Tensor(pattern, f"{part}[{gate}]" if gate else part, "hidden in" if len(shape) == 2 else "hidden")
             spelt = pattern.format(layer=layer, direction=("", "_reverse")[way])
-            cuts.append(Cut(spelt, source, first - start, places.shape, steps))
+            cuts.append(Cut(spelt, source, slot.place.offset(stored_shape), shape, steps))
     gates = [gate for gate in gates_of(layout.kind, "input") if gate != reading.cell.coupled]
     signed = " ".join("-z" if gate == "z" and reading.negated else gate for gate in gates)
     return replace(
@@ -230,11 +228,6 @@ def cut_apart(reading: Reading, arrays: Mapping[str, Array], name: str) -> tuple
         spelling=("", "_reverse"),
         reset_after=reading.cell.reset_after,
     ), cuts
-
-
-def _step(places: Array, axis: int) -> int:
-    """Return the distance between neighbours along an axis; 0 where there is only one."""
-    return int(np.diff(places.take([0, 1], axis=axis), axis=axis).flat[0]) if places.shape[axis] > 1 else 0
 
 
 def _function(function: Activation) -> str:

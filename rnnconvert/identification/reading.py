@@ -9,11 +9,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.core import reference
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import Cell
-from rnnconvert.core.reference import Outputs
+from rnnconvert.core.reference import Outputs, Reference
 from rnnconvert.core.weights import BIAS_PARTS, Direction, Key, Layer, Merge, Recurrent, gates_of
+from rnnconvert.identification.deadline import NEVER, Deadline
 from rnnconvert.identification.sample import Sample
 from rnnconvert.identification.structures import Structure
 from rnnconvert.judging.judging import Allowance, Output, compare
@@ -67,12 +67,16 @@ class Reading:
     reverse: bool = False
     order: str = "time"
 
+    def block_of(self, part: str, gate: str) -> Key:
+        """Return which of the structure's blocks a gate of a part is."""
+        return part, self.orders.get(part, {}).get(gate, gate)
+
     def direction(self, blocks: Mapping[Key, Array], reverse: bool) -> Direction:
         """Return one direction, with its gates in their places."""
         arrays: dict[Key, Array] = {}
         for part in {part for part, _ in blocks}:
             for gate in gates_of(self.cell.kind, part):
-                block = blocks.get((part, self.orders[part].get(gate, gate) if part in self.orders else gate))
+                block = blocks.get(self.block_of(part, gate))
                 if block is not None and (not gate or gate != self.cell.coupled):
                     arrays[part, gate] = -block if self.negated and gate == "z" else block
             twin = (part, {"i": "f", "f": "i"}.get(self.cell.coupled, ""))
@@ -85,7 +89,7 @@ class Reading:
         where_of = {entry[:3]: entry[3:] for entry in self.structure.where}
 
         def block(key: Key, at: tuple[int, int]) -> object:
-            own_key = key[0], self.orders.get(key[0], {}).get(key[1], key[1])
+            own_key = self.block_of(*key)
             array = blocks[at].get(own_key)
             zero = array is None or (key[0] in BIAS_PARTS and not array.any())
             return None if zero else where_of.get((*at, own_key))
@@ -126,10 +130,10 @@ class Reading:
         return sample.turned(self.order) if self.reverse else sample
 
 
-def solve(stack: Recurrent, sample: Sample, dtype: Any = np.float64) -> Outputs:
-    """Return what the reference gives for a sample."""
+def solve(stack: Recurrent, sample: Sample, dtype: Any = np.float64, deadline: Deadline = NEVER) -> Outputs:
+    """Return what the reference gives for a sample. Raises OutOfTimeError at the step before which the deadline passes."""
     with np.errstate(all="ignore"):
-        return reference.run(stack, sample.x, sample.h0, sample.c0, sample.lengths, dtype)
+        return Reference(stack, dtype, before=deadline.check).run(sample.x, sample.h0, sample.c0, sample.lengths)
 
 
 Pairs = list[tuple[str, Array, Array]]
@@ -192,20 +196,31 @@ def off(compared: Pairs | None) -> float:
 
 def ratio(stack: Recurrent, sample: Sample, merge: Merge, dtype: np.dtype[Any]) -> float:
     """Return the largest error in units of what rounding in an element type explains."""
-    truth, rough = (pairs(sample, solve(stack, sample, kind), merge) for kind in (np.float64, dtype))
-    if truth is None or rough is None:
+    exact, rough = (pairs(sample, solve(stack, sample, kind), merge) for kind in (np.float64, dtype))
+    return in_rounding(exact, rough, dtype)
+
+
+def in_rounding(exact: Pairs | None, rough: Pairs | None, dtype: np.dtype[Any]) -> float:
+    """Return the largest error of exact outputs in units of what rounding explains, as outputs computed in the element type show it.
+
+    Infinite where shapes differ.
+    """
+    if exact is None or rough is None:
         return np.inf
     worst = 0.0
-    for (name, array, exact), (*_, floor) in zip(truth, rough, strict=True):
+    for (name, array, value), (*_, floor) in zip(exact, rough, strict=True):
         axes = ("time", "batch", "unit") if array.ndim == 3 else ("batch", "unit")
-        worst = max(worst, compare(Output("", name, axes), array, exact, Allowance([floor], dtype)).ratio)
+        worst = max(worst, compare(Output("", name, axes), array, value, Allowance([floor], dtype)).ratio)
     return worst
 
 
-def unseen(stack: Recurrent, sample: Sample, dtype: np.dtype[Any]) -> list[str]:
-    """Return the parts whose numbers a sample does not show: with their rows exchanged the outputs are the same."""
+def unseen(stack: Recurrent, sample: Sample, dtype: np.dtype[Any], deadline: Deadline = NEVER) -> list[str]:
+    """Return the parts whose numbers a sample does not show: with their rows exchanged the outputs are the same.
+
+    Raises OutOfTimeError at the step before which the deadline passes.
+    """
     sample, merge = sample.few(4), stack.layers[-1].merge
-    standard = pairs(sample, solve(stack, sample), merge)
+    standard = pairs(sample, solve(stack, sample, deadline=deadline), merge)
     hidden_parts = []
     for index, number, d in stack.directions():
         for (part, gate), source in d.arrays.items():
@@ -217,7 +232,7 @@ def unseen(stack: Recurrent, sample: Sample, dtype: np.dtype[Any]) -> list[str]:
             directions = list(layers[index].directions)
             directions[number] = d.with_arrays({(part, gate): turned})
             layers[index] = Layer(tuple(directions), layers[index].merge)
-            other = pairs(sample, solve(stack.replace(layers=tuple(layers)), sample), merge)
+            other = pairs(sample, solve(stack.replace(layers=tuple(layers)), sample, deadline=deadline), merge)
             if standard is not None and other is not None:
                 compared = [(name, a, b) for (name, _, a), (_, _, b) in zip(standard, other, strict=True)]
                 if off(compared) <= 4 * float(ml_dtypes.finfo(dtype).eps):

@@ -7,8 +7,8 @@ decide the rest, and only what passes that for all steps, where rounding judges.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
@@ -20,15 +20,13 @@ from rnnconvert.core.arrays import Array, widest
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.weights import Merge
 from rnnconvert.identification.bindings import bindings
+from rnnconvert.identification.deadline import Deadline, OutOfTimeError
 from rnnconvert.identification.many import errors
-from rnnconvert.identification.reading import Blocks, Reading, blocks_of, off, pairs, ratio, solve, unseen
+from rnnconvert.identification.reading import Blocks, Reading, blocks_of, in_rounding, off, pairs, solve, unseen
 from rnnconvert.identification.rows import RowReadings, begun, completed, reading_of, varied
 from rnnconvert.identification.sample import Sample, States
 from rnnconvert.identification.structures import Arranged, Options, Structure, Tier, arranged, enough, known_templates, possible, templates
 from rnnconvert.language.layout import Layout, Sizes
-
-clock = time.monotonic
-"""What measures how long a search takes."""
 
 _UNITS = 48
 """On how many units the first step is judged."""
@@ -79,14 +77,20 @@ class Findings:
     complete: bool = True
 
 
+_MOST_DOUBLED = 1 << 23
+"""The most numbers of an array of which a copy in double precision is kept."""
+
+
 class _Doubles(Mapping[str, Array]):
-    """Arrays in double precision, each made when it is first asked for: those of no possible reading may be large."""
+    """Arrays in double precision, each made when it is first asked for; large ones as they are, and converted in parts where used."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = arrays
         self.cache: dict[str, Array] = {}
 
     def __getitem__(self, name: str) -> Array:
+        if self._arrays[name].size > _MOST_DOUBLED:
+            return self._arrays[name]
         if name not in self.cache:
             self.cache[name] = np.ascontiguousarray(self._arrays[name], np.float64)
         return self.cache[name]
@@ -116,8 +120,7 @@ class Search:
         eps = float(ml_dtypes.finfo(self.dtype).eps)
         self.loose = min(max(400 * eps, _LOOSE), _LOOSEST)
         self.findings = Findings()
-        start = clock()
-        self._until, self._end = start + _SEARCHING * seconds, start + seconds
+        self._searching, self.end = Deadline.after(_SEARCHING * seconds), Deadline.after(seconds)
         self._firsts: dict[object, Array] = {}
         self._seen: set[object] = set()
         self._tried: set[object] = set()
@@ -134,27 +137,30 @@ class Search:
 
         tiers  those to go through; a second call goes on with others
         """
-        for tier in tiers:
-            if not self.findings.complete:
-                break
-            self.findings.searched.append(tier.what)
-            self._firsts.clear()
-            for reading, blocks in self._tier(tier):
-                self._judge(reading, blocks)
-            if clock() > self._until:
-                self.findings.complete = False
-            if self.findings.readings:
-                break
-        for reading in list(self.findings.readings):
-            if clock() > self._until:
-                self.findings.complete = False
-                break
-            self._otherwise(reading)
+        with self.ending():
+            for tier in tiers if self.findings.complete else ():
+                self.findings.searched.append(tier.what)
+                self._firsts.clear()
+                for reading, blocks in self._tier(tier):
+                    self._judge(reading, blocks)
+                self._searching.check()
+                if self.findings.readings:
+                    break
+            for reading in list(self.findings.readings):
+                self._otherwise(reading)
         return self.findings
+
+    @contextlib.contextmanager
+    def ending(self) -> Iterator[None]:
+        """Leave what is done within it once its time is up, and mark the search incomplete."""
+        try:
+            yield
+        except OutOfTimeError:
+            self.findings.complete = False
 
     def time_left(self) -> bool:
         """Return whether there is time left for what follows the search; where there is none, mark the search incomplete."""
-        left = clock() <= self._end
+        left = not self.end.passed
         self.findings.complete &= left
         return left
 
@@ -167,15 +173,18 @@ class Search:
         for rows in varied(reading):
             for other in self._passing(reading, rows, blocks, glimpse):
                 self._judge(other, blocks)
-            if clock() > self._until:
-                self.findings.complete = False
-                return
 
     def unseen(self, reading: Reading) -> list[str]:
-        """Return the parts whose numbers the sample does not show: with their rows exchanged the outputs are the same."""
+        """Return the parts whose numbers the sample does not show: with their rows exchanged the outputs are the same.
+
+        None of them where the time ends first; the search is incomplete then.
+        """
         blocks = blocks_of(reading.structure, self.arrays)
         sample = reading.turned(next(candidate for candidate in self.samples if candidate.axes == reading.axes))
-        return unseen(reading.stack(blocks, forward=True), sample, self.dtype)
+        parts: list[str] = []
+        with self.ending():
+            parts += unseen(reading.stack(blocks, forward=True), sample, self.dtype, self.end)
+        return parts
 
     def _tier(self, tier: Tier) -> Iterator[tuple[Reading, Blocks]]:
         """Yield the readings that pass the first three steps."""
@@ -184,9 +193,7 @@ class Search:
                 names, places = arrangement.fed
                 about = id(sample), merge, arrangement.layout.coupled, places, tier.tied, tier.plain
                 for binding in bindings(arrangement.layout, arrangement.blocks, self.shapes, tier.common, tier.tied):
-                    if clock() > self._until:
-                        self.findings.complete = False
-                        return
+                    self._searching.check()
                     # Where no reading of W and the biases passes the first step, nothing that R may be matters.
                     fed = about, tuple([binding[name] for name in names])
                     if fed not in self._dead:
@@ -279,7 +286,7 @@ class Search:
     def _passing(self, base: Reading, rows: RowReadings, blocks: Blocks, glimpse: Sample) -> Iterator[Reading]:
         """Yield those of some readings that give what a part of a sample shows, each once."""
         self.findings.tried += rows.number
-        off = errors(rows, base.structure, blocks, glimpse, base.merge)
+        off = errors(rows, base.structure, blocks, glimpse, base.merge, self._searching)
         for row in np.flatnonzero(off <= self.loose):
             reading = reading_of(base, rows, int(row))
             what = reading.identity(blocks)
@@ -307,8 +314,7 @@ class Search:
         zero = sample.zero_state and not sizes.parts & {"initial_hidden", "initial_cell"}
         held = frozenset(part if part != "peephole" else gate for part, gate in blocks[0, 0] if part in _ORDERED)
         for rows in begun(layout.kind, layout.coupled, bool(layout.letters), held, tier.tied, tier.plain):
-            if clock() > self._until:
-                return
+            self._searching.check()
             if seen and zero and (sizes.num_layers == 1 or sizes.num_directions == 1):
                 left = self._first(structure, blocks, way, rows)
                 if left.number:
@@ -349,16 +355,18 @@ class Search:
     def _rows_left(self, structure: Structure, blocks: Blocks, sample: Sample, rows: RowReadings) -> Array:
         """Return which readings give what a part of the sample shows."""
         self.findings.tried += rows.number
-        return np.flatnonzero(errors(rows, structure, blocks, sample, "concat") <= self.loose)
+        return np.flatnonzero(errors(rows, structure, blocks, sample, "concat", self._searching) <= self.loose)
 
     def _judge(self, reading: Reading, blocks: Blocks) -> None:
         sample = next(candidate for candidate in self.samples if candidate.axes == reading.axes)
         turned = reading.turned(sample)
         stack = reading.stack(blocks, forward=True)
-        error = off(pairs(turned, solve(stack, turned), reading.merge))
+        exact = pairs(turned, solve(stack, turned, deadline=self._searching), reading.merge)
+        error = off(exact)
         if not error <= self.loose:
             return
-        if ratio(stack, turned, reading.merge, self.dtype) <= 1:
+        rough = pairs(turned, solve(stack, turned, self.dtype, self._searching), reading.merge)
+        if in_rounding(exact, rough, self.dtype) <= 1:
             self.findings.readings.append(reading)
         else:
             self.findings.near.append((error, reading))

@@ -97,7 +97,11 @@ class _Walk:
         self._nodes += 1 + len(name) // 32
         if isinstance(value, Foreign) and str(value.made_by) == _PARAMETER and value.args[:1]:
             value = value.args[0]  # with what follows it: whether it is trained, and its hooks
-        if depth > MAX_DEPTH or self._nodes > MAX_NODES or len(name) > MAX_NAME:
+        if len(name) > MAX_NAME:
+            raise UnreadableError(
+                self._path, f"the name {name[:60]!r}... in it has {len(name):,} characters, at most {MAX_NAME:,} are read"
+            )
+        if depth > MAX_DEPTH or self._nodes > MAX_NODES:
             raise UnreadableError(self._path, "its values are nested too deeply or too often to be walked")
         if isinstance(value, Tensor):
             if tensors:
