@@ -2,15 +2,18 @@
 
 python benchmarks/other_means.py TOOL FILES.json
 
-TOOL is onnx2torch (ONNX to torch), nobuco (a torch module or TorchScript to Keras 2), keras (Keras files as they are) or torch
-(TorchScript and .pt2 as they are). FILES.json is that of benchmarks/scaffolds.py. Imports nothing of rnnconvert's. Each file that the
-tool is for is converted and run beside the source on one random input; a row says how far it is off, or what the tool said.
+TOOL is onnx2torch (ONNX to torch), nobuco (torch modules that `benchmarks.scaffolds --keep` wrote, and TorchScript, to Keras 2), keras
+(Keras files as they are) or torch (TorchScript and .pt2 as they are). FILES.json is that of benchmarks/scaffolds.py. Imports nothing of
+rnnconvert's. Each file that the tool is for is converted and run beside the source on one random input; a row says how far it is off,
+or what the tool said.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import re
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -24,10 +27,10 @@ OPEN = 3
 
 
 def drawn(shape: Sequence[Any], dtype: str) -> Any:
-    """Return numbers of a shape and an element type, whole ones below 3."""
+    """Return numbers of a shape and an element type: from 0 to 1, since models embed numbers, too; whole ones below 3."""
     sizes = [size if isinstance(size, int) and size > 0 else OPEN for size in shape]
     generator = np.random.default_rng(0)
-    numbers = generator.standard_normal(sizes) if "float" in dtype else generator.integers(0, 3, sizes)
+    numbers = generator.random(sizes) if "float" in dtype else generator.integers(0, 3, sizes)
     return numbers.astype(dtype)
 
 
@@ -61,14 +64,25 @@ def by_onnx2torch(file: str) -> float:
 
 
 def by_nobuco(file: str) -> float:
-    """Convert TorchScript to Keras 2, on inputs of the shapes that the file's `shapes` beside it states."""
+    """Convert to Keras 2 a torch module that benchmarks/scaffolds.py kept: model.py, with its weights beside it; or TorchScript."""
     import nobuco
     import torch
 
-    module = torch.jit.load(file).eval()
-    shapes = json.loads(Path(f"{file}.shapes.json").read_text())
-    inputs = [torch.from_numpy(drawn(shape, "float32")) for shape in shapes]
-    model = nobuco.pytorch_to_keras(module, args=inputs)
+    torch.manual_seed(0)
+    if file.endswith(".pt"):
+        module, text = torch.jit.load(file), Path(f"{file}.inputs").read_text()
+    else:
+        spec = importlib.util.spec_from_file_location("model", file)
+        assert spec is not None and spec.loader is not None
+        spec.loader.exec_module(written := importlib.util.module_from_spec(spec))
+        classes = [value for value in vars(written).values() if isinstance(value, type) and value.__module__ == "model"]
+        module, text = classes[-1](), Path(file).read_text().partition("def main")[2]
+        module.load_state_dict(torch.load(Path(file).with_name("model.pt"), weights_only=True))
+    module.eval()
+    stated = re.findall(r"torch\.zeros\(([\d, ]+?),?(?: dtype=torch\.(\w+))?\)", text)
+    inputs = [torch.from_numpy(drawn([int(n) for n in sizes.split(",")], dtype or "float32")) for sizes, dtype in stated]
+    order = nobuco.ChannelOrder.PYTORCH
+    model = nobuco.pytorch_to_keras(module, args=inputs, inputs_channel_order=order, outputs_channel_order=order)
     with torch.no_grad():
         return off(arrays(model([value.numpy() for value in inputs])), arrays(module(*inputs)))
 
@@ -92,7 +106,7 @@ def by_torch(file: str) -> float:
 
 TOOLS: dict[str, tuple[Callable[[str], float], tuple[str, ...]]] = {
     "onnx2torch": (by_onnx2torch, (".onnx",)),
-    "nobuco": (by_nobuco, (".pt",)),
+    "nobuco": (by_nobuco, (".pt", "model.py")),
     "keras": (by_keras, (".keras", ".h5", ".hdf5")),
     "torch": (by_torch, (".pt", ".pt2")),
 }

@@ -193,14 +193,22 @@ def test_weights_outside_of_their_layers(tmp_path: Path, target: str) -> None:
     each(cases, check)
 
 
-@pytest.mark.parametrize("kind", ["script", "trace", "program", "live"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.filterwarnings("ignore:::")
+def test_one_layer_before_different_functions(tmp_path: Path, target: str) -> None:
+    require(target)
+    torch = needed("torch", "torch")
+    module = spelled(lambda m, x: m.layer(torch.tanh(m.layer(x))) + torch.relu(m.layer(x)), layer=torch.nn.Linear(6, 6))
+    done = rc.scaffold(module, target, tmp_path / "m.py", example=torch.zeros(3, 6), verify=True)
+    assert done.equal and done.text.count("(6, 6" if target != "keras" else "Dense(6") == 1
+
+
+@pytest.mark.parametrize("kind", ["trace", "program", "live"])
 @pytest.mark.filterwarnings("ignore:::")
 def test_what_works_in_place_changes_what_is_read_later(tmp_path: Path, kind: str) -> None:
     torch = needed("torch", "torch")
     module = spelled(_in_place, layer=torch.nn.Linear(6, 6), head=torch.nn.Linear(6, 2))
-    if kind == "script":
-        module = torch.jit.trace(module, torch.zeros(3, 12, 6))  # closures are not scripted
-    source = exported("trace" if kind == "script" else kind, module, False, tmp_path / kind)
+    source = exported(kind, module, False, tmp_path / kind)
     done = rc.scaffold(source, "pytorch", tmp_path / "m.py", verify=True, example=torch.zeros(3, 12, 6) if kind == "live" else None)
     assert done.equal and "* 2" in done.text
 

@@ -38,7 +38,7 @@ def _bias(node: Node) -> str:
 def _function(m: Any, node: Node) -> str:
     """Return the function behind a layer as an argument of its constructor, where Keras takes it so."""
     following = m.joins(node, "activation")
-    if following is None or not _by_name(following):
+    if following is None or not _by_name(following) or m.shared(node.layer):
         return ""
     m.join(node, following)
     return f'activation="{following["name"]}"'
