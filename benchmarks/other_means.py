@@ -64,7 +64,7 @@ def by_onnx2torch(file: str) -> float:
 
 
 def by_nobuco(file: str) -> float:
-    """Convert to Keras 2 a torch module that benchmarks/scaffolds.py kept: model.py, with its weights beside it; or TorchScript."""
+    """Convert to Keras 2 a torch module that benchmarks/scaffolds.py kept: model.py, with its weights in model.pt; or TorchScript."""
     import nobuco
     import torch
 

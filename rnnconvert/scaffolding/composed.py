@@ -1,7 +1,7 @@
 """Functions and norms that a source spells out in operators, as the one call that a person would write.
 
 What a chain of operators computes is recognized by its numbers: it is run on points in double and in single precision, and is a known
-function only if it agrees with that everywhere. So it does not matter how an exporter spells it, and what is almost one stays as it is.
+function only if it agrees with that everywhere. So it does not matter how an exporter spells it; a chain that is almost a function is unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _softplus(x: Array) -> Array:
     return np.asarray(np.logaddexp(x, 0))
 
 
-_KNOWN: dict[str, Function] = {
+_NAMED: dict[str, Function] = {
     **{name: lambda x, name=name: FUNCTIONS[name](np, x, 0, 0) for name in ("gelu", "silu", "softsign", "selu")},
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     "mish": lambda x: x * np.tanh(_softplus(x)),
@@ -60,7 +60,7 @@ _OPERATIONS: dict[str, Function] = {
     "less": np.less, "greater_equal": np.greater_equal, "less_equal": np.less_equal,
 }  # fmt: skip
 """Functions of numbers at the same place, by their names in a description."""
-_ACTIVATIONS: dict[str, Function] = {**_KNOWN, "relu": lambda x: np.maximum(x, 0), "exponential": np.exp, "abs": np.abs, "sqrt": np.sqrt}
+_ACTIVATIONS: dict[str, Function] = {**_NAMED, "relu": lambda x: np.maximum(x, 0), "exponential": np.exp, "abs": np.abs, "sqrt": np.sqrt}
 
 
 def _computed(node: Node, values: Mapping[int, Array]) -> Any:
@@ -80,22 +80,22 @@ def _computed(node: Node, values: Mapping[int, Array]) -> Any:
 class _Chains:
     """The chains of operators in a model that may be one function.
 
-    made  by the values that they give, the nodes
+    producers  the nodes with their places, by the values that they give
     """
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.made = {id(node.y): (place, node) for place, node in enumerate(scope.nodes) if len(node.outputs) == 1}
+        self.producers = {id(node.y): (place, node) for place, node in enumerate(scope.nodes) if len(node.outputs) == 1}
 
     def ending_in(self, node: Node) -> Iterator[tuple[Value, list[Node]]]:
         """Yield chains that end in a node and read one value alone, with that value, the longest first."""
         chains: list[tuple[Value, list[Node]]] = []
         open_ends, chain = {id(node.y): node.y}, list[Node]()
         while len(chain) < _MOST:
-            last = max(open_ends, key=lambda key: self.made[key][0] if key in self.made else -1)
-            if last not in self.made or not self._fits(self.made[last][1], node):
+            last = max(open_ends, key=lambda key: self.producers[key][0] if key in self.producers else -1)
+            if last not in self.producers or not self._fits(self.producers[last][1], node):
                 break
-            inner = self.made[last][1]
+            inner = self.producers[last][1]
             del open_ends[last]
             open_ends.update((id(value), value) for value in inner.inputs)
             chain.insert(0, inner)
@@ -114,8 +114,8 @@ class _Chains:
             return False
         if node.kind == "activation":
             return node["name"] in _ACTIVATIONS and node["alpha"] is None
-        known = node.kind in ("elementwise", "arithmetic") and node["operation"] in _OPERATIONS
-        return (known and len(node.inputs) <= 3) or node.kind == "clip"
+        plain = node.kind in ("elementwise", "arithmetic") and node["operation"] in _OPERATIONS
+        return (plain and len(node.inputs) <= 3) or node.kind == "clip"
 
 
 @functools.cache
@@ -126,14 +126,14 @@ def _points(dtype: Any) -> Array:
 
 
 @functools.cache
-def _known(name: str, dtype: Any) -> Array:
+def _named(name: str, dtype: Any) -> Array:
     """Return what a function gives on the points."""
     with np.errstate(all="ignore"):
-        return np.asarray(_KNOWN[name](_points(dtype)))
+        return np.asarray(_NAMED[name](_points(dtype)))
 
 
 def _run(chain: Sequence[Node], x: Value, numbers: Array) -> Array | None:
-    """Return what a chain gives; None for what is no function of numbers."""
+    """Return what a chain gives; None where that is of another shape or type."""
     values = {id(x): numbers}
     with np.errstate(all="ignore"):
         for node in chain:
@@ -155,7 +155,7 @@ def _function(chain: Sequence[Node], x: Value) -> str:
     runs = {dtype: _run(chain, x, _points(dtype)) for dtype in _CLOSE}
     if not _agree(runs[np.float64], runs[np.float64], 0):
         return ""
-    same = (name for name in _KNOWN if all(_agree(runs[dtype], _known(name, dtype), close) for dtype, close in _CLOSE.items()))
+    same = (name for name in _NAMED if all(_agree(runs[dtype], _named(name, dtype), close) for dtype, close in _CLOSE.items()))
     return next(same, "")
 
 
@@ -166,14 +166,14 @@ def _norm(chain: Sequence[Node], x: Value) -> tuple[str, float] | None:
         return None
     numbers = np.random.default_rng(0).standard_normal((64, size)) * np.logspace(-4, 3, 64)[:, None]
     numbers += np.linspace(-2, 2, 64)[:, None] * np.logspace(-4, 3, 64)[::-1, None] ** 0.5
-    given = _run(chain, x, numbers)
+    result = _run(chain, x, numbers)
     centered = {"layer_norm": numbers - numbers.mean(-1, keepdims=True), "rms_norm": numbers}
     for node in chain:
         for word, epsilon in node["operands"] if node.kind == "elementwise" and node["operation"] == "add" else ():
             if word != "number" or not 0 < epsilon < 1:
                 continue
             for kind, x_c in centered.items():
-                if _agree(given, x_c / np.sqrt((x_c**2).mean(-1, keepdims=True) + epsilon), 1e-7):
+                if _agree(result, x_c / np.sqrt((x_c**2).mean(-1, keepdims=True) + epsilon), 1e-7):
                     return kind, float(epsilon)
     return None
 
