@@ -1,7 +1,8 @@
 """Functions and norms that a source spells out in operators, as the one call that a person would write.
 
 What a chain of operators computes is recognized by its numbers: it is run on points in double and in single precision, and is a known
-function only if it agrees with that everywhere. So it does not matter how an exporter spells it; a chain that is almost a function is unchanged.
+function only if it agrees with that everywhere. So it does not matter how an exporter spells it; a chain that is almost a function is
+unchanged.
 """
 
 from __future__ import annotations

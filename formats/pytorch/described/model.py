@@ -129,7 +129,7 @@ def exported(module: Any, example: Sequence[Any], path: Path) -> list[list[int]]
 
 
 def _tried(program: Program, reading: Callable[[Needs, bool], Reading], partial: bool) -> Description:
-    """Return the description for the first choice of inputs that every operator takes; in part, for the choice with the fewest operators left out."""
+    """Return the description for the first choice of inputs that every operator takes; in part, for that with the fewest left out."""
     kinds = {operation.kind for operation in program.operations}
     over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
     ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
