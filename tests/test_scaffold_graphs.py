@@ -35,7 +35,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "clipped both ways": "clipped",
         "clipped after": "clipped",
     },
-    "flax": {**_TURNED, "layer norm over two axes": "a norm over several axes", "prelu": "several slopes"},
+    "flax": {**_TURNED, "prelu": "several slopes"},
 }
 
 

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import rnnconvert as rc
+from tests import onnx_graphs
+from tests.drawn import each
 from tests.random_models import fill
 from tests.requirements import needed
 from tests.test_scaffold import module_at
@@ -112,6 +115,87 @@ def test_an_old_model_with_code_in_it(tmp_path: Path) -> None:
     done = rc.scaffold(tmp_path / "code.h5", "pytorch", tmp_path / "model.py", weights=tmp_path / "model.pt", partial=True)
     assert [why.split("'")[1] for why in done.missing] == ["code"]
     assert "= ...  # (batch, time, " in done.text
+
+
+GRAPHS = ("onnx", "trace", "program", "live")
+
+
+def of_graph(kind: str, folder: Path) -> tuple[Any, dict[str, Any]]:
+    """Return a graph with an operator that is not known between its layers, and what `scaffold` takes besides."""
+    torch = needed("torch", "torch")
+
+    class Part(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 8), torch.nn.LSTM(8, 5, batch_first=True)
+            self.last = torch.nn.Linear(5, 2)
+
+        def forward(self, x: Any) -> Any:
+            x, _ = self.second(torch.digamma(torch.abs(self.first(x)) + 1))
+            return self.last(x)
+
+    torch.manual_seed(1)
+    module, x = Part().eval(), torch.zeros(2, 7, 4)
+    if kind == "live":
+        return module, {"example": x}
+    if kind == "trace":
+        torch.jit.trace(module, x).save(str(folder / "m.pt"))
+        return folder / "m.pt", {}
+    if kind == "program":
+        torch.export.save(torch.export.export(module, (x,)), folder / "m.pt2")
+        return folder / "m.pt2", {}
+    path, axes = folder / "m.onnx", {"x": {0: "b", 1: "t"}}
+    plain = torch.nn.Sequential(module.first, torch.nn.ReLU())
+    module.forward = lambda x: module.last(module.second(plain(x))[0])
+    torch.onnx.export(module, (x,), str(path), dynamo=False, input_names=["x"], dynamic_axes=axes)
+    model = onnx.load(path)
+    node = next(node for node in model.graph.node if node.op_type == "Relu")
+    node.op_type, node.domain = "Special", "of.its.author"
+    model.opset_import.append(onnx.helper.make_opsetid("of.its.author", 1))
+    del model.graph.value_info[:]
+    onnx.save(model, path)
+    return path, {}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.filterwarnings("ignore:::")
+def test_operators_of_graphs_raise_in_their_places_and_the_layers_around_them_are_filled(tmp_path: Path, target: str) -> None:
+    require(target)
+
+    def check(kind: str) -> None:
+        source, options = of_graph(kind, tmp_path)
+        output, weights = tmp_path / f"{kind}.py", tmp_path / f"{kind}_{WEIGHTS[target]}"
+        operator = "Special" if kind == "onnx" else "digamma"
+        with pytest.raises(rc.RefusedError, match=rf"{operator}.* (--partial|partial=True) writes the rest"):
+            rc.scaffold(source, target, output, **options)
+        assert not output.exists()
+        done = rc.scaffold(source, target, output, weights=weights, partial=True, **options)
+        assert len(done.missing) == 1 and operator in done.missing[0] and weights.exists()
+        assert done.text.count(f"the operator {operator}") == 2
+        filled = module_at(output).load(source if kind == "live" else str(source))
+        last = next(layer for layer in filled.layers if layer.name == "last") if target == "keras" else filled.last
+        assert np.asarray(last.weight.detach() if target == "pytorch" else last.kernel[...]).any()
+        ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", str(output)], capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stdout
+
+    each(GRAPHS, check)
+
+
+def test_a_window_that_no_layer_with_channels_at_the_end_has_is_left_out(tmp_path: Path) -> None:
+    path = onnx_graphs.saved(tmp_path / "m.onnx", *onnx_graphs.OPERATORS["pool dilated"])
+    done = rc.scaffold(path, "keras", partial=True)
+    assert len(done.missing) == 1 and "a pool over places apart" in done.missing[0]
+
+
+def test_layers_behind_an_operator_of_unknown_shape_are_written(tmp_path: Path) -> None:
+    nodes = [
+        onnx.helper.make_node("NonZero", ["x"], ["places"]),
+        onnx.helper.make_node("Special", ["places"], ["y"], domain="of.its.author"),
+        onnx.helper.make_node("MatMul", ["y", "dense.weight"], ["z"]),
+    ]
+    path = onnx_graphs.saved(tmp_path / "m.onnx", nodes, {"x": ["b", 3]}, ["z"], {"dense.weight": onnx_graphs.numbers(6, 4)})
+    done = rc.scaffold(path, "pytorch", partial=True)
+    assert "nn.Linear(6, 4, bias=False)" in done.text and len(done.missing) == 2
 
 
 def test_the_command_names_what_is_left_out(tmp_path: Path) -> None:

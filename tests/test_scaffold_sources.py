@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 import rnnconvert as rc
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import divided, open_size
 from tests import corpus, random_torch
 from tests.drawn import drawn, each
@@ -30,6 +31,8 @@ def test_lengths_are_divided_where_that_is_exact_for_every_run() -> None:
     assert divided(whole, batch * (time - 1)) == 6
     assert divided(whole, time) is None
     assert whole // 4 == whole // 4 and whole // 4 != whole // 5
+    assert (batch * time * 2 - batch * 12).bare.root == (time + 6 - 12).root == ("time", 6)
+    assert (batch - time).root == (time * 5 - 12).root == ("", 0) and (batch * 2 - batch * 12).bare == -10
     assert (time + 3) - time == 3 and divided(batch * 0 + 6, 3) == 2
 
 
@@ -135,7 +138,124 @@ def test_a_program_whose_module_is_called_twice_is_written_once(tmp_path: Path) 
     assert text.count("class Encoder") == 1 and text.count("self.encoder(") == 2
 
 
+def spelled(forward: Any, **parts: Any) -> Any:
+    """Return a module of some parts, and what it computes of x and them."""
+    torch = needed("torch", "torch")
+
+    class Spelled(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            for name, part in parts.items():
+                setattr(self, name, part)
+
+        def forward(self, x: Any) -> Any:
+            return forward(self, x)
+
+    torch.manual_seed(0)
+    return Spelled().eval()
+
+
+def _in_place(m: Any, x: Any) -> Any:
+    y = m.layer(x)
+    y = y + 1
+    y.mul_(2)
+    return m.head(y) + y[..., :2]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.filterwarnings("ignore:::")
+def test_weights_outside_of_their_layers(tmp_path: Path, target: str) -> None:
+    require(target)
+    torch = needed("torch", "torch")
+    nn, tokens, x = torch.nn, torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 5, 6)
+    tied = nn.Linear(6, 11)
+    cases = {
+        "tied": (spelled(lambda m, x: m.head(m.embedding(x)), embedding=nn.Embedding(11, 6), head=tied), tokens),
+        "functional": (spelled(lambda m, x: torch.tanh(m.embedding(x)) @ m.embedding.weight.T, embedding=nn.Embedding(11, 6)), tokens),
+        "code of old": (spelled(lambda m, x: x @ m.head.weight.t() + m.head.bias, head=nn.Linear(6, 3)), x),
+        "a matrix without its bias": (spelled(lambda m, x: torch.nn.functional.linear(m.head(x), m.head.weight), head=nn.Linear(6, 6)), x),
+        "numbers": (spelled(lambda m, x: x * m.scale + m.shift, scale=nn.Parameter(torch.ones(1)), shift=nn.Parameter(torch.ones(6))), x),
+    }
+    cases["tied"][0].embedding.weight = tied.weight
+
+    def check(name: str) -> None:
+        module, example = cases[name]
+        try:
+            done = rc.scaffold(module, target, tmp_path / f"{name}.py", example=example, verify=True)
+        except rc.RefusedError as error:
+            assert target == "keras" and "weights outside of their layer" in str(error) and name not in ("code of old", "numbers")
+            return
+        assert done.equal
+        if target == "pytorch":
+            wanted = {"tied": ".weight", "functional": "self.embedding.weight", "code of old": "self.head(x)", "numbers": "self.scale"}
+            assert wanted.get(name, "self.head.weight") in done.text
+
+    each(cases, check)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.filterwarnings("ignore:::")
+def test_one_layer_before_different_functions(tmp_path: Path, target: str) -> None:
+    require(target)
+    torch = needed("torch", "torch")
+    module = spelled(lambda m, x: m.layer(torch.tanh(m.layer(x))) + torch.relu(m.layer(x)), layer=torch.nn.Linear(6, 6))
+    done = rc.scaffold(module, target, tmp_path / "m.py", example=torch.zeros(3, 6), verify=True)
+    assert done.equal and done.text.count("(6, 6" if target != "keras" else "Dense(6") == 1
+
+
+@pytest.mark.parametrize("kind", ["trace", "program", "live"])
+@pytest.mark.filterwarnings("ignore:::")
+def test_what_works_in_place_changes_what_is_read_later(tmp_path: Path, kind: str) -> None:
+    torch = needed("torch", "torch")
+    module = spelled(_in_place, layer=torch.nn.Linear(6, 6), head=torch.nn.Linear(6, 2))
+    source = exported(kind, module, False, tmp_path / kind)
+    done = rc.scaffold(source, "pytorch", tmp_path / "m.py", verify=True, example=torch.zeros(3, 12, 6) if kind == "live" else None)
+    assert done.equal and "* 2" in done.text
+
+
+@pytest.mark.filterwarnings("ignore:::")
+def test_a_width_that_a_shape_asks_for(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    module = spelled(lambda m, x: m.head(torch.cat([x, x], -1).view(x.shape[0], x.shape[1], 2, 6).sum(2)), head=torch.nn.Linear(6, 2))
+    torch.jit.trace(module, torch.zeros(3, 12, 6)).save(str(path := tmp_path / "m.pt"))
+    done = rc.scaffold(path, "keras", tmp_path / "m.py", verify=True)
+    assert done.equal and "(None, 6)" in done.text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.filterwarnings("ignore:::")
+def test_windows_with_holes_that_move_by_several_places(tmp_path: Path, target: str) -> None:
+    require(target)
+    torch = needed("torch", "torch")
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, stride=(2, 3), dilation=2, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(4, 2, 1))
+    done = rc.scaffold(module, target, tmp_path / "m.py", example=torch.zeros(2, 3, 13, 14), verify=True)
+    assert done.equal
+
+
+def test_conditions_of_numbers_are_decided(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Less", ["low", "high"], ["c"]), helper.make_node("Where", ["c", "x", "high"], ["y"])]
+    path = saved(tmp_path / "m.onnx", nodes, {"x": ["b", 3]}, ["y"], {"low": np.float32(0.25), "high": np.float32(0.5)})
+    assert rc.scaffold(path, "pytorch", tmp_path / "m.py").text
+
+
+def test_a_fault_of_ours_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operations, "activation", None)
+    path = saved(tmp_path / "m.onnx", *one("Relu", ["b", 3]))
+    for partial in (False, True):
+        with pytest.raises(TypeError, match="NoneType"):
+            rc.scaffold(path, "pytorch", partial=partial)
+
+
 # Real files
+
+
+@pytest.mark.filterwarnings("ignore:::")
+def test_a_real_program_that_turns_a_matrix_itself(tmp_path: Path) -> None:
+    if corpus.absent():
+        pytest.skip(corpus.absent())
+    needed("torch", "torch")
+    done = rc.scaffold(corpus.FOLDER / "noaa-ngen-lstm/sugar_creek_trained.pt", "pytorch", tmp_path / "m.py", verify=True)
+    assert done.equal and "self.head(lstm_h)" in done.text
 
 
 def test_real_onnx_models_run_as_written(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     """Return the model of a file: see formats/onnx/describe/model.py."""
     from rnnconvert.formats.onnx.describe.model import describe as describe_model
 
-    return describe_model(path, config)
+    return describe_model(path, config, partial)
 
 
 def open_file(path: Path, config: Path | None = None) -> Loaded:

@@ -20,7 +20,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     """
     from rnnconvert.formats.pytorch.described.model import describe as describe_file
 
-    return describe_file(path, config)
+    return describe_file(path, config, partial)
 
 
 def takes(value: Any) -> bool:
@@ -29,14 +29,15 @@ def takes(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
-def describe_live(module: Any, example: Sequence[Any]) -> Description:
+def describe_live(module: Any, example: Sequence[Any], partial: bool = False) -> Description:
     """Return the model of a live module: see formats/pytorch/described.
 
     example  its inputs; sizes that the module does not depend on stay open
+    partial  leave out the operators that are not known
     """
     from rnnconvert.formats.pytorch.described.model import describe_live as describe_module
 
-    return describe_module(module, example)
+    return describe_module(module, example, partial)
 
 
 def open_file(path: Path, config: Path | None = None) -> Loaded:

@@ -59,9 +59,10 @@ class Builder(Nodes):
         return self._again(x, base, moved.unsqueezed(axes), tuple(dims))
 
     def reshape(self, x: Tensor, dims: Dims) -> Tensor:
-        """Return a tensor in another shape of as many elements."""
+        """Return a tensor in another shape. Raises ValueError if that has more or fewer elements, NeedError if it asks for a length."""
         if x.dims == dims:
             return x
+        self.need(product(x.dims), product(dims))
         base, moved = self.moved(x)
         again = moved.reshaped(dims)
         if again is not None or x.filled is not None:

@@ -23,24 +23,36 @@ class Ended:
     A value of the source is another one with its axes in an order: axis n of the source's is axis order[n] of that one.
     """
 
-    def __init__(self, scope: Scope) -> None:
-        self.scope = scope
+    def __init__(self, scope: Scope, partial: bool = False) -> None:
+        self.scope, self.partial = scope, partial
         self.before, scope.nodes = scope.nodes, []
         self._places: dict[int, tuple[Value, Order]] = {}
         self._turned: dict[tuple[int, Order], Value] = {}
 
     def run(self) -> None:
-        """Rewrite the nodes. Raises RefusedError for a window that no layer with channels at the end has."""
+        """Rewrite the nodes. Raises RefusedError for a window that no layer with channels at the end has, unless it may be left out."""
         for node in self.before:
             rule = _FIRST.get(node.kind)
             if rule is not None:
-                rule(self, node)
+                self._ended(rule, node)
             elif node.kind == "transpose":
                 value, order = self.place(node.x)
                 self._places[id(node.y)] = value, tuple(order[axis] for axis in node["order"])
             else:
                 self._through(node)
         self.scope.outputs = tuple(self.settled(value) for value in self.scope.outputs)
+        if self.partial:
+            self.scope.drop_unread()
+
+    def _ended(self, rule: Callable[[Ended, Node], None], node: Node) -> None:
+        """Rewrite a layer over space, or leave it out: what its rule added by then nothing reads."""
+        try:
+            rule(self, node)
+        except RefusedError as error:
+            if not self.partial:
+                raise
+            self._places.pop(id(node.y), None)
+            self.scope.add("left out", node.layer, tuple(map(self.settled, node.inputs)), node.outputs, error=error)
 
     def place(self, value: Value) -> tuple[Value, Order]:
         """Return what a value of the source is, and the order of its axes."""
@@ -197,7 +209,20 @@ def _conv(m: Ended, node: Node) -> None:
         word = "same" if _same(pads, reach) else "causal" if causal else "valid"
     x = x if word != "valid" else _padded(m, x, pads)
     settings = {key: value for key, value in node.settings.items() if key != "pads"}
-    m.scope.add("conv", node.layer, [x], [m.give(node.y, to_end(len(node.y.shape)))], **settings, padding=word)
+    y, strides = m.give(node.y, to_end(len(node.y.shape))), node["strides"]
+    if max(strides) == 1 or max(node["dilation"]) == 1:
+        m.scope.add("conv", node.layer, [x], [y], **settings, padding=word)
+        return
+    settings["strides"] = (1,) * node["rank"]  # not every library moves windows with holes by more than one place
+    space = [None if n is None else n - window + 1 for n, window in zip(x.shape[1:-1], reach, strict=True)]
+    full = Value(y.name, (y.shape[0], *space, y.shape[-1]), y.dtype)
+    m.scope.add("conv", node.layer, [x], [full], **settings, padding=word)
+    moved = [(axis, step) for axis, step in enumerate(strides, 1) if step > 1]
+    for axis, step in moved:
+        shape = tuple(y.shape[n] if n == axis else size for n, size in enumerate(full.shape))
+        cut = y if (axis, step) == moved[-1] else Value(y.name, shape, y.dtype)
+        m.scope.add("slice", "", [full], [cut], axis=axis, start=None, end=None, step=step)
+        full = cut
 
 
 def _conv_transposed(m: Ended, node: Node) -> None:
@@ -261,11 +286,13 @@ _FIRST: dict[str, Callable[[Ended, Node], None]] = {
 }
 
 
-def channels_last(top: Scope) -> None:
+def channels_last(top: Scope, partial: bool = False) -> None:
     """Give the layers over space of a model, and of the models in it, their channels at the end.
 
-    Raises RefusedError for a window that no layer with channels at the end has.
+    partial  leave out a window that no layer with channels at the end has
+
+    Raises RefusedError for such a window otherwise.
     """
     for scope in (*top.inner(), top):
         if any(node.kind in _FIRST or (node.kind == "batch_norm" and node["axis"] != len(node.x.shape) - 1) for node in scope.nodes):
-            Ended(scope).run()
+            Ended(scope, partial).run()

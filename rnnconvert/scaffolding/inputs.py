@@ -49,7 +49,7 @@ def _input(
 
 
 def _read_by(scope: Scope, same: dict[int, int]) -> tuple[dict[int, int], dict[int, float]]:
-    """Return which inputs an embedding reads, with its rows, and which are compared with a number that masks them.
+    """Return which inputs an embedding or a gather reads, with its rows, and which are compared with a number that masks them.
 
     same  for a tensor that is another one, moved at most, that one
     """
@@ -65,6 +65,8 @@ def _read_by(scope: Scope, same: dict[int, int]) -> tuple[dict[int, int], dict[i
     for node in scope.nodes:
         if node.kind == "embedding":
             rows[origin(node.x)] = min(node["input_size"], rows.get(origin(node.x), node["input_size"]))
+        elif node.kind == "gather" and isinstance(count := node.x.shape[node["axis"]], int):
+            rows[origin(node.inputs[1])] = min(count, rows.get(origin(node.inputs[1]), count))
         elif node.kind == "mask" and node["operation"] == "lengths":
             rows[origin(node.x)] = min(time for _, time in BATCHES_AND_TIMES)
         elif node.kind == "mask" and "value" in node.settings:

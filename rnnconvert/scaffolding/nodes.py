@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.scaffolding.description import Length, Lengths, Scope, Value
 from rnnconvert.scaffolding.moved import Moved
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size
+from rnnconvert.scaffolding.needs import NeedError, Needs
+from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
 from rnnconvert.scaffolding.tensors import Tensor, written
 
 _INLINE = 16
@@ -28,6 +31,8 @@ class Nodes(ABC):
     words  what open axes are called, by their symbols
     roles  what they are, whatever the source calls them: "batch" or "time"
     hold   adds an array of the file, for a tensor that it is
+    needs  what readings before found that open lengths have to be, by their symbols
+    partial  whether a node "left out" stands for what cannot be read
     """
 
     scope: Scope
@@ -35,6 +40,8 @@ class Nodes(ABC):
     words: dict[str, str] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     hold: Callable[[Tensor], Value] | None = None
+    needs: Needs = field(default_factory=dict)
+    partial: bool = False
     _where: dict[str, tuple[Value, int]] = field(default_factory=dict)
 
     # Tensors
@@ -114,6 +121,50 @@ class Nodes(ABC):
         assert tensor.value is not None
         return tensor.value
 
+    # What cannot be read
+
+    @contextlib.contextmanager
+    def refusing(self, feature: str, reason: str) -> Iterator[None]:
+        """Refuse what Python stumbles over in a file, at the place that is being read; faults of ours pass."""
+        try:
+            yield
+        except MALFORMED as error:
+            if passes(error):
+                raise
+            text = str(error) if isinstance(error, ValueError) else in_words(error)
+            raise self.refuse(feature, f"{reason}: {text}") from None
+
+    def check_sized(self, tensors: Sequence[Tensor], rank: int = 0) -> None:
+        """Raise RefusedError for a tensor of unknown axes among what is read, NeedError where it can only have so many."""
+        for tensor in tensors:
+            if tensor.unsized and rank:
+                raise NeedError(tensor.unsized, rank)
+            if tensor.unsized:
+                raise self.refuse("a tensor of unknown shape", "it is what an operator gives that is left out")
+
+    def left_out(self, error: RefusedError, inputs: Sequence[Tensor], outputs: Sequence[tuple[Dims | None, str, str]]) -> list[Tensor]:
+        """Add what stands for an operator that cannot be read, and return what it gives.
+
+        outputs  for each its axes, its element type and its name. Where the source states no axes there are as many as the first input
+                 has, or as a layer behind it reads, of the lengths that readers ask for
+        """
+        like = next((x.rank for x in inputs if not x.unsized and x.numbers is None), 0)
+        read: list[Value] = []
+        for tensor in inputs:
+            with contextlib.suppress(RefusedError):  # an array that no line holds is not written here, either
+                read += [self.read(tensor)] if tensor.numbers is None else []
+        tensors = []
+        for number, (stated, dtype, name) in enumerate(outputs):
+            symbol = f"axes of {self.place}, {number}"
+            rank = self.needs.get(symbol, like)
+            dims = tuple(self.opened(f"{symbol}, axis {axis}") for axis in range(rank if isinstance(rank, int) else 0))
+            dims = dims if stated is None else stated
+            value = self._value(name, dims, dtype)
+            sized = stated is not None or bool(dims)
+            tensors.append(Tensor(dims, dtype, name, value if sized else replace(value, sized=False), unsized="" if sized else symbol))
+        self.scope.add("left out", "", read, [tensor.value for tensor in tensors if tensor.value is not None], error=error)
+        return tensors
+
     @abstractmethod
     def settled(self, base: Tensor, moved: Moved, dims: Dims) -> Value:
         """Add the moves of a tensor, as few as there can be."""
@@ -155,6 +206,22 @@ class Nodes(ABC):
         return x.filled == 0 if x.numbers is None else x.numbers.dtype != object and not x.numbers.any()
 
     # Lengths
+
+    def opened(self, symbol: str) -> Dim:
+        """Return the length of an open axis: its symbol, or the length that it has to be."""
+        length = self.needs.get(symbol)
+        return open_size(symbol) if length is None or isinstance(length, str) else length
+
+    def need(self, dim: Dim, length: Dim) -> None:
+        """See that an axis has a length. Raises NeedError for an open one, ValueError for another; two open lengths may be alike."""
+        difference = dim - length
+        rest = difference.bare if isinstance(difference, Size) else difference
+        if isinstance(rest, Size):
+            symbol, value = rest.root
+            if symbol and value > 0:
+                raise NeedError(symbol, value)
+        if rest != 0 and (isinstance(rest, int) or isinstance(length, int)):
+            raise ValueError(f"an axis of {dim} where {length} is asked for")
 
     def length(self, dim: Dim, extra: list[Value], inputs: Sequence[Value] = ()) -> Length | int:
         """Return a length as a node states it, by axes of its inputs or of `extra`, to which those that lack are added.

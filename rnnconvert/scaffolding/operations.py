@@ -25,10 +25,10 @@ def left(dims: Sequence[Dim], axes: Sequence[int], keep: bool) -> Dims:
     return tuple(1 if n in axes else dim for n, dim in enumerate(dims) if keep or n not in axes)
 
 
-def reduced(build: Builder, x: Tensor, operation: str, axes: Sequence[int], keep: bool, name: str = "") -> Tensor:
+def reduced(build: Builder, x: Tensor, operation: str, axes: Sequence[int], keep: bool, name: str = "", dtype: str = "") -> Tensor:
     """Add a reduction over axes."""
     dims = left(x.dims, axes, keep)
-    return build.add("reduce", [x], dims, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=name or operation)
+    return build.add("reduce", [x], dims, dtype, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=name or operation)
 
 
 def place(build: Builder, x: Tensor, operation: str, axis: int, keep: bool) -> Tensor:
@@ -50,9 +50,10 @@ def parts(build: Builder, x: Tensor, axis: int, sizes: Sequence[Dim]) -> list[Te
 
 
 def matmul(build: Builder, x: Tensor, y: Tensor) -> Tensor:
-    """Add a product of matrices, or of a matrix and a vector. Raises ValueError for a number."""
+    """Add a product of matrices, or of a matrix and a vector. Raises ValueError for a number, and for others."""
     if min(x.rank, y.rank) < 1:
         raise ValueError("a product of no matrices")
+    build.need(x.dims[-1], y.dims[-2] if y.rank > 1 else y.dims[0])
     lead = broadcast([x.dims[:-2], y.dims[:-2]])
     rows = x.dims[-2:-1] if x.rank > 1 else ()
     columns = y.dims[-1:] if y.rank > 1 else ()

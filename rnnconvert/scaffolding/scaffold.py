@@ -21,6 +21,7 @@ from rnnconvert.models.readers import model_of
 from rnnconvert.models.runners import Loaded, LoadedFunction
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
+from rnnconvert.scaffolding.composed import recompose
 from rnnconvert.scaffolding.description import Description, Scope, prune
 from rnnconvert.scaffolding.inputs import drawn
 from rnnconvert.scaffolding.simplify import simplify
@@ -49,8 +50,8 @@ class LiveSource(Source, Protocol):
         """Return whether a live object is this framework's, without importing it."""
         ...
 
-    def describe_live(self, value: Any, example: Sequence[Any]) -> Description:
-        """Return the model of a live object, as it runs on an example's inputs."""
+    def describe_live(self, value: Any, example: Sequence[Any], partial: bool = False) -> Description:
+        """Return the model of a live object, as it runs on an example's inputs; `partial` leaves out what is not known."""
         ...
 
 
@@ -231,7 +232,7 @@ def _giver(source: Any, example: Any, config: Path | None, partial: bool = False
         if example is None:
             raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
         inputs = example if isinstance(example, (list, tuple)) else (example,)
-        description = _named(live.describe_live(source, inputs), model_of(source), partial)  # type: ignore[attr-defined]
+        description = _named(live.describe_live(source, inputs, partial), model_of(source), partial)  # type: ignore[attr-defined]
         return _Giver(source, type(source).__name__, description, lambda: Loaded(source))
     if example is not None:
         raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
@@ -266,6 +267,7 @@ def described(path: Path, config: Path | None = None, partial: bool = False) -> 
 
 def _named(description: Description, model: Model, partial: bool) -> Description:
     """Return a description whose layers have the names that `load_into` calls them by."""
+    recompose(description.scope)
     simplify(description.scope)
     prune(description.scope)
     units = {unit.name: unit.name for unit in model.units} | _arrays(model)

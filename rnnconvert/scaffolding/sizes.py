@@ -26,6 +26,24 @@ class Size:
         (names, count), *more = self.terms
         return names[0] if not more and count == 1 and len(names) == 1 else ""
 
+    @property
+    def bare(self) -> Dim:
+        """The sum without the lengths that all of its products have: zero for the same runs."""
+        terms = dict(self.terms)
+        for name in self.terms[-1][0]:
+            rest = {names: _without(names, (name,)) for names in terms}
+            if None not in rest.values():
+                terms = {rest[names] or (): count for names, count in terms.items()}
+        return _size(terms)
+
+    @property
+    def root(self) -> tuple[str, int]:
+        """The only length in a sum, and what makes the sum zero; "" and 0 where there are several, or no whole number does."""
+        terms = dict(self.terms)
+        number = terms.pop((), 0)
+        ((names, count), *more) = terms.items()
+        return (names[0], -number // count) if not more and len(names) == 1 and number % count == 0 else ("", 0)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Size) and self.terms == other.terms
 

@@ -26,6 +26,7 @@ class Tensor:
     parts    the tensors that it consists of, side by side on a new first axis
     filled   the number that stands everywhere in it, None for other tensors
     stored   the file's array that it is, "" for other tensors
+    unsized  of what is left out, without known axes: what readings ask for a number of axes by; "" for other tensors
     """
 
     dims: Dims
@@ -37,6 +38,7 @@ class Tensor:
     parts: tuple[Tensor, ...] = ()
     filled: float | None = None
     stored: str = ""
+    unsized: str = ""
 
     @property
     def rank(self) -> int:

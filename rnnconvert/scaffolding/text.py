@@ -52,7 +52,7 @@ class Style:
 def text(description: Description, source: str, style: Style) -> tuple[str, tuple[str, ...]]:
     """Return the file, and what is left out of it. Raises RefusedError for a layer without an equivalent."""
     if style.ended:
-        channels_last(description.scope)
+        channels_last(description.scope, description.partial)
     if not style.unlike:
         apart(description.scope)
     file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope

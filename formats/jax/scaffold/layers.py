@@ -169,6 +169,14 @@ def _parameter(m: Any, node: Node) -> str:
     return f"{part}[...]"
 
 
+def _weight(m: Any, node: Node) -> str:
+    rows, width = node["sizes"]
+    if node["of"] == "embedding":
+        return f"{m.part(node.layer, f'nnx.Embed({rows}, {width}, rngs=rngs)')}.embedding[...]"
+    words = ", ".join(word for word in (str(width), str(rows), bias(node), "rngs=rngs") if word)
+    return f"{m.part(node.layer, f'nnx.Linear({words})')}.{'kernel[...].T' if node['array'] == 'weight' else 'bias[...]'}"
+
+
 def _model(m: Any, node: Node) -> str:
     part = m.part(node.layer, f"{m.file.classes[id(node['scope'])]}(rngs)")
     text = f"{part}({', '.join(m(value) for value in node.inputs)})"
@@ -190,7 +198,7 @@ RULES: dict[str, Rule] = {
     "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot, "mask": _mask,
     "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
     "multi_head": _multi_head, "model": _model,
-    "recurrent": recurrent, "conv_lstm": conv_lstm, "clip": _clip, "parameter": _parameter,
+    "recurrent": recurrent, "conv_lstm": conv_lstm, "clip": _clip, "parameter": _parameter, "layer's weight": _weight,
     "select": lambda m, node: f"{m(node.x)}{place(node)}", "slice": lambda m, node: f"{m(node.x)}{place(node)}",
     "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",
     "unsqueeze": lambda m, node: f"jnp.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",

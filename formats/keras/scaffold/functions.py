@@ -31,7 +31,7 @@ def bias(node: Node) -> str:
 def function(m: Any, node: Node) -> str:
     """Return the function behind a layer as an argument of its constructor, where Keras takes it so."""
     following = m.joins(node, "activation")
-    if following is None or not _by_name(following):
+    if following is None or not _by_name(following) or m.shared(node.layer):
         return ""
     m.join(node, following)
     return f'activation="{following["name"]}"'

@@ -6,7 +6,7 @@ from typing import Any
 
 from rnnconvert.formats.keras.scaffold.attention import attention, multi_head
 from rnnconvert.formats.keras.scaffold.functions import Constructor, activation, bias, function, words
-from rnnconvert.formats.keras.scaffold.norms import NORMS
+from rnnconvert.formats.keras.scaffold.norms import NORMS, unscaled_rms_norm
 from rnnconvert.formats.keras.scaffold.operators import OPERATORS
 from rnnconvert.formats.keras.scaffold.recurrent import conv_lstm, recurrent
 from rnnconvert.formats.keras.scaffold.space import EDGES, SPACE
@@ -200,12 +200,21 @@ def _layer(constructor: Constructor) -> Rule:
     return rule
 
 
+def _rms_norm(m: Any, node: Node) -> str:
+    return _layer(NORMS["rms_norm"])(m, node) if node["scale"] else unscaled_rms_norm(m, node)
+
+
+def _weight(m: Any, node: Node) -> str:
+    raise m.refused(node, "weights outside of their layer", "a functional model calls layers, and has no line that reads their arrays")
+
+
 RULES: dict[str, Rule] = {
     **OPERATORS,
     **EDGES,
     **{kind: _layer(constructor) for kind, constructor in LAYERS.items()},
     "activation": activation,
     "reduce": _reduce,
+    "rms_norm": _rms_norm,
     "transpose": _transpose,
     "arithmetic": _arithmetic,
     "concatenate": _joined,
@@ -221,6 +230,7 @@ RULES: dict[str, Rule] = {
     "conv_lstm": conv_lstm,
     "clip": _clip,
     "parameter": _parameter,
+    "layer's weight": _weight,
     "select": lambda m, node: f"{m(node.x)}{place(node)}",
     "slice": _slice,
     "flip": lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node['axes'])})",

@@ -32,9 +32,13 @@ def _layer_norm(m: Any, node: Node) -> str:
     return f"layers.LayerNormalization({words(_axes(node), _epsilon(node), _affine(node))})"
 
 
+def unscaled_rms_norm(m: Any, node: Node) -> str:
+    """Return an RMS norm without a scale, which the layer has."""
+    axes = [*range(-len(node["sizes"]), 0)]
+    return f"ops.rms_normalization({m(node.x)}, axis={axes[0] if len(axes) == 1 else axes}, {_epsilon(node)})"
+
+
 def _rms_norm(m: Any, node: Node) -> str:
-    if not node["scale"]:
-        raise m.refused(node, "an RMS norm without a scale", "Keras's has one")
     return f"layers.RMSNormalization({words(_axes(node), _epsilon(node))})"
 
 

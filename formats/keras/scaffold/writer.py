@@ -65,12 +65,16 @@ class KerasModule(Module):
         self.part(layer, constructor)
         name = self._attribute[layer]
         constructor = f'{constructor[:-1]}{"" if constructor.endswith("(") or constructor[-2] == "(" else ", "}name="{name}")'
-        if len(self._calls.get(layer, ())) < 2:
+        if not self.shared(layer):
             return constructor
         if layer not in self._shared:
             self._shared[layer] = self._names.new(name)
             self.lines.insert(0, f"{self._shared[layer]} = {constructor}")
         return self._shared[layer]
+
+    def shared(self, layer: str) -> bool:
+        """Return whether a layer is called several times: with other functions behind it each time."""
+        return len(self._calls.get(layer, ())) > 1
 
     def model(self, node: Node) -> str:
         """Return the variable of a model in the model."""

@@ -57,11 +57,16 @@ class Op:
         """The version of ONNX's operators that it is of."""
         return self.scope.opset
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The inputs that are there."""
+        return [x for x in self.inputs if x is not None]
+
     def __getitem__(self, index: int) -> Tensor:
-        """Return an input that must be there. Raises IndexError if it is not."""
+        """Return an input that must be there. Raises ValueError if it is not."""
         x = self.optional(index)
         if x is None:
-            raise IndexError(f"it has no input {index}")
+            raise ValueError(f"it has no input {index}")
         return x
 
     def optional(self, index: int) -> Tensor | None:

@@ -87,11 +87,13 @@ def _lengths_compared(r: Reading, op: Op, left: Tensor, right: Tensor, function:
     pairs = np.broadcast(np.asarray(left.numbers, object), np.asarray(right.numbers, object))
     truths = []
     for a, b in pairs:
-        difference = a - b
-        if isinstance(difference, Size) and not (difference.positive or (-difference).positive):
+        difference = a - b if isinstance(a, Size) or isinstance(b, Size) else 0
+        if not isinstance(difference, Size):
+            truths.append(bool(function(difference, 0) if difference else function(a, b)))
+            continue
+        if not (difference.positive or (-difference).positive):
             raise r.build.refuse(f"{op.kind} of lengths", "its truth is decided by a run")
-        sign = difference if isinstance(difference, int) else 1 if difference.positive else -1
-        truths.append(bool(function(sign, 0)))
+        truths.append(bool(function(1 if difference.positive else -1, 0)))
     return Tensor(pairs.shape, "bool", "condition", numbers=np.asarray(truths, bool).reshape(pairs.shape))
 
 

@@ -32,8 +32,9 @@ def _shape(layer: GraphLayer, word: str) -> tuple[int, ...]:
 def _dense(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     weight = _shape(layer, "B")
     inputs, units = weight[::-1] if layer.operator == "Gemm(transB=1)" else weight
-    if x.rank < 2 or x.dims[-1] != inputs:
-        raise r.build.refuse(f"a product of {x.dims} with a matrix of {weight}", "the last axis is not the matrix's")
+    if x.rank < 2:
+        raise r.build.refuse(f"a product of {x.dims} with a matrix of {weight}", "it has one axis")
+    r.build.need(x.dims[-1], inputs)
     dims = (*x.dims[:-1], units)
     return r.build.add("dense", [x], dims, layer=unit.name, units=units, bias="C" in layer.values)
 
@@ -97,6 +98,7 @@ def _window(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> tuple[Mappi
 
 def _conv(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     (values, settings), weight = _window(r, unit, layer, x), _shape(layer, "W")
+    r.build.need(x.dims[1], weight[1] * settings["groups"])
     pads = padding(r, values, x.dims[2:], reached(weight[2:], settings["dilation"]), settings["strides"])
     return conv(r.build, x, weight, pads, **settings)
 
@@ -105,6 +107,7 @@ def _conv_transposed(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Te
     (values, settings), weight = _window(r, unit, layer, x), _shape(layer, "W")
     if values.get("output_shape") or values.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise r.build.refuse("a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input")
+    r.build.need(x.dims[1], weight[0])
     pads = padding(r, values, x.dims[2:], reached(weight[2:], settings["dilation"]), settings["strides"])
     return conv_transposed(r.build, x, weight, pads, listed(values, "output_padding", len(weight) - 2, 0), **settings)
 
@@ -123,8 +126,9 @@ def _batch_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
             "a BatchNormalization in training, or of every place by itself", "it is written as it runs on what it has learned"
         )
     (size,) = _shape(layer, "scale")
-    if x.rank < 2 or x.dims[1] != size:
+    if x.rank < 2:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
+    r.build.need(x.dims[1], size)
     momentum = single(number(attributes, "momentum", 0.9))
     return r.build.add(
         "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, layer), momentum=momentum, scale=True, shift=True
@@ -134,8 +138,10 @@ def _batch_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
 def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tensor]:
     def rule(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
         sizes = _shape(layer, "scale")
-        if any(layer.nodes[0].outputs[1:]) or x.dims[-len(sizes) :] != sizes:
+        if any(layer.nodes[0].outputs[1:]) or x.rank < len(sizes):
             raise r.build.refuse(f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it")
+        for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
+            r.build.need(dim, size)
         return r.build.add(
             kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, layer), scale=True, shift="B" in layer.values
         )
@@ -145,15 +151,17 @@ def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tens
 
 def _instance_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     (size,) = _shape(layer, "scale")
-    if x.rank not in (3, 4, 5) or x.dims[1] != size:
+    if x.rank not in (3, 4, 5):
         raise r.build.refuse(f"an InstanceNormalization of {x.rank} axes", "one to three axes of space are known here")
+    r.build.need(x.dims[1], size)
     return r.build.add("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(r, layer))
 
 
 def _group_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     size, groups = max(_shape(layer, "scale")), int(layer.facts["num_groups"])
-    if x.rank < 2 or x.dims[1] != size or size % groups:
-        raise r.build.refuse(f"a group norm of {groups} groups with {size} scales for {x.dims[1]} channels", "it has one scale a channel")
+    if x.rank < 2 or size % groups:
+        raise r.build.refuse(f"a group norm of {groups} groups with {size} scales", "it has one scale a channel")
+    r.build.need(x.dims[1], size)
     return r.build.add("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, layer))
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
 from rnnconvert.formats.onnx.describe.counting import COUNTED, FUNCTIONS, Op, count
@@ -18,11 +19,13 @@ from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses
 from rnnconvert.formats.onnx.whole_model.work import OnnxModel
 from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, prune
 from rnnconvert.scaffolding.description import Scope as Described
-from rnnconvert.scaffolding.sizes import Dim, Size, open_size
+from rnnconvert.scaffolding.needs import Needs, Tries
+from rnnconvert.scaffolding.sizes import Dim, Dims, Size
 from rnnconvert.scaffolding.tensors import Tensor
 
 FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
@@ -38,6 +41,9 @@ _BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export
 """What exporters call the graph of any model."""
 
 
+_RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}
+"""How many axes layers read at least."""
+
 Rule = Callable[["Reading", Op], "Tensor | list[Tensor | None]"]
 """Adds what an operator computes, and returns what it gives."""
 
@@ -49,9 +55,9 @@ class Reading:
     names  what the file calls each layer
     """
 
-    def __init__(self, work: OnnxModel, units: Sequence[Unit], name: str) -> None:
+    def __init__(self, work: OnnxModel, units: Sequence[Unit], name: str, needs: Needs, partial: bool) -> None:
         self.work = work
-        self.build = Builder(Described(name))
+        self.build = Builder(Described(name), needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self._values: dict[tuple[Scope, str], Tensor] = {}
         self._uses: dict[Scope, Uses] = {}
@@ -61,6 +67,7 @@ class Reading:
         self._computed = {use.value: name for name, computed in work.read.computed.items() for use in computed.recognised.uses}
         self._within = {node for computed in work.read.computed.values() for node in computed.nodes}
         self._homes = {home.node: name for name, home in work.read.homes.items()}
+        self._shapes = Shapes(work.read.scopes[0].program)
         self._layers: dict[Operation, tuple[str, GraphLayer]] = {}
         for name, layer in work.plain_layers.items():
             self._layers[layer.nodes[-1]] = name, layer
@@ -92,16 +99,20 @@ class Reading:
             raise self.build.refuse("an input other than a plain tensor", "only float32, float64, whole numbers and truths are known here")
         if value.dims is None:
             raise self.build.refuse("an input without a stated number of axes", "its operators mean nothing without one")
+        return self.build.input(value.name, self._lengths(value.name, value.dims), dtype.name)
+
+    def _lengths(self, name: str, stated: Sequence[int | str | None]) -> Dims:
+        """Return the axes of a value as the file states them, each open one with its word or one of its own."""
         dims: list[Dim] = []
-        for number, axis in enumerate(value.dims):
+        for number, axis in enumerate(stated):
             if isinstance(axis, int) and axis > 0:
                 dims.append(axis)
                 continue
             word = axis if isinstance(axis, str) else ""
-            dims.append(open_size(word or f"{value.name}, axis {number}"))
+            dims.append(self.build.opened(word or f"{name}, axis {number}"))
             if _WORD.fullmatch(word):
                 self.build.words[word] = word
-        return self.build.input(value.name, tuple(dims), dtype.name)
+        return tuple(dims)
 
     def uses(self, scope: Scope) -> Uses:
         """Return which nodes of a graph read each value."""
@@ -118,15 +129,44 @@ class Reading:
 
     def _node(self, scope: Scope, node: Operation) -> None:
         self.build.place = f"{label_of(scope, node)} ({node.kind})"
+        place = self.build.place
         try:
-            results = self._results(scope, node)
-        except RnnConvertError:
-            raise
-        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
-            raise self.build.refuse(f"a node {node.kind} as it stands", f"it is not used as its operator asks: {error}") from None
+            with self.build.refusing(f"a node {node.kind} as it stands", "it is not used as its operator asks"):
+                results = self._results(scope, node)
+        except RefusedError as error:
+            if not self.build.partial:
+                raise
+            self.build.place = place
+            results = self._left_out(scope, node, error)
         for name, tensor in zip(node.outputs, results, strict=False):
             if name and tensor is not None:
                 self._values[scope, name] = tensor
+
+    def _left_out(self, scope: Scope, node: Operation, error: RefusedError) -> list[Tensor]:
+        """Return what stands for what a node gives, with the axes that the file states or that follow from others."""
+        within = self._layers.get(node)
+        inputs = self._those(node.inputs if within is None else [within[1].data], scope)
+        return self.build.left_out(error, inputs, self._stated(scope, node.outputs, node.kind.lower()))
+
+    def _those(self, names: Iterable[str], scope: Scope) -> list[Tensor]:
+        """Return the values among some that can be read."""
+        tensors = []
+        for name in names:
+            with contextlib.suppress(RefusedError):
+                tensors += [self.tensor(scope, name)] if name else []
+        return tensors
+
+    def _stated(self, scope: Scope, names: Iterable[str], word: str) -> list[tuple[Dims | None, str, str]]:
+        """Return the axes of values as the file states them or as they follow from others, their element types, and a name."""
+        declared = {value.name: value for value in scope.body.declared}
+        outputs: list[tuple[Dims | None, str, str]] = []
+        for name in names:
+            value = declared.get(name, Declared(name))
+            stated = value.dims if value.dims is not None else self._shapes.dims(scope, name) if name else None
+            dtype = value.dtype or self._shapes.kind(scope, name)
+            dims = None if stated is None else self._lengths(name, stated)
+            outputs.append((dims, "float32" if dtype is None else dtype.name, word))
+        return outputs
 
     def _results(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
         from rnnconvert.formats.onnx.describe.layers import layer
@@ -135,7 +175,9 @@ class Reading:
 
         if node in self._layers:
             name, layer_found = self._layers[node]
-            return [layer(self, self._of(name), layer_found, self.tensor(scope, layer_found.data))]
+            x = self.tensor(scope, layer_found.data)
+            self.build.check_sized([x], _RANKS.get(layer_found.operator, 0))
+            return [layer(self, self._of(name), layer_found, x)]
         if scope.calls(node):
             called = scope.call(node)
             self.walk(called)
@@ -145,14 +187,17 @@ class Reading:
         if node in self._homes and node.kind in ("LSTM", "GRU", "RNN"):
             layout = scope.attributes(node).get("layout")
             op = Op(scope, node, self._read_by(scope, node), {} if layout is None else {"layout": layout})
+            self.build.check_sized(op.tensors[:1], 3)
+            self.build.check_sized(op.tensors)
             return recurrent(self, op, self._of(self._homes[node]))
         op = self.op(scope, node)
+        self.build.check_sized(op.tensors)
         if node.kind in (*COUNTED, *FUNCTIONS) and not node.domain and (counted := count(self.build, op)) is not None:
             return counted
         rule = RULES.get(node.kind) if not node.domain else None
         if rule is None:
             where = f" of the domain {node.domain!r}" if node.domain else ""
-            raise self.build.refuse(f"the operator {node.kind}{where}", f"the known ones are {', '.join(sorted(RULES))}")
+            raise self.build.refuse(f"the operator {node.kind}{where}", "no line is known for it")
         result = rule(self, op)
         return result if isinstance(result, list) else [result]
 
@@ -191,16 +236,29 @@ class Reading:
         where, local = scope.resolve(name)
         key = where, local
         if key not in self._values and where is self.work.read.scopes[0] and local in self._computed:
-            from rnnconvert.formats.onnx.describe.recurrent import computed
-
-            layer = self._computed[local]
-            computed(self, where, self._of(layer), self.work.read.computed[layer])
+            self._computed_layer(where, self._computed[local])
         if key not in self._values:
             numbers = where.constant(local)
             if numbers is None:
                 raise self.build.refuse(f"the value {name!r}", "nothing before it gives it")
             self._values[key] = self._held(where, local, numbers)
         return self._values[key]
+
+    def _computed_layer(self, scope: Scope, name: str) -> None:
+        """Read a layer that other operators compute, and note what of it is used."""
+        from rnnconvert.formats.onnx.describe.recurrent import computed
+
+        layer, place = self.work.read.computed[name], self.build.place
+        try:
+            computed(self, scope, self._of(name), layer)
+        except RefusedError as error:
+            if not self.build.partial:
+                raise
+            inputs = self._those([*layer.reads, *layer.recognised.states.values()], scope)
+            uses = [use.value for use in layer.recognised.uses]
+            for value, tensor in zip(uses, self.build.left_out(error, inputs, self._stated(scope, uses, name)), strict=True):
+                self._values[scope, value] = tensor
+        self.build.place = place
 
     def _held(self, scope: Scope, name: str, numbers: Array) -> Tensor:
         """Return a constant: written out if it is short, else a parameter that is filled, or what nodes make of one."""
@@ -248,8 +306,8 @@ class Reading:
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
 
 
-def describe(path: Path, config: Path | None = None) -> Description:
-    """Return the model of a file.
+def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+    """Return the model of a file; `partial` leaves out the nodes that are not known.
 
     Raises RefusedError for an operator or a setting that is not known, with its place; UsageError for settings that mean
     nothing here; what `load` raises for a file that cannot be read.
@@ -258,4 +316,8 @@ def describe(path: Path, config: Path | None = None) -> Description:
         raise UsageError(f"{path} states its model. Leave out config ({config})")
     work = OnnxModel(load_with(path, "onnx", Options()))
     model, name = work.model(str(path)), work.read.file.model.graph.name
-    return Reading(work, model.units, "model" if name.lower() in _BY_EXPORTERS else name or "model").description()
+    title = "model" if name.lower() in _BY_EXPORTERS else name or "model"
+    description = Tries().read(lambda needs: Reading(work, model.units, title, needs, partial).description())
+    if description is None:
+        raise RefusedError("its open lengths", "a model written as code", "its layers ask for several lengths of one axis", "", "")
+    return description

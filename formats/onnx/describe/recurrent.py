@@ -17,6 +17,7 @@ from rnnconvert.formats.onnx.describe.model import Reading
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
 from rnnconvert.recognition.computed import Computed
+from rnnconvert.recognition.recognised import ReadSequence
 from rnnconvert.scaffolding.moved import Atom, Moved
 from rnnconvert.scaffolding.sizes import Dim
 from rnnconvert.scaffolding.tensors import Tensor
@@ -103,8 +104,9 @@ def _called(
     """
     directions = stack.layers[0].directions
     ways, units, lstm = len(directions), stack.hidden_size, stack.cell.kind == "lstm"
-    if x.dtype != "float32" or x.dims[-1] != stack.input_size:
-        raise r.build.refuse(f"a recurrent layer over {x.dims[-1]} values of {x.dtype}", f"it reads {stack.input_size} of float32")
+    if x.dtype != "float32":
+        raise r.build.refuse(f"a recurrent layer over {x.dtype}", "it reads float32")
+    r.build.need(x.dims[-1], stack.input_size)
     if len({direction.cell for direction in directions}) > 1 or len({direction.hidden_size for direction in directions}) > 1:
         raise r.build.refuse("two directions of different cells", "they are written as one layer")
     batch = x.dims[0]
@@ -156,21 +158,16 @@ def computed(r: Reading, scope: Scope, unit: Unit, layer: Computed) -> None:
     match, stack = layer.recognised, layer.stack
     r.build.place = f"{stack.name} ({match.what})"
     _check(r, match.direction)
-    (read, *more), uses = match.reads, match.uses
-    if more or read.steps or read.window or match.mask is not None or any(use.kind == "step" for use in uses):
-        raise r.build.refuse("a loop that reads parts of sequences, or skips steps of them", "it is not a plain layer")
-    value = layer.reads[0] if layer.turned else read.value
-    x = r.tensor(scope, value)
-    rest = [axis for axis in range(x.rank) if axis != read.axis]
-    if x.rank != 3:
-        raise r.build.refuse(f"a loop over a tensor of {x.rank} axes", "a sequence has three")
-    x = r.build.transpose(x, (rest[0], read.axis, rest[1]))
+    values = layer.reads if layer.turned else [read.value for read in match.reads]
+    if match.mask is not None:
+        raise r.build.refuse("a loop that skips steps of its sequences", "it is not a plain layer")
+    x = r.build.concatenate([_sequence(r, scope, read, value) for read, value in zip(match.reads, values, strict=True)], 2)
     states = [r.tensor(scope, match.states[letter]) for letter in ("h", "c") if letter in match.states]
     if all(map(r.build.is_zero, states)):
         states = []
     states = [r.build.squeeze(state, [0]) if state.rank == 3 else state for state in states]
     backwards = stack.first.reverse
-    wanted = any(use.kind == "sequence" for use in uses)
+    uses, wanted = match.uses, any(use.kind in ("sequence", "step") for use in match.uses)
     sequence, finals = _called(r, unit, stack, x, states, None, wanted, backwards)
     if sequence is not None and backwards and not layer.turned and not match.processing:
         sequence = _turned(r, sequence)
@@ -184,6 +181,22 @@ def computed(r: Reading, scope: Scope, unit: Unit, layer: Computed) -> None:
             order.insert(use.axis, output.rank - 2)
             output = r.build.transpose(output, order)
         else:
-            output = finals[0 if use.kind == "hidden" else 1]
+            final = finals[1 if use.kind == "cell" else 0]
+            output = r.build.select(sequence, 1, use.step) if sequence is not None and use.kind == "step" else final
             output = r.build.unsqueeze(output, [0]) if use.rank == 3 else output
         r.give(scope, use.value, output)
+
+
+def _sequence(r: Reading, scope: Scope, read: ReadSequence, value: str) -> Tensor:
+    """Return what a layer reads as (batch, time, features): a value, or its written-out steps."""
+    if read.steps:
+        steps = [r.tensor(scope, step) for step in read.steps]
+        if any(step.rank != 2 for step in steps):
+            raise r.build.refuse("written-out steps over other than (batch, features)", "it is not a plain layer")
+        return r.build.concatenate([r.build.unsqueeze(step, [1]) for step in steps], 1)
+    x = r.tensor(scope, value)
+    rest = [axis for axis in range(x.rank) if axis != read.axis]
+    if x.rank != 3:
+        raise r.build.refuse(f"a loop over a tensor of {x.rank} axes", "a sequence has three")
+    x = r.build.transpose(x, (rest[0], read.axis, rest[1]))
+    return x if read.window is None else r.build.slice(x, 1, read.window[0], read.window[1], 1)

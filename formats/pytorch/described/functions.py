@@ -29,11 +29,12 @@ def _operand(value: Any, like: Tensor) -> Tensor:
     """
     if isinstance(value, Tensor):
         a_number = value.numbers is not None and not value.dims and like.dims
-        return number(value.numbers, like.dtype) if a_number and value.dtype in FLOATS and like.dtype in FLOATS else value
+        lower = value.dtype in FLOATS or value.dtype in ("int64", "int32", "bool")
+        return number(value.numbers, like.dtype) if a_number and lower and like.dtype in FLOATS else value
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{value!r} beside a tensor")
+        raise ValueError(f"{value!r} beside a tensor")
     if isinstance(value, float) and like.dtype not in FLOATS:
-        raise TypeError("a number of another type than the tensor's")
+        raise ValueError("a number of another type than the tensor's")
     return number(value, like.dtype)
 
 
@@ -48,6 +49,8 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
         left, right = call("x"), call("other")
         if not isinstance(left, Tensor) and not isinstance(right, Tensor):
             return _NUMBERS[operation](left, right)
+        if operation == "add" and call("alpha", 1) == 1 and (dense := r.sum(left, right)) is not None:
+            return dense
         like = left if isinstance(left, Tensor) and (left.dims or not isinstance(right, Tensor)) else right
         if operation == "divide" and call("rounding_mode") is not None:
             raise ValueError("a division that rounds")
@@ -55,16 +58,20 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
         for first, second in zip(left.dims[::-1], right.dims[::-1], strict=False):
             for dim, length in ((first, second), (second, first)):
                 if isinstance(dim, Size) and isinstance(length, int) and length > 1:
-                    r.need(dim, length)
+                    r.build.need(dim, length)
         if left.dtype != right.dtype and operation not in ("and", "or"):
-            raise TypeError(f"{left.dtype} beside {right.dtype}")
+            raise ValueError(f"{left.dtype} beside {right.dtype}")
         if operation == "divide" and like.dtype not in FLOATS:
-            raise TypeError("a division of whole numbers, which gives fractions")
+            raise ValueError("a division of whole numbers, which gives fractions")
         if scaled and call("alpha", 1) != 1:
             right = r.build.elementwise("multiply", [right, _operand(call("alpha"), like)])
         return r.build.elementwise(operation, [right, left] if swapped else [left, right], dtype)
 
     return rule
+
+
+def _floor_divide(r: Reading, call: Call) -> Any:
+    return operations.function(r.build, pair("divide")(r, call), "floor")
 
 
 def _ratio(left: Any, right: Any) -> Any:
@@ -195,8 +202,10 @@ FUNCTIONS: dict[str, tuple[str, Rule]] = {
     "sub": ("x other alpha", pair("subtract", scaled=True)),
     "rsub": ("x other alpha", pair("subtract", swapped=True)),
     "div": ("x other rounding_mode", pair("divide")),
+    "floor_divide": ("x other", _floor_divide),
     **{word: ("x other", pair(kind)) for word, kind in (
-        ("mul", "multiply"), ("true_divide", "divide"), ("pow", "power"), ("maximum", "maximum"), ("minimum", "minimum"))},
+        ("mul", "multiply"), ("true_divide", "divide"), ("pow", "power"), ("maximum", "maximum"), ("minimum", "minimum"),
+        ("remainder", "remainder"), ("fmod", "remainder towards zero"))},
     **{word: ("x other", pair(kind, "bool")) for word, kind in (
         ("logical_and", "and"), ("logical_or", "or"), ("bitwise_and", "and"), ("bitwise_or", "or"))},
     **{word: ("x other", _compared(kind)) for word, kind in (

@@ -7,26 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described.reading import Call, NeedError, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
 from rnnconvert.formats.pytorch.described.recurrent import recurrent
 from rnnconvert.formats.pytorch.program.program import RECURRENT
 from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import Tensor
 from rnnconvert.scaffolding.windows import conv, conv_transposed, pool, reached, same
 
 
 def _float(x: Tensor) -> None:
     if x.dtype != "float32":
-        raise TypeError(f"a layer of {x.dtype}")
+        raise ValueError(f"a layer of {x.dtype}")
 
 
 def _linear(r: Reading, call: Call) -> Tensor:
-    x, weight, bias = call.tensor(), call.tensor("weight"), call("bias")
-    units, width = weight.dims
-    _float(x)
-    r.need(x.dims[-1], width)  # type: ignore[arg-type]
-    unit = r.unit(weight, bias)
-    return r.build.add("dense", [x], (*x.dims[:-1], units), layer=unit.name, units=units, bias=bias is not None)
+    return r.dense(call.tensor(), call.tensor("weight"), call("bias"))
 
 
 def _embedding(r: Reading, call: Call) -> Tensor:
@@ -34,7 +30,10 @@ def _embedding(r: Reading, call: Call) -> Tensor:
     if x.dtype not in ("int32", "int64"):
         raise NeedError(f"type of {x.name}", "int64")
     rows, width = weight.dims
-    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=r.unit(weight).name, input_size=rows, output_size=width)
+    unit = r.used_as(weight, "embedding")
+    if unit is None:
+        return r.build.add("gather", [weight, x], (*x.dims, width), axis=0, name="taken")
+    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=r.layer(unit.name), input_size=rows, output_size=width)
 
 
 def spread(value: Any, rank: int) -> tuple[int, ...]:
@@ -66,7 +65,7 @@ def _conv(r: Reading, call: Call) -> Tensor:
     settings = _settings(r, call, rank)
     _float(x)
     if x.rank == rank + 2:
-        r.need(x.dims[1], weight[1] * settings["groups"])
+        r.build.need(x.dims[1], weight[1] * settings["groups"])
     if isinstance(padding, str):
         reach = reached(weight[2:], settings["dilation"])
         pads = tuple(same(n) if padding == "same" else (0, 0) for n in reach)
@@ -80,7 +79,7 @@ def _transposed(r: Reading, call: Call) -> Tensor:
     rank = len(weight) - 2
     _float(x)
     if x.rank == rank + 2:
-        r.need(x.dims[1], weight[0])
+        r.build.need(x.dims[1], weight[0])
     more, pads = spread(call("output_padding", 0), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
     return conv_transposed(r.build, x, weight, pads, more, **_settings(r, call, rank))
 
@@ -91,7 +90,7 @@ def _batch_norm(r: Reading, call: Call) -> Tensor:
         raise r.build.refuse("a batch norm in training, or without statistics", "save the model in evaluation, model.eval()")
     (size,) = arrays[2].dims
     _float(x)
-    r.need(x.dims[1], size)
+    r.build.need(x.dims[1], size)
     return r.build.add(
         "batch_norm",
         [x],
@@ -113,7 +112,7 @@ def _over_last(kind: str, epsilon: float) -> Rule:
         x, weight, bias, sizes = call.tensor(), call("weight"), call("bias"), tuple(call("shape"))
         _float(x)
         for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
-            r.need(dim, size)
+            r.build.need(dim, size)
         layer = r.path(call.operation, kind) if weight is None and bias is None else r.unit(weight, bias).name
         words: dict[str, Any] = {
             "sizes": sizes,
@@ -131,7 +130,7 @@ def _group_norm(r: Reading, call: Call) -> Tensor:
     if weight is None or bias is None:
         raise r.build.refuse("a group norm without a scale", "no layer of the file is one")
     (size,) = weight.dims
-    r.need(x.dims[1], size)
+    r.build.need(x.dims[1], size)
     return r.build.add(
         "group_norm first",
         [x],

@@ -11,25 +11,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
-from rnnconvert.formats.pytorch.described.reading import NeedError, Reading
+from rnnconvert.formats.pytorch.described.reading import Reading
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.program.program import RECURRENT, OperatorProgram, Ref
 from rnnconvert.formats.pytorch.stored import stored_arrays as stored_in
 from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.needs import Needs, Tries
 from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
 
-_TRIES = 200
-"""The most readings of one program."""
 
-
-def describe(path: Path, config: Path | None = None) -> Description:
-    """Return the model of a file.
+def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
+    """Return the model of a file; `partial` leaves out the operators that are not known.
 
     Raises RefusedError for an operator that is not known, with its place; UsageError for a file without a program.
     """
@@ -38,11 +38,13 @@ def describe(path: Path, config: Path | None = None) -> Description:
     program = _program(path)
     checkpoint = load_with(path, "pytorch", Options())
     units = of_checkpoint(checkpoint).units
-    return _tried(program, lambda: Reading(program, units, checkpoint.arrays, "model"))
+    return _tried(program, lambda needs, partial: Reading(program, units, checkpoint.arrays, "model", needs, partial), partial)
 
 
-def describe_live(module: Any, example: Sequence[Any]) -> Description:
+def describe_live(module: Any, example: Sequence[Any], partial: bool = False) -> Description:
     """Return what a live module computes for inputs like an example; sizes that it does not depend on stay open.
+
+    partial  leave out the operators that are not known
 
     Raises RefusedError where torch.export cannot follow it, or for an operator that is not known; MissingPackageError without torch.
     """
@@ -51,18 +53,34 @@ def describe_live(module: Any, example: Sequence[Any]) -> Description:
         opened = exported(module, example, path := Path(folder) / "module.pt2")
         program = _program(path)
 
-        def reading() -> Reading:
-            return Reading(program, model.units, model.arrays, type(module).__name__)
+        def reading(needs: Needs, partial: bool) -> Reading:
+            return Reading(program, model.units, model.arrays, type(module).__name__, needs, partial)
 
-        fixed = [ref.dims for ref in program.inputs]
-        for ref, axes in zip(program.inputs, opened, strict=True):
-            ref.dims = [None if axis in axes else dim for axis, dim in enumerate(ref.dims or ())]
-        try:
-            return _tried(program, reading)
-        except RefusedError:  # a length of the example's stands among the operators
-            for ref, dims in zip(program.inputs, fixed, strict=True):
-                ref.dims = dims
-            return _tried(program, reading)
+        stated, first = {ref: ref.dims for ref in _refs(program)}, None
+        for attempt in range(3 + partial):
+            _state(program, stated, opened if attempt in (0, 3) else (), example if attempt == 2 else ())
+            try:
+                return _tried(program, reading, attempt == 3)
+            except RefusedError as error:  # a length of the example's stands among the operators, or follows from another one
+                first = first or error
+        assert first is not None
+        raise first
+
+
+def _refs(program: OperatorProgram) -> list[Ref]:
+    """Return the inputs of a program, and what its operators give."""
+    return [*program.inputs, *(ref for operation in program.operations for ref in operation.outputs.values())]
+
+
+def _state(program: OperatorProgram, stated: Mapping[Ref, Any], opened: Sequence[Sequence[int]], example: Sequence[Any]) -> None:
+    """State the lengths of a program's axes: as torch does, with some open wherever they stand, or those of an example but the first."""
+    lengths = {(stated[ref] or ())[axis] for ref, axes in zip(program.inputs, opened, strict=False) for axis in axes}
+    for ref, dims in stated.items():
+        ref.dims = None if dims is None else [None if dim in lengths and ref.operation is not None else dim for dim in dims]
+    for ref, axes in zip(program.inputs, opened, strict=False):
+        ref.dims = [None if axis in axes else dim for axis, dim in enumerate(ref.dims or ())]
+    for ref, value in zip(program.inputs, example, strict=False):
+        ref.dims = [*(ref.dims or ())[:1], *np.shape(value)[1:]]
 
 
 def _program(path: Path) -> OperatorProgram:
@@ -110,32 +128,36 @@ def exported(module: Any, example: Sequence[Any], path: Path) -> list[list[int]]
             part.training = True
 
 
-def _tried(program: OperatorProgram, reading: Callable[[], Reading]) -> Description:
-    """Return the description for the first choice of inputs that every operator takes."""
+def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], Reading], partial: bool) -> Description:
+    """Return the description for the first choice of inputs that every operator takes; in part, for that with the fewest left out."""
     kinds = {operation.kind for operation in program.operations}
     over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}
     ranks = (2, 3, 1) if "embedding" in kinds else (3, 2, 4, 1) if over_time else (4, 3, 2) if "conv2d" in kinds else (2, 3, 4, 1)
     stated = [[len(ref.dims)] if ref.dims is not None else list(ranks) for ref in program.inputs]
     first: RnnConvertError | None = None
-    tries = 0
-    for choice in itertools.product(*stated):
-        needs: dict[str, Dim | str] = {}
-        while tries < _TRIES:
-            tries += 1
-            inputs = [_input(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
+    in_part: list[Description] = []
+    for leaves_out in (False, True)[: 1 + partial]:
+        tries = Tries()
+        for choice in itertools.product(*stated):
+
+            def read(needs: Needs, choice: Sequence[int] = choice, leaves_out: bool = leaves_out) -> Description:
+                inputs = [_input(ref, rank, needs) for ref, rank in zip(program.inputs, choice, strict=True)]
+                return reading(needs, leaves_out).description(inputs)
+
             try:
-                return reading().description(inputs)
-            except NeedError as need:
-                if need.symbol in needs:
-                    break
-                needs[need.symbol] = need.value
+                description = tries.read(read)
             except RefusedError as error:
                 first = first or error
-                break
+                continue
+            if description is not None and not leaves_out:
+                return description
+            in_part += [] if description is None else [description]
+    if in_part:
+        return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.nodes()))
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 
-def _input(ref: Ref, rank: int, needs: Mapping[str, Dim | str]) -> tuple[Dims, str]:
+def _input(ref: Ref, rank: int, needs: Needs) -> tuple[Dims, str]:
     """Return the axes and the element type of an input."""
     dims: list[Dim] = []
     for axis in range(rank):

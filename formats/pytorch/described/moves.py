@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described.reading import Call, NeedError, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
 from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.sizes import Dim, Size, divided, open_size, product
 from rnnconvert.scaffolding.tensors import Tensor
 
@@ -82,7 +83,7 @@ def _expand(r: Reading, call: Call) -> Tensor:
 def _cat(r: Reading, call: Call) -> Tensor:
     tensors = call("tensors")
     if not all(isinstance(x, Tensor) for x in tensors):
-        raise TypeError("a list of other than tensors")
+        raise ValueError("a list of other than tensors")
     return r.build.concatenate(tensors, call("dim", 0) % tensors[0].rank)
 
 

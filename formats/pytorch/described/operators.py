@@ -18,10 +18,43 @@ from rnnconvert.scaffolding.tensors import Tensor
 def _reduce(operation: str) -> Rule:
     def rule(r: Reading, call: Call) -> Any:
         x, stated, keep = call.tensor(), call("dim"), bool(call("keepdim", False))
-        if x.dtype not in FLOATS:
-            raise TypeError(f"a {operation} of {x.dtype}")
+        if x.dtype not in FLOATS and operation != "sum":
+            raise ValueError(f"a {operation} of {x.dtype}")
         axes = range(x.rank) if stated in (None, []) else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
-        return operations.reduced(r.build, x, operation, axes, keep)
+        return operations.reduced(r.build, x, operation, axes, keep, dtype="" if x.dtype in FLOATS else "int64")
+
+    return rule
+
+
+def _norm(r: Reading, call: Call) -> Any:
+    if call("p", 2) != 2:
+        raise ValueError(f"a norm of order {call('p')}")
+    x = call.tensor()
+    total = _reduce("sum")(
+        r, Call("sum", call.operation, [r.build.elementwise("multiply", [x, x]), call("dim"), call("keepdim")], {}, _OVER)
+    )
+    return operations.function(r.build, total, "sqrt", name="norm")
+
+
+def _spread(root: bool) -> Rule:
+    """Return the rule of a variance, or of its root."""
+
+    def rule(r: Reading, call: Call) -> Any:
+        x, stated = call.tensor(), call("dim")
+        by = call("correction", call("unbiased", True))
+        if isinstance(stated, bool):  # the overload without axes
+            stated, by = None, stated
+        axes = [*range(x.rank)] if stated in (None, []) else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
+        count = product(x.dims[axis] for axis in axes)
+        if by and not isinstance(count, int):
+            raise r.build.refuse("a variance over open axes, less one", "how many numbers there are is decided by a run")
+        off = r.build.elementwise("subtract", [x, operations.reduced(r.build, x, "mean", axes, True)])
+        squares = operations.function(r.build, off, "square")
+        result = operations.reduced(r.build, squares, "mean", axes, bool(call("keepdim", False)), "variance")
+        if by:
+            assert isinstance(count, int)
+            result = r.build.elementwise("multiply", [result, number(count / (count - int(by)))])
+        return operations.function(r.build, result, "sqrt") if root else result
 
     return rule
 
@@ -70,6 +103,13 @@ def _attention(r: Reading, call: Call) -> Tensor:
     return operations.matmul(r.build, operations.activation(r.build, scores, "softmax"), value)
 
 
+def _addmm(r: Reading, call: Call) -> Tensor:
+    if call("beta", 1) != 1 or call("alpha", 1) != 1:
+        raise ValueError("a product with factors")
+    product = r.product(call.tensor("left"), call.tensor("right"))
+    return r.sum(product, call.tensor()) or r.build.elementwise("add", [product, call.tensor()])
+
+
 def _index_select(r: Reading, call: Call) -> Tensor:
     x, axis, index = call.tensor(), call.axis(), call.tensor("index")
     return r.build.add("gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken")
@@ -92,17 +132,21 @@ def _length(r: Reading, call: Call) -> Any:
     return len(x) if isinstance(x, list) else call.tensor().dims[0]
 
 
+_OVER = "x dim keepdim dtype"
 RULES: dict[str, tuple[str, Rule]] = {
     **LAYERS,
     **FUNCTIONS,
     **MOVES,
-    **{word: ("x dim keepdim dtype", _reduce(word)) for word in ("mean", "sum")},
+    **{word: (_OVER, _reduce(word)) for word in ("mean", "sum")},
+    **{word: ("x p dim keepdim dtype", _norm) for word in ("norm", "linalg_vector_norm")},
+    **{word: ("x dim correction keepdim unbiased", _spread(word == "std")) for word in ("var", "std")},
     "amax": ("x dim keepdim", _reduce("max")),
     "amin": ("x dim keepdim", _reduce("min")),
     **{word: ("x dim keepdim other", _extreme(word)) for word in ("max", "min")},
     **{word: ("x dim keepdim", _arg(word)) for word in ("argmax", "argmin")},
     "cumsum": ("x dim dtype", _cumsum),
-    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: operations.matmul(r.build, call.tensor(), call.tensor("other")))),
+    **dict.fromkeys(("matmul", "mm", "bmm"), ("x other", lambda r, call: r.product(call.tensor(), call.tensor("other")))),
+    "addmm": ("x left right beta alpha", _addmm),
     "scaled_dot_product_attention": ("query key value attn_mask dropout_p is_causal scale enable_gqa", _attention),
     "index_select": ("x dim index", _index_select),
     "topk": ("x k dim largest sorted", _top),

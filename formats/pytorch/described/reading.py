@@ -13,22 +13,16 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.modules import Modules
-from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref
+from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, refs
 from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Description, Node, Scope, Value, prune
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size
+from rnnconvert.scaffolding.needs import NeedError, Needs
+from rnnconvert.scaffolding.sizes import Dims
 from rnnconvert.scaffolding.tensors import Tensor
 
 _INLINE = 16
-
-
-class NeedError(Exception):
-    """An input has to be of a certain length, or of a certain element type."""
-
-    def __init__(self, symbol: str, value: Dim | str) -> None:
-        super().__init__(symbol, value)
-        self.symbol, self.value = symbol, value
 
 
 Rule = Callable[["Reading", "Call"], Any]
@@ -69,7 +63,7 @@ class Call:
         """Return an argument that must be a tensor."""
         value = self(word)
         if not isinstance(value, Tensor):
-            raise TypeError(f"{word} is not a tensor")
+            raise ValueError(f"{word} is not a tensor")
         return value
 
     def axis(self, word: str = "dim", default: Any = None, x: str = "x") -> int:
@@ -87,12 +81,16 @@ class Reading:
     names  what the file calls each layer
     """
 
-    def __init__(self, program: OperatorProgram, units: Sequence[Unit], arrays: Mapping[str, Array], name: str) -> None:
-        self.build = Builder(Scope(name), hold=self._hold)
+    def __init__(
+        self, program: OperatorProgram, units: Sequence[Unit], arrays: Mapping[str, Array], name: str, needs: Needs, partial: bool
+    ) -> None:
+        self.build = Builder(Scope(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self.arrays, self._program = {**program.constants, **arrays}, program
         self._values: dict[Ref, Any] = {}
         self._held: dict[str, Tensor] = {}
+        self._used: dict[str, str] = {}
+        self._products: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self._modules = Modules(self, program.operations, program.outputs)
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
 
@@ -140,18 +138,38 @@ class Reading:
         """Read an operator; what cannot be read is an error where something reads it."""
         caller = operation.callers[-1].path if operation.callers else ""
         self.build.place = f"{caller or operation.label} ({operation.kind})"
-        before = len(self.build.scope.nodes)
         try:
-            results = self._results(operation)
-        except (RefusedError, NeedError) as error:
+            with self.build.refusing(f"the operator {operation.kind} as it is called", "no line is known for it"):
+                results = self._results(operation)
+        except NeedError as error:
             results = error
-        except (ValueError, TypeError, IndexError, KeyError, ArithmeticError, AttributeError, OverflowError) as error:
-            results = self.build.refuse(f"the operator {operation.kind} as it is called", f"no line is known for it: {error}")
-        if isinstance(results, Exception):
-            del self.build.scope.nodes[before:]
+        except RefusedError as error:
+            results = self._left_out(operation, error) if self.build.partial else error
         for number, ref in operation.outputs.items():
             several = isinstance(results, (list, tuple)) and operation.kind not in _OF_LISTS
             self._values[ref] = results[number] if several and number < len(results) else results
+
+    def _left_out(self, operation: OperatorCall, error: RefusedError) -> Any:
+        """Return what stands for what an operator gives."""
+        called = [] if operation.called is None else [*operation.called[1], *operation.called[2].values()]
+        outcomes = _flat([self.outcome(ref) for ref in refs([operation.inputs, *called])])
+        need = next((outcome for outcome in outcomes if isinstance(outcome, NeedError)), None)
+        if need is not None:
+            return need
+        inputs = [x for x in outcomes if isinstance(x, Tensor)]
+        outputs: list[tuple[Dims | None, str, str]] = []
+        for ref in operation.outputs.values():
+            dims = (
+                None
+                if ref.dims is None
+                else tuple(
+                    length if isinstance(length, int) else self.build.opened(length or f"{ref.name}, axis {axis}")
+                    for axis, length in enumerate(ref.dims)
+                )
+            )
+            outputs.append((dims, ref.dtype or "float32", operation.kind))
+        tensors = dict(zip(operation.outputs, self.build.left_out(error, list(dict.fromkeys(inputs)), outputs), strict=True))
+        return [tensors.get(number) for number in range(max(tensors) + 1)] if len(tensors) > 1 else next(iter(tensors.values()), None)
 
     def _results(self, operation: OperatorCall) -> Any:
         from rnnconvert.formats.pytorch.described.operators import RULES
@@ -168,18 +186,12 @@ class Reading:
         kind = operation.kind if operation.kind in RULES or operation.called is None else operation.called[0].rstrip("_")
         rule = RULES.get(kind)
         if rule is None:
-            raise self.build.refuse(f"the operator {operation.kind}", f"the known ones are {', '.join(sorted(RULES))}")
+            raise self.build.refuse(f"the operator {operation.kind}", "no line is known for it")
         names, function = rule
-        return function(
-            self,
-            Call(
-                kind,
-                operation,
-                [self.value(argument) for argument in arguments],
-                {key: self.value(argument) for key, argument in named.items()},
-                names,
-            ),
-        )
+        values = [self.value(argument) for argument in arguments]
+        options = {key: self.value(argument) for key, argument in named.items()}
+        self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, Tensor)])
+        return function(self, Call(kind, operation, values, options, names))
 
     def value(self, argument: Any) -> Any:
         """Return an argument as the description has it. Raises what was wrong with it."""
@@ -201,7 +213,8 @@ class Reading:
             if array is None:
                 raise self.build.refuse(f"the constant {name!r}", "its numbers are not among the file's weights")
             self._held[name] = tensor = Tensor(tuple(array.shape), str(array.dtype), name, stored=name)
-            if array.size <= _INLINE or array.dtype.kind not in "f":
+            written = array.size <= _INLINE and (array.ndim == 0 or name not in self._by_array)  # what a file learned is filled
+            if written or array.dtype.kind != "f":
                 tensor.numbers = np.asarray(array)
         return self._held[name]
 
@@ -212,6 +225,48 @@ class Reading:
             raise self.build.refuse("a layer whose weights are computed, or belong to several layers", "no layer of the file has them")
         (unit,) = units.values()
         return unit.replace(name=self.layer(unit.name))
+
+    def product(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return a product, as code from before aten had `linear` spells a dense layer: with its matrix, turned; its bias follows."""
+        base, moved = y.origin or (y, None)
+        turned = moved is not None and (base.rank, y.rank) == (2, 2) and moved.groups == moved.base[::-1]
+        unit = self.used_as(base, "dense") if turned else None
+        if unit is None:
+            return operations.matmul(self.build, x, y)
+        if "bias" not in unit.names:
+            return self.dense(x, base)
+        product = operations.matmul(self.build, x, y)
+        self._products[id(product)] = product, x, base
+        return product
+
+    def sum(self, left: Any, right: Any) -> Tensor | None:
+        """Return the dense layer that a product with its bias added is; None for other operands."""
+        for product, bias in ((left, right), (right, left)):
+            if id(product) in self._products and isinstance(bias, Tensor) and bias.stored:
+                _, x, weight = self._products[id(product)]
+                if self._by_array.get(bias.stored) is self._by_array[weight.stored]:
+                    return self.dense(x, weight, bias)
+        return None
+
+    def dense(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Add a dense layer: a product alone, with a matrix that is computed, or another layer's."""
+        units, width = weight.dims
+        if x.dtype != "float32":
+            raise ValueError(f"a layer of {x.dtype}")
+        self.build.need(x.dims[-1], width)
+        unit = self.used_as(weight, "dense")
+        alone = unit is not None and ("bias" in unit.names) == (bias is not None)
+        if unit is None or not alone or (bias is not None and self._by_array.get(bias.stored) is not self._by_array[weight.stored]):
+            product = operations.matmul(self.build, x, self.build.transpose(weight, (1, 0)))
+            return product if bias is None else self.build.elementwise("add", [product, bias])
+        return self.build.add("dense", [x], (*x.dims[:-1], units), layer=self.layer(unit.name), units=units, bias=bias is not None)
+
+    def used_as(self, weight: Tensor, kind: str) -> Unit | None:
+        """Return the layer of a kind whose matrix a tensor is; None for other tensors, and for a layer that is used as another kind."""
+        unit = self._by_array.get(weight.stored)
+        if unit is None or kind not in unit.kinds or unit.names.get("weight") != weight.stored:
+            return None
+        return unit if self._used.setdefault(unit.name, kind) == kind else None
 
     def layer(self, name: str) -> str:
         """Return a layer's path within the model that is being read. Raises RefusedError for another model's."""
@@ -238,20 +293,18 @@ class Reading:
     def _hold(self, x: Tensor) -> Value:
         """Add a parameter of no layer as one of the model's own."""
         unit = self._by_array.get(x.stored)
+        kind = "" if unit is None else self._used.get(unit.name, next((k for k in ("dense", "embedding") if k in unit.kinds), ""))
+        if unit is not None and kind:
+            array = next(word for word, name in unit.names.items() if name == x.stored)
+            words = {"of": kind, "array": array, "sizes": self.arrays[unit.names["weight"]].shape, "bias": "bias" in unit.names}
+            (tensor,) = self.build.several("layer's weight", self.layer(unit.name), [], [(x.dims, x.dtype, x.name)], **words)
+            assert tensor.value is not None
+            return tensor.value
         if unit is None or unit.kinds != ("array",):
             raise self.build.refuse(f"the weights {x.stored!r} outside of their layer", "they would have to be in two places")
         value = self.build.parameter([int(n) for n in x.dims], x.dtype, self.layer(unit.name)).value  # type: ignore[arg-type]
         assert value is not None
         return value
-
-    def need(self, dim: Dim, length: int) -> None:
-        """See that an axis has a length. Raises NeedError for an open one, ValueError for another."""
-        if isinstance(dim, Size) and len(dim.terms) == 1:
-            ((names, count),) = dim.terms
-            if len(names) == 1 and length % count == 0:
-                raise NeedError(names[0], length // count)
-        if dim != length:
-            raise ValueError(f"an axis of {dim} where {length} is asked for")
 
 
 _OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")

@@ -24,11 +24,15 @@ def recurrent(r: Reading, call: Call) -> list[Tensor]:
     if not isinstance(x, Tensor) or x.rank != 3:
         raise ValueError("a sequence of other than three axes")
     if x.dtype != "float32":
-        raise TypeError(f"a layer of {x.dtype}")
+        raise ValueError(f"a layer of {x.dtype}")
     x = x if first else r.build.transpose(x, (1, 0, 2))
     r.build.call(x.dims[0], "batch")
     r.build.call(x.dims[1], "time")
     states = list(states) if isinstance(states, (list, tuple)) else [states]
+    for state in states:
+        if state.rank != 3:
+            raise ValueError("states of other than three axes")
+        r.build.need(state.dims[0], layers * (1 + bool(both)))
     ways, per = 1 + bool(both), len(weights) // (layers * (1 + bool(both)))
     finals: list[list[Tensor]] = [[] for _ in range(1 + lstm)]
     for layer in range(layers):
@@ -53,12 +57,16 @@ def _layer(
         name = weight.stored.rpartition(".")[2]
         if not name.startswith(word) or name.endswith("_reverse") != (number >= len(order) // ways):
             raise r.build.refuse("a recurrent layer that reads its weights in another order", f"{name!r} stands for {word}")
-    r.need(x.dims[2], stack.input_size)
+    r.build.need(x.dims[2], stack.input_size)
     units, lstm, cell = stack.hidden_size, stack.cell.kind == "lstm", stack.cell
     if (cell.kind, cell.activation.name) != _CELLS[call.name]:
         raise r.build.refuse(f"weights of {cell.kind} read by {call.name}", "the file says otherwise")
     if all(map(r.build.is_zero, states)):
         states = []
+    for state in states:
+        r.build.need(state.dims[1], units)
+        if state.dims[0] != 1:
+            r.build.need(state.dims[0], x.dims[0])
     states = [r.build.expand(state, (x.dims[0], units)) if state.dims[0] == 1 else state for state in states]
     named: dict[str, Any] = {"mask": [], "states": list(states)}
     ends = [((x.dims[0], units), "float32", f"{unit.name}_{word}") for word in ("h", "c")[: 1 + lstm]] * ways

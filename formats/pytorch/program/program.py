@@ -129,6 +129,7 @@ class OperatorProgram:
         self.loop: object = None
         self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
+        self._replaced: dict[Ref, OperatorCall] = {}
         self._looks = 0
 
     def input(self, name: str, dims: Dims | None = None) -> Ref:
@@ -156,6 +157,8 @@ class OperatorProgram:
         self.operations.append(operation)
         if plain != kind and not _is_off(operation):
             self.change(operation, operation.inputs[:1])
+            if self.loop is None and isinstance(read[0] if read else None, Ref):
+                self._replaced[read[0]] = operation  # who reads this value later reads what the operator gives
         return operation
 
     def change(self, operation: OperatorCall, values: Sequence[Argument]) -> None:
@@ -175,6 +178,8 @@ class OperatorProgram:
         """Return an argument as it stands now."""
         if isinstance(value, list | tuple):
             return [self.current(item) for item in value]
+        while isinstance(value, Ref) and self.is_changed(value) and value in self._replaced:
+            value = self.output(self._replaced[value])
         if not isinstance(value, Ref) or not self.is_changed(value):
             return value
         current = self._now.get(value)

@@ -128,6 +128,13 @@ def _parameter(m: Module, node: Node) -> str:
     return m.part(node.layer, f"nn.Parameter(torch.zeros({', '.join(map(str, node['sizes']))}))")
 
 
+def _weight(m: Module, node: Node) -> str:
+    rows, width = node["sizes"]
+    dense = f"nn.Linear({width}, {rows}{bias(node)})"
+    part = m.part(node.layer, dense if node["of"] == "dense" else f"nn.Embedding({rows}, {width})")
+    return f"{part}.{node['array']}"
+
+
 def _dot(m: Module, node: Node) -> str:
     operands = [m(value) for value in node.inputs]
     if node["normalize"]:
@@ -215,7 +222,7 @@ RULES: dict[str, Rule] = {
  "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
     "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION), "multi_head": _multi_head,
     "stack": _stack, "select": _index, "slice": _index, "clip": _clip, "flip": _flip,
-    "parameter": _parameter, "reshape all": _reshape,
+    "parameter": _parameter, "layer's weight": _weight, "reshape all": _reshape,
     "unsqueeze": lambda m, node: f"{m(node.x)}.unsqueeze({last(node['axis'], len(node.y.shape))})",
     "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
     "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",

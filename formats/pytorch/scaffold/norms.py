@@ -37,7 +37,8 @@ def _layer_norm(m: Module, node: Node) -> str:
 
 def _rms_norm(m: Module, node: Node) -> str:
     size = node["sizes"][0] if len(node["sizes"]) == 1 else tuple(node["sizes"])
-    part = m.part(node.layer, f"nn.RMSNorm({size}, eps={number(node['epsilon'])})")
+    affine = "" if node["scale"] else ", elementwise_affine=False"
+    part = m.part(node.layer, f"nn.RMSNorm({size}, eps={number(node['epsilon'])}{affine})")
     return f"{part}({m(node.x)})"
 
 

@@ -75,6 +75,11 @@ class Scope:
         """The operations in the order of the file."""
         return self.body.nodes
 
+    @property
+    def program(self) -> Program:
+        """The program that it is of."""
+        return self._model.program
+
     def charge(self, size: int) -> None:
         """Account for bytes of constants that are about to be computed. Raises BudgetError."""
         self._model.charge(size)

@@ -1,0 +1,204 @@
+"""Functions and norms that a source spells out in operators, as the one call that a person would write.
+
+What a chain of operators computes is recognized by its numbers: it is run on points in double and in single precision, and is a known
+function only if it agrees with that everywhere. So it does not matter how an exporter spells it; a chain that is almost a function is
+unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.scaffolding.description import Node, Scope, Value
+
+_MOST = 12
+"""The most operators of one function."""
+_CLOSE = {np.float64: 3e-7, np.float32: 3e-6}
+"""How far a function may be off, in parts of numbers above 1: constants in files are of single precision."""
+
+Function = Callable[..., Any]
+
+
+def _erf(x: Array) -> Array:
+    return np.asarray(np.vectorize(math.erf, otypes=[x.dtype])(x))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(FUNCTIONS["sigmoid"](np, x, 0, 0))
+
+
+def _hard_sigmoid(x: Array) -> Array:
+    return np.clip(x / 6 + 0.5, 0, 1)
+
+
+def _softplus(x: Array) -> Array:
+    return np.asarray(np.logaddexp(x, 0))
+
+
+_NAMED: dict[str, Function] = {
+    **{name: lambda x, name=name: FUNCTIONS[name](np, x, 0, 0) for name in ("gelu", "silu", "softsign", "selu")},
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "mish": lambda x: x * np.tanh(_softplus(x)),
+    "hard_sigmoid": _hard_sigmoid,
+    "hard_swish": lambda x: x * _hard_sigmoid(x),
+    "softplus": _softplus,
+    "sigmoid": _sigmoid,
+    "tanh": np.tanh,
+    "relu6": lambda x: np.clip(x, 0, 6),
+}
+"""What chains of operators may be, by the names that activations have."""
+_OPERATIONS: dict[str, Function] = {
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "power": np.power, "maximum": np.maximum,
+    "minimum": np.minimum, "abs": np.abs, "neg": np.negative, "exp": np.exp, "log": np.log, "sqrt": np.sqrt, "square": np.square,
+    "reciprocal": np.reciprocal, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": _erf, "where": np.where, "greater": np.greater,
+    "less": np.less, "greater_equal": np.greater_equal, "less_equal": np.less_equal,
+}  # fmt: skip
+"""Functions of numbers at the same place, by their names in a description."""
+_ACTIVATIONS: dict[str, Function] = {**_NAMED, "relu": lambda x: np.maximum(x, 0), "exponential": np.exp, "abs": np.abs, "sqrt": np.sqrt}
+
+
+def _computed(node: Node, values: Mapping[int, Array]) -> Any:
+    """Return what an operator gives."""
+    read = [values[id(value)] for value in node.inputs]
+    if node.kind == "activation":
+        return _ACTIVATIONS[node["name"]](*read)
+    if node.kind == "clip":
+        return np.clip(read[0], node["min"], node["max"])
+    if node.kind == "reduce":
+        return np.mean(read[0], axis=-1, keepdims=True)
+    dtype = read[0].dtype if read[0].dtype != bool else np.result_type(*(x.dtype for x in read))
+    operands = [("input", n) for n in range(len(read))] if node.kind == "arithmetic" else node["operands"]
+    return _OPERATIONS[node["operation"]](*(read[value] if kind == "input" else dtype.type(value) for kind, value in operands))
+
+
+class _Chains:
+    """The chains of operators in a model that may be one function.
+
+    producers  the nodes with their places, by the values that they give
+    """
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.producers = {id(node.y): (place, node) for place, node in enumerate(scope.nodes) if len(node.outputs) == 1}
+
+    def ending_in(self, node: Node) -> Iterator[tuple[Value, list[Node]]]:
+        """Yield chains that end in a node and read one value alone, with that value, the longest first."""
+        chains: list[tuple[Value, list[Node]]] = []
+        open_ends, chain = {id(node.y): node.y}, list[Node]()
+        while len(chain) < _MOST:
+            last = max(open_ends, key=lambda key: self.producers[key][0] if key in self.producers else -1)
+            if last not in self.producers or not self._fits(self.producers[last][1], node):
+                break
+            inner = self.producers[last][1]
+            del open_ends[last]
+            open_ends.update((id(value), value) for value in inner.inputs)
+            chain.insert(0, inner)
+            if len(open_ends) == 1 and len(chain) > 1:
+                chains.append((next(iter(open_ends.values())), list(chain)))
+        yield from reversed(chains)
+
+    def _fits(self, node: Node, end: Node) -> bool:
+        """Return whether an operator works on numbers at the same place, or is a mean over the last axis of what a norm reads."""
+        if node.layer or node.named or any(not value.sized for value in node.reads()):
+            return False
+        rank = len(end.y.shape)
+        if node.kind == "reduce":
+            return bool(rank) and node["operation"] == "mean" and node["keep"] and node["axes"] in ((rank - 1,), (-1,))
+        if any(len(value.shape) != rank or value.shape[:-1] != end.y.shape[:-1] for value in (*node.inputs, node.y)):
+            return False
+        if node.kind == "activation":
+            return node["name"] in _ACTIVATIONS and node["alpha"] is None
+        plain = node.kind in ("elementwise", "arithmetic") and node["operation"] in _OPERATIONS
+        return (plain and len(node.inputs) <= 3) or node.kind == "clip"
+
+
+@functools.cache
+def _points(dtype: Any) -> Array:
+    """Return the points on which chains are run: close to one another around zero, and far from it."""
+    far = np.array([1e-6, 1e-3, 12, 20, 50, 89, 104, 1e3, 1e4])
+    return np.concatenate([np.linspace(-9, 9, 1201), far, -far]).astype(dtype)
+
+
+@functools.cache
+def _named(name: str, dtype: Any) -> Array:
+    """Return what a function gives on the points."""
+    with np.errstate(all="ignore"):
+        return np.asarray(_NAMED[name](_points(dtype)))
+
+
+def _run(chain: Sequence[Node], x: Value, numbers: Array) -> Array | None:
+    """Return what a chain gives; None where that is of another shape or type."""
+    values = {id(x): numbers}
+    with np.errstate(all="ignore"):
+        for node in chain:
+            values[id(node.y)] = np.asarray(_computed(node, values))
+    result = values[id(chain[-1].y)]
+    return result if result.dtype == numbers.dtype and result.shape == numbers.shape else None
+
+
+def _agree(a: Array | None, b: Array | None, close: float) -> bool:
+    return (
+        a is not None and b is not None and bool(np.isfinite(a).all()) and bool((np.abs(a - b) <= close * np.maximum(1, np.abs(b))).all())
+    )
+
+
+def _function(chain: Sequence[Node], x: Value) -> str:
+    """Return the function that a chain is, "" for none."""
+    if any(node.kind == "reduce" or node.y.shape != x.shape for node in chain):
+        return ""
+    runs = {dtype: _run(chain, x, _points(dtype)) for dtype in _CLOSE}
+    if not _agree(runs[np.float64], runs[np.float64], 0):
+        return ""
+    same = (name for name in _NAMED if all(_agree(runs[dtype], _named(name, dtype), close) for dtype, close in _CLOSE.items()))
+    return next(same, "")
+
+
+def _norm(chain: Sequence[Node], x: Value) -> tuple[str, float] | None:
+    """Return which norm over the last axis a chain is, and its epsilon; None for none."""
+    size = x.shape[-1] if x.shape else None
+    if not isinstance(size, int) or size < 2 or not any(node.kind == "reduce" for node in chain):
+        return None
+    numbers = np.random.default_rng(0).standard_normal((64, size)) * np.logspace(-4, 3, 64)[:, None]
+    numbers += np.linspace(-2, 2, 64)[:, None] * np.logspace(-4, 3, 64)[::-1, None] ** 0.5
+    result = _run(chain, x, numbers)
+    centered = {"layer_norm": numbers - numbers.mean(-1, keepdims=True), "rms_norm": numbers}
+    for node in chain:
+        for word, epsilon in node["operands"] if node.kind == "elementwise" and node["operation"] == "add" else ():
+            if word != "number" or not 0 < epsilon < 1:
+                continue
+            for kind, x_c in centered.items():
+                if _agree(result, x_c / np.sqrt((x_c**2).mean(-1, keepdims=True) + epsilon), 1e-7):
+                    return kind, float(epsilon)
+    return None
+
+
+def _rewritten(chains: _Chains, node: Node, names: set[str]) -> Node | None:
+    """Return the one call that a chain of operators ending in a node is; None for none."""
+    if node.kind not in ("arithmetic", "elementwise", "clip", "activation") or node.y.dtype != "float32":
+        return None
+    for x, chain in chains.ending_in(node):
+        if x.dtype != "float32" or chain[-1].y.shape != x.shape:
+            continue
+        if name := _function(chain, x):
+            return Node("activation", "", (x,), (node.y,), {"name": name, "alpha": None, "axis": -1})
+        if (norm := _norm(chain, x)) is not None:
+            kind, epsilon = norm
+            layer = next(word for n in range(1, 1 << 20) if (word := kind if n == 1 else f"{kind}_{n}") not in names)
+            names.add(layer)
+            words = {"sizes": (x.shape[-1],), "epsilon": epsilon, "scale": False, "shift": False}
+            return Node(kind, layer, (x,), (node.y,), words)
+    return None
+
+
+def recompose(top: Scope) -> None:
+    """Put one call in the place of operators that are one, in a model and in those in it; what nothing reads then is left for `prune`."""
+    for scope in (*top.inner(), top):
+        chains, names = _Chains(scope), {node.layer for node in scope.nodes}
+        scope.nodes = [_rewritten(chains, node, names) or node for node in scope.nodes]

@@ -1,0 +1,42 @@
+"""Open lengths that a source does not state, although its layers ask for certain ones: found by reading it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from rnnconvert.scaffolding.sizes import Dim
+
+_TRIES = 200
+"""The most readings of one program."""
+Needs = Mapping[str, "Dim | str"]
+"""Lengths of open axes by their symbols, and element types of inputs."""
+T = TypeVar("T")
+
+
+class NeedError(Exception):
+    """An open length has to be a certain one, or an input of a certain element type: reading begins anew with that."""
+
+    def __init__(self, symbol: str, value: Dim | str) -> None:
+        super().__init__(symbol, value)
+        self.symbol, self.value = symbol, value
+
+
+class Tries:
+    """The readings of one program: bounded, whatever it asks for."""
+
+    def __init__(self) -> None:
+        self._left = _TRIES
+
+    def read(self, read: Callable[[Needs], T]) -> T | None:
+        """Return what a reading gives once it has the lengths that it asks for; None where it asks for two lengths of one axis."""
+        needs: dict[str, Dim | str] = {}
+        while self._left:
+            self._left -= 1
+            try:
+                return read(needs)
+            except NeedError as need:
+                if need.symbol in needs:
+                    return None
+                needs[need.symbol] = need.value
+        return None
