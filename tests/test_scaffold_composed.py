@@ -80,6 +80,14 @@ def test_what_is_almost_a_function_stays_as_it_is(tmp_path: Path) -> None:
     each(NOT, check)
 
 
+def test_a_bound_far_away_stays(tmp_path: Path) -> None:
+    """The points on which functions are compared reached to 10,000, and a bound of half precision beyond them was lost."""
+    torch = needed("torch", "torch")
+    clipped = module("torch.clamp(x * torch.sigmoid(x), max=65504.0)")
+    done = rc.scaffold(clipped, "pytorch", tmp_path / "a.py", example=torch.zeros(3, 6), verify=True)
+    assert done.equal and "F.silu(" in done.text and "clamp(max=65504)" in done.text
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("norm", ["layer", "rms", "layer in another way"])
 def test_norms_that_are_spelled_out(tmp_path: Path, target: str, norm: str) -> None:

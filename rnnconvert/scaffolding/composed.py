@@ -121,8 +121,8 @@ class _Chains:
 
 @functools.cache
 def _points(dtype: Any) -> Array:
-    """Return the points on which chains are run: close to one another around zero, and far from it."""
-    far = np.array([1e-6, 1e-3, 12, 20, 50, 89, 104, 1e3, 1e4])
+    """Return the points on which chains are run: close to one another around zero, and so far from it that no bound is overlooked."""
+    far = np.array([1e-6, 1e-3, 12, 20, 50, 89, 104, 1e3, 1e4, 1e6, 1e12, 1e30])
     return np.concatenate([np.linspace(-9, 9, 1201), far, -far]).astype(dtype)
 
 
