@@ -40,15 +40,15 @@ NOT = {
 }
 
 
-def module(expression: str) -> Any:
-    """Return a module that computes an expression of x (batch, 6), between two dense layers."""
+def module(expression: str, width: int = 6) -> Any:
+    """Return a module that computes an expression of x (batch, width), between two dense layers."""
     torch = needed("torch", "torch")
     names = {"torch": torch, "F": torch.nn.functional}
 
     class Spelled(torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
-            self.linear, self.head = torch.nn.Linear(6, 6), torch.nn.Linear(6, 2)
+            self.linear, self.head = torch.nn.Linear(width, width), torch.nn.Linear(width, 2)
 
         def forward(self, x: Any) -> Any:
             return self.head(eval(expression, names, {"x": 4 * self.linear(x), "self": self}))
@@ -86,6 +86,17 @@ def test_a_bound_far_away_stays(tmp_path: Path) -> None:
     clipped = module("torch.clamp(x * torch.sigmoid(x), max=65504.0)")
     done = rc.scaffold(clipped, "pytorch", tmp_path / "a.py", example=torch.zeros(3, 6), verify=True)
     assert done.equal and "F.silu(" in done.text and "clamp(max=65504)" in done.text
+
+
+@pytest.mark.parametrize("bound", ["x.clamp(-1e4, 1e4)", "y.clamp(-30, 30)"])
+def test_bounds_of_a_norm_that_few_inputs_reach_stay(tmp_path: Path, bound: str) -> None:
+    torch = needed("torch", "torch")
+    before, after = (bound, "y") if bound.startswith("x") else ("x", bound)
+    norm = "(x - x.mean(-1, keepdim=True)) * torch.rsqrt(x.var(-1, keepdim=True, correction=0) + 1e-5)"
+    width = 1200
+    clipped = module(f"(lambda x: (lambda y: {after})({norm}))({before})", width)
+    done = rc.scaffold(clipped, "pytorch", tmp_path / "a.py", example=torch.zeros(3, width), verify=True)
+    assert done.equal and "clamp(" in done.text
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -121,9 +121,9 @@ class _Chains:
 
 @functools.cache
 def _points(dtype: Any) -> Array:
-    """Return the points on which chains are run: close to one another around zero, and so far from it that no bound is overlooked."""
-    far = np.array([1e-6, 1e-3, 12, 20, 50, 89, 104, 1e3, 1e4, 1e6, 1e12, 1e30])
-    return np.concatenate([np.linspace(-9, 9, 1201), far, -far]).astype(dtype)
+    """Return the points on which chains are run: dense around zero, and of every size, so that no threshold or bound is overlooked."""
+    sizes = np.logspace(-7, 30, 300)
+    return np.concatenate([np.linspace(-9, 9, 1201), sizes, -sizes]).astype(dtype)
 
 
 @functools.cache
@@ -167,6 +167,9 @@ def _norm(chain: Sequence[Node], x: Value) -> tuple[str, float] | None:
         return None
     numbers = np.random.default_rng(0).standard_normal((64, size)) * np.logspace(-4, 3, 64)[:, None]
     numbers += np.linspace(-2, 2, 64)[:, None] * np.logspace(-4, 3, 64)[::-1, None] ** 0.5
+    spikes = np.eye(2, size) * np.array([[1], [-1]])  # of what a norm gives nothing is larger, at either end
+    large = numbers[-1] * np.array([[1e3], [1e9]])  # no bound of the input is overlooked
+    numbers = np.concatenate([numbers, spikes, large])
     result = _run(chain, x, numbers)
     centered = {"layer_norm": numbers - numbers.mean(-1, keepdims=True), "rms_norm": numbers}
     for node in chain:
