@@ -22,6 +22,7 @@ _CLASS = '''class {name}(nn.Module):
     def __init__(self, channels, filters, kernel, stride=1, padding=0, dilation=1, bias=True):
         super().__init__()
         self.stride, self.padding, self.dilation = stride, padding, dilation
+        self.around = [n for size in reversed(kernel) for n in ((size - 1) // 2, size // 2)]  # of the states, which keep their size
         self.rnnconvert_cell = {{"kind": "conv_lstm"}}
         self.input_weight = nn.Parameter(torch.zeros(4 * filters, channels, *kernel))
         self.recurrent_weight = nn.Parameter(torch.zeros(4 * filters, filters, *kernel))
@@ -44,7 +45,7 @@ def _loop(rank: int, name: str, cell: Cell, wishes: set[str]) -> str:
     """Return the class of an LSTM whose products are convolutions over some axes of space."""
     language = replace(
         LANGUAGE,
-        product=lambda h, weight, _: f'F.conv{rank}d({h}, {weight}, padding="same")',
+        product=lambda h, weight, _: f"F.conv{rank}d(F.pad({h}, self.around), {weight})",
         split=lambda x, count: f"({x}).chunk({count}, dim=1)",
     )
     title, lines = steps(cell, language, "self.recurrent_weight", "", "")
@@ -53,7 +54,7 @@ def _loop(rank: int, name: str, cell: Cell, wishes: set[str]) -> str:
 
 def _same(size: Any, window: int, step: int) -> tuple[int, int]:
     """Return the pads of an axis on which every stride begins a window; of an odd number of places the last is at the end."""
-    total = max((-(-size // step) - 1) * step + window - size, 0)
+    total = window - 1 if step == 1 else max((-(-size // step) - 1) * step + window - size, 0)
     return total // 2, total - total // 2
 
 
@@ -63,11 +64,12 @@ def conv_lstm(m: Module, node: Node) -> str:
     words = [f"{node['channels']}, {node['filters']}, {tuple(node['kernel'])}"]
     words += [f"{key}={sizes(values)}" for key, values in (("stride", strides), ("dilation", node["dilation"])) if max(values) > 1]
     x = f"{m(node.x)}.movedim(-1, 2){'.flip(1)' if node['backwards'] else ''}"
-    if same and max(strides) > 1:
-        pads = [_same(*each) for each in zip(node.x.shape[2:-1], node["kernel"], strides, strict=True)]
-        x = f"F.pad({x}, ({', '.join(str(n) for pair in pads[::-1] for n in pair)}))"
+    reach = [step * (size - 1) + 1 for size, step in zip(node["kernel"], node["dilation"], strict=True)]
+    if same and max(strides) == 1 and all(size % 2 for size in reach):
+        words.append(f"padding={sizes([size // 2 for size in reach])}")
     elif same:
-        words.append('padding="same"')
+        pads = [_same(*each) for each in zip(node.x.shape[2:-1], reach, strides, strict=True)]
+        x = f"F.pad({x}, ({', '.join(str(n) for pair in pads[::-1] for n in pair)}))"
     words += [] if node["bias"] else ["bias=False"]
     word = class_of(m.file, node["cell"], functools.partial(_loop, rank), kind=f"ConvLSTM{rank}d")
     part = m.part(node.layer, f"{word}({', '.join(words)})")
