@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,9 @@ named.set_weights([random.uniform(-0.6, 0.6, w.shape) for w in named.get_weights
 named.save(f"{folder}/named", save_format="tf")
 named.save(f"{folder}/named.h5")
 
+plain = keras.Sequential([keras.Input((5, 3)), L.LSTM(4, return_sequences=True, go_backwards=True), L.GRU(3)])
+plain.save(f"{folder}/plain", save_format="tf")
+
 class Own(keras.Model):
     def __init__(self):
         super().__init__()
@@ -86,6 +90,16 @@ def test_a_saved_model_is_written_as_code_and_proved_by_tensorflow(name: str, sa
     """
     needed("torch", "torch")
     assert rc.scaffold(saved / name, "pytorch", tmp_path / "model.py", verify=True).equal
+
+
+def test_a_saved_model_without_its_metadata_states_its_functions_by_its_graph(saved: Path, tmp_path: Path) -> None:
+    """Layers as cuDNN has them are functions of their own, and their cells in no scope: what the loops compute was asked for."""
+    folder = shutil.copytree(saved / "plain", tmp_path / "plain")
+    (folder / "keras_metadata.pb").unlink()
+    stated, shown = rc.load(saved / "plain"), rc.load(folder)
+    assert not shown.questions
+    for truth, layer in zip(stated.layers.values(), shown.layers.values(), strict=True):
+        assert (layer.cell, layer.first.reverse) == (truth.cell, truth.first.reverse)
 
 
 def test_a_saved_model_of_a_class_of_its_own_states_no_layers(saved: Path, tmp_path: Path) -> None:

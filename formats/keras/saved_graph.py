@@ -49,6 +49,8 @@ _JOINING = {"ConcatV2", "AddV2", "Mul", "RealDiv"}
 LOOPS = ("While", "StatelessWhile")
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _LISTS = ("TensorListGetItem", "TensorListSetItem")
+_STANDARD = re.compile(r"__(?:inference|forward)_standard_(?:lstm|gru)_\d+")
+"""The functions of their own that Keras 2, and it alone, makes of layers as cuDNN has them."""
 _CONTROL = {**dict.fromkeys(LOOPS, ("cond", "body")), **dict.fromkeys(("If", "StatelessIf"), ("then_branch", "else_branch"))}
 """Operators that run functions any number of times, and the attributes that name these."""
 
@@ -121,8 +123,8 @@ class SavedGraph:
 
     def backwards(self, cell: str) -> bool | None:
         """Return whether the layer around a cell reads from the end; None where the graph does not show it."""
-        turned_scopes = {self._turns(scope) for scope in self._certain(cell.rpartition("/")[0])}
-        return turned_scopes.pop() if len(turned_scopes) == 1 else None
+        turned = {self._turns(scope) for scope in self._certain(cell.rpartition("/")[0])} - {None}
+        return turned.pop() if len(turned) == 1 else None
 
     def _turns(self, scope: str) -> bool | None:
         apart = self._apart(scope)
@@ -155,7 +157,7 @@ class SavedGraph:
     @cached_property
     def _numbered(self) -> bool | None:
         """Whether scopes have a number that the variables' names have not; None where the scopes of the cells do not show it."""
-        seen = set()
+        seen = {False for name in self._called.values() if _STANDARD.match(name)}
         for numbered, cell in itertools.product((False, True), self._cells):
             layer, _, cell_name = cell.rpartition("/")
             around = _scope_of(layer, numbered=numbered)
