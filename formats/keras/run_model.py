@@ -16,15 +16,13 @@ STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
 
 
 def load(file: str) -> Any:
-    """Return the model of a file. Raises NotImplementedError if Keras cannot make a model from it. Raises
-    NotImplementedError if Keras has no way to make a model of it.
-    """
+    """Return the model of a file. Raises NotImplementedError if Keras has no way to make a model of it."""
     import keras
 
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
         raise NotImplementedError(f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5")
     try:
-        with _without_dead_keys(file) as alive:
+        with with_slashes(file) as readable, _without_dead_keys(readable) as alive:
             return keras.models.load_model(alive, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         message = " ".join(str(error).split())
@@ -32,6 +30,38 @@ def load(file: str) -> Any:
         if file.endswith(".keras") and not theirs:
             raise
         raise NotImplementedError(f"Keras {keras.version()} cannot load it as a model: {message[:300]}") from None
+
+
+_WEIGHTS = "model.weights.h5"
+
+
+@contextlib.contextmanager
+def with_slashes(file: str) -> Iterator[str]:
+    """Yield the file, or a copy of a .keras file whose groups are separated as everywhere: Keras 2.13 to 2.15 wrote on Windows names such
+    as `layers\\lstm\\cell`, which they read there alone.
+    """
+    if not zipfile.is_zipfile(file):
+        yield file
+        return
+    import h5py
+
+    with zipfile.ZipFile(file) as source, tempfile.TemporaryDirectory() as folder:
+        if _WEIGHTS not in source.namelist():
+            yield file
+            return
+        with h5py.File(source.extract(_WEIGHTS, folder)) as weights:
+            if not any("\\" in name for name in weights):
+                yield file
+                return
+            with h5py.File(Path(folder) / "slashes.h5", "w") as renamed:
+                for name, group in weights.items():
+                    above, _, last = name.replace("\\", "/").rpartition("/")
+                    weights.copy(group, renamed.require_group(f"/{above}"), last)
+        copy = Path(folder) / Path(file).name
+        with zipfile.ZipFile(copy, "w") as target:
+            for name in source.namelist():
+                target.writestr(name, (Path(folder) / "slashes.h5").read_bytes() if name == _WEIGHTS else source.read(name))
+        yield str(copy)
 
 
 _DEAD = {"time_major": False}

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .run_model import STATES, directions, prepared
+from .run_model import STATES, directions, prepared, with_slashes
 from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, inputs, watch
 
@@ -80,7 +80,8 @@ def _loaded(file: str) -> Any:
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
         raise NotImplementedError(f"{Path(file).name} holds weights without a model; tf_keras runs a .keras file, or an .h5")
     try:
-        return tf_keras.models.load_model(file, compile=False)
+        with with_slashes(file) as readable:
+            return tf_keras.models.load_model(readable, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError, ImportError, OSError) as error:
         message = " ".join(str(error).split())
         raise NotImplementedError(f"tf_keras {tf_keras.__version__} cannot load it as a model: {message[:300]}") from None
