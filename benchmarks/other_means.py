@@ -127,9 +127,7 @@ def main() -> None:
         begun = time.monotonic()
         try:
             result, done = f"off by {convert(entry['file']):.1e}", done + 1
-        except BaseException as error:  # whatever a tool raises is a row of the table
-            if isinstance(error, KeyboardInterrupt):
-                raise
+        except Exception as error:  # whatever a tool raises is a row of the table
             result = f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
         print(f"| {entry['repo']} `{entry['path']}` | {result} | {time.monotonic() - begun:.0f} |", flush=True)
     print(f"{asked.tool}: {done} of the {len(fitting)} files that it is for, of {len(entries)}")

@@ -112,8 +112,8 @@ def test_names_that_keras_put_together_on_windows(suffix: str, tmp_path: Path) -
         for (*_, own), (*_, direction) in zip(stack.directions(), before.layers[name].directions(), strict=True):
             assert all(np.array_equal(own.get(*key), direction.get(*key)) for key in direction.arrays)
     if suffix == ".keras":  # what proves a conversion runs it, too: Keras does so on Windows alone
-        given = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
-        np.testing.assert_array_equal(run_model.load(str(windows))(given), model(given))
+        sequences = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+        np.testing.assert_array_equal(run_model.load(str(windows))(sequences), model(sequences))
 
 
 def test_layers_that_keras_2_13_counted_twice(tmp_path: Path) -> None:

@@ -248,10 +248,10 @@ def test_stateful_layers_go_on_where_they_stopped(tmp_path: Path, target: str) -
     filled = module_at(tmp_path / "model.py").load(str(tmp_path / "model.keras"))
     generator = np.random.default_rng(0)
     calls = [[generator.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 3), (2, 3, 4, 2))] for _ in range(3)]
-    given = [called(filled, target, inputs)[0] for inputs in calls]
+    outputs = [called(filled, target, inputs)[0] for inputs in calls]
     filled.reset_states()
-    np.testing.assert_array_equal(called(filled, target, calls[0])[0], given[0])
-    for got, inputs in zip(given, calls, strict=True):
+    np.testing.assert_array_equal(called(filled, target, calls[0])[0], outputs[0])
+    for got, inputs in zip(outputs, calls, strict=True):
         np.testing.assert_allclose(got, called(model, "keras", inputs)[0], atol=CLOSE)
 
 

@@ -58,10 +58,15 @@ def with_slashes(file: str) -> Iterator[str]:
                     above, _, last = name.replace("\\", "/").rpartition("/")
                     weights.copy(group, renamed.require_group(f"/{above}"), last)
         copy = Path(folder) / Path(file).name
-        with zipfile.ZipFile(copy, "w") as target:
-            for name in source.namelist():
-                target.writestr(name, (Path(folder) / "slashes.h5").read_bytes() if name == _WEIGHTS else source.read(name))
+        _copy(source, copy, _WEIGHTS, (Path(folder) / "slashes.h5").read_bytes())
         yield str(copy)
+
+
+def _copy(source: zipfile.ZipFile, path: Path, changed: str, content: bytes | str) -> None:
+    """Write a copy of an archive in which one entry has another content."""
+    with zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, content if name == changed else source.read(name))
 
 
 _DEAD = {"time_major": False}
@@ -81,9 +86,8 @@ def _without_dead_keys(file: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / Path(file).name
         if zipped:
-            with zipfile.ZipFile(file) as source, zipfile.ZipFile(copy, "w") as target:
-                for name in source.namelist():
-                    target.writestr(name, alive if name == "config.json" else source.read(name))
+            with zipfile.ZipFile(file) as source:
+                _copy(source, copy, "config.json", alive)
         else:
             import h5py
 

@@ -17,6 +17,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
 from rnnconvert.scaffolding.description import Node, Scope, Value
+from rnnconvert.scaffolding.names import Names
 
 _MOST = 12
 """The most operators of one function."""
@@ -30,27 +31,19 @@ def _erf(x: Array) -> Array:
     return np.asarray(np.vectorize(math.erf, otypes=[x.dtype])(x))
 
 
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(FUNCTIONS["sigmoid"](np, x, 0, 0))
+def _of_layers(name: str, alpha: float = 0, beta: float = 0) -> Function:
+    """Return a function that recurrent layers have."""
+    return lambda x: FUNCTIONS[name](np, x, alpha, beta)
 
 
-def _hard_sigmoid(x: Array) -> Array:
-    return np.clip(x / 6 + 0.5, 0, 1)
-
-
-def _softplus(x: Array) -> Array:
-    return np.asarray(np.logaddexp(x, 0))
-
-
+_hard_sigmoid, _softplus = _of_layers("hard_sigmoid", 1 / 6, 0.5), _of_layers("softplus")
 _NAMED: dict[str, Function] = {
-    **{name: lambda x, name=name: FUNCTIONS[name](np, x, 0, 0) for name in ("gelu", "silu", "softsign", "selu")},
+    **{name: _of_layers(name) for name in ("gelu", "silu", "softsign", "selu", "sigmoid", "tanh")},
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
     "mish": lambda x: x * np.tanh(_softplus(x)),
     "hard_sigmoid": _hard_sigmoid,
     "hard_swish": lambda x: x * _hard_sigmoid(x),
     "softplus": _softplus,
-    "sigmoid": _sigmoid,
-    "tanh": np.tanh,
     "relu6": lambda x: np.clip(x, 0, 6),
 }
 """What chains of operators may be, by the names that activations have."""
@@ -182,7 +175,7 @@ def _norm(chain: Sequence[Node], x: Value) -> tuple[str, float] | None:
     return None
 
 
-def _rewritten(chains: _Chains, node: Node, names: set[str]) -> Node | None:
+def _rewritten(chains: _Chains, node: Node, names: Names) -> Node | None:
     """Return the one call that a chain of operators ending in a node is; None for none."""
     if node.kind not in ("arithmetic", "elementwise", "clip", "activation") or node.y.dtype != "float32":
         return None
@@ -193,15 +186,13 @@ def _rewritten(chains: _Chains, node: Node, names: set[str]) -> Node | None:
             return Node("activation", "", (x,), (node.y,), {"name": name, "alpha": None, "axis": -1})
         if (norm := _norm(chain, x)) is not None:
             kind, epsilon = norm
-            layer = next(word for n in range(1, 1 << 20) if (word := kind if n == 1 else f"{kind}_{n}") not in names)
-            names.add(layer)
             words = {"sizes": (x.shape[-1],), "epsilon": epsilon, "scale": False, "shift": False}
-            return Node(kind, layer, (x,), (node.y,), words)
+            return Node(kind, names.new(kind), (x,), (node.y,), words)
     return None
 
 
 def recompose(top: Scope) -> None:
     """Put one call in the place of operators that are one, in a model and in those in it; what nothing reads then is left for `prune`."""
     for scope in (*top.inner(), top):
-        chains, names = _Chains(scope), {node.layer for node in scope.nodes}
+        chains, names = _Chains(scope), Names(node.layer for node in scope.nodes)
         scope.nodes = [_rewritten(chains, node, names) or node for node in scope.nodes]

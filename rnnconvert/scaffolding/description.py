@@ -211,8 +211,3 @@ class Description:
     words: Mapping[str, str] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
     partial: bool = False
-
-    def nodes(self) -> Iterator[Node]:
-        """Yield the nodes of the model and of the models in it."""
-        for scope in (*self.scope.inner(), self.scope):
-            yield from scope.nodes

@@ -38,9 +38,9 @@ def letters(node: Node) -> str:
     return f"{rows[0]},{rows[1]}->b" + "".join(letter for row in rows for letter in row if letter in "ij")
 
 
-def span(low: int, high: int) -> str:
-    """Return a slice without some places at both ends."""
-    return f"{low or ''}:{-high if high else ''}"
+def spans(pairs: Sequence[tuple[int, int]]) -> str:
+    """Return slices of axes without some places at both ends of each."""
+    return ", ".join(f"{low or ''}:{-high if high else ''}" for low, high in pairs)
 
 
 def place(node: Node) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.spelling import span
+from rnnconvert.scaffolding.spelling import spans
 from rnnconvert.scaffolding.writer import Rule
 
 
@@ -74,10 +74,6 @@ def _pad(m: Any, node: Node) -> str:
     return f"jnp.pad({m(node.x)}, {tuple(pairs)})"
 
 
-def _crop(m: Any, node: Node) -> str:
-    return f"{m(node.x)}[:, {', '.join(span(low, high) for low, high in node['pairs'])}]"
-
-
 def _upsample(m: Any, node: Node) -> str:
     return str(m(node.x)) + "".join(f".repeat({by}, axis={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
 
@@ -87,7 +83,7 @@ SPACE: dict[str, Rule] = {
     "conv transposed": _conv_transposed,
     "pool": _pool,
     "pad": _pad,
-    "crop": _crop,
+    "crop": lambda m, node: f"{m(node.x)}[:, {spans(node['pairs'])}]",
     "upsample": _upsample,
 }
 """The layers that are known."""

@@ -38,7 +38,7 @@ def _attention(kind: str, scaled: bool) -> Tell:
         if concat and scale:
             raise refuse(facts.name, "a scale of both the sums and the scores", "only one of them is known here")
         facts.get("dropout"), facts.get("seed")
-        asked, seen, *_ = masks_on(w, facts, values)  # type: ignore[arg-type]
+        asked, seen, *_ = masks_on(w, facts, values)
         if any(mask is not None and len(mask.shape) != 2 for mask in (asked, seen)):
             raise refuse(facts.name, "a mask over other axes than time", "the layer spreads it over the wrong ones")
         ends = [w.value(facts.name, (*query.shape[:2], value.shape[2]))]
@@ -53,11 +53,11 @@ def _attention(kind: str, scaled: bool) -> Tell:
             "concat": concat,
         }
         if not layer:
-            w.scope.add("attention", "", [query, value, key], ends, named, **settings)  # type: ignore[arg-type]
+            w.scope.add("attention", "", [query, value, key], ends, named, **settings)
             return ends
         if settings["sizes"] == (None,):
             raise refuse(facts.name, "a scale of an open length", "it has a number for each feature")
-        w.node("attention", facts, layer, [query, value, key], ends, named, **settings)  # type: ignore[arg-type]
+        w.node("attention", facts, layer, [query, value, key], ends, named, **settings)
         return ends
 
     return tell

@@ -11,11 +11,10 @@ from typing import Any
 from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import Era, functions
-from rnnconvert.formats.keras.describe.space import channels_of, each, window_of
+from rnnconvert.formats.keras.describe.space import channels_of, each, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import masks_on
-from rnnconvert.formats.keras.settings import lengths_after
 from rnnconvert.scaffolding.description import Value
 
 
@@ -25,14 +24,14 @@ def _conv_lstm(rank: int) -> Tell:
             raise refuse(facts.name, "an input of unknown or other axes", f"it takes (batch, time, {rank} axes of space, channels)")
         stated: Any = facts.tensors("initial_state")
         x, states = values[0], [*values[1:], *stated]
-        if any(mask is not None for mask in masks_on(w, facts, [x])):  # type: ignore[arg-type,list-item]
+        if any(mask is not None for mask in masks_on(w, facts, [x])):
             raise refuse(facts.name, "a mask on what a ConvLSTM reads", "only sequences whose steps all count are known here")
         step = Value(x.name, (x.shape[0], *x.shape[2:]))
         channels, window, filters = channels_of(facts, step, rank), window_of(facts, step, rank), int(facts.get("filters"))
         act, gate = functions(Entry(facts.name, facts.old.kind, facts.config), Era("3"))
         for key in ("activation", "recurrent_activation"):
             facts.get(key)
-        size = lengths_after(step, window["kernel"], window["strides"], window["dilation"], window["padding"])
+        size = lengths_behind(step, window)
         shape = (x.shape[0], *size, filters)
         if states and [state.shape[1:] for state in states] != [shape[1:]] * 2:
             raise refuse(facts.name, f"{len(states)} initial states", f"its cell has two of shape {shape[1:]} for each sequence")

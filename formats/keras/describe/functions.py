@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.config import Era, activation
-from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
+from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.scaffolding.description import Value
 
 _FUNCTIONS = {
@@ -33,14 +34,14 @@ def applied(w: Writer, facts: LayerFacts, spec: Any, x: Value, layer: str = "") 
 
 
 def _function_layer(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    return [applied(w, facts, facts.get("activation"), single(w, facts, values))]
+    return [applied(w, facts, facts.get("activation"), one_input(facts, values))]
 
 
 def _named(name: str, key: str) -> Tell:
     """Return what tells a layer that is one function, with one number."""
 
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x = single(w, facts, values)
+        x = one_input(facts, values)
         output = w.value(facts.name, x.shape)
         number = float(facts.get(key))
         w.scope.add("activation", "", [x], [output], name=name, alpha=number, axis=-1)
@@ -50,7 +51,7 @@ def _named(name: str, key: str) -> Tell:
 
 
 def _softmax(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, axis = single(w, facts, values), facts.get("axis")
+    x, axis = one_input(facts, values), facts.get("axis")
     if w.masks.get(x.name) or facts.named:
         raise refuse(facts.name, "a mask on what a Softmax reads", "Keras spreads it over the wrong axes")
     if not isinstance(axis, int):
@@ -61,7 +62,7 @@ def _softmax(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Valu
 
 
 def _relu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x = single(w, facts, values)
+    x = one_input(facts, values)
     slope, highest, threshold = (facts.get("negative_slope", 0) or 0, facts.get("max_value"), facts.get("threshold", 0) or 0)
     output = w.value(facts.name, x.shape)
     plain = not threshold and highest is None
@@ -83,7 +84,7 @@ def _relu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
 
 
 def _prelu(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x = single(w, facts, values)
+    x = one_input(facts, values)
     shared = facts.get("shared_axes") or []
     sizes = [1 if number in shared else size for number, size in enumerate(x.shape) if number]
     if None in sizes:

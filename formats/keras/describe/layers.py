@@ -14,8 +14,9 @@ from rnnconvert.formats.keras.describe.merging import MERGING
 from rnnconvert.formats.keras.describe.norms import NORMS
 from rnnconvert.formats.keras.describe.recurrent import RECURRENT
 from rnnconvert.formats.keras.describe.space import SPACE
-from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
+from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.settings import count_of, reshaped
 from rnnconvert.scaffolding.description import Value
 
@@ -24,13 +25,13 @@ MOVING = ("Embedding", "Flatten", "Reshape", "Permute", "RepeatVector", "TimeDis
 
 
 def _dense(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, units = single(w, facts, values), int(facts.get("units"))
+    x, units = one_input(facts, values), int(facts.get("units"))
     output = w.add("dense", facts, [x], (*x.shape[:-1], units), units=units, bias=bool(facts.get("use_bias", True)))
     return [applied(w, facts, facts.get("activation"), output)]
 
 
 def _embedding(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, rows, width = single(w, facts, values), int(facts.get("input_dim")), int(facts.get("output_dim"))
+    x, rows, width = one_input(facts, values), int(facts.get("input_dim")), int(facts.get("output_dim"))
     if facts.get("mask_zero"):
         mask = w.value("mask", x.shape, "bool")
         w.scope.add("mask", "", [x], [mask], operation="not_equal", value=0)
@@ -41,7 +42,7 @@ def _embedding(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Va
 
 
 def _masking(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, number = single(w, facts, values), facts.get("mask_value", 0.0)
+    x, number = one_input(facts, values), facts.get("mask_value", 0.0)
     number = number.get("config", {}).get("value") if isinstance(number, Mapping) else number
     if isinstance(number, bool) or not isinstance(number, (int, float)) or len(x.shape) < 2:
         raise refuse(facts.name, f"mask_value = {str(number)[:60]}", "only one number, for tensors with features, is known here")
@@ -57,7 +58,7 @@ def _training_only(*keys: str) -> Tell:
     """Return what tells a layer that computes nothing when a model runs."""
 
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x, kind = single(w, facts, values), facts.old.kind
+        x, kind = one_input(facts, values), facts.old.kind
         for key in (*keys, "noise_shape", "data_format"):
             facts.get(key)
         if kind in ("Dropout", "AlphaDropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D") and x.dtype == "float32":
@@ -70,24 +71,24 @@ def _training_only(*keys: str) -> Tell:
 
 
 def _flatten(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x = single(w, facts, values)
+    x = one_input(facts, values)
     facts.need("data_format", "channels_last", None)
     return [w.add("flatten", facts, [x], (x.shape[0], count_of(x)), dtype=x.dtype)]
 
 
 def _reshape(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x = single(w, facts, values)
+    x = one_input(facts, values)
     target, out = reshaped(facts, x)
     return [w.add("reshape", facts, [x], (x.shape[0], *out), dtype=x.dtype, sizes=target)]
 
 
 def _permute(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, order = single(w, facts, values), (0, *(int(n) for n in facts.get("dims")))
+    x, order = one_input(facts, values), (0, *(int(n) for n in facts.get("dims")))
     return [w.add("transpose", facts, [x], tuple(x.shape[n] for n in order), dtype=x.dtype, order=order)]
 
 
 def _repeat(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x, count = single(w, facts, values), int(facts.get("n"))
+    x, count = one_input(facts, values), int(facts.get("n"))
     return [w.add("repeat", facts, [x], (x.shape[0], count, x.shape[1]), dtype=x.dtype, count=count)]
 
 

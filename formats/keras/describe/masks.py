@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.masks import either
+from rnnconvert.formats.keras.export.layer_facts import LayerFacts
 from rnnconvert.scaffolding.description import Shape, Value
 
 if TYPE_CHECKING:
     from rnnconvert.formats.keras.describe.writer import Writer
 
 
-def joined(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None]) -> Value | None:
-    """Return the mask on a Concatenate: see formats/keras/export/masks.py."""
-    if all(mask is None for mask in masks):
-        return None
-    rank = len(values[0].shape)
-    axis = int(facts.get("axis")) % rank
-    if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
-        raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
-    if axis == rank - 1:
-        return either(w, facts, masks)  # type: ignore[arg-type,return-value]
+def behind_one_another(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Sequence[Value | None], axis: int) -> Value:
+    """Return the masks on tensors, one behind the other along an axis: as formats/keras/export/masks.py does it in ONNX."""
     parts = []
     for value, mask in zip(values, masks, strict=True):
         if mask is None:

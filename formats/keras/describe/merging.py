@@ -49,7 +49,7 @@ def _product(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Seque
     """Return a product whose factors are 1 at steps that are masked, zero where a step counts in none of them."""
     factors = [value if mask is None else _where(w, facts, mask, value, 1.0) for value, mask in zip(values, masks, strict=True)]
     output = w.add("arithmetic", facts, factors, values[0].shape, operation="multiply")
-    counts: Any = either(w, facts, masks)  # type: ignore[arg-type]
+    counts: Any = either(w, facts, masks)
     return output if counts is None else _where(w, facts, counts, output, 0.0)
 
 
@@ -59,7 +59,7 @@ def _extreme(w: Writer, facts: LayerFacts, values: Sequence[Value], masks: Seque
     for value, mask in zip(values[1:], masks[1:], strict=True):
         x = value if mask is None else _where(w, facts, mask, value, output)
         before = output if counts is None else _where(w, facts, counts, output, x)
-        joined: Any = either(w, facts, [counts, mask])  # type: ignore[arg-type,list-item]
+        joined: Any = either(w, facts, [counts, mask])
         counts = joined
         output = w.add("arithmetic", facts, [before, x], values[0].shape, operation=facts.old.kind.lower())
     return output

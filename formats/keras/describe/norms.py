@@ -9,8 +9,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from rnnconvert.formats.keras.defaults import UNIT_LENGTH
-from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
+from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.formats.keras.settings import axes_of, groups_of, only_axis
 from rnnconvert.scaffolding.description import Value
@@ -27,10 +28,10 @@ def _sizes_of(facts: LayerFacts, x: Value, axes: Sequence[int]) -> tuple[int, ..
 
 
 def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x = single(w, facts, values)
+    x = one_input(facts, values)
     axis = only_axis(facts, x)
     facts.need("renorm", False)
-    mask_on(w, facts, x)  # type: ignore[arg-type]  # it is read in training alone
+    mask_on(w, facts, x)  # it is read in training alone
     for key in ("synchronized", "renorm_clipping", "renorm_momentum", "virtual_batch_size", "adjustment"):
         facts.get(key)
     return [
@@ -51,7 +52,7 @@ def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
 
 def _norm(kind: str) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x = single(w, facts, values)
+        x = one_input(facts, values)
         axes, rank = axes_of(facts, x), len(x.shape)
         facts.need("rms_scaling", False)
         if axes != list(range(axes[0], rank)):
@@ -73,7 +74,7 @@ def _norm(kind: str) -> Tell:
 
 
 def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x = single(w, facts, values)
+    x = one_input(facts, values)
     groups, width = groups_of(facts, x)
     return [
         w.add(
@@ -91,12 +92,12 @@ def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
 
 
 def _unit_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x = single(w, facts, values)
+    x = one_input(facts, values)
     return [w.add("unit_norm", facts, [x], x.shape, axes=tuple(axes_of(facts, x)), epsilon=UNIT_LENGTH)]
 
 
 def _rescaling(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    x = single(w, facts, values)
+    x = one_input(facts, values)
     scale, shift = facts.get("scale"), facts.get("offset")
     if not all(isinstance(n, (int, float)) and math.isfinite(n) for n in (scale, shift)):
         raise refuse(facts.name, f"scale = {str(scale)[:40]}, offset = {str(shift)[:40]}", "only one number each is known here")

@@ -36,7 +36,7 @@ def _inputs(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> tuple[Valu
     x, states = values[0], [*values[1:], *facts.tensors("initial_state")]
     if len(x.shape) != 3 or x.shape[-1] is None:
         raise refuse(facts.name, f"an input of {len(x.shape)} axes", "it takes (batch, time, features)")
-    mask: Any = mask_on(w, facts, x) if not states or "mask" in facts.named else None  # type: ignore[arg-type]
+    mask: Any = mask_on(w, facts, x) if not states or "mask" in facts.named else None
     return x, states, [] if mask is None else [mask]  # type: ignore[return-value]
 
 

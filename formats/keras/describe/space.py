@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.describe.functions import applied
-from rnnconvert.formats.keras.describe.writer import Tell, Writer, single
+from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.formats.keras.settings import grown, lengths_after, over_space, padding_of, pairs, pool_of, sizes
+from rnnconvert.formats.keras.settings import Lengths, Shaped, grown, lengths_after, over_space, padding_of, pairs, pool_of, sizes
 from rnnconvert.scaffolding.description import Value
 
 # Over space and time
@@ -37,12 +38,17 @@ def window_of(facts: LayerFacts, x: Value, rank: int) -> dict[str, Any]:
     }
 
 
+def lengths_behind(x: Shaped, window: Mapping[str, Any]) -> Lengths:
+    """Return the lengths of space behind what `window_of` states."""
+    return lengths_after(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
+
+
 def _convolution(rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x, filters, window = single(w, facts, values), int(facts.get("filters")), None
+        x, filters = one_input(facts, values), int(facts.get("filters"))
         channels = channels_of(facts, x, rank)
         window = window_of(facts, x, rank)
-        lengths = lengths_after(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
+        lengths = lengths_behind(x, window)
         output = w.add(
             "conv",
             facts,
@@ -61,11 +67,11 @@ def _convolution(rank: int) -> Tell:
 
 def _by_channel(rank: int, separable: bool) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x = single(w, facts, values)
+        x = one_input(facts, values)
         channels, many = channels_of(facts, x, rank), int(facts.get("depth_multiplier", 1))
         facts.need("groups", 1, None)
         window = window_of(facts, x, rank)
-        lengths = lengths_after(x, window["kernel"], window["strides"], window["dilation"], window["padding"])
+        lengths = lengths_behind(x, window)
         bias = bool(facts.get("use_bias", True))
         if not separable:
             output = w.add(
@@ -96,9 +102,19 @@ def _by_channel(rank: int, separable: bool) -> Tell:
         )
         output = w.value(facts.name, (x.shape[0], *lengths, filters))
         ones = (1,) * rank
-        w.node("conv", facts, f"{facts.name}/pointwise", [first], [output], channels=channels * many, filters=filters, groups=1, bias=bias,
-               rank=rank,
-                    kernel=ones, strides=ones, dilation=ones, padding="valid")  # fmt: skip
+        point = {**window, **dict.fromkeys(("kernel", "strides", "dilation"), ones), "padding": "valid"}
+        w.node(
+            "conv",
+            facts,
+            f"{facts.name}/pointwise",
+            [first],
+            [output],
+            channels=channels * many,
+            filters=filters,
+            groups=1,
+            bias=bias,
+            **point,
+        )
         return [applied(w, facts, facts.get("activation"), output)]
 
     return tell
@@ -106,7 +122,7 @@ def _by_channel(rank: int, separable: bool) -> Tell:
 
 def _transposed(rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x, filters = single(w, facts, values), int(facts.get("filters"))
+        x, filters = one_input(facts, values), int(facts.get("filters"))
         channels = channels_of(facts, x, rank)
         facts.need("groups", 1, None)
         facts.need("output_padding", None)
@@ -137,7 +153,7 @@ def _transposed(rank: int) -> Tell:
 
 def _pooling(operation: str, rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x = single(w, facts, values)
+        x = one_input(facts, values)
         channels = channels_of(facts, x, rank)
         kernel, strides = pool_of(facts, rank)
         facts.need("padding", "valid", "same")
@@ -162,9 +178,9 @@ def _pooling(operation: str, rank: int) -> Tell:
 
 def _global(operation: str, rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x = single(w, facts, values)
+        x = one_input(facts, values)
         channels, keep = channels_of(facts, x, rank), bool(facts.get("keepdims", False))
-        mask: Any = mask_on(w, facts, x) if operation == "mean" and rank == 1 else None  # type: ignore[arg-type]
+        mask: Any = mask_on(w, facts, x) if operation == "mean" and rank == 1 else None
         shape = (x.shape[0], *([1] * rank if keep else []), channels)
         return [
             w.add(
@@ -184,7 +200,7 @@ def _global(operation: str, rank: int) -> Tell:
 
 def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x = single(w, facts, values)
+        x = one_input(facts, values)
         channels_of(facts, x, rank)
         ends = pairs(facts, key, rank)
         return [w.add(kind, facts, [x], grown(x, ends, sign), pairs=ends)]
@@ -194,7 +210,7 @@ def _edges(kind: str, key: str, sign: int, rank: int) -> Tell:
 
 def _upsampling(rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        x = single(w, facts, values)
+        x = one_input(facts, values)
         channels, by = channels_of(facts, x, rank), sizes(facts, "size", rank, 2)
         facts.need("interpolation", "nearest")
         lengths = (None if n is None else n * s for n, s in zip(x.shape[1:-1], by, strict=True))

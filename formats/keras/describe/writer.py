@@ -8,7 +8,7 @@ from typing import Any
 
 from rnnconvert.containers.layer_calls import calls_of
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.formats.keras.describe.masks import joined
+from rnnconvert.formats.keras.describe.masks import behind_one_another
 from rnnconvert.formats.keras.describe.stated import computes_in, input_shape, output_shape
 from rnnconvert.formats.keras.export.calls import ExportCall
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
@@ -167,7 +167,7 @@ class Writer(Walk[Value]):
             operation = OPERATIONS.get(old.kind)
             if operation is None:
                 raise refuse(old.name, f"an operation of class {old.kind!r}", "no rule for it is known here")
-            result = [operation(self, facts, call.arguments(values))]  # type: ignore[arg-type]
+            result = [operation(self, facts, call.arguments(values))]
             facts.finish()
             return result
         if old.kind == "TimeDistributed":
@@ -182,28 +182,28 @@ class Writer(Walk[Value]):
                 raise refuse(old.name, f"whole numbers in a layer of class {old.kind!r}", "only an Embedding reads them here")
             outputs = tell(self, facts, values)
         facts.finish()
-        hand_on(self, facts, values, outputs, joined)
+        hand_on(self, facts, values, outputs, behind_one_another)
         return outputs
 
     def _each_step(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         """Return what a TimeDistributed gives: its layer works on all steps as on one batch."""
-        x: Any = one_input(facts, values)  # type: ignore[arg-type]
+        x: Any = one_input(facts, values)
         inner = facts.old.inside[0]
         facts.get("layer")
         if len(x.shape) < 2:
             raise refuse(facts.name, "an input without time in a TimeDistributed", "its steps are laid side by side")
         inside = LayerFacts(inner, inner.entry.config)
         if inner.kind in ("Dense", "Activation", "Dropout") and len(x.shape) > 2 and not inner.is_model:
-            if (mask := masks_on(self, facts, [x])[0]) is not None:  # type: ignore[arg-type]
-                self.masks[x.name] = mask  # type: ignore[assignment]
+            if (mask := masks_on(self, facts, [x])[0]) is not None:
+                self.masks[x.name] = mask
             return self._layer(_Renamed(inside, facts.name), [x], ExportCall())  # they work on the last axis alone
         flat = self.value("steps", (None, *x.shape[2:]), x.dtype)
         self.scope.add("steps to batch", "", [x], [flat])
-        mask = masks_on(self, facts, [x])[0]  # type: ignore[arg-type]
+        mask = masks_on(self, facts, [x])[0]
         if mask is not None:
             if len(mask.shape) > 2:
                 raise refuse(facts.name, "a mask within the steps of a TimeDistributed", "only a mask over the steps is known here")
-            self.masks[x.name] = mask  # type: ignore[assignment]
+            self.masks[x.name] = mask
         outputs = self._layer(inside if inner.is_model else _Renamed(inside, facts.name), [flat], ExportCall())
         if len(outputs) != 1:
             raise refuse(facts.name, f"a TimeDistributed around {inner.kind} with several outputs", "only one is known here")
@@ -213,7 +213,7 @@ class Writer(Walk[Value]):
 
     def _inner(self, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         """Return what a model in the model gives; all its calls share one scope, so their tensors must be of one kind."""
-        masks = masks_on(self, facts, values)  # type: ignore[arg-type]
+        masks = masks_on(self, facts, values)
         facts.finish_call()
         path = (*self.path, facts.name)
         kind = tuple((value.shape, value.dtype, mask is not None and mask.shape) for value, mask in zip(values, masks, strict=True))
@@ -228,7 +228,7 @@ class Writer(Walk[Value]):
             )
         arguments = [*values, *(mask for mask in masks if mask is not None)]
         outputs = [self.value(facts.name, value.shape, value.dtype) for value in inner.scope.outputs]
-        self.scope.add("model", facts.name, arguments, outputs, scope=inner.scope)  # type: ignore[arg-type]
+        self.scope.add("model", facts.name, arguments, outputs, scope=inner.scope)
         for value, mask in zip(outputs, inner.masks, strict=False):
             if mask is not None:
                 self.masks[value.name] = outputs[inner.scope.outputs.index(mask)]
@@ -273,10 +273,3 @@ class _Renamed(LayerFacts):
     def name(self) -> str:
         """The wrapper's name."""
         return str(self.__dict__["outer"])
-
-
-def single(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> Value:
-    """Return a layer's only input. Raises RefusedError for several."""
-    x: Any = one_input(facts, values)  # type: ignore[arg-type]
-    value: Value = x
-    return value

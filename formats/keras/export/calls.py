@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from rnnconvert.containers.layer_calls import Arguments, LayerOutput, calls_of, flat
-from rnnconvert.formats.keras.export.layer_facts import ModelTensor, refuse
+from rnnconvert.formats.keras.export.layer_facts import refuse
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 
@@ -33,7 +33,7 @@ class ExportCall:
         named = (ref for _, refs in sorted(self.named.items()) for ref in refs)
         return [*self.reads, *(ref for ref in named if ref is not None)]
 
-    def arguments(self, values: Sequence[ModelTensor]) -> list[Any]:
+    def arguments(self, values: Sequence[Any]) -> list[Any]:
         """Return the arguments of an operation: tensors and numbers."""
         left = iter(values)
         return [self.numbers[n] if n in self.numbers else next(left) for n in range(len(values) + len(self.numbers))]

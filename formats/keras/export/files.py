@@ -26,7 +26,7 @@ from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import ExportCall, axes, described
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.layers import OPSET, WEIGHTS, Emit, EmitAll, GraphBuilder, one_input
-from rnnconvert.formats.keras.export.masks import MASKS, hand_on, masks_on
+from rnnconvert.formats.keras.export.masks import MASKS, behind_one_another, hand_on, masks_on
 from rnnconvert.formats.keras.export.norms import NORMS
 from rnnconvert.formats.keras.export.operations import OPERATIONS
 from rnnconvert.formats.keras.export.recurrent import RECURRENT
@@ -216,7 +216,7 @@ class _Exported(Walk[ModelTensor]):
         else:
             outputs = [_SINGLE[old.kind](self.build, facts, values)]
         facts.finish()
-        hand_on(self.build, facts, values, outputs)
+        hand_on(self.build, facts, values, outputs, behind_one_another)
         if dtypes and old.kind in _MOVING:
             self.build.dtypes |= {value.name: dtypes[0] for value in outputs}
         return outputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
@@ -19,6 +19,7 @@ from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor,
 from rnnconvert.formats.onnx.proto.nodes import ProtoNodes
 
 OPSET = 17
+V = TypeVar("V")
 
 
 class GraphBuilder(ProtoNodes):
@@ -126,7 +127,7 @@ _PLAIN: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def one_input(facts: LayerFacts, values: Sequence[ModelTensor]) -> ModelTensor:
+def one_input(facts: LayerFacts, values: Sequence[V]) -> V:
     """Return the only input of a layer. Raises RefusedError for several."""
     if len(values) != 1:
         raise refuse(facts.name, f"a {facts.old.kind} of {len(values)} inputs", "it takes one")

@@ -10,13 +10,14 @@ layers/core/masking.py, layers/rnn/*.py and keras/src/backend/tensorflow/rnn.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import onnx
 
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, one_input
+from rnnconvert.formats.keras.settings import joined
 
 _PASS = {
     "Activation", "ActivityRegularization", "AlphaDropout", "BatchNormalization", "Dense", "Dropout", "ELU", "GaussianDropout",
@@ -29,9 +30,41 @@ _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional"}
 _MERGES = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
 
 
-def masks_on(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor | None]:
+class Masked(Protocol):
+    """A tensor of a model, with a name and its axes."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int | None, ...]: ...
+
+
+T = TypeVar("T", bound=Masked)
+
+
+class Masks(Protocol[T]):
+    """What keeps masks beside tensors: a graph of ONNX under construction, or a model on its way into a description.
+
+    masks   the masks by the tensors' names
+    dtypes  the types of tensors that are not float32, likewise
+    """
+
+    masks: dict[str, T]
+    dtypes: dict[str, str]
+
+    def truth(self, operator: str, inputs: Sequence[str], wanted: str, shape: Sequence[int | None]) -> T:
+        """Add what gives truths."""
+        ...
+
+
+Behind = Callable[[Any, LayerFacts, Sequence[Any], Sequence[Any], int], Any]
+"""Makes the mask on tensors that are concatenated along an axis other than the last."""
+
+
+def masks_on(build: Masks[T], facts: LayerFacts, values: Sequence[T]) -> list[T | None]:
     """Return the mask on each of a layer's inputs: those that the call names, or those that Keras hands on."""
-    named = list(facts.named.get("mask", ()))
+    named: list[Any] = list(facts.named.get("mask", ()))
     if not named:
         return [build.masks.get(value.name) for value in values]
     facts.used.add("call mask")
@@ -42,7 +75,7 @@ def masks_on(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTenso
     return [*named, *[None] * (len(values) - len(named))]
 
 
-def mask_on(build: GraphBuilder, facts: LayerFacts, x: ModelTensor, axes: int | None = None) -> ModelTensor | None:
+def mask_on(build: Masks[T], facts: LayerFacts, x: T, axes: int | None = None) -> T | None:
     """Return the mask on a layer's only input, of as many axes as the layer needs.
 
     axes  the input's own, less the last, where this is None
@@ -55,22 +88,13 @@ def mask_on(build: GraphBuilder, facts: LayerFacts, x: ModelTensor, axes: int | 
     return mask
 
 
-def hand_on(
-    build: Any,
-    facts: LayerFacts,
-    values: Sequence[Any],
-    outputs: Sequence[Any],
-    joined: Callable[[Any, LayerFacts, Sequence[Any], Sequence[Any]], Any] | None = None,
-) -> None:
-    """Note the masks on what a layer gave, where Keras sets them and the layer itself did not.
-
-    joined  makes the mask on a Concatenate, where that is not what is made here
-    """
+def hand_on(build: Masks[T], facts: LayerFacts, values: Sequence[T], outputs: Sequence[T], behind: Behind) -> None:
+    """Note the masks on what a layer gave, where Keras sets them and the layer itself did not."""
     kind = facts.old.kind
     if not values or not outputs or outputs[0].name in build.masks:
         return
     masks = masks_on(build, facts, values)
-    mask: ModelTensor | None = None
+    mask: T | None = None
     if kind in _PASS or kind in _FIRST:
         mask = masks[0]
     elif kind in _RECURRENT:
@@ -81,38 +105,44 @@ def hand_on(
     elif kind in _MERGES:
         mask = either(build, facts, masks)
     elif kind == "Concatenate":
-        mask = (joined or _joined)(build, facts, values, masks)
+        mask = _concatenated(build, facts, values, masks, behind)
     if mask is not None:
         build.masks[outputs[0].name] = mask
 
 
-def either(build: GraphBuilder, facts: LayerFacts, masks: Sequence[ModelTensor | None]) -> ModelTensor | None:
+def either(build: Masks[T], facts: LayerFacts, masks: Sequence[T | None]) -> T | None:
     """Return the mask on a merge: a step counts if it counts in one of its inputs; none if one of them has none."""
     there = [mask for mask in masks if mask is not None]
     if len(there) != len(masks):
         return None
-    joined = there[0]
+    together = there[0]
     for other in there[1:]:
-        if len(other.shape) != len(joined.shape):
+        if len(other.shape) != len(together.shape):
             raise refuse(facts.name, "masks with other numbers of axes", "Keras joins them over the wrong ones")
-        if other.name != joined.name:
-            shape = tuple(m if n == 1 else n for n, m in zip(joined.shape, other.shape, strict=True))
-            joined = build.truth("Or", [joined.name, other.name], f"{facts.name}/mask", shape)
-    return joined
+        if other.name != together.name:
+            shape = tuple(m if n == 1 else n for n, m in zip(together.shape, other.shape, strict=True))
+            together = build.truth("Or", [together.name, other.name], f"{facts.name}/mask", shape)
+    return together
 
 
-def _joined(
-    build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor], masks: Sequence[ModelTensor | None]
-) -> ModelTensor | None:
+def _concatenated(build: Masks[T], facts: LayerFacts, values: Sequence[T], masks: Sequence[T | None], behind: Behind) -> T | None:
     """Return the mask on a Concatenate: those of its inputs, one behind the other, or joined along the last axis."""
     if all(mask is None for mask in masks):
         return None
     rank = len(values[0].shape)
     if any(mask is not None and len(mask.shape) != rank - 1 for mask in masks):
         raise refuse(facts.name, "masks with other numbers of axes than its inputs", "Keras spreads them over the wrong ones")
-    axis = int(facts.get("axis", -1)) % rank
+    axis, _ = joined(facts, values)
     if axis == rank - 1:
         return either(build, facts, masks)  # an input without a mask makes every step count
+    mask: T = behind(build, facts, values, masks, axis)
+    return mask
+
+
+def behind_one_another(
+    build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor], masks: Sequence[ModelTensor | None], axis: int
+) -> ModelTensor:
+    """Return the masks on tensors, one behind the other along an axis."""
     names, name = [], f"{facts.name}/mask"
     for value, mask in zip(values, masks, strict=True):
         if mask is None:
@@ -122,10 +152,7 @@ def _joined(
             yes = build.constant(f"{name}/yes", np.array(True))
             mask = build.truth("Expand", [yes, size], f"{name}/all", value.shape[:-1])
         names.append(mask.name)
-    shape = list(values[0].shape[:-1])
-    lengths = [value.shape[axis] for value in values]
-    shape[axis] = None if None in lengths else sum(n for n in lengths if n is not None)
-    return build.truth("Concat", names, f"{name}/joined", tuple(shape), axis=axis)
+    return build.truth("Concat", names, f"{name}/joined", joined(facts, values)[1][:-1], axis=axis)
 
 
 def differs(build: GraphBuilder, name: str, value: ModelTensor, number: str) -> ModelTensor:

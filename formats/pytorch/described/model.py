@@ -153,7 +153,7 @@ def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], Reading], 
                 return description
             in_part += [] if description is None else [description]
     if in_part:
-        return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.nodes()))
+        return min(in_part, key=lambda description: sum(node.kind == "left out" for node in description.scope.every_node()))
     raise first or RefusedError("its inputs", "a model written as code", "no number of axes fits all of its operators", "", "")
 
 

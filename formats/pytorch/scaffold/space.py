@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.spelling import sizes, span
+from rnnconvert.scaffolding.spelling import sizes, spans
 from rnnconvert.scaffolding.writer import Module, Rule
 
 
@@ -42,7 +42,7 @@ def _conv_transposed(m: Module, node: Node) -> str:
     words += [f"{key}={sizes(values)}" for key, values, least in settings if max(values) > least]
     part = m.part(node.layer, f"nn.ConvTranspose{rank}d({', '.join(words)}{bias(node)})")
     cuts = [(max(o, 0) // 2, max(o, 0) - max(o, 0) // 2) if same else (0, 0) for o in over]
-    cut = f"[:, :, {', '.join(span(low, high) for low, high in cuts)}]" if any(map(any, cuts)) else ""
+    cut = f"[:, :, {spans(cuts)}]" if any(map(any, cuts)) else ""
     return f"{part}({_first(m, node)}){cut}.movedim(1, -1)"
 
 
@@ -69,10 +69,6 @@ def _pad(m: Module, node: Node) -> str:
     return f"F.pad({m(node.x)}, ({', '.join(flat)}))"
 
 
-def _crop(m: Module, node: Node) -> str:
-    return f"{m(node.x)}[:, {', '.join(span(low, high) for low, high in node['pairs'])}]"
-
-
 def _upsample(m: Module, node: Node) -> str:
     return m(node.x) + "".join(f".repeat_interleave({by}, dim={axis + 1})" for axis, by in enumerate(node["by"]) if by > 1)
 
@@ -82,7 +78,7 @@ SPACE: dict[str, Rule] = {
     "conv transposed": _conv_transposed,
     "pool": _pool,
     "pad": _pad,
-    "crop": _crop,
+    "crop": lambda m, node: f"{m(node.x)}[:, {spans(node['pairs'])}]",
     "upsample": _upsample,
 }
 """The layers that are known."""
