@@ -18,12 +18,14 @@ from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.formats.cudnn import run_jax as jax
 from rnnconvert.formats.keras import run as keras
 from rnnconvert.formats.onnx import run as onnxruntime
+from rnnconvert.formats.onnx import run_node
 from rnnconvert.formats.pytorch import run as pytorch
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack
 from rnnconvert.running import registry
 from rnnconvert.running.child import missing
 from rnnconvert.running.registry import Executor
+from rnnconvert.running.sequences import Sequences
 from tests import environments, jax_cells, ready
 from tests.judging import Problem
 from tests.requirements import need
@@ -154,12 +156,13 @@ def by_layer(solve: Callable[[Problem], Outputs], problem: Problem) -> Outputs:
     return Outputs(x, tuple(hidden), tuple(cell))
 
 
-def _states(problem: Problem) -> dict[str, Any]:
-    return {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
+def sequences(problem: Problem, **more: Any) -> Sequences:
+    """What an executor's `run` reads of a problem."""
+    return Sequences(problem.x, problem.hidden, problem.cell, problem.lengths, **more)
 
 
 def _pytorch(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
-    return outputs(pytorch.run(packed(layout, problem.stack), problem.x, options, **_states(problem)))
+    return outputs(pytorch.run(packed(layout, problem.stack), sequences(problem), options))
 
 
 _KERAS = {"rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
@@ -168,10 +171,9 @@ _KERAS = {"rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
 def _keras(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
     def solve(one: Problem) -> Outputs:
         ways = [Recurrent("", (Layer((way.replace(reverse=False),)),)) for way in one.stack.layers[0].directions]
-        forward, *backward = (packed(layout, way) for way in ways)
         mode = {"reset_after": layout.reset_after} if layout.kind == "gru" else {}
-        other = backward[0] if backward else None
-        return outputs(keras.run(forward, one.x, _KERAS[layout.kind], {**mode, **options}, other, **_states(one)))
+        arrays = [packed(layout, way) for way in ways]
+        return outputs(keras.run(_KERAS[layout.kind], arrays, {**mode, **options}, sequences(one)))
 
     return by_layer(solve, problem)
 
@@ -182,7 +184,7 @@ def _onnxruntime(layout: Layout, problem: Problem, options: Mapping[str, Any]) -
         direction = "bidirectional" if rest else "reverse" if first.reverse else "forward"
         mode = {"linear_before_reset": int(bool(layout.reset_after))} if layout.kind == "gru" else {}
         attributes = {"direction": direction, **mode, **options}
-        return outputs(onnxruntime.run(packed(layout, one.stack), one.x, layout.kind.upper(), attributes, **_states(one)))
+        return outputs(run_node.run(layout.kind.upper(), attributes, packed(layout, one.stack), sequences(one)))
 
     return by_layer(solve, problem)
 
@@ -193,7 +195,7 @@ def _jax(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Output
         "input_size": stack.input_size, "hidden_size": stack.hidden_size, "num_layers": stack.num_layers,
         "bidirectional": stack.num_directions == 2,
     }  # fmt: skip
-    return outputs(jax.run(packed(layout, stack)["params"], problem.x, description, **_states(problem)))
+    return outputs(jax.run(packed(layout, stack)["params"], description, sequences(problem)))
 
 
 def _cells_of(make: Any) -> Run:

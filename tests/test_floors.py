@@ -45,6 +45,8 @@ NEIGHBOURS = {
     )
 }
 """The rooms that write another framework's files."""
+SHARED = "running.sequences"
+"""What executors may import: it shapes requests and answers, and knows no weights."""
 
 
 def module_of(path: pathlib.Path) -> str:
@@ -69,9 +71,9 @@ def is_data(module: str) -> bool:
 
 
 def is_executor(module: str) -> bool:
-    """Whether a module runs under any Python, with nothing of ours: executors, and what starts them there."""
+    """Whether a module runs under any Python, with nothing of ours: executors, what starts them there, and what they share."""
     words = module.split(".")
-    return module == "running.child" or (words[0] == "formats" and words[-1].partition("_")[0] == "run")
+    return module in ("running.child", "running.witness", SHARED) or (words[0] == "formats" and words[-1].partition("_")[0] == "run")
 
 
 def faults(module: str, code: str) -> list[str]:
@@ -90,6 +92,8 @@ def faults(module: str, code: str) -> list[str]:
             found.append(f"{name}: the package's name is rnnconvert.{top}")
         elif is_data(module) and top != "__future__" and not name.startswith(DATA):
             found.append(f"{name}: layouts are data, they import only {', '.join(one[:-1] for one in DATA)}")
+        elif is_executor(module) and name.startswith(f"rnnconvert.{SHARED}.") and module != SHARED:
+            continue
         elif is_executor(module) and top == "rnnconvert":
             found.append(f"{name}: an executor imports its framework and nothing of ours, so that any Python can run it")
         elif top != "rnnconvert" or (head == package and package != "formats"):
@@ -129,6 +133,8 @@ def test_imports_go_down(path: pathlib.Path) -> None:
         ("formats.pytorch.run", "def run():\n    from rnnconvert.language.packing import pack"),
         ("formats.pytorch.run", "from .module import Unit"),
         ("running.child", "from rnnconvert.core.errors import UsageError"),
+        ("running.sequences", "from rnnconvert.core.weights import Recurrent"),
+        ("running.sequences", "from rnnconvert.running.sequences import outputs"),
         ("files.convert", "from rnnconvert.cli.main import main"),
         ("files.convert", "import rnnconvert"),
         ("language.layout", "from .cells import Cell"),

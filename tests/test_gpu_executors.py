@@ -22,13 +22,14 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.cudnn import run as cudnn
 from rnnconvert.formats.cudnn import run_jax as jax
 from rnnconvert.formats.cudnn import run_library as cudnn_library
-from rnnconvert.formats.cudnn import run_torch as torch_flat
 from rnnconvert.formats.keras import run as keras
+from rnnconvert.formats.pytorch import run_flat as torch_flat
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running.child import flat_buffer, missing
+from rnnconvert.running.sequences import Sequences
 from tests.cudnn_standin import HostMemory, StandIn
-from tests.frameworks import outputs
+from tests.frameworks import outputs, sequences
 from tests.gpu.standins import laid_out
 from tests.judging import Problem, excess
 from tests.requirements import need
@@ -78,21 +79,13 @@ def test_cudnn_is_called_as_its_header_says(
     params, description = described(problem.stack, tmp_path, bias_mode=bias_mode)
     host, library = HostMemory(), StandIn(description)
     weighed, cotangents = cotangents_of(problem)
-    given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
-    plain = cudnn.run(params, problem.x, description, cudnn.Device(library, cudnn_library.Memory(host)), **given)
+    plain = cudnn.run(params, description, sequences(problem), cudnn.Device(library, cudnn_library.Memory(host)))
     assert excess(problem, outputs(plain)) <= 1
     assert plain["notes"] == {"cuDNN": "9.28.0", "algorithm": "standard", "bytes": params.nbytes, "offsets": []}
     assert (host.blocks, library.made) == ({}, {})
     memory = cudnn_library.Memory(host)
-    found = cudnn.run(
-        params,
-        problem.x,
-        description,
-        cudnn.Device(library, memory),
-        cudnn.VARIANTS["cudnn-persistent-dynamic"],
-        **given,
-        cotangents=cotangents,
-    )
+    device, fed = cudnn.Device(library, memory), sequences(problem, cotangents=cotangents)
+    found = cudnn.run(params, description, fed, device, cudnn.VARIANTS["cudnn-persistent-dynamic"])
     assert library.called.count("cudnnBuildRNNDynamic") == 1
     assert (host.blocks, library.made) == ({}, {})
     zeros = tuple(np.zeros_like(state) for state in problem.solved().hidden)
@@ -118,12 +111,12 @@ def test_everything_is_freed_when_a_call_fails(tmp_path: Path) -> None:
     host, library = HostMemory(), StandIn(description)
     library.RNNForward = lambda *_: 3000  # type: ignore[method-assign,assignment]
     with pytest.raises(NotImplementedError, match="cuDNN: cudnnRNNForward: status 3000"):
-        cudnn.run(params, problem.x, description, cudnn.Device(library, cudnn_library.Memory(host)))
+        cudnn.run(params, description, Sequences(problem.x), cudnn.Device(library, cudnn_library.Memory(host)))
     library.RNNForward = lambda *_: 5000  # type: ignore[method-assign,assignment]
     with pytest.raises(RuntimeError, match="cudnnRNNForward: status 5000"):
-        cudnn.run(params, problem.x, description, cudnn.Device(library, cudnn_library.Memory(host)))
+        cudnn.run(params, description, Sequences(problem.x), cudnn.Device(library, cudnn_library.Memory(host)))
     with pytest.raises(RuntimeError, match=r"the buffer has .* bytes, but cuDNN's has"):
-        cudnn.run(params[:-1], problem.x, description, cudnn.Device(library, cudnn_library.Memory(host)))
+        cudnn.run(params[:-1], description, Sequences(problem.x), cudnn.Device(library, cudnn_library.Memory(host)))
     with pytest.raises(TypeError, match="cudnnDestroy takes 1 arguments"):
         library("cudnnDestroy")
     assert (host.blocks, library.made) == ({}, {})
@@ -133,7 +126,7 @@ def test_a_clip_is_set_on_an_lstm_only(tmp_path: Path) -> None:
     problem = problem_of("lstm", "float32", None, True)
     params, description = described(problem.stack, tmp_path)
     library = StandIn({**description, "clip": [-0.5, 0.25]})
-    cudnn.run(params, problem.x, library.description, cudnn.Device(library, cudnn_library.Memory(HostMemory())))
+    cudnn.run(params, library.description, Sequences(problem.x), cudnn.Device(library, cudnn_library.Memory(HostMemory())))
     (clip,) = (given[1:] for given in library.set.values() if len(given) == 4)
     assert clip == (1, -0.5, 0.25)
     with (
@@ -206,8 +199,7 @@ def test_jaxs_cudnn_is_called_as_it_is_declared(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(rnn, "lstm", stand_in)
     problem = problem_of("lstm", "float32", np.array((5, 1, 3)), True)
     params, description = described(problem.stack, tmp_path)
-    given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
-    assert excess(problem, outputs(jax.run(params, problem.x, description, cuda=True, **given))) <= 1
+    assert excess(problem, outputs(jax.run(params, description, sequences(problem), cuda=True))) <= 1
 
 
 # PyTorch's own packing, with the buffer laid out by hand as on a GPU PyTorch lays it out.
@@ -226,10 +218,9 @@ def test_numbers_go_where_pytorch_says(
     parts = BOTH | ({"projection"} if projection else set())
     problem = problem_of(cell, dtype, None if lengths is None else np.array(lengths), True, projection, parts)
     params, description = described(problem.stack, tmp_path)
-    params = params.view(torch_flat._STORED[dtype])
+    params = params.view(torch_flat.STORED[dtype])
     weighed, cotangents = cotangents_of(problem)
-    given = {"hidden": problem.hidden, "cell": problem.cell, "lengths": problem.lengths}
-    found = torch_flat.run(params, problem.x, description, "cpu", **given, cotangents=cotangents)
+    found = torch_flat.run(params, description, sequences(problem, cotangents=cotangents), "cpu")
     assert excess(problem, outputs(found)) <= 1
     if dtype == "bfloat16":
         return
@@ -248,9 +239,9 @@ def test_pytorch_lays_nothing_out_on_a_cpu(tmp_path: Path) -> None:
     problem = problem_of("lstm", "float32", None, True)
     params, description = described(problem.stack, tmp_path)
     with pytest.raises(RuntimeError, match="did not lay the parameters out"):
-        torch_flat.run(params, problem.x, description, "cpu")
+        torch_flat.run(params, description, Sequences(problem.x), "cpu")
     with pytest.raises(NotImplementedError, match=r"torch\.nn does not have them"):
-        torch_flat.run(params, problem.x, {**description, "bias_mode": "single_inp"}, "cpu")
+        torch_flat.run(params, {**description, "bias_mode": "single_inp"}, Sequences(problem.x), "cpu")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -264,7 +255,7 @@ def test_keras_falls_back_to_its_own_loop_and_says_so() -> None:
     keras._choose(layer, True)
     assert keras._path(layer) == "cuDNN"
     x = np.random.default_rng(0).uniform(-1, 1, (3, 2, 5)).astype(np.float32)
-    found = keras._solved(chain, {"x": x})
+    found = keras._solved(chain, Sequences(x))
     assert keras._path(layer) == "generic"  # cuDNN is not there
     keras._choose(layer, False)
-    np.testing.assert_array_equal(keras._solved(chain, {"x": x})["y"], found["y"])
+    np.testing.assert_array_equal(keras._solved(chain, Sequences(x))["y"], found["y"])

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from rnnconvert.running.sequences import STATES, Sequences, outputs
 
 Array = np.ndarray
 
@@ -31,20 +33,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     links = _parameters(_loaded(request["file"]), request["layers"])
     if len(links) > 1 and request.get("cotangents"):
         raise NotImplementedError("gradients of several links: only those of a single link are computed")
-    remaining = dict(request)
-    result: dict[str, Any] = {"hidden": [], "cell": []}
-    for arrays in links:
-        outputs = _single(arrays, remaining)
-        remaining["x"] = outputs["y"]
-        for part in ("hidden", "cell"):
-            result[part] += outputs[part]
-            if remaining.get(part):
-                remaining[part] = list(remaining[part])[len(outputs[part]) :]
-        result.update({name: outputs[name] for name in ("y", "gradients") if name in outputs})
-    return result
+    return Sequences.of(request).through(links, lambda arrays, sequences: _single(arrays, sequences, request["how"]))
 
 
-def _single(arrays: Mapping[str, Array], request: Mapping[str, Any]) -> dict[str, Any]:
+def _single(arrays: Mapping[str, Array], sequences: Sequences, how: Mapping[str, Any]) -> dict[str, Any]:
     """Run one link."""
     dtype = str(next(iter(arrays.values())).dtype)
     if dtype not in ("float32", "float64"):
@@ -52,10 +44,10 @@ def _single(arrays: Mapping[str, Array], request: Mapping[str, Any]) -> dict[str
     if any(name.startswith("peep_") for name in arrays):
         raise NotImplementedError("a StatefulPeepholeLSTM, whose states cannot be given")
     if "0/w0" in arrays:
-        return _n_step(arrays, dtype, request)
-    if request.get("lengths") is not None:
+        return _n_step(arrays, dtype, sequences, how)
+    if sequences.lengths is not None:
         raise NotImplementedError("sequences of different lengths: only NStep links support them")
-    return _steps(arrays, dtype, request)
+    return _steps(arrays, dtype, sequences)
 
 
 def _loaded(path: str) -> dict[str, Array]:
@@ -98,7 +90,7 @@ def _fill(link: Any, arrays: Mapping[str, Array], dtype: str) -> None:
         parameter.array = np.array(arrays[name], dtype)
 
 
-def _n_step(arrays: Mapping[str, Array], dtype: str, request: Mapping[str, Any]) -> dict[str, Any]:
+def _n_step(arrays: Mapping[str, Array], dtype: str, sequences: Sequences, how: Mapping[str, Any]) -> dict[str, Any]:
     import chainer
     from chainer import links
 
@@ -106,53 +98,54 @@ def _n_step(arrays: Mapping[str, Array], dtype: str, request: Mapping[str, Any])
     matrices = sum(name.startswith("0/w") for name in arrays)
     name = _CLASSES[matrices]
     hidden, width = arrays["0/w0"].shape
-    stated = request["how"].get("bidirectional")
+    stated = how.get("bidirectional")
     # The second child reads the input if it is the first layer's backward direction; the third then reads both.
     second, third = (arrays.get(f"{child}/w0", np.empty((0, 0))).shape[1] for child in (1, 2))
     two = stated == "true" if stated else third == 2 * hidden or (second == width and width != hidden)
-    function = request["how"].get("nonlinearity", "tanh")
+    function = how.get("nonlinearity", "tanh")
     kind = {"tanh": "Tanh", "relu": "ReLU"}[function] if name == "RNN" else ""
     chainer.global_config.dtype = np.dtype(dtype)
     make = getattr(links, f"NStep{'Bi' if two else ''}{name}{kind}")
     layers = children // (2 if two else 1)
     link = make(layers, width, hidden, 0.0)
     _fill(link, arrays, dtype)
-    x = np.asarray(request["x"], dtype)
-    lengths = request.get("lengths")
-    ends = [len(x)] * x.shape[1] if lengths is None else [int(length) for length in lengths]
-    if min(ends) < 1:
-        raise NotImplementedError("a sequence of length zero")
-    sequences = [chainer.Variable(x[:end, place].copy()) for place, end in enumerate(ends)]
-    states = [_states(request, part, children, x.shape[1], hidden, dtype) for part in _parts(name)]
-    *final, ys = link(*states, sequences)
-    y = np.zeros((*x.shape[:2], ys[0].shape[1]), dtype)
-    for place, sequence in enumerate(ys):
-        y[: len(sequence), place] = sequence.array
-    result = _answer(y, final)
-    if request.get("cotangents"):
-        scales = request["cotangents"]
-        outputs = [(sequence, scales["y"][: len(sequence), place]) for place, sequence in enumerate(ys)]
-        outputs += [(state, np.stack(list(scales[part]))) for part, state in zip(_parts(name), final)]
-        _backward(link, outputs, dtype)
-        of_x = np.zeros_like(x)
-        for place, sequence in enumerate(sequences):
-            of_x[: len(sequence), place] = sequence.grad
-        result["gradients"] = _gradients(link, of_x, {p: list(s.grad) for p, s in zip(_parts(name), states)}, request)
-    return result
+    sequences.refuse_empty("NStep links do not take it")
+    x = np.asarray(sequences.x, dtype)
+    ends = [len(x)] * x.shape[1] if sequences.lengths is None else [int(length) for length in sequences.lengths]
+    inputs = [chainer.Variable(x[:end, place].copy()) for place, end in enumerate(ends)]
+    widths = _widths(name, hidden)
+    states = _states(sequences, widths, children, dtype)
+    *finals, ys = link(*states.values(), inputs)
+    y = _padded([sequence.array for sequence in ys], len(x))
+    answer = outputs(y, *(state.array for state in finals))
+    if sequences.cotangents:
+        of_y, *scales = sequences.scales(widths)
+        weighed = [(sequence, of_y[: len(sequence), place]) for place, sequence in enumerate(ys)]
+        _backward(link, [*weighed, *zip(finals, scales)], dtype)
+        answer["gradients"] = _gradients(link, _padded([sequence.grad for sequence in inputs], len(x)), states, sequences)
+    return answer
 
 
-def _parts(name: str) -> tuple[str, ...]:
-    return ("hidden", "cell") if name == "LSTM" else ("hidden",)
+def _padded(rows: Sequence[Array], steps: int) -> Array:
+    """Return sequences side by side, (time, batch, values), zero past the end of each."""
+    padded = np.zeros((steps, len(rows), rows[0].shape[1]), rows[0].dtype)
+    for place, row in enumerate(rows):
+        padded[: len(row), place] = row
+    return padded
 
 
-def _states(request: Mapping[str, Any], part: str, count: int, batch: int, hidden: int, dtype: str) -> Any:
+def _widths(name: str, hidden: int) -> dict[str, int]:
+    return dict.fromkeys(STATES if name == "LSTM" else STATES[:1], hidden)
+
+
+def _states(sequences: Sequences, widths: Mapping[str, int], rows: int, dtype: str) -> dict[str, Any]:
     import chainer
 
-    values = np.stack(list(request[part])) if request.get(part) else np.zeros((count, batch, hidden))
-    return chainer.Variable(np.asarray(values, dtype))
+    states = sequences.first(rows).initial(widths, rows)
+    return {part: chainer.Variable(np.asarray(state, dtype)) for part, state in states.items()}
 
 
-def _steps(arrays: Mapping[str, Array], dtype: str, request: Mapping[str, Any]) -> dict[str, Any]:
+def _steps(arrays: Mapping[str, Array], dtype: str, sequences: Sequences) -> dict[str, Any]:
     """Run a link of one step over all steps."""
     import chainer
     import chainer.functions as functions
@@ -164,10 +157,10 @@ def _steps(arrays: Mapping[str, Array], dtype: str, request: Mapping[str, Any]) 
     hidden, width = matrix.shape[0] // (4 if lstm else 1), matrix.shape[1]
     link = links.StatelessLSTM(width, hidden) if lstm else links.StatelessGRU(width, hidden)
     _fill(link, arrays, dtype)
-    x = chainer.Variable(np.asarray(request["x"], dtype))
-    parts = _parts("LSTM" if lstm else "GRU")
-    begin = [_states(request, part, 1, x.shape[1], hidden, dtype) for part in parts]
-    h, c = begin[0][0], begin[1][0] if lstm else None
+    x = chainer.Variable(np.asarray(sequences.x, dtype))
+    widths = _widths("LSTM" if lstm else "GRU", hidden)
+    states = _states(sequences, widths, 1, dtype)
+    h, c = states["hidden"][0], states["cell"][0] if lstm else None
     ys: list[Any] = []
     for step in x:
         if lstm:
@@ -176,31 +169,23 @@ def _steps(arrays: Mapping[str, Array], dtype: str, request: Mapping[str, Any]) 
             h = link(h, step)
         ys.append(h)
     y = functions.stack(ys)
-    final = [functions.expand_dims(state, 0) for state in ((h, c) if lstm else (h,))]
-    result = _answer(y.array, final)
-    if request.get("cotangents"):
-        scales = request["cotangents"]
-        outputs = [(y, scales["y"]), *((s, np.stack(list(scales[part]))) for part, s in zip(parts, final))]
-        _backward(link, outputs, dtype)
-        result["gradients"] = _gradients(link, x.grad, {p: list(s.grad) for p, s in zip(parts, begin)}, request)
-    return result
+    finals = [functions.expand_dims(state, 0) for state in ((h, c) if lstm else (h,))]
+    answer = outputs(y.array, *(state.array for state in finals))
+    if sequences.cotangents:
+        _backward(link, zip([y, *finals], sequences.scales(widths)), dtype)
+        answer["gradients"] = _gradients(link, x.grad, states, sequences)
+    return answer
 
 
-def _backward(link: Any, outputs: Sequence[tuple[Any, Array]], dtype: str) -> None:
+def _backward(link: Any, weighed: Iterable[tuple[Any, Array]], dtype: str) -> None:
     """Compute the gradients of a weighted sum of outputs."""
     import chainer.functions as functions
 
     link.cleargrads()
-    total = sum(functions.sum(value * np.asarray(scale, dtype)) for value, scale in outputs)
+    total = sum(functions.sum(value * np.asarray(scale, dtype)) for value, scale in weighed)
     total.backward()
 
 
-def _gradients(link: Any, x: Array, states: Mapping[str, list[Array]], request: Mapping[str, Any]) -> dict[str, Any]:
+def _gradients(link: Any, x: Array, states: Mapping[str, Any], sequences: Sequences) -> dict[str, Any]:
     weights = {name.lstrip("/"): np.asarray(parameter.grad) for name, parameter in link.namedparams()}
-    slopes = {part: state for part, state in states.items() if request.get(part)}
-    return {"x": np.asarray(x), "hidden": [], "cell": [], **slopes, "weights": {"": weights}}
-
-
-def _answer(y: Array, final: Sequence[Any]) -> dict[str, Any]:
-    h, *c = (np.asarray(state.array) for state in final)
-    return {"y": np.asarray(y), "hidden": list(h), "cell": list(c[0]) if c else []}
+    return sequences.gradients(np.asarray(x), {part: state.grad for part, state in states.items()}, weights)

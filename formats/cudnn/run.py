@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rnnconvert.running.sequences import Sequences, outputs
+
 from .run_library import STORED, TYPES, CudnnLibrary, Memory, configured, encoded, layout, libraries
 
 Array = np.ndarray
@@ -61,13 +63,12 @@ def versions(variant: Mapping[str, Any]) -> dict[str, str]:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
-    description = request["description"]
-    arguments: dict[str, Any] = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
     memory = Memory(ctypes.CDLL(libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in libraries(name)]
     library = CudnnLibrary([*others, *libraries("cudnn")])
-    return run(request["buffer"], request["x"], description, Device(library, memory), request["variant"], **arguments)
+    device = Device(library, memory)
+    return run(request["buffer"], request["description"], Sequences.of(request), device, request["variant"])
 
 
 class Device(NamedTuple):
@@ -81,27 +82,17 @@ _STANDARD: Mapping[str, Any] = {"algorithm": "standard"}
 
 
 def run(
-    params: Array,
-    x: Array,
-    description: Mapping[str, Any],
-    device: Device,
-    variant: Mapping[str, Any] = _STANDARD,
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
+    params: Array, description: Mapping[str, Any], sequences: Sequences, device: Device, variant: Mapping[str, Any] = _STANDARD
 ) -> dict[str, Any]:
     """Run the buffer on the GPU, in its own element type.
 
     params       the flat buffer; bfloat16 as its bits
-    x            (time, batch, in)
     description  the buffer's description: cell, hidden_size, input_size, num_layers ...
     variant      its algorithm, as in VARIANTS; its io, how cuDNN receives sequences: "unpadded", all of one length;
                  "padded", with cuDNN's flag for padding; "packed", step by step without the padding, none empty; by
                  default one of the first two, as lengths need it
-    hidden       initial states, and the rest as in a request (rnnconvert.running); the answer likewise; its
-                 notes have "bytes" and "offsets", which are the library's own
+
+    The answer's notes have "bytes" and "offsets", which are the library's own.
 
     Raises NotImplementedError for what cuDNN does not support, RuntimeError for a buffer of another size.
     """
@@ -109,16 +100,16 @@ def run(
     with contextlib.ExitStack() as stack:
         handle = stack.enter_context(library.handle())
         stack.enter_context(memory)
-        io = variant.get("io") or ("unpadded" if lengths is None else "padded")
+        io = variant.get("io") or ("unpadded" if sequences.lengths is None else "padded")
         rnn = stack.enter_context(configured(library, handle, description, algorithm, io == "padded"))
-        call = _Call(device, handle, rnn, description, _Sequences(np.shape(x), lengths, io), stack)
+        call = _Call(device, handle, rnn, description, _Arrangement(sequences, io), stack)
         if algorithm == "persist_dynamic":
-            library("cudnnBuildRNNDynamic", handle, rnn, np.shape(x)[1])
+            library("cudnnBuildRNNDynamic", handle, rnn, np.shape(sequences.x)[1])
         weights = memory.put(params)
         offsets = layout(library, handle, rnn, description, int(weights.value or 0))
         if offsets["bytes"] != params.nbytes:
             raise RuntimeError(f"the buffer has {params.nbytes} bytes, but cuDNN's has {offsets['bytes']}")
-        result = call.solved(weights, offsets["bytes"], x, hidden, cell, cotangents)
+        result = call.solved(weights, offsets["bytes"], sequences)
         result["notes"] = {
             "cuDNN": library.version,
             "algorithm": algorithm,
@@ -128,7 +119,7 @@ def run(
         return result
 
 
-class _Sequences:
+class _Arrangement:
     """How sequences lie in what cuDNN receives and gives.
 
     order   the sequences as cuDNN gets them: packed ones with the longest first
@@ -136,10 +127,10 @@ class _Sequences:
     live    which of their steps count, (time, batch)
     """
 
-    def __init__(self, shape: Sequence[int], lengths: Array | None, io: str) -> None:
-        self.shape, self.layout, self.packed = tuple(shape), _LAYOUTS[io], io == "packed"
-        steps, batch, _ = shape
-        counts = np.full(batch, steps) if lengths is None else np.asarray(lengths)
+    def __init__(self, sequences: Sequences, io: str) -> None:
+        self.shape, self.layout, self.packed = np.shape(sequences.x), _LAYOUTS[io], io == "packed"
+        steps, batch, _ = self.shape
+        counts = np.full(batch, steps) if sequences.lengths is None else np.asarray(sequences.lengths)
         self.order = np.argsort(-counts, kind="stable") if self.packed else np.arange(batch)
         self.limits = np.ascontiguousarray(counts[self.order], np.int32)
         self.live = np.arange(steps)[:, None] < counts[self.order]
@@ -149,20 +140,20 @@ class _Call:
     """The descriptors of one run, and the run."""
 
     def __init__(
-        self, device: Device, handle: Any, rnn: Any, description: Mapping[str, Any], sequences: _Sequences, stack: contextlib.ExitStack
+        self, device: Device, handle: Any, rnn: Any, description: Mapping[str, Any], lying: _Arrangement, stack: contextlib.ExitStack
     ) -> None:
         self.library, self.memory = library, memory = device
-        self.handle, self.rnn, self.sequences = handle, rnn, sequences
+        self.handle, self.rnn, self.lying = handle, rnn, lying
         self.dtype = description.get("dtype", "float32")
         self.is_lstm = description["cell"] == "lstm"
-        steps, batch, width = sequences.shape
+        steps, batch, width = lying.shape
         directions = 2 if description.get("bidirectional") else 1
         hidden = description["hidden_size"]
         out = description.get("projection_size", 0) or hidden
         rows = description.get("num_layers", 1) * directions
         self.x_shape, self.y_shape = (steps, batch, width), (steps, batch, directions * out)
         self.h_shape, self.c_shape = (rows, batch, out), (rows, batch, hidden)
-        self.limits = memory.put(sequences.limits)
+        self.limits = memory.put(lying.limits)
         self.of_x, self.of_y = (stack.enter_context(library.descriptor("RNNData")) for _ in range(2))
         fill = ctypes.create_string_buffer(8)  # a zero of any type
         for descriptor, values in ((self.of_x, width), (self.of_y, self.y_shape[2])):
@@ -170,11 +161,11 @@ class _Call:
                 "cudnnSetRNNDataDescriptor",
                 descriptor,
                 TYPES[self.dtype],
-                sequences.layout,
+                lying.layout,
                 steps,
                 batch,
                 values,
-                sequences.limits.ctypes.data,
+                lying.limits.ctypes.data,
                 ctypes.cast(fill, ctypes.c_void_p),
             )
         self.of_h, self.of_c = (stack.enter_context(library.descriptor("Tensor")) for _ in range(2))
@@ -193,23 +184,23 @@ class _Call:
 
     def _state(self, states: Any) -> ctypes.c_void_p:
         """Copy an initial state; a null pointer means zero to cuDNN."""
-        return self._put(np.stack(list(states))[:, self.sequences.order]) if states else ctypes.c_void_p()
+        return self._put(np.stack(list(states))[:, self.lying.order]) if states else ctypes.c_void_p()
 
     def _states(self, address: ctypes.c_void_p, shape: Sequence[int]) -> list[Array]:
         """Return final states, or the gradients of initial ones, in the caller's order of the sequences."""
         array = self._get(address, shape)
         back = np.empty_like(array)
-        back[:, self.sequences.order] = array
+        back[:, self.lying.order] = array
         return list(back)
 
     def _sequence(self, values: Any) -> ctypes.c_void_p:
         """Copy (time, batch, values)."""
-        lying, array = self.sequences, np.asarray(values)
+        lying, array = self.lying, np.asarray(values)
         return self._put(array[:, lying.order][lying.live] if lying.packed else array)
 
     def _steps(self, address: ctypes.c_void_p, shape: Sequence[int]) -> Array:
         """Return (time, batch, values), zero past the end of a packed sequence."""
-        lying = self.sequences
+        lying = self.lying
         if not lying.packed:
             return self._get(address, shape)
         numbers = self._get(address, (int(lying.live.sum()), shape[2]))
@@ -218,25 +209,23 @@ class _Call:
         padded[at_step, lying.order[place]] = numbers
         return padded
 
-    def solved(self, weights: ctypes.c_void_p, size: int, x: Array, hidden: Any, cell: Any, cotangents: Any) -> dict[str, Any]:
+    def solved(self, weights: ctypes.c_void_p, size: int, sequences: Sequences) -> dict[str, Any]:
         """Return an answer without its notes."""
+        cotangents = sequences.cotangents
         mode = _TRAINING if cotangents else _INFERENCE
         work, reserve = ctypes.c_size_t(), ctypes.c_size_t()
         self.library("cudnnGetRNNTempSpaceSizes", self.handle, self.rnn, mode, self.of_x, ctypes.byref(work), ctypes.byref(reserve))
         spaces = [size, weights, work.value, self.memory.room(work.value), reserve.value, self.memory.room(reserve.value)]
-        source, y = self._sequence(x), self._room(self.y_shape)
-        hx, hy = self._state(hidden), self._room(self.h_shape)
+        source, y = self._sequence(sequences.x), self._room(self.y_shape)
+        hx, hy = self._state(sequences.hidden), self._room(self.h_shape)
         none = ctypes.c_void_p()
-        cx, cy = (self._state(cell), self._room(self.c_shape)) if self.is_lstm else (none, none)
+        cx, cy = (self._state(sequences.cell), self._room(self.c_shape)) if self.is_lstm else (none, none)
         self.library(
             "cudnnRNNForward", self.handle, self.rnn, mode, self.limits, self.of_x, source, self.of_y, y,
             self.of_h, hx, hy, self.of_c, cx, cy, *spaces,
         )  # fmt: skip
-        result = {
-            "y": self._steps(y, self.y_shape),
-            "hidden": self._states(hy, self.h_shape),
-            "cell": self._states(cy, self.c_shape) if self.is_lstm else [],
-        }
+        finals = [self._states(hy, self.h_shape), *([self._states(cy, self.c_shape)] if self.is_lstm else [])]
+        result = outputs(self._steps(y, self.y_shape), *finals)
         if not cotangents:
             return result
         dy, dx = self._sequence(cotangents["y"]), self._room(self.x_shape)
@@ -252,10 +241,7 @@ class _Call:
             self.of_h, hx, self.of_y, y, size, slopes, *spaces[2:],
         )  # fmt: skip
         count = size // np.dtype(STORED[self.dtype]).itemsize
-        result["gradients"] = {
-            "x": self._steps(dx, self.x_shape),
-            "hidden": self._states(dhx, self.h_shape) if hidden else [],
-            "cell": self._states(dcx, self.c_shape) if cell and self.is_lstm else [],
-            "weights": {"": {"params": self._get(slopes, (count,))}},
-        }
+        states = {"hidden": self._states(dhx, self.h_shape), **({"cell": self._states(dcx, self.c_shape)} if self.is_lstm else {})}
+        weights_slopes = {"params": self._get(slopes, (count,))}
+        result["gradients"] = sequences.gradients(self._steps(dx, self.x_shape), states, weights_slopes)
         return result

@@ -5,10 +5,12 @@ The authors of this file have not run the latter, which needs an NVIDIA GPU. Sou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from rnnconvert.running.sequences import STATES, Sequences, outputs
 
 Array = np.ndarray
 
@@ -37,28 +39,15 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             raise NotImplementedError(f"{key} {description[key]}: JAX's buffer is a float32 LSTM's with both biases")
     if description.get("projection_size", 0) not in (0, description["hidden_size"]) or description.get("clip"):
         raise NotImplementedError("a projection or a clip: JAX's LSTM has none")
-    arguments = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
-    return run(request["buffer"], request["x"], description, request["variant"]["device"] == "cuda", **arguments)
+    return run(request["buffer"], description, Sequences.of(request), request["variant"]["device"] == "cuda")
 
 
-def run(
-    params: Array,
-    x: Array,
-    description: Mapping[str, Any],
-    cuda: bool = False,
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def run(params: Array, description: Mapping[str, Any], sequences: Sequences, cuda: bool = False) -> dict[str, Any]:
     """Run an LSTM in float32.
 
     params       the flat buffer, with two biases
-    x            (time, batch, in)
     description  input_size, hidden_size, num_layers and bidirectional, as the buffer's description has them
     cuda         whether cuDNN runs it
-    hidden       initial states, and the rest as in a request (rnnconvert.running); the answer likewise
 
     Raises TypeError for a buffer of another size.
     """
@@ -67,12 +56,10 @@ def run(
     from jax.experimental import rnn
 
     sizes = (*(description[name] for name in ("input_size", "hidden_size", "num_layers")), bool(description["bidirectional"]))
-    steps, batch, _ = np.shape(x)
-    if lengths is not None and np.min(lengths) < 1:
-        raise NotImplementedError("a sequence of length zero: jax.experimental.rnn returns the state of another step for it")
-    zero = np.zeros((sizes[2] * (1 + sizes[3]), batch, sizes[1]), np.float32)
-    states = [zero if not state else np.stack(list(state)).astype(np.float32) for state in (hidden, cell)]
-    limit = jnp.asarray(np.full(batch, steps) if lengths is None else np.asarray(lengths), jnp.int32)
+    steps, batch, _ = np.shape(sequences.x)
+    sequences.refuse_empty("jax.experimental.rnn returns the state of another step for it")
+    states = sequences.initial(dict.fromkeys(STATES, sizes[1]), sizes[2] * (1 + sizes[3]))
+    limit = jnp.asarray(np.full(batch, steps) if sequences.lengths is None else np.asarray(sequences.lengths), jnp.int32)
 
     def forward(flat: Any, sequence: Any, h: Any, c: Any) -> tuple[Any, ...]:
         if cuda:
@@ -81,28 +68,23 @@ def run(
         weights = rnn.unpack_lstm_weights(flat, *sizes)
         return tuple(rnn.lstm_ref(sequence, h, c, *weights, limit, *sizes[:3], 0.0, sizes[3]))
 
-    sequence = np.asarray(x, np.float32).swapaxes(0, 1)
-    leaves = [jnp.asarray(value) for value in (np.asarray(params, np.float32), sequence, *states)]
-    if not cotangents:
-        return _answer(forward(*leaves))
-    scales = [np.asarray(cotangents["y"]).swapaxes(0, 1), np.stack(cotangents["hidden"]), np.stack(cotangents["cell"])]
+    def batch_first(y: Any, *others: Any) -> list[Any]:
+        return [jnp.asarray(np.asarray(value), jnp.float32) for value in (np.asarray(y).swapaxes(0, 1), *others)]
+
+    def time_first(y: Any, *others: Any) -> list[Array]:
+        return [np.ascontiguousarray(np.asarray(y).swapaxes(0, 1)), *map(np.asarray, others)]
+
+    leaves = [jnp.asarray(params, jnp.float32), *batch_first(sequences.x, *states.values())]
+    if not sequences.cotangents:
+        return outputs(*time_first(*forward(*leaves)))
+    scales = batch_first(*sequences.scales(STATES))
 
     def total(*leaves: Any) -> tuple[Any, tuple[Any, ...]]:
-        outputs = forward(*leaves)
-        weighed = [(value * scale.astype(np.float32)).sum() for value, scale in zip(outputs, scales)]
-        return sum(weighed[1:], weighed[0]), outputs
+        values = forward(*leaves)
+        weighed = [(value * scale).sum() for value, scale in zip(values, scales)]
+        return sum(weighed[1:], weighed[0]), values
 
-    slopes, outputs = jax.grad(total, argnums=(0, 1, 2, 3), has_aux=True)(*leaves)
-    of_x = _answer(slopes[1:])
-    gradients = {
-        "x": of_x["y"],
-        "hidden": of_x["hidden"] if hidden else [],
-        "cell": of_x["cell"] if cell else [],
-        "weights": {"": {"params": np.asarray(slopes[0])}},
-    }
-    return {**_answer(outputs), "gradients": gradients}
-
-
-def _answer(values: Sequence[Any]) -> dict[str, Any]:
-    y, h, c = map(np.asarray, values)
-    return {"y": np.ascontiguousarray(y.swapaxes(0, 1)), "hidden": list(h), "cell": list(c)}
+    (of_params, *slopes), values = jax.grad(total, argnums=(0, 1, 2, 3), has_aux=True)(*leaves)
+    of_x, *of_states = time_first(*slopes)
+    gradients = sequences.gradients(of_x, dict(zip(STATES, of_states)), {"params": np.asarray(of_params)})
+    return {**outputs(*time_first(*values)), "gradients": gradients}

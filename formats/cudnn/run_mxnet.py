@@ -6,9 +6,11 @@ silently ignores the lengths of sequences and the clip of the cell state.
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 import numpy as np
+
+from rnnconvert.running.sequences import Sequences, outputs
 
 Array = np.ndarray
 
@@ -27,6 +29,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mxnet-native": {"device": "cpu", "environment": {"MXNET_USE_MKLDNN_RNN": "0"}},
 }
 _TYPES = ("float32", "float64")
+_STATES = {"hidden": "state", "cell": "state_cell"}
 
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,46 +45,26 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         raise NotImplementedError(f"{dtype}: MXNet's RNN runs in {' and '.join(_TYPES)} on the CPU")
     if (description["cell"], dtype) == ("rnn_relu", "float64"):
         raise NotImplementedError("a relu RNN in float64: MXNet's relu passes through float32")
-    arguments = {name: request.get(name) for name in ("hidden", "cell", "cotangents")}
-    return run(request["buffer"], request["x"], description, **arguments)
+    return _solved(request["buffer"], description, Sequences.of(request))
 
 
-def run(
-    params: Array,
-    x: Array,
-    description: Mapping[str, Any],
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    cotangents: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Run mx.nd.RNN in the element type of the buffer.
-
-    params       the flat buffer, with two biases
-    x            (time, batch, in)
-    description  the buffer's description: cell, hidden_size, num_layers, bidirectional, projection_size
-    hidden       initial states, and the rest as in a request (rnnconvert.running); the answer likewise
-
-    Raises mxnet.MXNetError for a buffer of another size.
-    """
+def _solved(params: Array, description: Mapping[str, Any], sequences: Sequences) -> dict[str, Any]:
+    """Run mx.nd.RNN in the element type of the buffer. Raises mxnet.MXNetError for a buffer of another size."""
     import mxnet
 
     mode, hidden_size, num_layers = (description[key] for key in ("cell", "hidden_size", "num_layers"))
     projection_size, bidirectional = description.get("projection_size", 0), description["bidirectional"]
     if projection_size == hidden_size:
         projection_size = 0
-    rows, batch = num_layers * (2 if bidirectional else 1), np.shape(x)[1]
+    widths = {"hidden": projection_size or hidden_size, **({"cell": hidden_size} if mode == "lstm" else {})}
 
     def array(values: Any) -> Any:
         # MXNet makes float32 of everything unless it is told.
-        return mxnet.nd.array(values, dtype=params.dtype)
+        return mxnet.nd.array(np.asarray(values), dtype=params.dtype)
 
-    def state(values: Any, width: int) -> Any:
-        return array(np.stack(list(values)) if values else np.zeros((rows, batch, width)))
-
-    leaves = {"parameters": array(params), "data": array(x), "state": state(hidden, projection_size or hidden_size)}
-    if mode == "lstm":
-        leaves["state_cell"] = state(cell, hidden_size)
+    states = sequences.initial(widths, num_layers * (2 if bidirectional else 1))
+    leaves = {"parameters": array(params), "data": array(sequences.x)}
+    leaves.update({_STATES[part]: array(state) for part, state in states.items()})
 
     def forward() -> list[Any]:
         options = {"projection_size": projection_size} if projection_size else {}
@@ -97,28 +80,16 @@ def run(
             )
         )
 
-    if not cotangents:
-        return _answer([value.asnumpy() for value in forward()])
+    if not sequences.cotangents:
+        return outputs(*(value.asnumpy() for value in forward()))
     if projection_size:
         raise NotImplementedError("gradients of a projected LSTM: MXNet has none on the CPU")
     for leaf in leaves.values():
         leaf.attach_grad()
     with mxnet.autograd.record():
-        outputs = forward()
-    scales = [cotangents["y"], np.stack(list(cotangents["hidden"]))]
-    scales += [np.stack(list(cotangents["cell"]))] if mode == "lstm" else []
-    mxnet.autograd.backward(outputs, [array(scale) for scale in scales])
+        values = forward()
+    mxnet.autograd.backward(values, [array(scale) for scale in sequences.scales(widths)])
     slopes = {name: leaf.grad.asnumpy() for name, leaf in leaves.items()}
-    result = _answer([value.asnumpy() for value in outputs])
-    result["gradients"] = {
-        "x": slopes["data"],
-        "hidden": list(slopes["state"]) if hidden else [],
-        "cell": list(slopes["state_cell"]) if cell and mode == "lstm" else [],
-        "weights": {"": {"params": slopes["parameters"]}},
-    }
-    return result
-
-
-def _answer(values: Sequence[Array]) -> dict[str, Any]:
-    y, h, *c = values
-    return {"y": y, "hidden": list(h), "cell": list(c[0]) if c else []}
+    of_states = {part: slopes[_STATES[part]] for part in widths}
+    gradients = sequences.gradients(slopes["data"], of_states, {"params": slopes["parameters"]})
+    return {**outputs(*(value.asnumpy() for value in values)), "gradients": gradients}

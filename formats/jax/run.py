@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rnnconvert.running.sequences import STATES, Sequences, outputs
+
 Array = np.ndarray
 Arrays = Mapping[str, Any]
 
@@ -105,16 +107,15 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     kinds = {str(array.dtype) for cell_arrays in layer_arrays for array in cell_arrays.values()}
     if len(kinds) != 1:
         raise NotImplementedError(f"arrays of several element types: {', '.join(sorted(kinds))}")
-    lengths = request.get("lengths")
-    if lengths is not None and not LIBRARIES[format].lengths:
+    sequences = Sequences.of(request)
+    if sequences.lengths is not None and not LIBRARIES[format].lengths:
         raise NotImplementedError("sequences of different lengths: the library's loop over the steps does not support them")
-    if lengths is not None and np.min(lengths) < 1:
-        raise NotImplementedError("a sequence of length zero: the library returns the state of another step for it")
+    sequences.refuse_empty("the library returns the state of another step for it")
     jax.config.update("jax_enable_x64", kinds == {"float64"})
-    if request.get("cotangents") and any("hf/kernel" in cell_arrays and "hi/kernel" not in cell_arrays for cell_arrays in layer_arrays):
+    if sequences.cotangents and any("hf/kernel" in cell_arrays and "hi/kernel" not in cell_arrays for cell_arrays in layer_arrays):
         raise NotImplementedError("gradients of an MGUCell: its reset and update gates have one array")
     program = _program(file, Path(file).stat().st_mtime_ns, layers, how, format)
-    return _run(program, dict(zip(layers, layer_arrays)), request)
+    return _run(program, dict(zip(layers, layer_arrays)), sequences)
 
 
 @functools.lru_cache(maxsize=1)
@@ -229,38 +230,34 @@ def _compiled(cells: Sequence[LibraryCell]) -> CompiledCells:
     return CompiledCells(cells[0].lstm, jax.jit(forward), jax.jit(slopes))
 
 
-def _run(program: CompiledCells, arrays: Mapping[str, Arrays], request: Mapping[str, Any]) -> dict[str, Any]:
+def _run(program: CompiledCells, arrays: Mapping[str, Arrays], sequences: Sequences) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
     kind = next(array.dtype for cell_arrays in arrays.values() for array in cell_arrays.values())
     weights = [{name: jnp.asarray(array) for name, array in member.items()} for member in arrays.values()]
-    names = ("hidden", "cell") if program.lstm else ("hidden",)
-    wanted = [(name, request[name]) for name in names if request.get(name)]
-    for name, states in wanted:
+    parts = STATES if program.lstm else STATES[:1]
+    given = {part: states for part, states in zip(parts, (sequences.hidden, sequences.cell)) if states}
+    for part, states in given.items():
         if len(states) != len(weights):
-            raise NotImplementedError(f"{len(states)} {name} states for {len(weights)} cells")
-    lengths = None if request.get("lengths") is None else jnp.asarray(np.asarray(request["lengths"], np.int32))
-    cotangents, slopes = request.get("cotangents"), None
+            raise NotImplementedError(f"{len(states)} {part} states for {len(weights)} cells")
+    lengths = None if sequences.lengths is None else jnp.asarray(np.asarray(sequences.lengths, np.int32))
 
     def numbers(tree: Any) -> Any:
         return jax.tree.map(lambda value: jnp.asarray(np.asarray(value), kind), tree)
 
-    leaves = weights, numbers(request["x"]), numbers([list(rows) for _, rows in wanted])
-    if cotangents:
-        scales = numbers([cotangents["y"], *(list(cotangents[name]) for name in names)])
-        slopes, outputs = program.slopes(*leaves, lengths, scales)
+    leaves = weights, numbers(sequences.x), numbers([list(rows) for rows in given.values()])
+    if not sequences.cotangents:
+        answer = outputs(*jax.tree.map(_array, program.forward(*leaves, lengths)))
     else:
-        outputs = program.forward(*leaves, lengths)
-    y, hidden, *cell = jax.tree.map(_array, outputs)
-    result: dict[str, Any] = {"y": y, "hidden": hidden, "cell": cell[0] if cell else []}
-    if lengths is not None:
-        result["notes"] = {"padded steps": "the library leaves its cell's outputs there; the executor set them to zero"}
-    if slopes is not None:
+        slopes, values = program.slopes(*leaves, lengths, numbers(sequences.scales(parts)))
+        answer = outputs(*jax.tree.map(_array, values))
         of_weights, of_x, of_states = jax.tree.map(_array, slopes)
-        result["gradients"] = {"x": of_x, "hidden": [], "cell": [], "weights": dict(zip(arrays, of_weights))}
-        result["gradients"].update({name: state for (name, _), state in zip(wanted, of_states)})
-    return result
+        answer["gradients"] = sequences.gradients(of_x, dict(zip(given, of_states)), {})
+        answer["gradients"]["weights"] = dict(zip(arrays, of_weights))
+    if lengths is not None:
+        answer["notes"] = {"padded steps": "the library leaves its cell's outputs there; the executor set them to zero"}
+    return answer
 
 
 def _array(value: Any) -> Array:

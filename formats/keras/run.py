@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import STATES, Sequences
+
 from .run_model import Chain, ComputedGraph, NamedLayers, WholeModel, cells_of, directions, every, load, state_count
 from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, inputs, watch
@@ -77,7 +79,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         _without_tf32(variant["backend"])
         for layer in graph.layers:
             _choose(layer, variant["fused"])
-    result = _solved(graph, request)
+    result = _solved(graph, Sequences.of(request))
     result["notes"] = {"backend": variant["backend"]}
     if variant["device"] == "cuda":
         result["notes"]["paths"] = {layer.name: _path(layer, variant["backend"]) for layer in graph.layers}
@@ -136,45 +138,31 @@ def _path(layer: Any, backend: str = "") -> str:
     return " and ".join(dict.fromkeys(chosen))
 
 
-def run(
-    arrays: Mapping[str, Array],
-    x: Array,
-    layer: str,
-    options: Mapping[str, Any],
-    backward: Mapping[str, Array] | None = None,
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def run(layer: str, ways: Sequence[Mapping[str, Array]], options: Mapping[str, Any], sequences: Sequences) -> dict[str, Any]:
     """Run a keras.layers layer in the element type of its weights, alone or under Bidirectional.
 
-    arrays    the layer's variables by name: kernel, recurrent_kernel, bias
-    x         (time, batch, in)
-    layer     "SimpleRNN", "GRU" or "LSTM"
-    options   the layer's own: activation, recurrent_activation, reset_after, go_backwards; and merge_mode of a
-              Bidirectional: outputs that it keeps apart (None) are side by side
-    backward  the variables of the backward layer of a Bidirectional
-    hidden    initial states, and the rest as in a request (rnnconvert.running); the answer likewise
+    layer    "SimpleRNN", "GRU" or "LSTM"
+    ways     the layer's variables by name: kernel, recurrent_kernel, bias; two of these under Bidirectional
+    options  the layer's own: activation, recurrent_activation, reset_after, go_backwards; and merge_mode of a
+             Bidirectional: outputs that it keeps apart (None) are side by side
 
     Raises KeyError for a variable that is absent, ValueError for one of another shape.
     """
     import keras
 
-    dtype = arrays["recurrent_kernel"].dtype
+    dtype = ways[0]["recurrent_kernel"].dtype
     own_options = {name: value for name, value in options.items() if name != "merge_mode"}
-    model: Any = _layer(layer, arrays, own_options)
-    if backward is not None:
-        other = _layer(layer, backward, {**own_options, "go_backwards": True})
+    model: Any = _layer(layer, ways[0], own_options)
+    if len(ways) > 1:
+        other = _layer(layer, ways[1], {**own_options, "go_backwards": True})
         model = keras.layers.Bidirectional(model, backward_layer=other, merge_mode=options.get("merge_mode", "concat"), dtype=dtype.name)
-    model.build((np.shape(x)[1], len(x), np.shape(x)[2]))
+    steps, batch, width = np.shape(sequences.x)
+    model.build((batch, steps, width))
     # Bidirectional makes new layers from the configuration of those that it is given.
-    for way, values in zip(directions(model), (arrays, backward or {})):
+    for way, values in zip(directions(model), ways):
         for variable in way.weights:
             variable.assign(values[variable.name])
-    arguments = {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents}
-    return _solved(Chain([model]), arguments)
+    return _solved(Chain([model]), sequences)
 
 
 def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) -> Any:
@@ -191,7 +179,7 @@ def _layer(layer: str, arrays: Mapping[str, Array], options: Mapping[str, Any]) 
     )
 
 
-def _solved(graph: ComputedGraph, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _solved(graph: ComputedGraph, sequences: Sequences) -> dict[str, Any]:
     """Return an answer without its notes."""
     import keras
 
@@ -202,13 +190,13 @@ def _solved(graph: ComputedGraph, arguments: Mapping[str, Any]) -> dict[str, Any
         for way in range(len(directions(layer)))
     ]
     has_cell = [state_count(cells_of(directions(layer)[way])[number]) == 2 for layer, number, way in slots]
-    hidden = _of_slots(arguments.get("hidden"), slots, [True] * len(slots), "hidden")
-    cell = _of_slots(arguments.get("cell"), slots, has_cell, "cell")
-    lengths = arguments.get("lengths")
+    hidden = _of_slots(sequences.hidden, slots, [True] * len(slots), "hidden")
+    cell = _of_slots(sequences.cell, slots, has_cell, "cell")
+    lengths = sequences.lengths
     if lengths is not None and isinstance(graph, WholeModel) and graph.padded_first():
         raise NotImplementedError(f"sequences of different lengths: the layer {graph.padded_first()!r} reads them with their padding first")
     first = cells_of(directions(graph.layers[0])[0])[0]
-    x = _tensor(np.asarray(arguments["x"]).swapaxes(0, 1), first.compute_dtype)
+    x = _tensor(np.asarray(sequences.x).swapaxes(0, 1), first.compute_dtype)
     states = [_tensor(state, _dtype_of(slot)) for slot, state in [*hidden, *cell]]
     mask = None
     if lengths is not None:
@@ -231,13 +219,12 @@ def _solved(graph: ComputedGraph, arguments: Mapping[str, Any]) -> dict[str, Any
         ends = [finals[_key(slot)] for slot in slots]
         return [y, *(end[0] for end in ends), *(end[1] for end in ends if len(end) > 1)]
 
-    cotangents = arguments.get("cotangents")
-    if not cotangents:
+    if not sequences.cotangents:
         values = [_array(value) for value in forward([x, *states])]
         return _split(values, len(slots))
     weights = list(graph.weights())
-    scales = [np.asarray(cotangents["y"]).swapaxes(0, 1), *cotangents["hidden"]]
-    scales += list(cotangents["cell"]) if any(has_cell) else []
+    of_y, *of_finals = sequences.scales(STATES if any(has_cell) else STATES[:1])
+    scales = [np.asarray(of_y).swapaxes(0, 1), *(scale for rows in of_finals for scale in rows)]
     outputs, slopes = _differentiated(forward, [x, *states], [variable for *_, variable in weights], scales)
     result = _split([_array(value) for value in outputs], len(slots))
     numbers = [_array(slope) for slope in slopes]

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import Sequences, outputs
+
 from .run_model import STATES, directions, prepared, with_slashes
 from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, inputs, watch
@@ -42,7 +44,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run layers of a model, or all of a model that is one chain of them; see rnnconvert.running."""
     file = request["file"]
     layers = _layers(file, Path(file).stat().st_mtime_ns, tuple(request["layers"]))
-    return _solved(layers, request)
+    return _solved(layers, Sequences.of(request))
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -139,48 +141,29 @@ def _count(way: Any) -> int:
     return STATES[name]
 
 
-def _solved(layers: Sequence[Any], request: Mapping[str, Any]) -> dict[str, Any]:
+def _solved(layers: Sequence[Any], sequences: Sequences) -> dict[str, Any]:
     import tensorflow
 
     dtype = layers[0].compute_dtype
-    slots = [(layer, way) for layer in layers for way in directions(layer)]
-    hidden, cell = _of_slots(request.get("hidden"), len(slots)), _of_slots(request.get("cell"), len(slots))
+    steps, batch, _ = np.shape(sequences.x)
+    mask = None if sequences.lengths is None else tensorflow.sequence_mask(np.asarray(sequences.lengths), steps)
 
     def tensor(values: Any) -> Any:
         return tensorflow.cast(tensorflow.convert_to_tensor(np.asarray(values, np.float64)), dtype)
 
-    x = tensor(np.swapaxes(request["x"], 0, 1))
-    mask = None
-    if request.get("lengths") is not None:
-        mask = tensorflow.sequence_mask(np.asarray(request["lengths"]), x.shape[1])
-    end_states: dict[str, list[Array]] = {"hidden": [], "cell": []}
-    number = 0
-    for layer in layers:
+    def run(layer: Any, left: Sequences) -> dict[str, Any]:
         ways = directions(layer)
-        initial: list[Any] | None = [] if hidden else None
-        for way in ways:
-            if initial is not None:
-                initial.append(tensor(hidden[number]))
-                if _count(way) == 2:
-                    zero = np.zeros((x.shape[0], way.units))
-                    initial.append(tensor(cell[number] if cell else zero))
-            number += 1
-        outputs = list(layer(x, initial_state=initial, mask=mask))
+        given, zeros = left.first(len(ways)), [np.zeros((batch, way.units)) for way in ways]
+        pairs = zip(ways, given.hidden or zeros, given.cell or zeros)
+        initial = [tensor(state) for way, *pair in pairs for state in pair[: _count(way)]] if given.given() else None
+        values = list(layer(tensor(np.swapaxes(left.x, 0, 1)), initial_state=initial, mask=mask))
         apart = 2 if len(ways) == 2 and layer.merge_mode is None else 1
-        x = outputs[0] if apart == 1 else tensorflow.concat(outputs[:2], -1)
-        finals = outputs[apart:]
-        for way in ways:
-            states = [finals.pop(0) for _ in range(_count(way))]
-            end_states["hidden"].append(_array(states[0]))
-            end_states["cell"] += [_array(state) for state in states[1:]]
-    return {"y": np.ascontiguousarray(_array(x).swapaxes(0, 1)), **end_states, "notes": {"Keras": "2, as tf_keras"}}
+        y = np.concatenate([_array(value) for value in values[:apart]], axis=-1)
+        finals = [[_array(values.pop(apart)) for _ in range(_count(way))] for way in ways]
+        cells = [state for _, *rest in finals for state in rest]
+        return outputs(np.ascontiguousarray(y.swapaxes(0, 1)), [hidden for hidden, *_ in finals], cells)
 
-
-def _of_slots(states_given: Any, count: int) -> list[Any]:
-    states = list(states_given or ())
-    if states and len(states) != count:
-        raise ValueError(f"{len(states)} states for {count} directions")
-    return states
+    return {**sequences.through(layers, run), "notes": {"Keras": "2, as tf_keras"}}
 
 
 def _array(tensor: Any) -> Array:

@@ -12,6 +12,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
+from rnnconvert.running.sequences import Sequences, outputs
+
 Array = np.ndarray
 
 NEEDS = ("mxnet",)
@@ -45,7 +47,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
         raise NotImplementedError(f"{dtype}: MXNet's layers run in float32 and float64 on the CPU")
     if (nonlinearity, dtype) == ("relu", "float64"):
         raise NotImplementedError("a relu RNN in float64: MXNet's relu passes through float32")
-    return _run(arrays, nonlinearity, request)
+    return _run(arrays, nonlinearity, Sequences.of(request))
 
 
 def _parameters(loaded: Mapping[str, Any], layers: Sequence[str]) -> Dict[str, Any]:
@@ -92,11 +94,11 @@ def _counts(arrays: Mapping[str, Any]) -> Tuple[int, int, int]:
     return len(names) // len(forward), len(forward), arrays[forward[0]].shape[0]
 
 
-def _run(arrays: Mapping[str, Any], nonlinearity: Any, request: Mapping[str, Any]) -> Dict[str, Any]:
+def _run(arrays: Mapping[str, Any], nonlinearity: Any, sequences: Sequences) -> Dict[str, Any]:
     import mxnet
 
     dtype = np.dtype(next(iter(arrays.values())).dtype)
-    cotangents = request.get("cotangents")
+    cotangents = sequences.cotangents
     single = any(re.search(r"_[ifcorz]_weight$", name) for name in arrays)
     projected = any("h2r" in name for name in arrays)
     if cotangents and (single or projected):
@@ -115,11 +117,8 @@ def _run(arrays: Mapping[str, Any], nonlinearity: Any, request: Mapping[str, Any
     else:
         module, mode, (sides, layers, hidden) = _module(arrays, nonlinearity, dtype)
     out = next((array.shape[0] for name, array in arrays.items() if "h2r" in name), hidden)
-    x, states = tensor(request["x"]), []
     widths = {"hidden": out, "cell": hidden} if mode == "lstm" else {"hidden": out}
-    for name, width in widths.items():
-        zeros = np.zeros((sides * layers, x.shape[1], width))
-        states.append(tensor(np.stack(list(request[name])) if request.get(name) else zeros))
+    x, states = tensor(sequences.x), [tensor(state) for state in sequences.initial(widths, sides * layers).values()]
 
     def forward() -> List[Any]:
         if single:
@@ -133,17 +132,14 @@ def _run(arrays: Mapping[str, Any], nonlinearity: Any, request: Mapping[str, Any
         return [y, *final]
 
     if not cotangents:
-        return _answer(forward())
+        return outputs(*(value.asnumpy() for value in forward()))
     with mxnet.autograd.record():
-        outputs = forward()
-    scales = [cotangents["y"], np.stack(list(cotangents["hidden"]))]
-    scales += [np.stack(list(cotangents["cell"]))] if mode == "lstm" else []
-    mxnet.autograd.backward(outputs, [tensor(scale) for scale in scales])
-    slopes = {name: list(state.grad.asnumpy()) for name, state in zip(widths, states) if request.get(name)}
+        values = forward()
+    mxnet.autograd.backward(values, [tensor(scale) for scale in sequences.scales(widths)])
+    slopes = {part: state.grad.asnumpy() for part, state in zip(widths, states)}
     weights = {name: parameter.grad().asnumpy() for name, parameter in module.collect_params().items()}
-    result = _answer(outputs)
-    result["gradients"] = {"x": x.grad.asnumpy(), "hidden": [], "cell": [], **slopes, "weights": {"": weights}}
-    return result
+    gradients = sequences.gradients(x.grad.asnumpy(), slopes, weights)
+    return {**outputs(*(value.asnumpy() for value in values)), "gradients": gradients}
 
 
 def _module(arrays: Mapping[str, Any], nonlinearity: Any, dtype: Any) -> Tuple[Any, str, Tuple[int, int, int]]:
@@ -176,8 +172,3 @@ def _module(arrays: Mapping[str, Any], nonlinearity: Any, dtype: Any) -> Tuple[A
     for parameter_name, parameter in parameters.items():
         parameter.set_data(arrays[parameter_name])
     return module, _MODES.get(name, "rnn"), (sides, layers, hidden)
-
-
-def _answer(values: Sequence[Any]) -> Dict[str, Any]:
-    y, h, *c = (value.asnumpy() for value in values)
-    return {"y": y, "hidden": list(h), "cell": list(c[0]) if c else []}

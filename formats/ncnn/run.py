@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import Sequences
+
 Array = np.ndarray
 
 NEEDS = ("ncnn",)
@@ -36,28 +38,35 @@ _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a whole model, or layers of it one after the other, sequence by sequence; see rnnconvert.running."""
     layers = _layers(request["file"])
-    states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
-    if any(states.values()) and not all(len(layer["in"]) > 1 for layer in layers.values()):
+    sequences = Sequences.of(request)
+    if sequences.given() and not all(len(layer["in"]) > 1 for layer in layers.values()):
         raise NotImplementedError("the layers of the model have no inputs for initial states")
     net = _net(request["file"])
-    x = np.asarray(request["x"], np.float32)
-    finals: dict[str, list[Array]] = {"hidden": [], "cell": []}
     if not request["layers"]:
         chain = list(layers.values())
         if any(entry["in"][0] != below["out"][0] for below, entry in itertools.pairwise(chain)):
             raise NotImplementedError("the recurrent layers of the model do not read one another. Name them")
-        blobs = [chain[-1]["out"][0], *(blob for entry in chain for blob in entry["out"][1:])]
-        values = [_run(net, chain[0]["in"][0], x[:, number], blobs) for number in range(x.shape[1])]
-        _states(values, chain, finals)
-        return {"y": np.stack([value[chain[-1]["out"][0]] for value in values], 1), **finals}
-    for name in request["layers"]:
+        return _answered(net, chain, sequences)
+
+    def run(name: str, left: Sequences) -> dict[str, Any]:
         if name not in layers:
             raise NotImplementedError(f"the model has no layer {name!r}, only {', '.join(layers)}")
-        description = layers[name]
-        values = [_run(net, description["in"][0], x[:, number], description["out"]) for number in range(x.shape[1])]
-        _states(values, [description], finals)
-        x = np.stack([value[description["out"][0]] for value in values], 1)
-    return {"y": x, **finals}
+        return _answered(net, [layers[name]], left)
+
+    return sequences.through(request["layers"], run)
+
+
+def _answered(net: Any, chain: list[dict[str, Any]], sequences: Sequences) -> dict[str, Any]:
+    """Run layers that read one another, sequence by sequence."""
+    x = np.asarray(sequences.x, np.float32)
+    blobs = [chain[-1]["out"][0], *(blob for layer in chain for blob in layer["out"][1:])]
+    values = [_run(net, chain[0]["in"][0], x[:, number], blobs) for number in range(x.shape[1])]
+    finals: dict[str, list[Array]] = {"hidden": [], "cell": []}
+    for layer in chain:
+        for key, blob in zip(finals, layer["out"][1:], strict=False):
+            rows = np.stack([value[blob].reshape(-1, value[blob].shape[-1]) for value in values])  # (directions, units) of each sequence
+            finals[key] += list(rows.swapaxes(0, 1))
+    return {"y": np.stack([value[blobs[0]] for value in values], 1), **finals}
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -118,14 +127,6 @@ def _inputs(file: str) -> dict[str, list[int]]:
             sizes = {key: int(value) for key, _, value in (word.partition("=") for word in words[5:])}
             shapes[words[4]] = [sizes[key] for key in ("2", "1", "0") if sizes.get(key, 0) > 0]
     return shapes
-
-
-def _states(values: list[dict[str, Array]], chain: list[dict[str, Any]], finals: dict[str, list[Array]]) -> None:
-    """Add the last states of layers that give them: (directions, units) for each sequence."""
-    for layer in chain:
-        for key, blob in zip(("hidden", "cell"), layer["out"][1:], strict=False):
-            rows = np.stack([value[blob].reshape(-1, value[blob].shape[-1]) for value in values])
-            finals[key] += list(rows.swapaxes(0, 1))
 
 
 def _layers(file: str) -> dict[str, dict[str, Any]]:

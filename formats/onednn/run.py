@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import Sequences, outputs
+
 Array = np.ndarray
 
 NEEDS = ()
@@ -62,6 +64,7 @@ _WEIGHTS = {
     "weights_peephole": ("weights_peephole", (0, 1, 2, 3)),
     "bias": ("bias", (0, 1, 2, 3)),
 }
+_STATES = {"hidden": "iter", "cell": "iter_c"}
 _MATRIX = re.compile(r"(?P<prefix>.*?)weights_iter(_ldgoi)?")
 
 
@@ -110,20 +113,13 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     with np.load(request["file"]) as archive:
         arrays = {name: archive[name] for name in archive.files}
     library = _Library(_path())
-    y = np.asarray(request["x"])
-    hidden, cell = ([*(request.get(name) or [])] for name in ("hidden", "cell"))
-    final_states: dict[str, list[Array]] = {"hidden": [], "cell": []}
-    for name in _layers(arrays, request["layers"]):
-        weights = _weights(arrays, name)
-        count = weights["weights_layer"].shape[0] * weights["weights_layer"].shape[1]
-        states = [hidden[:count] or None, cell[:count] or None]
-        hidden, cell = hidden[count:], cell[count:]
-        activation = _ACTIVATIONS[request["how"].get("nonlinearity", "tanh")]
-        merge = request["how"].get("merge_mode", "concat")
-        y, last, last_cell = _Primitive(library, weights, y, states, activation, merge).run()
-        final_states["hidden"] += last
-        final_states["cell"] += last_cell
-    return {"y": y, **final_states}
+    activation = _ACTIVATIONS[request["how"].get("nonlinearity", "tanh")]
+    merge = request["how"].get("merge_mode", "concat")
+
+    def run(name: str, left: Sequences) -> dict[str, Any]:
+        return _Primitive(library, _weights(arrays, name), left, activation, merge).run()
+
+    return Sequences.of(request).through(_layers(arrays, request["layers"]), run)
 
 
 def _layers(arrays: Mapping[str, Array], asked: Sequence[str]) -> list[str]:
@@ -215,31 +211,27 @@ class _Library:
 class _Primitive:
     """One RNN primitive, with its weights, its input and its states."""
 
-    def __init__(
-        self, library: _Library, weights: Mapping[str, Array], x: Array, states: Sequence[list[Array] | None], activation: int, merge: str
-    ) -> None:
+    def __init__(self, library: _Library, weights: Mapping[str, Array], sequences: Sequences, activation: int, merge: str) -> None:
         self.library, self.weights, self.activation, self.merge = library, weights, activation, merge
         layers, self.directions, _, gates, self.hidden = weights["weights_iter"].shape
         self.kind = _KINDS[gates, weights["bias"].shape[2]]
         projection = weights.get("weights_projection")
-        self.out = self.hidden if projection is None else projection.shape[3]
-        steps, batch = x.shape[:2]
-        zeros = np.zeros((layers, self.directions, batch, self.hidden), np.float32)
-        initial_states = [None if state is None else np.stack(state).reshape(layers, self.directions, batch, -1) for state in states]
-        width = self.out * (self.directions if merge == "concat" else 1)
+        out = self.hidden if projection is None else projection.shape[3]
+        steps, batch = sequences.x.shape[:2]
+        rows = layers * self.directions
+        widths = {"hidden": out, **({"cell": self.hidden} if self.kind == "lstm" else {})}
         self.arrays: dict[str, Array] = {
-            "src_layer": x,
-            "src_iter": zeros[..., : self.out] if initial_states[0] is None else initial_states[0],
-            "dst_layer": np.zeros((steps, batch, width)),
-            "dst_iter": zeros[..., : self.out],
+            "src_layer": sequences.x,
+            "dst_layer": np.zeros((steps, batch, out * (self.directions if merge == "concat" else 1))),
         }
-        if self.kind == "lstm":
-            self.arrays["src_iter_c"] = zeros if initial_states[1] is None else initial_states[1]
-            self.arrays["dst_iter_c"] = zeros
+        for part, states in sequences.first(rows).initial(widths, rows).items():
+            initial = states.reshape(layers, self.directions, batch, -1)
+            name = _STATES[part]
+            self.arrays.update({f"src_{name}": initial, f"dst_{name}": np.zeros_like(initial)})
         self.arrays = {name: np.array(array, np.float32, order="C") for name, array in self.arrays.items()}
 
-    def run(self) -> tuple[Array, list[Array], list[Array]]:
-        """Return the outputs (time, batch, out), and the final states of each layer and direction."""
+    def run(self) -> dict[str, Any]:
+        """Return the answer of this primitive."""
         library = self.library
         descriptors = {name: library.like(array) for name, array in self.arrays.items()}
         descriptors |= {name: library.any(array.shape) for name, array in self.weights.items()}
@@ -271,9 +263,8 @@ class _Primitive:
             memories[name] = library.memory(wanted, buffers[-1])
             self._reorder(array, wanted, memories[name])
         library.execute(description, {_ARGUMENTS[name]: memory for name, memory in memories.items()})
-        last = self.arrays["dst_iter"]
-        cells = list(self.arrays["dst_iter_c"].reshape(-1, *last.shape[2:3], self.hidden)) if self.kind == "lstm" else []
-        return self.arrays["dst_layer"], list(last.reshape(-1, *last.shape[2:])), cells
+        finals = [self.arrays[f"dst_{name}"] for name in _STATES.values() if f"dst_{name}" in self.arrays]
+        return outputs(self.arrays["dst_layer"], *(final.reshape(-1, *final.shape[2:]) for final in finals))
 
     def _reorder(self, array: Array, wanted: ctypes.c_void_p, target: ctypes.c_void_p) -> None:
         """Have oneDNN bring an array into the layout that it wants."""

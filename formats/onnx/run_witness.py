@@ -13,20 +13,18 @@ from typing import Any
 
 import numpy as np
 
+from .run_session import Session, wide
+
 Array = np.ndarray
 
 _LARGEST = 1 << 30
 """Files larger than this many bytes are not run whole: a model that was changed is handed over in one piece of memory."""
 
 
-def run_whole(
-    request: Mapping[str, Any], find_node: Callable[[Any, str], Any], session: Callable[[bytes, str], Any], wide: Callable[[Array], Array]
-) -> None:
+def run_whole(request: Mapping[str, Any], find_node: Callable[[Any, str], Any]) -> None:
     """Run a model whole; see rnnconvert.running.
 
     find_node  returns a recurrent node of the main graph by its name
-    session  makes a model ready to run on a provider
-    wide     makes float32 of float16
 
     Raises NotImplementedError for a model that is too large, and for one of onnxruntime's own formats.
     """
@@ -66,7 +64,7 @@ def run_whole(
     wanted = dict.fromkeys(name for name in wanted if name not in feeds and name not in constants)
     stated = {value.name for value in model.graph.output}
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in stated)
-    ready = session(model.SerializeToString(), request["variant"]["provider"])
+    ready = Session(model.SerializeToString(), request["variant"]["provider"])
     fixed = {**{name: onnx.numpy_helper.to_array(tensor) for name, tensor in constants.items() if name in _used(nodes)}, **feeds}
 
     def run() -> None:

@@ -6,10 +6,12 @@ Source: OpenVINO's Python API, 2026.4.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
+from rnnconvert.running.sequences import STATES, Sequences, outputs
 
 Array = np.ndarray
 
@@ -40,16 +42,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a whole model, or operations of it one after the other; see rnnconvert.running."""
     openvino = library()
     core = openvino.Core()
-    x = np.asarray(request["x"])
-    states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
+    sequences = Sequences.of(request)
     if not request["layers"]:
-        return _whole_model(core, core.read_model(request["file"]), x, states)
-    finals = {"hidden": [], "cell": []}  # type: dict[str, list[Array]]
-    for name in request["layers"]:
-        x, last = _alone(core, core.read_model(request["file"]), name, x, states)
-        for key in finals:
-            finals[key] += last[key]
-    return {"y": x, **finals}
+        return _whole_model(core, core.read_model(request["file"]), sequences)
+    return sequences.through(request["layers"], lambda name, left: _alone(core, core.read_model(request["file"]), name, left))
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -81,12 +77,11 @@ def witness(request: Mapping[str, Any]) -> None:
             count = _SEQUENCES[node.get_type_name()]
             read = [np.asarray(done[place]) for place in places[name]]
             (x, *states), (lengths, y, *finals) = read[: count + 1], read[count + 1 :]
-            steps, batch = x.shape[1], x.shape[0]
             seen.record(
                 name,
                 x.swapaxes(0, 1),
-                y.transpose(2, 0, 1, 3).reshape(steps, batch, -1),  # from (batch, directions, time, units)
-                mask=np.arange(steps)[:, None] < lengths,
+                _joined(y),
+                mask=np.arange(x.shape[1])[:, None] < lengths,
                 states=[*(list(state.swapaxes(0, 1)) for state in states), *[[]] * (2 - count)],
                 finals=[*(list(final.swapaxes(0, 1)) for final in finals), *[[]] * (2 - count)],
             )
@@ -99,14 +94,14 @@ def _compiled(core: Any, model: Any) -> Any:
     return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
 
 
-def _whole_model(core: Any, model: Any, x: Array, states: Mapping[str, Sequence[Array]]) -> dict[str, Any]:
+def _whole_model(core: Any, model: Any, sequences: Sequences) -> dict[str, Any]:
     """Run a model of one stack, with the names that rnnconvert gives its outputs."""
-    if any(states.values()):
+    if sequences.given():
         raise NotImplementedError("the model has no inputs for initial states. Name its layers")
     outputs = [next(iter(sorted(output.get_names())), "") for output in model.outputs]
     if len(model.inputs) != 1 or "y" not in outputs:
         raise NotImplementedError(f"the model has {len(model.inputs)} inputs and the outputs {', '.join(outputs)}: name its layers")
-    done = _compiled(core, model)(np.ascontiguousarray(x.swapaxes(0, 1), np.float32))
+    done = _compiled(core, model)(np.ascontiguousarray(sequences.x.swapaxes(0, 1), np.float32))
     values = [np.asarray(done[place]) for place in range(len(outputs))]
     ends: dict[str, list[Array]] = {"h_n": [], "c_n": []}
     for name, value in zip(outputs, values, strict=True):
@@ -114,7 +109,7 @@ def _whole_model(core: Any, model: Any, x: Array, states: Mapping[str, Sequence[
     return {"y": values[outputs.index("y")].swapaxes(0, 1), "hidden": ends["h_n"], "cell": ends["c_n"]}
 
 
-def _alone(core: Any, model: Any, name: str, x: Array, states: dict[str, list[Array]]) -> tuple[Array, dict[str, list[Array]]]:
+def _alone(core: Any, model: Any, name: str, sequences: Sequences) -> dict[str, Any]:
     """Run one operation of a model with its own weights."""
     openvino = library()
     nodes = {operation.get_friendly_name(): operation for operation in model.get_ops() if operation.get_type_name() in _SEQUENCES}
@@ -124,12 +119,15 @@ def _alone(core: Any, model: Any, name: str, x: Array, states: dict[str, list[Ar
     count = _SEQUENCES[node.get_type_name()]
     units = int(node.get_attributes()["hidden_size"])
     ways = 2 if str(node.get_attributes()["direction"]).lower() == "bidirectional" else 1
-    batch = x.shape[1]
-    feeds = [np.ascontiguousarray(x.swapaxes(0, 1), np.float32)]
-    for key in ("hidden", "cell")[:count]:
-        initial = [states[key].pop(0) for _ in range(ways)] if states[key] else [_constant(node, feeds, key)] * ways
-        feeds.append(np.stack([np.broadcast_to(state, (batch, units)) for state in initial], 1).astype(np.float32))
-    feeds.append(np.full(batch, x.shape[0], np.int64))
+    steps, batch, _ = sequences.x.shape
+    feeds = [np.ascontiguousarray(sequences.x.swapaxes(0, 1), np.float32)]
+    given = sequences.first(ways).given()
+    for part in STATES[:count]:
+        if part not in given:
+            _refuse_learned(node, part)
+        states = given.get(part, np.zeros((ways, batch, units)))
+        feeds.append(np.ascontiguousarray(states.swapaxes(0, 1), np.float32))
+    feeds.append(np.full(batch, steps, np.int64))
     parameters = []
     for place, fed in enumerate(feeds):
         parameter = openvino.opset13.parameter(list(fed.shape), fed.dtype)
@@ -138,20 +136,19 @@ def _alone(core: Any, model: Any, name: str, x: Array, states: dict[str, list[Ar
     model_alone = openvino.Model([node.output(place) for place in range(1 + count)], parameters, "alone")
     model_alone.validate_nodes_and_infer_types()
     done = _compiled(core, model_alone)(feeds)
-    y = np.asarray(done[0])  # (batch, directions, time, units)
-    joined = y.transpose(2, 0, 1, 3).reshape(y.shape[2], batch, -1)
-    last = [list(np.asarray(done[place]).swapaxes(0, 1)) for place in range(1, 1 + count)]
-    return joined, {"hidden": last[0], "cell": last[1] if count == 2 else []}
+    y, *finals = (np.asarray(done[place]) for place in range(1 + count))
+    return outputs(_joined(y), *(final.swapaxes(0, 1) for final in finals))
 
 
-def _constant(node: Any, feeds: Sequence[Array], key: str) -> Array:
-    """Return zeros for a state that nobody gives, unless the model has a learned one.
+def _joined(y: Array) -> Array:
+    """Return (batch, directions, time, units) as (time, batch, directions and units)."""
+    return y.transpose(2, 0, 1, 3).reshape(y.shape[2], y.shape[0], -1)
 
-    Raises NotImplementedError for a learned one: what spreads it is a part of the model.
-    """
-    source = node.input_value(1 if key == "hidden" else 2).get_node()
+
+def _refuse_learned(node: Any, part: str) -> None:
+    """Raise NotImplementedError for a layer with a learned initial state, which nobody gives: what spreads it is a part of the model."""
+    source = node.input_value(1 if part == "hidden" else 2).get_node()
     while source.get_type_name() in ("Broadcast", "Convert", "Tile"):
         source = source.input_value(0).get_node()
     if source.get_type_name() == "Constant" and np.any(source.get_data()):
         raise NotImplementedError("the layer has learned initial states; run the whole model")
-    return np.zeros(1, np.float32)

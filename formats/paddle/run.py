@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import Sequences, outputs
+
 Array = np.ndarray
 
 NEEDS = ("paddle",)
@@ -50,7 +52,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     dtype = str(next(iter(arrays.values())).dtype)
     if dtype not in ("float32", "float64"):
         raise NotImplementedError(f"{dtype}: Paddle's layers run in float32 and float64 on the CPU")
-    return _run(arrays, dtype, request)
+    return _run(arrays, dtype, Sequences.of(request), request["how"].get("nonlinearity"))
 
 
 def _flat(tree: Any, name: str) -> dict[str, Array]:
@@ -136,12 +138,12 @@ def _named_parameters(module: Any) -> dict[str, Any]:
     return {start + name: parameter for start, cell in cells for name, parameter in cell._parameters.items() if parameter is not None}
 
 
-def _run(arrays: Mapping[str, Array], dtype: str, request: Mapping[str, Any]) -> dict[str, Any]:
+def _run(arrays: Mapping[str, Array], dtype: str, sequences: Sequences, nonlinearity: Any) -> dict[str, Any]:
     import paddle
 
-    module, name, count = _module(arrays, dtype, request["how"].get("nonlinearity"))
-    cotangents = request.get("cotangents")
-    if cotangents and request.get("lengths") is not None and request.get("hidden") and _shape(arrays)[2] == 2:
+    module, name, count = _module(arrays, dtype, nonlinearity)
+    cotangents, lengths = sequences.cotangents, sequences.lengths
+    if cotangents and lengths is not None and sequences.hidden and _shape(arrays)[2] == 2:
         # Its fused operator gives other gradients of a backward direction's recurrent weights than the loss has.
         raise NotImplementedError("gradients of two directions with lengths and initial states: Paddle 3.3.1's are wrong on the CPU")
 
@@ -150,44 +152,30 @@ def _run(arrays: Mapping[str, Array], dtype: str, request: Mapping[str, Any]) ->
         converted.stop_gradient = not cotangents
         return converted
 
-    x = tensor(request["x"])
+    x = tensor(sequences.x)
     _, _, _, first = _shape(arrays)
     widths = {"hidden": first["weight_hh"].shape[1]}
     if name == "LSTM":
         widths["cell"] = first["weight_ho"].shape[0] if "weight_ho" in first else first["weight_hh"].shape[1]
-    states = []
-    for part, width in widths.items():
-        zeros = np.zeros((count, x.shape[1], width))
-        states.append(tensor(np.stack(list(request[part])) if request.get(part) else zeros))
+    states = [tensor(state) for state in sequences.initial(widths, count).values()]
     alone = not hasattr(module, "num_layers")
     fed = [state[0] for state in states] if alone else states
-    lengths = request.get("lengths")
     lengths_tensor = None if lengths is None else paddle.to_tensor(np.asarray(lengths, "int32"))
     y, final = module(x, tuple(fed) if len(fed) > 1 else fed[0], lengths_tensor)
-    outputs = [y, *(final if isinstance(final, (tuple, list)) else [final])]
-    if alone:
-        outputs = [y, *(state.unsqueeze(0) for state in outputs[1:])]
-    result = _answer(outputs)
+    finals = list(final) if isinstance(final, (tuple, list)) else [final]
+    values = [y, *([state.unsqueeze(0) for state in finals] if alone else finals)]
+    result = outputs(*(np.asarray(value.numpy()) for value in values))
     if lengths is not None:  # what a cell gives past the end of a sequence is nothing
         steps = np.arange(len(result["y"]))[:, None]
         result["y"] = np.where((steps < np.asarray(lengths))[..., None], result["y"], 0)
     if cotangents:
-        scales = [cotangents["y"], np.stack(list(cotangents["hidden"]))]
-        scales += [np.stack(list(cotangents["cell"]))] if name == "LSTM" else []
-        total = sum((value * tensor(scale)).sum() for value, scale in zip(outputs, scales))
-        total.backward()
-        slopes = {part: list(_gradient(state)) for part, state in zip(widths, states) if request.get(part)}
+        sum((value * tensor(scale)).sum() for value, scale in zip(values, sequences.scales(widths))).backward()
         owner = module.cell if alone else module
         weights = {local: _gradient(parameter) for local, parameter in _named_parameters(owner).items() if local in arrays}
-        result["gradients"] = {"x": _gradient(x), "hidden": [], "cell": [], **slopes, "weights": {"": weights}}
+        slopes = {part: _gradient(state) for part, state in zip(widths, states)}
+        result["gradients"] = sequences.gradients(_gradient(x), slopes, weights)
     return result
 
 
 def _gradient(tensor: Any) -> Array:
     return np.zeros(tensor.shape, "float32") if tensor.grad is None else np.asarray(tensor.grad.numpy())
-
-
-def _answer(values: Sequence[Any]) -> dict[str, Any]:
-    y, h, *c = (np.asarray(value.numpy()) for value in values)
-    cells: list[Array] = list(c[0]) if c else []
-    return {"y": y, "hidden": list(h), "cell": cells}

@@ -12,6 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import Sequences
+
+from .run_module import array, solved
 from .run_witness import run_whole
 
 Array = np.ndarray
@@ -43,7 +46,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     file = request["file"]
     how = json.dumps(request["how"], sort_keys=True)
     module = _ready(file, Path(file).stat().st_mtime_ns, tuple(request["layers"]), how)
-    result = _run(module, request, variant["device"])
+    result = solved(module.to(variant["device"]), Sequences.of(request))
     if variant["device"] == "cuda":
         result["notes"] = {"cuDNN": str(torch.backends.cudnn.version()), "TF32": "on" if variant["tf32"] else "off"}
     return result
@@ -51,7 +54,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def witness(request: Mapping[str, Any]) -> None:
     """Run the model of a TorchScript archive or an exported program whole; see rnnconvert.running."""
-    run_whole(request, _array)
+    run_whole(request, array)
 
 
 @functools.lru_cache(maxsize=1)
@@ -143,72 +146,14 @@ def _module(arrays: Mapping[str, Any], **how: Any) -> Any:
     return module
 
 
-def run(
-    arrays: Mapping[str, Array],
-    x: Array,
-    how: Mapping[str, Any] | None = None,
-    *,
-    hidden: Sequence[Array] | None = None,
-    cell: Sequence[Array] | None = None,
-    lengths: Array | None = None,
-    cotangents: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
+def run(arrays: Mapping[str, Array], sequences: Sequences, how: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Run a module on the CPU, in the element type of its weights, from its state_dict as numpy arrays.
 
-    how     what the arrays do not show: {"nonlinearity": "relu"}
-    hidden  initial states, and the rest as in a request (rnnconvert.running); the answer likewise
+    how  what the arrays do not show: {"nonlinearity": "relu"}
 
     Raises RuntimeError if the arrays are not those of such a module.
     """
-    module = _module({name: _tensor(array) for name, array in arrays.items()}, **(how or {}))
-    return _run(module, {"x": x, "hidden": hidden, "cell": cell, "lengths": lengths, "cotangents": cotangents})
-
-
-def _run(module: Any, request: Mapping[str, Any], device: str = "cpu") -> dict[str, Any]:
-    import torch
-
-    module = module.to(device)
-    module.zero_grad()
-    cotangents = request.get("cotangents")
-
-    def tensor(value: Any) -> Any:
-        converted = torch.as_tensor(np.asarray(value, np.float64)).to(device, module.weight_hh_l0.dtype)
-        return converted.requires_grad_() if cotangents else converted
-
-    x = tensor(request["x"])
-    names = ("hidden", "cell") if isinstance(module, torch.nn.LSTM) else ("hidden",)
-    states = [tensor(np.stack(list(request[name]))) for name in names if request.get(name)]
-    with torch.set_grad_enabled(bool(cotangents)):
-        y, *finals = _called(module, x, states, request.get("lengths"))
-        result: dict[str, Any] = {"y": _array(y), "hidden": [], "cell": []}
-        result.update({name: list(_array(final)) for name, final in zip(("hidden", "cell"), finals)})
-        if cotangents:
-            total = (y * tensor(cotangents["y"])).sum()
-            for name, final in zip(("hidden", "cell"), finals):
-                total = total + (final * tensor(np.stack(cotangents[name]))).sum()
-            total.backward()
-            weights = {name: _array(value.grad) for name, value in module.named_parameters()}
-            result["gradients"] = {"x": _array(x.grad), "hidden": [], "cell": [], "weights": {"": weights}}
-            result["gradients"].update({name: list(_array(state.grad)) for name, state in zip(("hidden", "cell"), states)})
-    return result
-
-
-def _called(module: Any, x: Any, states: Sequence[Any], lengths: Any) -> list[Any]:
-    """Compute y, final hidden states, and of an LSTM final cell states."""
-    import torch
-
-    rnn = torch.nn.utils.rnn
-    sequence = x
-    if lengths is not None:
-        if np.min(lengths) < 1:
-            raise NotImplementedError("a sequence of length zero: pack_padded_sequence refuses it")
-        sequence = rnn.pack_padded_sequence(x, torch.as_tensor(np.asarray(lengths, np.int64)), enforce_sorted=False)
-    is_lstm = isinstance(module, torch.nn.LSTM)
-    begins = tuple(states or ()) if is_lstm else next(iter(states or ()), None)
-    y, final = module(sequence, begins if states else None)
-    if lengths is not None:
-        y, _ = rnn.pad_packed_sequence(y, total_length=len(x))
-    return [y, *final] if is_lstm else [y, final]
+    return solved(_module({name: _tensor(value) for name, value in arrays.items()}, **(how or {})), sequences)
 
 
 def _tensor(array: Array) -> Any:
@@ -217,11 +162,3 @@ def _tensor(array: Array) -> Any:
     if array.dtype.name == "bfloat16":
         return torch.tensor(np.ascontiguousarray(array).view(np.int16)).view(torch.bfloat16)
     return torch.tensor(np.ascontiguousarray(array))
-
-
-def _array(tensor: Any) -> Array:
-    import torch
-
-    plain = tensor.detach().cpu()
-    array: Array = (plain.float() if plain.dtype in (torch.bfloat16, torch.float16) else plain).numpy()
-    return array

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.running.sequences import Sequences
+
 Array = np.ndarray
 
 NEEDS = ("ai_edge_litert",)
@@ -37,18 +39,16 @@ _STATES = {
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a file, or operators of it one after the other; see rnnconvert.running."""
     content = Path(request["file"]).read_bytes()
-    states = {key: list(request.get(key) or []) for key in ("hidden", "cell")}
+    sequences = Sequences.of(request)
     if not request["layers"]:
-        return _run(content, np.asarray(request["x"]), states)
-    y, finals = np.asarray(request["x"]), {"hidden": [], "cell": []}  # type: Array, dict[str, list[Array]]
-    for name in request["layers"]:
-        alone, turned = _alone(content, name)
-        sequence = y[::-1] if turned[0] else y
-        done = _run(alone, sequence, states)
-        y = done["y"][::-1] if turned[1] else done["y"]
-        for key in finals:
-            finals[key] += done[key]
-    return {"y": y, **finals}
+        return sequences.through([content], _run)
+
+    def run(name: str, left: Sequences) -> dict[str, Any]:
+        alone, (before, behind) = _alone(content, name)
+        answer = _run(alone, left._replace(x=left.x[::-1]) if before else left)
+        return {**answer, "y": answer["y"][::-1]} if behind else answer
+
+    return sequences.through(request["layers"], run)
 
 
 def witness(request: Mapping[str, Any]) -> None:
@@ -107,11 +107,8 @@ def _interpreter(content: bytes, keep: bool = False) -> Any:
     )
 
 
-def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, Any]:
-    """Run a model of one input and one output, as many sequences at a time as its states have room for.
-
-    states  initial ones, of which those of this model are taken away
-    """
+def _run(content: bytes, sequences: Sequences) -> dict[str, Any]:
+    """Run a model of one input and one output, as many sequences at a time as its states have room for."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         interpreter = _interpreter(content)
@@ -126,7 +123,7 @@ def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, 
     if not places_by_kind["hidden"]:
         raise NotImplementedError("the model has no recurrent operator")
     time_major = _time_first(content)
-    states_of_kind = {key: [states[key].pop(0) for _ in places] if states[key] else None for key, places in places_by_kind.items()}
+    x = np.asarray(sequences.x)
     steps, batch, width = x.shape
     sizes = {tensor_detail["index"]: tensor_detail["shape"] for tensor_detail in interpreter.get_tensor_details()}
     room = max(1, int(sizes[places_by_kind["hidden"][0]][0]))
@@ -139,12 +136,12 @@ def _run(content: bytes, x: Array, states: dict[str, list[Array]]) -> dict[str, 
     ys = []
     ends = {key: [[] for _ in places] for key, places in places_by_kind.items()}  # type: dict[str, list[list[Array]]]
     for first in range(0, batch, room):
-        sequences = np.arange(first, first + room).clip(max=batch - 1)  # the last one again where no more are left
+        chosen = np.arange(first, first + room).clip(max=batch - 1)  # the last one again where no more are left
         interpreter.reset_all_variables()
-        for key, initial in states_of_kind.items():
-            for place, state in zip(places_by_kind[key], initial or [], strict=False):
-                interpreter.set_tensor(place, _stored(np.asarray(state)[sequences], *scales[place]))
-        fed = x[:, sequences]
+        for key, places in places_by_kind.items():
+            for place, state in zip(places, getattr(sequences, key) or (), strict=False):
+                interpreter.set_tensor(place, _stored(np.asarray(state)[chosen], *scales[place]))
+        fed = x[:, chosen]
         interpreter.set_tensor(inputs[0]["index"], _stored(fed if time_major else fed.swapaxes(0, 1), *scales[inputs[0]["index"]]))
         interpreter.invoke()
         values = [_meant(interpreter.get_tensor(output["index"]), *scales[output["index"]]) for output in outputs]

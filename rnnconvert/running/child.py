@@ -90,6 +90,10 @@ def receive(stream: IO[bytes]) -> Any:
         return filled(json.loads(archive["message"].tobytes().decode()))
 
 
+SHARED = "rnnconvert.running.sequences"
+"""The one module of rnnconvert's that executors import: under this name they get the file beside this one, whatever is installed."""
+
+
 def load(path: str) -> Any:
     """Import an executor's module from its file.
 
@@ -261,6 +265,7 @@ def main() -> None:
     os.dup2(2, 1)
     if sys.argv[2:3] == ["--bounded"]:
         bound()
+    sys.modules[SHARED] = load(str(pathlib.Path(__file__).with_name("sequences.py")))
     module = load(sys.argv[1])
     if sys.argv[2:3] == ["--about"]:
         answers.write(json.dumps(about(module, json.loads(sys.argv[3]))).encode())

@@ -15,7 +15,8 @@ from typing import Any
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.formats.cudnn import run as cudnn
 from rnnconvert.formats.cudnn import run_library as cudnn_library
-from rnnconvert.formats.cudnn import run_torch
+from rnnconvert.formats.pytorch import run_flat
+from rnnconvert.running.sequences import Sequences
 from rnnconvert.verification.offsets import disagreement
 from tests import cudnn_layouts
 from tests.cudnn_standin import HostMemory, StandIn
@@ -90,9 +91,9 @@ def solve(
     about = description or solved.description
     on: Any = (standing_in or StandIn(about)) if work.stands_in else library(work)
     place = cudnn_library.Memory(HostMemory()) if work.stands_in else memory()
-    states = {"hidden": solved.hidden, "cell": solved.cell, "lengths": config.lengths}
+    fed = Sequences(solved.x, solved.hidden, solved.cell, config.lengths)._replace(**given)
     variant = {"algorithm": config.algorithm, "io": config.io}
-    return cudnn.run(solved.buffer, solved.x, about, cudnn.Device(on, place), variant, **{**states, **given})
+    return cudnn.run(solved.buffer, about, fed, cudnn.Device(on, place), variant)
 
 
 def _computed(work: Work, config: Config) -> Found:
@@ -132,11 +133,10 @@ def _by_torch(solved: Solved) -> dict[str, Any] | None:
     params: Array = solved.buffer
     if solved.config.dtype == "bfloat16":
         params = params.view("<i2")
-    given = {"hidden": solved.hidden, "cell": solved.cell, "lengths": solved.config.lengths}
-    about = solved.description
+    fed = Sequences(solved.x, solved.hidden, solved.cell, solved.config.lengths, solved.cotangents)
     try:
         with standins.by_hand():
-            return run_torch.run(params, solved.x, about, "cpu", **given, cotangents=solved.cotangents)
+            return run_flat.run(params, solved.description, fed, "cpu")
     except (NotImplementedError, ImportError, RuntimeError):
         return None
 

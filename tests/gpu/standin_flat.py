@@ -7,7 +7,8 @@ from typing import Any
 
 from rnnconvert.formats.cudnn import run as cudnn
 from rnnconvert.formats.cudnn import run_library as cudnn_library
-from rnnconvert.formats.cudnn import run_torch
+from rnnconvert.formats.pytorch import run_flat
+from rnnconvert.running.sequences import Sequences
 from tests.cudnn_standin import HostMemory, StandIn
 from tests.gpu import standins
 
@@ -16,7 +17,7 @@ FORMAT = cudnn.FORMAT
 BUFFER_KEY = cudnn.BUFFER_KEY
 SUFFIX = cudnn.SUFFIX
 SUPPORTS = "a stand-in"
-VARIANTS = {name: {**variant, "device": "cpu"} for name, variant in {**cudnn.VARIANTS, **run_torch.VARIANTS}.items()}
+VARIANTS = {name: {**variant, "device": "cpu"} for name, variant in {**cudnn.VARIANTS, **run_flat.VARIANTS}.items()}
 
 
 def absent(variant: Mapping[str, Any]) -> str:
@@ -27,13 +28,13 @@ def absent(variant: Mapping[str, Any]) -> str:
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
     description = request["description"]
-    given = {name: request.get(name) for name in ("hidden", "cell", "lengths", "cotangents")}
+    fed = Sequences.of(request)
     if "algorithm" not in request["variant"]:
-        params = request["buffer"].view(run_torch._STORED[description["dtype"]])
+        params = request["buffer"].view(run_flat.STORED[description["dtype"]])
         with standins.by_hand():
-            return run_torch.run(params, request["x"], description, "cpu", **given)
+            return run_flat.run(params, description, fed, "cpu")
     about = {**description, "elements": request["buffer"].size}
     device: Any = cudnn.Device(StandIn(about), cudnn_library.Memory(HostMemory()))
-    found = cudnn.run(request["buffer"], request["x"], about, device, request["variant"], **given)
+    found = cudnn.run(request["buffer"], about, fed, device, request["variant"])
     found["notes"].pop("offsets")  # the stand-in has none
     return found

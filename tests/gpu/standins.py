@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.formats.cudnn import run_torch
+from rnnconvert.formats.pytorch import run_flat
 from rnnconvert.running import registry
 
 MARK = "stand-in, CPU"
@@ -41,12 +41,12 @@ def register(folder: Path) -> None:
 @contextlib.contextmanager
 def by_hand() -> Iterator[None]:
     """Have the executor torch-flat lay its parameters out as torch does on a GPU."""
-    own = run_torch._packed
-    run_torch._packed = laid_out  # type: ignore[assignment]
+    own = run_flat._packed
+    run_flat._packed = laid_out  # type: ignore[assignment]
     try:
         yield
     finally:
-        run_torch._packed = own
+        run_flat._packed = own
 
 
 def laid_out(module: Any) -> Any:

@@ -1,0 +1,82 @@
+"""A model in onnxruntime, ready to run.
+
+Sources: onnxruntime's Python API and its profiles, 1.18 to 1.31.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class Session:
+    """A model made ready to run, with a note of where its nodes ran if it is asked for."""
+
+    def __init__(self, model: str | bytes, provider: str, profiled: bool = False) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # it warns of what a user's own model has
+        for threads in ("intra_op", "inter_op"):  # they would take the time of whatever runs beside it
+            options.add_session_config_entry(f"session.{threads}.allow_spinning", "0")
+        self._folder = tempfile.TemporaryDirectory() if profiled else None
+        if self._folder is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(Path(self._folder.name) / "profile")
+        providers: list[Any] = ["CPUExecutionProvider"]
+        if provider != "CPUExecutionProvider":
+            providers.insert(0, (provider, {"use_tf32": "0"}))
+        self.session = _worded(onnxruntime.InferenceSession, model, options, providers=providers)
+        if provider not in self.session.get_providers():
+            raise NotImplementedError(f"onnxruntime could not load {provider}: its libraries do not fit together")
+
+    def run(self, outputs: Sequence[str], feeds: Mapping[str, Array]) -> list[Array]:
+        arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
+        return list(_worded(self.session.run, list(outputs), arrays))
+
+    @functools.cached_property
+    def providers(self) -> dict[str, str]:
+        """The provider on which each node ran; asked for after the first run."""
+        assert self._folder is not None
+        with self._folder:
+            events = json.loads(Path(self.session.end_profiling()).read_text(encoding="utf-8"))
+        result = {}
+        for event in events:
+            details = event.get("args", {})
+            if event.get("cat") == "Node" and details.get("provider"):
+                result[event["name"].replace("_kernel_time", "") or details["op_name"]] = details["provider"]
+        return result
+
+
+def refuse_absent(provider: str) -> None:
+    """Raise NotImplementedError for a provider that this onnxruntime was built without."""
+    import onnxruntime
+
+    if provider not in onnxruntime.get_available_providers():
+        raise NotImplementedError(f"this onnxruntime {onnxruntime.__version__} was built without {provider}")
+
+
+def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
+    """Call onnxruntime, and pass its refusals on as refusals."""
+    try:
+        return call(*arguments, **keywords)
+    except Exception as error:  # onnxruntime has types of its own, which are looked at by name
+        message = " ".join(str(error).split())
+        # An attribute layout of 1 is refused by an assertion, types without a kernel by a NotImplemented of its own
+        # or, where the kernel is there, when it runs.
+        if type(error).__name__ == "NotImplemented" or "layout" in message or "does not support" in message:
+            raise NotImplementedError(f"onnxruntime: {message}") from None
+        raise
+
+
+def wide(array: Array) -> Array:
+    """Return float16 as float32."""
+    return array.astype(np.float32) if array.dtype == np.float16 else array
