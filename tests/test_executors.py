@@ -735,7 +735,10 @@ def test_an_interpreter_that_cannot_run_it_is_not_added(own: Path) -> None:
     assert not registry.listing().exists()
 
 
-@pytest.mark.parametrize("name", ["rnnconvert/running/child", "formats/cudnn/run_mxnet", "formats/mxnet/run", "formats/tensorflow1/run"])
+@pytest.mark.parametrize(
+    "name",
+    ["rnnconvert/running/child", "rnnconvert/running/sequences", "formats/cudnn/run_mxnet", "formats/mxnet/run", "formats/tensorflow1/run"],
+)
 def test_old_pythons_can_read_it(name: str) -> None:
     path = Path(__file__).parents[1] / f"{name}.py"
     ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 7))

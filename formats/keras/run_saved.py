@@ -141,15 +141,14 @@ class _Watched:
             return
         every, ends = ([array for array in map(_array, _floats(outputs)) if array.ndim == axes] for axes in (3, 2))
         ends = _apart(ends)
-        finals = self._by_kind(ends) if not every else (None, None)
+        last = ends[0] if len(ends) == 1 else None
         seen.record(
             self.name,
             sequences[0].swapaxes(0, 1),
-            y=np.concatenate(every, axis=-1).swapaxes(0, 1) if every else None,
-            last=ends[0] if len(ends) == 1 and not every else None,
+            np.concatenate(every, axis=-1).swapaxes(0, 1) if every else last,
             mask=masks[0].T if masks else None,
             states=self._by_kind(states),
-            finals=finals,
+            finals=(None, None) if every else self._by_kind(ends),
         )
 
     def _by_kind(self, states: Sequence[Array]) -> tuple[list[Array] | None, list[Array] | None]:

@@ -46,8 +46,7 @@ def watch(
         witness.record(
             name,
             _time_first(array(x)),
-            y=_time_first(y) if y.ndim == 3 else None,
-            last=y if y.ndim == 2 else None,
+            _time_first(y) if y.ndim == 3 else y,
             mask=None if mask is None else array(mask).astype(bool).T,
             states=_by_kind(slots, [array(state) for state in states]),
             finals=_by_kind(slots, [array(final) for final in finals]),

@@ -105,9 +105,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _prefix(file: str) -> str:
-    """Return what the files of a checkpoint begin with. Raises NotImplementedError for a file that is not a checkpoint.
-    Raises NotImplementedError for a file that is not a checkpoint.
-    """
+    """Return what the files of a checkpoint begin with. Raises NotImplementedError for a file that is not a checkpoint."""
     for prefix in (file, re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", file)):
         if pathlib.Path(prefix + SUFFIX).is_file():
             return prefix
@@ -259,9 +257,7 @@ def _run(kind: str, scope: str, rows: Sequence[Any], x: Any, lengths: Any, state
 
 
 def _raw(kind: str, cells: _Cells, reader: Any, request: Mapping[str, Any]) -> Dict[str, Any]:
-    """Compute the same by the operations alone, joined here: TensorFlow 2 still has them, but not the classes.
-    TensorFlow 2 has them still, and not the classes.
-    """
+    """Compute the same by the operations alone, joined here: TensorFlow 2 still has them, but not the classes."""
     if request.get("lengths") is not None:
         raise NotImplementedError("sequences of different lengths: BlockLSTM supports one length")
     states = {name: list(request.get(name) or []) for name in ("hidden", "cell")}

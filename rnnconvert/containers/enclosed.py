@@ -173,7 +173,7 @@ def _described(path: Path) -> Any:
     if head.startswith(b"PK"):
         archive = Archive(path)
         state = next((name for name in archive if name.rpartition("/")[2] == _STATE), None)
-        return None if state is None else pickles.load(archive.read(state), path, persistent=_nothing)[0]
+        return None if state is None else pickles.load(archive.read(state), path, pickles.Meanings(persistent=_nothing))[0]
     return pickled_arrays.value(path) if pickled_arrays.looks_like(head) else None
 
 

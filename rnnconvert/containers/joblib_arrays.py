@@ -19,8 +19,8 @@ from rnnconvert.core.errors import UnreadableError
 _ITEM = re.compile(r"[biufcmMSVU](\d{1,9})")
 
 
-def followers(path: object) -> pickles.Followers:
-    """Return what reads the bytes of an array, for `pickles.load`: they become the last argument of its object.
+def meanings(path: object) -> pickles.Meanings:
+    """Return, for `pickles.load`, what reads the bytes of an array: they become the last argument of its object.
 
     An array of objects is a pickle of its own: its value becomes that argument.
     """
@@ -30,7 +30,7 @@ def followers(path: object) -> pickles.Followers:
             raise UnreadableError(path, "its pickle has an array of joblib's without a description")
         size = _item_size(wrapper.state.get("dtype"))
         if size is None:
-            value, end = pickles.load(np.frombuffer(data[at:], np.uint8), path, most=len(data), followers=followers(path))
+            value, end = pickles.load(np.frombuffer(data[at:], np.uint8), path, meanings(path), most=len(data))
             wrapper.args = (*wrapper.args, value)
             return at + end
         if wrapper.state.get("numpy_array_alignment_bytes") is not None:
@@ -41,7 +41,7 @@ def followers(path: object) -> pickles.Followers:
         wrapper.args = (*wrapper.args, bytes(data[at : at + length]))
         return at + length
 
-    return {JOBLIB_ARRAY: follow}
+    return pickles.Meanings(followers={JOBLIB_ARRAY: follow})
 
 
 def _item_size(dtype: Any) -> int | None:

@@ -39,7 +39,7 @@ def value(path: str | os.PathLike[str]) -> Any:
     """
     looked = charging(0).looked(path)
     if value not in looked:
-        looked[value] = pickles.load_row(map_file(path), path, followers=joblib_arrays.followers(path)), None
+        looked[value] = pickles.load_row(map_file(path), path, joblib_arrays.meanings(path)), None
     return looked[value][0]
 
 

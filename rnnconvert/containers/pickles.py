@@ -13,7 +13,8 @@ import pickletools
 import struct
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, TypeAlias
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -36,21 +37,26 @@ RECOVERABLE = (*MALFORMED, EOFError, struct.error)
 """What damaged bytes raise in code that decodes them."""
 
 
-def load(
-    data: Array | bytes,
-    path: object,
-    builders: Builders | None = None,
-    persistent: Callable[[Any], Any] | None = None,
-    start: int = 0,
-    most: int = PICKLE_BYTES,
-    followers: Followers | None = None,
-) -> tuple[Any, int]:
+class Meanings(NamedTuple):
+    """What stands for what a pickle names.
+
+    builders    for known globals, over those of the plain containers
+    persistent  for a persistent id, such as a tensor's storage
+    followers   what reads the bytes that some objects have after them, between the instructions
+    """
+
+    builders: Builders = MappingProxyType({})
+    persistent: Callable[[Any], Any] | None = None
+    followers: Followers = MappingProxyType({})
+
+
+PLAIN = Meanings()
+
+
+def load(data: Array | bytes, path: object, meanings: Meanings = PLAIN, start: int = 0, most: int = PICKLE_BYTES) -> tuple[Any, int]:
     """Return the value that a pickle describes, and the byte after its end; no code of the file's choice is run.
 
-    builders    what stands for known globals, over those of the plain containers
-    persistent  what stands for a persistent id, such as a tensor's storage
-    most        how many bytes it may have, where weights lie in it
-    followers   what reads the bytes that some objects have after them, between the instructions
+    most  how many bytes it may have, where weights lie in it
 
     Sets, and frozen ones, are read as lists.
 
@@ -58,11 +64,10 @@ def load(
     """
     memory = data.data if isinstance(data, np.ndarray) else memoryview(data)
     window = _Window(memory[start : start + most])
-    machine = _Machine(path, {**CONTAINERS, **(builders or {})}, persistent, charging(len(memory)), followers or {})
-    return machine.run(window, start)
+    return _Machine(path, meanings, charging(len(memory))).run(window, start)
 
 
-def load_row(data: Array, path: object, builders: Builders | None = None, followers: Followers | None = None) -> Any:
+def load_row(data: Array, path: object, meanings: Meanings = PLAIN) -> Any:
     """Return the value of a file that is one pickle, with weights in it; of pickles one after the other, a list of values.
 
     Raises UnreadableError as `load` does, and for other bytes after a pickle.
@@ -76,7 +81,7 @@ def load_row(data: Array, path: object, builders: Builders | None = None, follow
                 f"{data.size - at} bytes follow its pickle{'s' if len(values) > 1 else ''}, and are no other pickle",
                 "Save the weights in a file of their own.",
             )
-        value, at = load(data, path, builders, start=at, most=data.size, followers=followers)
+        value, at = load(data, path, meanings, at, data.size)
         values.append(value)
     return values[0] if len(values) == 1 else values
 
@@ -136,15 +141,13 @@ def _instructions(window: _Window) -> Iterator[tuple[str, Any]]:
 class _Machine:
     """The stack, the marks and the memo of one pickle."""
 
-    def __init__(
-        self, path: object, builders: Builders, persistent: Callable[[Any], Any] | None, reading: Reading, followers: Followers
-    ) -> None:
+    def __init__(self, path: object, meanings: Meanings, reading: Reading) -> None:
         self._reading = reading
-        self._followers = followers
+        self._followers = meanings.followers
         self._window = _Window(memoryview(b""))
         self._path = path
-        self._builders = builders
-        self._persistent = persistent
+        self._builders = {**CONTAINERS, **meanings.builders}
+        self._persistent = meanings.persistent
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}

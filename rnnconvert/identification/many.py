@@ -96,8 +96,8 @@ def _run(
                 _start(states, len(hidden), arrays.get((f"initial_{name}", "")))
                 for states, name in ((sample.h0, "hidden"), (sample.c0, "cell"))
             ]
-            inputs = turn(x) if direction else x
-            y, h, c = _direction(rows, structure.layout, arrays, inputs, starts, sample.lengths, deadline)
+            products = _products(rows, structure.layout, arrays, turn(x) if direction else x)
+            y, h, c = _unrolled(_stepping(rows, structure.layout, arrays), products, starts, sample.lengths, deadline)
             outputs.append(turn(y) if direction else y)
             hidden.append(h)
             cell.append(c)
@@ -137,21 +137,39 @@ def _function(activation: Activation) -> Callable[[Array], Array]:
     return lambda x: function(np, x, activation.alpha, activation.beta)
 
 
-def _direction(
-    rows: RowReadings,
-    layout: Layout,
-    arrays: Mapping[Key, Array],
-    x: Array,
-    starts: Sequence[Array | None],
-    lengths: Array | None,
-    deadline: Deadline,
+_Step = Callable[[Array, "Array | None", Array], tuple[Array, Array]]
+
+
+def _unrolled(
+    step: _Step, products: Array, starts: Sequence[Array | None], lengths: Array | None, deadline: Deadline
 ) -> tuple[Array, Array, Array]:
-    """Return the outputs, (rows, time, batch, width), and the final states."""
+    """Return the outputs, (rows, time, batch, width), and the final states.
+
+    products  what does not depend on the state, (rows, gates, time, batch, units)
+    starts    the initial hidden and cell states; None for zeros
+    """
+    rows, _, steps, batch, units = products.shape
+    h = None if starts[0] is None else np.broadcast_to(starts[0], (rows, batch, starts[0].shape[-1]))
+    c = np.broadcast_to(0.0 if starts[1] is None else starts[1], (rows, batch, units))
+    outputs = []
+    for t in range(steps):
+        deadline.check()
+        new_h, new_c = step(products[:, :, t], h, c)
+        if lengths is not None:
+            live = (t < lengths)[:, None]
+            new_h = np.where(live, new_h, 0.0 if h is None else h)
+            new_c = np.where(live, new_c, c)
+        h, c = new_h, new_c
+        outputs.append(h)
+    assert h is not None
+    return np.stack(outputs, 1), h, c
+
+
+def _stepping(rows: RowReadings, layout: Layout, arrays: Mapping[Key, Array]) -> _Step:
+    """Return what computes both states after one step of a direction, from its products and the states before; h of None is zero."""
     slots = slots_of(layout)
     gates = {gate: number for number, gate in enumerate(slots)}
     index = np.arange(rows.number)[:, None]
-    size = len(arrays["recurrent", slots[0]])
-    products = _products(rows, layout, arrays, x)
     matrices = [arrays["recurrent", slot] for slot in slots]
     biases = [arrays["recurrent_bias", slot] for slot in slots] if ("recurrent_bias", slots[0]) in arrays else None
     inside = None
@@ -212,23 +230,7 @@ def _direction(
         out = gate_act(of("o", new)) * out_act(new)
         return (out if project is None else _times(out, project)), new
 
-    step = {"rnn": rnn, "gru": gru, "lstm": lstm}[layout.kind]
-    batch = x.shape[2]
-    wide = size if project is None else len(project)
-    h = None if starts[0] is None else np.broadcast_to(starts[0], (rows.number, batch, wide))
-    c = np.broadcast_to(0.0 if starts[1] is None else starts[1], (rows.number, batch, size))
-    outputs = []
-    for t in range(x.shape[1]):
-        deadline.check()
-        new_h, new_c = step(products[:, :, t], h, c)
-        if lengths is not None:
-            live = (t < lengths)[:, None]
-            new_h = np.where(live, new_h, 0.0 if h is None else h)
-            new_c = np.where(live, new_c, c)
-        h, c = new_h, new_c
-        outputs.append(h)
-    assert h is not None
-    return np.stack(outputs, 1), h, c
+    return {"rnn": rnn, "gru": gru, "lstm": lstm}[layout.kind]
 
 
 def _gates(values: Array, matrices: Sequence[Array]) -> Array:

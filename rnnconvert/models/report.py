@@ -104,16 +104,17 @@ class Transplant:
 
         Raises UsageError for a model that cannot be run, and what its framework lacks.
         """
-        from rnnconvert.models.verify import compared, compared_with_kept
+        from rnnconvert.models.verify import ModelCalls, compared, compared_with_kept
 
         if expected is not None and before:
             raise UsageError("before= is for two models that are run, and expected= replaces the run of one. Leave one of them out")
         if expected is not None:
             names = [entry.target for entry in self.filled if entry.kind == "recurrent"]
-            return compared_with_kept(self.model, names, inputs, expected, apply)
+            return compared_with_kept(self.model, names, ModelCalls(inputs, apply), expected)
         pairs = [(entry.target, entry.source) for entry in self.filled if entry.kind == "recurrent"]
         giver = self.giver if source is None else source
-        return compared(self.model, giver, pairs, inputs, source_inputs, apply, before)
+        calls = ModelCalls(inputs, apply, before)
+        return compared(self.model, giver, pairs, calls, calls if source_inputs is None else replace(calls, inputs=source_inputs))
 
     def __repr__(self) -> str:
         counts = (("layer", "filled", self.filled), ("array", "unchanged", self.kept), ("array", "unused in the source", self.left))

@@ -77,29 +77,72 @@ class WholeModels:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class ModelCalls:
+    """How a model is called.
+
+    inputs  an array, or several
+    apply   calls a tree of JAX's on inputs: a tree holds no code
+    before  inputs of calls before, one after the other, so that stateful layers go on from there
+    """
+
+    inputs: Any
+    apply: Apply | None = None
+    before: Any = ()
+
+    def runner(self, model: Model) -> ModelRunner | _Applied | LoadedFunction:
+        """Return what runs a model. Raises UsageError for one without code."""
+        if isinstance(model.live, LoadedFunction):
+            return model.live
+        runner = runners().get(model.framework)
+        if runner is not None and not (self.apply is not None and getattr(runner, "BY_APPLY", False)):
+            return runner
+        if self.apply is None:
+            raise UsageError(
+                f"{model.title} holds no code. Hand in the function that calls it, as in apply=lambda tree, x: model.apply(tree, x)"
+            )
+        return _Applied(self.apply)
+
+    def run(self, model: Model) -> Ran:
+        """Return what a model gives. Raises UsageError where its framework raises anything."""
+        try:
+            return self._run(model, model.live)
+        except RnnConvertError:
+            raise
+        except Exception as error:  # a framework raises what it likes
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
+
+    def shaken(self, model: Model) -> list[Ran]:
+        """Return what a model gives with its weights moved, several times; nothing where it cannot be copied."""
+        runner = self.runner(model)
+        try:
+            return [self._run(model, runner.shaken(model.live, seed)) for seed in range(SHAKES)]
+        except UsageError:
+            return []
+
+    def _run(self, model: Model, live: Any) -> Ran:
+        units = [unit for unit in model.units if unit.stack is not None]
+        return self.runner(model).run(live, _several(self.inputs), units, [_several(call) for call in self.before])
+
+
 def compared(
-    target: Any, source: Any, pairs: Iterable[tuple[str, str]], inputs: Any, source_inputs: Any, apply: Apply | None, before: Any = ()
+    target: Any, source: Any, pairs: Iterable[tuple[str, str]], calls: ModelCalls, source_calls: ModelCalls | None = None
 ) -> WholeModels:
     """Run both models and compare them.
 
-    pairs          the recurrent layers that belong together, target's and source's
-    inputs         what the target is called with: an array, or several
-    source_inputs  what the source is called with, None if that is the same
-    apply          calls a tree of JAX's on inputs: a tree holds no code
-    before         what both are called with before, one after the other, so that stateful layers go on from there
+    pairs         the recurrent layers that belong together, target's and source's
+    source_calls  how the source is called, None if that is the same
 
     Raises UsageError for a model that cannot be run, ExecutorError where its framework fails at it.
     """
-    ours, our_notes = _opened(target, apply)
-    theirs, notes = _opened(source, apply)
-    arrays = _several(inputs)
-    other = arrays if source_inputs is None else _several(source_inputs)
-    earlier = [_several(call) for call in before]
-    ran_ours = _run(ours, arrays, apply, earlier)
-    truth = _run(theirs, other, apply, earlier)
-    shaken = _shaken(theirs, other, apply, earlier)
+    other = source_calls or calls
+    ours, our_notes = _opened(target, calls)
+    theirs, notes = _opened(source, other)
+    ran_ours, truth = calls.run(ours), other.run(theirs)
+    shaken = other.shaken(theirs)
     by_source = bool(shaken)
-    rounding = _Rounding(ours, shaken or _shaken(ours, arrays, apply, earlier), by_source)
+    rounding = _Rounding(ours, shaken or calls.shaken(ours), by_source)
     if not rounding.runs:
         raise UsageError("neither model can be copied, so the effect of rounding is unknown")
     comparisons, unseen = [], []
@@ -120,7 +163,7 @@ def compared(
     return WholeModels(tuple(comparisons), tuple(unseen), (*notes, *our_notes))
 
 
-def compared_with_kept(target: Any, names: Iterable[str], inputs: Any, expected: Any, apply: Apply | None) -> WholeModels:
+def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, expected: Any) -> WholeModels:
     """Run the target and compare it with what the source gave for these inputs.
 
     names     the target's recurrent layers
@@ -128,10 +171,10 @@ def compared_with_kept(target: Any, names: Iterable[str], inputs: Any, expected:
 
     Raises what `compared` raises, and UnreadableError for another file.
     """
-    (ours, notes), arrays = _opened(target, apply), _several(inputs)
+    ours, notes = _opened(target, calls)
     truth = Ran(tuple(_arrays(expected)), {})
-    result = _run(ours, arrays, apply)
-    rounding = _Rounding(ours, _shaken(ours, arrays, apply), by_source=False)
+    result = calls.run(ours)
+    rounding = _Rounding(ours, calls.shaken(ours), by_source=False)
     if not rounding.runs:
         raise UsageError("the model cannot be copied, so the effect of rounding is unknown")
     unseen = tuple(f"{name}: only the outputs of the whole model were kept" for name in names)
@@ -154,12 +197,12 @@ def _several(inputs: Any) -> list[Array]:
     return [np.asarray(value) for value in values]
 
 
-def _opened(source: Any, apply: Apply | None) -> tuple[Model, tuple[str, ...]]:
+def _opened(source: Any, calls: ModelCalls) -> tuple[Model, tuple[str, ...]]:
     """Return a model that runs, and how it was loaded where it is a file."""
     model = model_of(source)
     if not isinstance(source, (str, Path)):
         return model, ()
-    runner = _runner(model, apply)
+    runner = calls.runner(model)
     assert not isinstance(runner, LoadedFunction)  # what was just read is a file, and no function
     loaded = runner.open_file(local(source))
     if isinstance(loaded.live, LoadedFunction):
@@ -191,40 +234,6 @@ class _Applied:
         arrays = {name: array for name, array in model.arrays.items() if str(array.dtype) in FLOATS}
         new = {name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype) for name, array in arrays.items()}
         return model.fill(new)
-
-
-def _runner(model: Model, apply: Apply | None) -> ModelRunner | _Applied | LoadedFunction:
-    if isinstance(model.live, LoadedFunction):
-        return model.live
-    runner = runners().get(model.framework)
-    if runner is not None and not (apply is not None and getattr(runner, "BY_APPLY", False)):
-        return runner
-    if apply is None:
-        raise UsageError(
-            f"{model.title} holds no code. Hand in the function that calls it, as in apply=lambda tree, x: model.apply(tree, x)"
-        )
-    return _Applied(apply)
-
-
-def _run(model: Model, inputs: Sequence[Array], apply: Apply | None, before: Sequence[Sequence[Array]] = ()) -> Ran:
-    units = [unit for unit in model.units if unit.stack is not None]
-    try:
-        return _runner(model, apply).run(model.live, inputs, units, before)
-    except RnnConvertError:
-        raise
-    except Exception as error:  # a framework raises what it likes
-        text = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
-
-
-def _shaken(model: Model, inputs: Sequence[Array], apply: Apply | None, before: Sequence[Sequence[Array]] = ()) -> list[Ran]:
-    """Return what a model gives with its weights moved; nothing where it cannot be copied."""
-    units = [unit for unit in model.units if unit.stack is not None]
-    runner = _runner(model, apply)
-    try:
-        return [runner.run(runner.shaken(model.live, seed), inputs, units, before) for seed in range(SHAKES)]
-    except UsageError:
-        return []
 
 
 _INPUTS = "the inputs given"

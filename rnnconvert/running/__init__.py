@@ -1,8 +1,9 @@
 """One module a runtime: recurrent layers run by a framework, on a file or on arrays of its own.
 
-A module here that has VARIANTS is an executor. It imports numpy and, inside its functions, its framework, and
-nothing of rnnconvert: so it cannot pass through the code that it judges, and any Python that has numpy
-and the framework can run it, however old (rnnconvert.running.child). It has
+A module here that has VARIANTS is an executor. It imports numpy and, inside its functions, its framework, and of
+rnnconvert at most rnnconvert.running.sequences, which shapes requests and answers and knows no weights: so it cannot pass
+through the code that it judges, and any Python that has numpy and the framework can run it, however old, without
+rnnconvert (rnnconvert.running.child). It has
 
     NEEDS      the packages that it imports
     FORMAT     the format whose files it runs, and SUFFIX, the ending of one that is made for it
@@ -18,7 +19,8 @@ and the framework can run it, however old (rnnconvert.running.child). It has
     versions(variant) if it is there, versions by name of what this variant runs beside NEEDS
     witness(request)  if it is there, runs the model of a file whole: see below
 
-Beside them most have a `run` for arrays instead of a file, which this project's tests call without a process between.
+Beside them some have a `run` for arrays instead of a file and the `Sequences` of a request, which this project's tests call
+without a process between.
 
 A request is a dictionary:
 
@@ -28,7 +30,7 @@ A request is a dictionary:
     how         what the file does not say, in the framework's own words: {"nonlinearity": "relu"}
     x           (time, batch, in), float32 or float64
     hidden      initial states, layer by layer and in a layer its directions, each (batch, out); None for the default
-    cell        initial cell states of an LSTM, each (batch, hidden), likewise; None for the default
+    cell        initial cell states of LSTMs, each (batch, hidden), likewise, or with a place for every layer; None for the default
     lengths     how many steps of each sequence count, (batch,); None for all
     cotangents  None, or {"y": ..., "hidden": [...], "cell": [...]}: weights of a sum of all outputs, whose gradients are
                 asked for

@@ -94,20 +94,19 @@ class Witness:
         layer: str,
         x: Array,
         y: Array | None = None,
-        last: Array | None = None,
         mask: Array | None = None,
         states: Sequence[Sequence[Array] | None] = (None, None),
         finals: Sequence[Sequence[Array] | None] = (None, None),
     ) -> None:
         """Record a call of a layer; axes as in a request (rnnconvert.running).
 
-        y       every step, (time, batch, out); None where the model keeps the last step alone
-        last    that step, (batch, out)
+        y       every step, (time, batch, out), or the last one, (batch, out), where the model keeps that alone
         mask    (time, batch), which steps count; None for all
         states  hidden and cell states that it receives; None where it receives none
         finals  hidden and cell states that it gives; None where it gives none
         """
-        values = {"x": x, "y": y, "last": last, "mask": mask}
+        last = y is not None and y.ndim == 2
+        values = {"x": x, "y": None if last else y, "last": y if last else None, "mask": mask}
         call: dict[str, Any] = {name: None if array is None else np.ascontiguousarray(array) for name, array in values.items()}
         for names, pair in ((("hidden", "cell"), states), (("h_n", "c_n"), finals)):
             for name, several in zip(names, pair):  # noqa: B905 - Python 3.7 runs this file, too

@@ -71,7 +71,7 @@ class Builder(Nodes):
 
     def _viewed(self, x: Tensor, dims: Dims) -> Tensor:
         """Add a new shape."""
-        old, extra = x.dims, list[Value]()
+        old = x.dims
         front = next((n for n, (a, b) in enumerate(zip(old, dims, strict=False)) if a != b), min(len(old), len(dims)))
         most = min(len(old), len(dims)) - front
         back = next((n for n, (a, b) in enumerate(zip(old[::-1], dims[::-1], strict=False)) if a != b or n >= most), most)
@@ -80,20 +80,20 @@ class Builder(Nodes):
             return self.add("merge axes", [x], dims, start=front, stop=front + len(before) - 1, name=x.name)
         open_ones = [dim for dim in dims if not isinstance(dim, int)]
         if len(before) == 1 and len(after) > 1:
-            inputs = [self.read(x)]
-            rest = _with_one_open(after)
-            return self.add("split axis", [x], dims, axis=front, lengths=self.lengths(rest, extra, inputs), extra=extra, name=x.name)
+            read = [self.read(x)]
+            lengths = self.lengths(_with_one_open(after), read)
+            return self.add("split axis", read, dims, axis=front, lengths=lengths, name=x.name)
         if len(open_ones) < 2:
             return self.add("reshape all", [x], dims, sizes=_with_one_open(dims), name=x.name)
-        inputs, lengths = [self.read(x)], list[Length | int]()
+        read, stated = [self.read(x)], list[Length | int]()
         for dim in dims:
             try:
-                lengths.append(self.length(dim, extra, inputs))
+                stated.append(self.length(dim, read))
             except RefusedError:
-                if -1 in lengths:
+                if -1 in stated:
                     raise
-                lengths.append(-1)
-        return self.add("view", [x], dims, lengths=tuple(lengths), extra=extra, name=x.name)
+                stated.append(-1)
+        return self.add("view", read, dims, lengths=tuple(stated), name=x.name)
 
     def settled(self, base: Tensor, moved: Moved, dims: Dims) -> Value:
         """Add the moves of a tensor, as few as there can be."""
@@ -127,9 +127,9 @@ class Builder(Nodes):
             return x
         if x.filled is not None or self.is_zero(x):
             return Tensor(dims, x.dtype, x.name, filled=x.filled or 0)
-        extra: list[Value] = []
-        inputs = [self.read(x)]
-        return self.add("expand", [x], dims, extra=extra, lengths=self.lengths(dims, extra, inputs), name=x.name)
+        read = [self.read(x)]
+        lengths = self.lengths(dims, read)
+        return self.add("expand", read, dims, lengths=lengths, name=x.name)
 
     def _ones_moved(self, x: Tensor, away: Sequence[int], new: Sequence[int]) -> Tensor:
         """Add what takes axes of length 1 away, or puts new ones in."""
@@ -155,7 +155,7 @@ class Builder(Nodes):
 
     def parameter(self, shape: Sequence[int], dtype: str, layer: str) -> Tensor:
         """Return an array of the file that belongs to no layer."""
-        return self.add("parameter", [], tuple(shape), dtype, layer=layer, name=layer, sizes=tuple(shape))
+        return self.add_layer("parameter", [], tuple(shape), dtype, layer=layer, sizes=tuple(shape))
 
     def stacked(self, parts: Sequence[Tensor]) -> Tensor:
         """Return tensors side by side on a new first axis."""
@@ -202,20 +202,19 @@ class Builder(Nodes):
         dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
         if x.filled is not None:
             return Tensor(dims, x.dtype, x.name, filled=x.filled)
-        extra: list[Value] = []
-        inputs = [self.read(x)]
-        low, high = (self._stated(bound, length, extra, inputs) for bound in (start, end))
+        read = [self.read(x)]
+        low, high = (self._stated(bound, length, read) for bound in (start, end))
         kind = "slice between" if isinstance(low, Length) or isinstance(high, Length) else "slice"
-        return self.add(kind, [x], dims, extra=extra, axis=axis, start=low or None, end=high, step=step, name=x.name)
+        return self.add(kind, read, dims, axis=axis, start=low or None, end=high, step=step, name=x.name)
 
-    def _stated(self, bound: Dim, length: Dim, extra: list[Value], inputs: Sequence[Value]) -> Length | int | None:
+    def _stated(self, bound: Dim, length: Dim, read: list[Value]) -> Length | int | None:
         """Return a bound of a slice as a node states it: None for the axis's own end, from the end where that is plain."""
         if isinstance(bound, int):
             return None if abs(bound) >= FAR else bound
         behind = bound - length
         if isinstance(behind, int) and behind <= 0:
             return behind or None
-        return self.length(bound, extra, inputs)
+        return self.length(bound, read)
 
     def concatenate(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
         """Return tensors behind one another along an axis."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,46 +69,39 @@ class Nodes(ABC):
         self,
         kind: str,
         layer: str,
-        inputs: Sequence[Tensor],
+        inputs: Sequence[Tensor | Value],
         outputs: Sequence[tuple[Dims, str, str]],
         named: Mapping[str, Sequence[Tensor]] | None = None,
-        extra: Sequence[Value] = (),
         **settings: Any,
     ) -> list[Tensor]:
         """Add a node, and return what it gives.
 
         outputs  for each its axes, its element type and its name
-        extra    values that are read behind the inputs, for lengths among the settings
         """
-        read = [*(self.read(tensor) for tensor in inputs), *extra]
+        read = [self.read(tensor) for tensor in inputs]
         others = {key: [self.read(tensor) for tensor in tensors] for key, tensors in (named or {}).items()}
         tensors = [Tensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
         self.scope.add(kind, layer, read, [tensor.value for tensor in tensors if tensor.value is not None], others, **settings)
         return tensors
 
-    def add(
-        self,
-        kind: str,
-        inputs: Sequence[Tensor],
-        dims: Dims,
-        dtype: str = "",
-        *,
-        layer: str = "",
-        name: str = "",
-        named: Mapping[str, Sequence[Tensor]] | None = None,
-        extra: Sequence[Value] = (),
-        **settings: Any,
-    ) -> Tensor:
+    def add(self, kind: str, inputs: Sequence[Tensor | Value], dims: Dims, dtype: str = "", *, name: str = "", **settings: Any) -> Tensor:
         """Add a node of one output, of the first input's element type unless another is stated, and return that."""
         element_type = dtype or (inputs[0].dtype if inputs else "float32")
-        return self.several(kind, layer, inputs, [(dims, element_type, name or layer or kind)], named, extra, **settings)[0]
+        return self.several(kind, "", inputs, [(dims, element_type, name or kind)], **settings)[0]
+
+    def add_layer(self, kind: str, inputs: Sequence[Tensor], dims: Dims, dtype: str = "", *, layer: str, **settings: Any) -> Tensor:
+        """Add a node of one output, as `add` does, for a layer of the source; return what it gives, under the layer's name."""
+        element_type = dtype or (inputs[0].dtype if inputs else "float32")
+        return self.several(kind, layer, inputs, [(dims, element_type, layer)], **settings)[0]
 
     def refuse(self, feature: str, reason: str) -> RefusedError:
         """Return what says that something cannot be written, at the place that is being read."""
         return RefusedError(feature, "a model written as code", reason, "", self.place)
 
-    def read(self, tensor: Tensor) -> Value:
+    def read(self, tensor: Tensor | Value) -> Value:
         """Return a tensor as the description has it, moved now if that was put off."""
+        if isinstance(tensor, Value):
+            return tensor
         if tensor.value is None:
             if tensor.stored and tensor.numbers is None and self.hold is not None:
                 tensor.value = self.hold(tensor)
@@ -179,9 +172,9 @@ class Nodes(ABC):
         if numbers.dtype == object and any(isinstance(number, Size) for number in numbers.reshape(-1)):
             if numbers.ndim > 1:
                 raise self.refuse("a matrix of lengths", "only one length and lists of them are known here")
-            extra: list[Value] = []
-            lengths = tuple(self.length(number, extra) for number in numbers.reshape(-1))
-            tensor_made = self.add("sizes", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name or "size", lengths=lengths)
+            read: list[Value] = []
+            lengths = self.lengths(numbers.reshape(-1), read)
+            tensor_made = self.add("sizes", read, tensor.dims, tensor.dtype, name=tensor.name or "size", lengths=lengths)
         elif numbers.size > _INLINE and len(set(numbers.reshape(-1).tolist())) == 1:
             return self._full(tensor, written(numbers.reshape(-1)[0]))
         elif numbers.size > _INLINE:
@@ -193,9 +186,9 @@ class Nodes(ABC):
 
     def _full(self, tensor: Tensor, number: float) -> Value:
         """Add a tensor that is one number everywhere."""
-        extra: list[Value] = []
-        lengths = self.lengths(tensor.dims, extra)
-        tensor_made = self.add("full", [], tensor.dims, tensor.dtype, extra=extra, name=tensor.name, lengths=lengths, number=number)
+        read: list[Value] = []
+        lengths = self.lengths(tensor.dims, read)
+        tensor_made = self.add("full", read, tensor.dims, tensor.dtype, name=tensor.name, lengths=lengths, number=number)
         assert tensor_made.value is not None
         return tensor_made.value
 
@@ -223,8 +216,8 @@ class Nodes(ABC):
         if rest != 0 and (isinstance(rest, int) or isinstance(length, int)):
             raise ValueError(f"an axis of {dim} where {length} is asked for")
 
-    def length(self, dim: Dim, extra: list[Value], inputs: Sequence[Value] = ()) -> Length | int:
-        """Return a length as a node states it, by axes of its inputs or of `extra`, to which those that lack are added.
+    def length(self, dim: Dim, read: list[Value]) -> Length | int:
+        """Return a length as a node states it, by axes of what it reads, to which values are added that have those that are lacking.
 
         Raises RefusedError for a length that no axis has.
         """
@@ -232,22 +225,22 @@ class Nodes(ABC):
             return dim
         terms = []
         for names, count in dim.terms:
-            terms.append((count, tuple(self._axis(name, extra, inputs) for name in names)))
+            terms.append((count, tuple(self._axis(name, read) for name in names)))
         return Length(tuple(terms))
 
-    def _axis(self, symbol: str, extra: list[Value], inputs: Sequence[Value]) -> tuple[int, int]:
-        for number, value in enumerate((*inputs, *extra)):
+    def _axis(self, symbol: str, read: list[Value]) -> tuple[int, int]:
+        for number, value in enumerate(read):
             if symbol in value.axes:
                 return number, value.axes.index(symbol)
         if symbol not in self._where:
             raise self.refuse("a length that is computed", f"no axis of a tensor has the length {symbol}")
         value, axis = self._where[symbol]
-        extra.append(value)
-        return len(inputs) + len(extra) - 1, axis
+        read.append(value)
+        return len(read) - 1, axis
 
-    def lengths(self, dims: Sequence[Dim], extra: list[Value], inputs: Sequence[Value] = ()) -> Lengths:
+    def lengths(self, dims: Iterable[Dim], read: list[Value]) -> Lengths:
         """Return several lengths: see `length`."""
-        return tuple(self.length(dim, extra, inputs) for dim in dims)
+        return tuple(self.length(dim, read) for dim in dims)
 
     def call(self, dim: Dim, word: str) -> None:
         """Note what an open axis is, unless the source has a word for it."""

@@ -195,11 +195,13 @@ def scaffold(
         text,
         _count(giver.description.scope),
         giver.description.notes,
+        str(output or ""),
+        str(weights or ""),
         missing=missing,
     )
     if not verify and weights is None and output is None:
         return done
-    return _written_and_proved(done, written, giver, output, weights, verify, force)
+    return _written_and_proved(done, written, giver, verify, force)
 
 
 @dataclass(frozen=True)
@@ -308,9 +310,7 @@ def _count(scope: Scope) -> int:
     )
 
 
-def _written_and_proved(
-    done: Scaffolded, target: Target, giver: _Giver, output: PathLike | None, weights: PathLike | None, verify: bool, force: bool
-) -> Scaffolded:
+def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify: bool, force: bool) -> Scaffolded:
     """Write the files, once they are proved where that is asked for."""
     proofs: list[WholeModels] = []
     notes: list[str] = []
@@ -340,23 +340,21 @@ def _written_and_proved(
             for inputs, before in zip(drawn(giver.description), earlier, strict=False):
                 proofs.append(report.verify(inputs, source=source, before=before))
                 if not proofs[-1]:
-                    raise NotEqualError(output or done.source, proofs[-1])
-        if weights is not None:
-            with replacing(Path(weights)) as part:
-                target.save(report.model, part, Path(weights).name)
+                    raise NotEqualError(done.output or done.source, proofs[-1])
+        if done.weights:
+            with replacing(Path(done.weights)) as part:
+                target.save(report.model, part, Path(done.weights).name)
         return True
 
-    if output is None:
+    if not done.output:
         from rnnconvert.containers.temporary import new_folder, room_for
 
         with room_for(done.source), new_folder() as folder:
             write(Path(folder) / "model.py")
             prove(Path(folder) / "model.py")
-    elif verify or weights is not None:
-        kept_if_equal(Path(output), force, write, prove)
+    elif verify or done.weights:
+        kept_if_equal(Path(done.output), force, write, prove)
     else:
-        with replacing(Path(output)) as part:
+        with replacing(Path(done.output)) as part:
             part.write(done.text.encode())
-    return replace(
-        done, output=str(output or ""), weights=str(weights or ""), proof=tuple(proofs), notes=(*done.notes, *dict.fromkeys(notes))
-    )
+    return replace(done, proof=tuple(proofs), notes=(*done.notes, *dict.fromkeys(notes)))

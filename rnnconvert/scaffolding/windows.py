@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.sizes import Dim
@@ -44,7 +44,7 @@ def conv(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads, **setting
     reach = reached(kernel, settings["dilation"])
     space = tuple(map(windows, x.dims[2:], reach, settings["strides"], pads))
     words = {"rank": rank, "kernel": tuple(kernel), "channels": channels, "filters": filters, "pads": pads, **settings}
-    return build.add("conv first", [x], (x.dims[0], filters, *space), **words)
+    return build.add_layer("conv first", [x], (x.dims[0], filters, *space), **words)
 
 
 def conv_transposed(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads, more: Sequence[int], **settings: Any) -> Tensor:
@@ -66,7 +66,7 @@ def conv_transposed(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads
         )
     )
     words = {"rank": rank, "kernel": tuple(kernel), "channels": channels, "filters": filters, "pads": pads, **settings}
-    return build.add("conv transposed first", [x], (x.dims[0], filters, *space), **words, output_padding=tuple(more))
+    return build.add_layer("conv transposed first", [x], (x.dims[0], filters, *space), **words, output_padding=tuple(more))
 
 
 def _check(x: Tensor, rank: int, channels: int) -> None:
@@ -74,17 +74,22 @@ def _check(x: Tensor, rank: int, channels: int) -> None:
         raise ValueError(f"a weight for {channels} channels and {rank} axes of space on a tensor of {x.dims}")
 
 
-def pool(
-    build: Builder,
-    x: Tensor,
-    operation: str,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilation: Sequence[int],
-    pads: Pads,
-    ceil: bool,
-    counted: bool,
-) -> Tensor:
+class Windows(NamedTuple):
+    """What a pool looks at: for each axis of space how long its windows are, how far they move and how far their places lie apart, and
+    what is added at both ends.
+    """
+
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilation: Sequence[int]
+    pads: Pads
+
+    def over(self, dims: Sequence[Dim]) -> Iterator[tuple[Dim, int, int, tuple[int, int]]]:
+        """Yield for each axis its length, how far a window reaches, its stride and its pads."""
+        return zip(dims, reached(self.kernel, self.dilation), self.strides, self.pads, strict=True)
+
+
+def pool(build: Builder, x: Tensor, operation: str, looks: Windows, ceil: bool, counted: bool) -> Tensor:
     """Add a pool.
 
     operation  "max" or "average"
@@ -93,19 +98,19 @@ def pool(
 
     Raises RefusedError where frameworks differ in what such a window gives, ValueError for other axes.
     """
-    if x.rank != len(kernel) + 2:
+    if x.rank != len(looks.kernel) + 2:
         raise ValueError(f"a pool of {x.rank} axes")
-    if operation == "average" and max(dilation) > 1:
+    if operation == "average" and max(looks.dilation) > 1:
         raise build.refuse("an average over places apart from one another", "no framework has such a pool")
-    reach = reached(kernel, dilation)
-    ceil = ceil and any(_rounds(*window) for window in zip(x.dims[2:], reach, strides, pads, strict=True))
-    if ceil and any(_behind(*window) for window in zip(x.dims[2:], reach, strides, pads, strict=True)):
+    padded = any(map(any, looks.pads))
+    ceil = ceil and any(_rounds(*axis) for axis in looks.over(x.dims[2:]))
+    if ceil and any(_behind(*axis) for axis in looks.over(x.dims[2:])):
         raise build.refuse("ceil_mode where a last window may lie behind the input", "runtimes differ there")
-    if ceil and operation == "average" and any(map(any, pads)):
+    if ceil and operation == "average" and padded:
         raise build.refuse("an average with pads and ceil_mode", "runtimes differ in what they count")
-    space = tuple(windows(*window, ceil) for window in zip(x.dims[2:], reach, strides, pads, strict=True))
-    words: dict[str, Any] = {"operation": operation, "rank": len(kernel), "kernel": tuple(kernel), "strides": tuple(strides)}
-    words |= {"dilation": tuple(dilation), "pads": pads, "ceil": ceil, "counted": counted and any(map(any, pads))}
+    space = tuple(windows(*axis, ceil) for axis in looks.over(x.dims[2:]))
+    words: dict[str, Any] = {key: tuple(value) for key, value in looks._asdict().items()}
+    words |= {"operation": operation, "rank": len(looks.kernel), "ceil": ceil, "counted": counted and padded}
     return build.add("pool first", [x], (*x.dims[:2], *space), **words, name="pooled")
 
 

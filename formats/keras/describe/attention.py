@@ -52,12 +52,9 @@ def _attention(kind: str, scaled: bool) -> Tell:
             "sizes": (query.shape[2],) if kind == "additive" else (),
             "concat": concat,
         }
-        if not layer:
-            w.scope.add("attention", "", [query, value, key], ends, named, **settings)
-            return ends
-        if settings["sizes"] == (None,):
+        if layer and settings["sizes"] == (None,):
             raise refuse(facts.name, "a scale of an open length", "it has a number for each feature")
-        w.node("attention", facts, layer, [query, value, key], ends, named, **settings)
+        w.scope.add("attention", layer and w.noted(facts, layer), [query, value, key], ends, named, **settings)
         return ends
 
     return tell
@@ -108,8 +105,8 @@ def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
     if with_scores:
         ends.append(w.value(f"{facts.name}_weights", (query.shape[0], count, query.shape[1], key.shape[1])))
     causal = facts.flag("use_causal_mask")
-    w.node(
-        "multi_head", facts, facts.name, [query, value, key], ends, named, heads=count, size=size, value_size=value_size, output=out,
+    w.scope.add(
+        "multi_head", w.noted(facts), [query, value, key], ends, named, heads=count, size=size, value_size=value_size, output=out,
         widths=tuple(widths), bias=bool(facts.get("use_bias", True)), causal=causal, dropout=dropout, zeros=bool(dropout) or with_scores,
     )  # fmt: skip
     for part in heads.PARTS:

@@ -38,8 +38,8 @@ def _conv_lstm(rank: int) -> Tell:
         sequences = bool(facts.get("return_sequences", False))
         finals = [w.value(f"{facts.name}_{word}", shape) for word in "hc"] if facts.get("return_state", False) else []
         out = w.value(facts.name, (shape[0], x.shape[1], *shape[1:]) if sequences else shape)
-        w.node(
-            "conv_lstm", facts, facts.name, [x], [out, *finals], {"states": states}, **window, channels=channels, filters=filters,
+        w.scope.add(
+            "conv_lstm", w.noted(facts), [x], [out, *finals], {"states": states}, **window, channels=channels, filters=filters,
             size=size, cell=Cell("lstm", None, act, gate, act), bias=bool(facts.get("use_bias", True)), sequences=sequences,
             backwards=bool(facts.get("go_backwards", False)), stateful=bool(facts.get("stateful", False)),
         )  # fmt: skip

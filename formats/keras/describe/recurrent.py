@@ -67,10 +67,9 @@ def _run(
     out = w.value(facts.name, (*x.shape[:2], units) if sequences else (x.shape[0], units))
     with_states = bool(facts.get("return_state", False))
     finals = [w.value(f"{facts.name}_{word}", (x.shape[0], units)) for word in ("h", "c")[:count]] if with_states else []
-    w.node(
+    w.scope.add(
         "recurrent",
-        facts,
-        layer,
+        w.noted(facts, layer),
         [x],
         [out, *finals],
         {"mask": mask, "states": states},
@@ -151,8 +150,8 @@ def _both(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         ends = zip(("forward", "backward"), cells, strict=True)
         words = [f"{end}_{word}" for end, cell in ends for word in ("h", "c")[: 2 if cell.kind == "lstm" else 1]]
         finals = [w.value(f"{facts.name}_{word}", (x.shape[0], size)) for word, size in zip(words, sizes, strict=True)]
-    w.node(
-        "recurrent", facts, facts.name, [x], [*outs, *finals], {"mask": mask, "states": states}, cells=tuple(cells),
+    w.scope.add(
+        "recurrent", w.noted(facts), [x], [*outs, *finals], {"mask": mask, "states": states}, cells=tuple(cells),
         units=units[0] if len(set(units)) == 1 else tuple(units), biases=biases[0] if len(set(biases)) == 1 else tuple(biases),
         sequences=sequences, zero=sequences and bool(mask), backwards=False, merge=merge, stateful=settings["stateful"],
     )  # fmt: skip

@@ -88,10 +88,9 @@ def _by_channel(rank: int, separable: bool) -> Tell:
             return [applied(w, facts, facts.get("activation"), output)]
         filters = int(facts.get("filters"))
         first = w.value(facts.name, (x.shape[0], *lengths, channels * many))
-        w.node(
+        w.scope.add(
             "conv",
-            facts,
-            f"{facts.name}/depthwise",
+            w.noted(facts, f"{facts.name}/depthwise"),
             [x],
             [first],
             channels=channels,
@@ -103,10 +102,9 @@ def _by_channel(rank: int, separable: bool) -> Tell:
         output = w.value(facts.name, (x.shape[0], *lengths, filters))
         ones = (1,) * rank
         point = {**window, **dict.fromkeys(("kernel", "strides", "dilation"), ones), "padding": "valid"}
-        w.node(
+        w.scope.add(
             "conv",
-            facts,
-            f"{facts.name}/pointwise",
+            w.noted(facts, f"{facts.name}/pointwise"),
             [first],
             [output],
             channels=channels * many,
@@ -181,19 +179,10 @@ def _global(operation: str, rank: int) -> Tell:
         x = one_input(facts, values)
         channels, keep = channels_of(facts, x, rank), bool(facts.get("keepdims", False))
         mask: Any = mask_on(w, facts, x) if operation == "mean" and rank == 1 else None
-        shape = (x.shape[0], *([1] * rank if keep else []), channels)
-        return [
-            w.add(
-                "reduce",
-                facts,
-                [x],
-                shape,
-                {"mask": [mask] if mask else []},
-                operation=operation,
-                axes=tuple(range(1, rank + 1)),
-                keep=keep,
-            )
-        ]
+        output = w.value(facts.name, (x.shape[0], *([1] * rank if keep else []), channels))
+        named, axes = {"mask": [mask] if mask else []}, tuple(range(1, rank + 1))
+        w.scope.add("reduce", w.noted(facts), [x], [output], named, operation=operation, axes=axes, keep=keep)
+        return [output]
 
     return tell
 

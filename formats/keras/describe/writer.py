@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,34 +57,19 @@ class Writer(Walk[Value]):
         return value
 
     def add(
-        self,
-        kind: str,
-        facts: LayerFacts,
-        inputs: Sequence[Value],
-        shape: Sequence[int | None],
-        named: Mapping[str, Sequence[Value]] | None = None,
-        dtype: str = "float32",
-        **settings: Any,
+        self, kind: str, facts: LayerFacts, inputs: Sequence[Value], shape: Sequence[int | None], dtype: str = "float32", **settings: Any
     ) -> Value:
         """Add a node of one output, and return that."""
         output = self.value(facts.name, shape, dtype)
-        self.node(kind, facts, facts.name, inputs, [output], named, **settings)
+        self.scope.add(kind, self.noted(facts), inputs, [output], **settings)
         return output
 
-    def node(
-        self,
-        kind: str,
-        facts: LayerFacts,
-        layer: str,
-        inputs: Sequence[Value],
-        outputs: Sequence[Value],
-        named: Mapping[str, Sequence[Value]] | None = None,
-        **settings: Any,
-    ) -> None:
-        """Add a node of a layer, and note what a file may call it."""
+    def noted(self, facts: LayerFacts, layer: str = "") -> str:
+        """Note what a file may call a layer, and return its name in the model: its own, or that of a layer in it."""
+        layer = layer or facts.name
         inner = layer.replace(facts.name, facts.old.name, 1)
         self.names[self.called(layer)] = tuple(dict.fromkeys((self.called(layer), self.called(inner), layer, inner)))
-        self.scope.add(kind, layer, inputs, outputs, named, **settings)
+        return layer
 
     def called(self, name: str) -> str:
         """Return a layer's path."""

@@ -38,7 +38,7 @@ from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.models.verified import kept_if_equal
-from rnnconvert.models.verify import WholeModels, compared
+from rnnconvert.models.verify import ModelCalls, WholeModels, compared
 
 _TYPES = {
     "float32": onnx.TensorProto.FLOAT,
@@ -128,7 +128,7 @@ def _compared(source: Path, exported: Path) -> WholeModels:
     loaded = whole_run.open_file(source)
     import keras
 
-    proof = compared(str(exported), loaded.live, [], upgrade_run.inputs(keras, loaded.live), None, None)
+    proof = compared(str(exported), loaded.live, [], ModelCalls(upgrade_run.inputs(keras, loaded.live)))
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 

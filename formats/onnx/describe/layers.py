@@ -36,12 +36,12 @@ def _dense(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
         raise r.build.refuse(f"a product of {x.dims} with a matrix of {weight}", "it has one axis")
     r.build.need(x.dims[-1], inputs)
     dims = (*x.dims[:-1], units)
-    return r.build.add("dense", [x], dims, layer=unit.name, units=units, bias="C" in layer.values)
+    return r.build.add_layer("dense", [x], dims, layer=unit.name, units=units, bias="C" in layer.values)
 
 
 def _embedding(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     rows, width = _shape(layer, "data")
-    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width)
+    return r.build.add_layer("embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width)
 
 
 # Windows
@@ -130,7 +130,7 @@ def _batch_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
     r.build.need(x.dims[1], size)
     momentum = single(number(attributes, "momentum", 0.9))
-    return r.build.add(
+    return r.build.add_layer(
         "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, layer), momentum=momentum, scale=True, shift=True
     )
 
@@ -142,7 +142,7 @@ def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tens
             raise r.build.refuse(f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it")
         for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
             r.build.need(dim, size)
-        return r.build.add(
+        return r.build.add_layer(
             kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, layer), scale=True, shift="B" in layer.values
         )
 
@@ -154,7 +154,7 @@ def _instance_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tens
     if x.rank not in (3, 4, 5):
         raise r.build.refuse(f"an InstanceNormalization of {x.rank} axes", "one to three axes of space are known here")
     r.build.need(x.dims[1], size)
-    return r.build.add("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(r, layer))
+    return r.build.add_layer("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(r, layer))
 
 
 def _group_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ def _group_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     if x.rank < 2 or size % groups:
         raise r.build.refuse(f"a group norm of {groups} groups with {size} scales", "it has one scale a channel")
     r.build.need(x.dims[1], size)
-    return r.build.add("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, layer))
+    return r.build.add_layer("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, layer))
 
 
 def _prelu(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ def _prelu(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     axis = long[0] if long else 1
     if len(slopes) != x.rank or len(long) > 1 or axis == 0 or (long and x.dims[axis] != slopes[axis]):
         raise r.build.refuse(f"a PRelu with slopes of shape {slopes}", "a slope for each channel is known here, or one for all")
-    return r.build.add("prelu first", [x], x.dims, layer=unit.name, axis=axis, size=max(slopes))
+    return r.build.add_layer("prelu first", [x], x.dims, layer=unit.name, axis=axis, size=max(slopes))
 
 
 _LAYERS = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from rnnconvert.formats.onnx.describe.counting import Op, counted
 from rnnconvert.formats.onnx.describe.functions import axes_of, axis_of
 from rnnconvert.formats.onnx.describe.model import Reading, Rule
 from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.sizes import Dim, Size, broadcast, product
 from rnnconvert.scaffolding.tensors import Tensor, written
 
@@ -183,11 +183,10 @@ def _range(r: Reading, op: Op) -> Tensor:
     start, stop, step = (r.lengths(op[number])[0] for number in range(3))
     if not isinstance(step, int) or step < 1:
         raise r.build.refuse(f"a Range in steps of {step}", "only upwards is known here")
-    extra: list[Any] = []
-    ends = r.build.lengths([start, stop], extra)
-    return r.build.add(
-        "range", [], ((stop - start + (step - 1)) // step,), op[0].dtype, extra=extra, start=ends[0], stop=ends[1], step=step, name="steps"
-    )
+    read: list[Value] = []
+    low, high = r.build.lengths([start, stop], read)
+    count = (stop - start + (step - 1)) // step
+    return r.build.add("range", read, (count,), op[0].dtype, start=low, stop=high, step=step, name="steps")
 
 
 def _triangle(r: Reading, op: Op) -> Tensor:

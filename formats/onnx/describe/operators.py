@@ -13,7 +13,7 @@ from rnnconvert.formats.onnx.describe.moves import MOVES
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import Size, product
 from rnnconvert.scaffolding.tensors import Tensor, written
-from rnnconvert.scaffolding.windows import pool, reached
+from rnnconvert.scaffolding.windows import Windows, pool, reached
 
 _REDUCED = {
     "ReduceMean": "mean",
@@ -105,7 +105,7 @@ def _pool(operation: str) -> Rule:
             raise r.build.refuse(f"a {op.kind} over {rank} axes, or with indices", "one to three axes are known here, and the values alone")
         pads = padding(r, op.values, x.dims[2:], reached(kernel, dilation), strides)
         ceil, counted_in = bool(op.values.get("ceil_mode", 0)), bool(op.values.get("count_include_pad", 0))
-        return [pool(r.build, x, operation, kernel, strides, dilation, pads, ceil, counted_in)]
+        return [pool(r.build, x, operation, Windows(kernel, strides, dilation, pads), ceil, counted_in)]
 
     return rule
 

@@ -7,11 +7,10 @@ where something is left of it. Source: onnx/docs/Operators.md, LSTM, GRU and RNN
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.weights import Direction, Recurrent
+from rnnconvert.core.weights import Direction
 from rnnconvert.formats.onnx.describe.counting import Op
 from rnnconvert.formats.onnx.describe.model import Reading
 from rnnconvert.graphs.program.scopes import Scope
@@ -19,6 +18,7 @@ from rnnconvert.models.model import Unit
 from rnnconvert.recognition.computed import Computed
 from rnnconvert.recognition.recognised import ReadSequence
 from rnnconvert.scaffolding.moved import Atom, Moved
+from rnnconvert.scaffolding.recurrent import recurrent as called
 from rnnconvert.scaffolding.sizes import Dim
 from rnnconvert.scaffolding.tensors import Tensor
 
@@ -34,9 +34,9 @@ def recurrent(r: Reading, op: Op, unit: Unit) -> list[Tensor | None]:
     states = _states(r, op, ways, lstm, batch_first, x.dims[0])
     mask = _mask(r, op.optional(4), x)
     wanted = [op.has(number) and _is_read(r, op, number) for number in range(3)]
-    sequence, finals = _called(r, unit, stack, x, states, mask, wanted[0], stack.first.reverse and ways == 1)
+    sequence, finals = called(r.build, unit, x, states, mask, wanted[0])
     outputs: list[Tensor | None] = [None, None, None]
-    if sequence is not None:
+    if wanted[0]:
         sequence = _turned(r, sequence) if stack.first.reverse and ways == 1 else sequence
         outputs[0] = _with_directions(sequence, ways, (0, 1, 2, 3) if batch_first else (1, 2, 0, 3))
     for number in range(1 + lstm):
@@ -87,55 +87,6 @@ def _mask(r: Reading, lengths: Tensor | None, x: Tensor) -> Tensor | None:
     return r.build.add("mask", [lengths, x], x.dims[:2], "bool", operation="lengths", name="mask")
 
 
-def _called(
-    r: Reading,
-    unit: Unit,
-    stack: Recurrent,
-    x: Tensor,
-    states: Sequence[Tensor],
-    mask: Tensor | None,
-    sequences: bool,
-    backwards: bool,
-    zero: bool = True,
-) -> tuple[Tensor | None, list[Tensor]]:
-    """Add a call of a layer on (batch, time, features); return its outputs, and for each direction its final states.
-
-    backwards  whether it reads from the end; its outputs then stand in the order in which they are computed
-    """
-    directions = stack.layers[0].directions
-    ways, units, lstm = len(directions), stack.hidden_size, stack.cell.kind == "lstm"
-    if x.dtype != "float32":
-        raise r.build.refuse(f"a recurrent layer over {x.dtype}", "it reads float32")
-    r.build.need(x.dims[-1], stack.input_size)
-    if len({direction.cell for direction in directions}) > 1 or len({direction.hidden_size for direction in directions}) > 1:
-        raise r.build.refuse("two directions of different cells", "they are written as one layer")
-    batch = x.dims[0]
-    r.build.call(batch, "batch")
-    r.build.call(x.dims[1], "time")
-    dims = (batch, x.dims[1], ways * units) if sequences else (batch, ways * units)
-    ends = [f"{unit.name}_{word}" for word in ("h", "c")[: 1 + lstm]] * ways
-    named: dict[str, Any] = {"mask": [mask] if mask is not None else [], "states": list(states)}
-    results = r.build.several(
-        "recurrent",
-        unit.name,
-        [x],
-        [(dims, "float32", unit.name), *(((batch, units), "float32", name) for name in ends)],
-        named,
-        cells=tuple(direction.cell for direction in directions),
-        units=units,
-        biases=stack.first.biases != "none",
-        sequences=sequences,
-        zero=sequences and mask is not None and zero,
-        backwards=backwards,
-        merge="concat",
-        stateful=False,
-    )
-    out, *finals = results
-    if not sequences:
-        return None, finals
-    return out, finals
-
-
 def _turned(r: Reading, x: Tensor) -> Tensor:
     """Return a sequence turned around."""
     return r.build.flip(x, 1)
@@ -166,14 +117,12 @@ def computed(r: Reading, scope: Scope, unit: Unit, layer: Computed) -> None:
     if all(map(r.build.is_zero, states)):
         states = []
     states = [r.build.squeeze(state, [0]) if state.rank == 3 else state for state in states]
-    backwards = stack.first.reverse
-    uses, wanted = match.uses, any(use.kind in ("sequence", "step") for use in match.uses)
-    sequence, finals = _called(r, unit, stack, x, states, None, wanted, backwards)
-    if sequence is not None and backwards and not layer.turned and not match.processing:
+    wanted = any(use.kind in ("sequence", "step") for use in match.uses)
+    sequence, finals = called(r.build, unit, x, states, sequences=wanted)
+    if wanted and stack.first.reverse and not layer.turned and not match.processing:
         sequence = _turned(r, sequence)
-    for use in uses:
+    for use in match.uses:
         if use.kind == "sequence":
-            assert sequence is not None
             output = sequence
             if use.rank != 2:
                 output = r.build.unsqueeze(sequence, [0])  # (1, batch, time, unit): time is put in its place below
@@ -182,7 +131,7 @@ def computed(r: Reading, scope: Scope, unit: Unit, layer: Computed) -> None:
             output = r.build.transpose(output, order)
         else:
             final = finals[1 if use.kind == "cell" else 0]
-            output = r.build.select(sequence, 1, use.step) if sequence is not None and use.kind == "step" else final
+            output = r.build.select(sequence, 1, use.step) if use.kind == "step" else final
             output = r.build.unsqueeze(output, [0]) if use.rank == 3 else output
         r.give(scope, use.value, output)
 

@@ -82,7 +82,7 @@ def read_pickle(path: str | os.PathLike[str]) -> Stored:
         return replace(inner, key=key)
 
     builders = {**TORCH_BUILDERS, "torch.storage._load_from_bytes": storage}
-    root = pickles.load_row(data, path, builders)
+    root = pickles.load_row(data, path, pickles.Meanings(builders))
     return flatten(root, _records(places, path), path, orders == {not _LITTLE})
 
 
@@ -101,7 +101,7 @@ def _row(data: Array, path: object) -> tuple[Any, dict[str, Array], bool]:
             storages[storage.key] = storage
         return storage
 
-    root, at = pickles.load(data, path, TORCH_BUILDERS, persistent, at)
+    root, at = pickles.load(data, path, pickles.Meanings(TORCH_BUILDERS, persistent), at)
     keys, at = pickles.load(data, path, start=at)
     little = not isinstance(system, dict) or bool(system.get("little_endian", True))
     return root, _places(data, at, keys, storages, little, path), little

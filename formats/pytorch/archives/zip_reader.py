@@ -73,7 +73,7 @@ def _read_pickle(archive: Archive, prefix: str, stem: str) -> Stored:
     if name in archive and archive.size(name) > PICKLE_BYTES:
         limit = f"{PICKLE_BYTES >> 20} MiB"
         raise UnreadableError(archive.path, f"its {stem}.pkl, which holds no weights, is larger than {limit}")
-    root, _ = pickles.load(archive.read(name), archive.path, TORCH_BUILDERS, storage_of)
+    root, _ = pickles.load(archive.read(name), archive.path, pickles.Meanings(TORCH_BUILDERS, storage_of))
     order = bytes(archive.read(f"{prefix}byteorder")) if f"{prefix}byteorder" in archive else b"little"
     if order not in (b"little", b"big"):
         raise UnreadableError(archive.path, f"its byte order is neither little nor big: {order[:20]!r}")

@@ -13,7 +13,7 @@ from rnnconvert.formats.pytorch.program.program import RECURRENT
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.tensors import Tensor
-from rnnconvert.scaffolding.windows import conv, conv_transposed, pool, reached, same
+from rnnconvert.scaffolding.windows import Windows, conv, conv_transposed, pool, reached, same
 
 
 def _float(x: Tensor) -> None:
@@ -33,7 +33,7 @@ def _embedding(r: Reading, call: Call) -> Tensor:
     unit = r.used_as(weight, "embedding")
     if unit is None:
         return r.build.add("gather", [weight, x], (*x.dims, width), axis=0, name="taken")
-    return r.build.add("embedding", [x], (*x.dims, width), "float32", layer=r.layer(unit.name), input_size=rows, output_size=width)
+    return r.build.add_layer("embedding", [x], (*x.dims, width), "float32", layer=r.layer(unit.name), input_size=rows, output_size=width)
 
 
 def spread(value: Any, rank: int) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ def _batch_norm(r: Reading, call: Call) -> Tensor:
     (size,) = arrays[2].dims
     _float(x)
     r.build.need(x.dims[1], size)
-    return r.build.add(
+    return r.build.add_layer(
         "batch_norm",
         [x],
         x.dims,
@@ -120,7 +120,7 @@ def _over_last(kind: str, epsilon: float) -> Rule:
             "scale": weight is not None,
             "shift": bias is not None,
         }
-        return r.build.add(kind, [x], x.dims, layer=layer, **words)
+        return r.build.add_layer(kind, [x], x.dims, layer=layer, **words)
 
     return rule
 
@@ -131,7 +131,7 @@ def _group_norm(r: Reading, call: Call) -> Tensor:
         raise r.build.refuse("a group norm without a scale", "no layer of the file is one")
     (size,) = weight.dims
     r.build.need(x.dims[1], size)
-    return r.build.add(
+    return r.build.add_layer(
         "group_norm first",
         [x],
         x.dims,
@@ -148,7 +148,7 @@ def _prelu(r: Reading, call: Call) -> Tensor:
         raise ValueError("a prelu of other channels")
     if not weight.stored:
         raise ValueError("a slope that is computed")
-    return r.build.add("prelu first", [x], x.dims, layer=r.unit(weight).name, axis=1, size=weight.dims[0])
+    return r.build.add_layer("prelu first", [x], x.dims, layer=r.unit(weight).name, axis=1, size=weight.dims[0])
 
 
 def _pool(operation: str, rank: int) -> Rule:
@@ -159,7 +159,8 @@ def _pool(operation: str, rank: int) -> Rule:
         strides = kernel if call("stride") in (None, []) else spread(call("stride"), rank)
         dilation, pads = spread(call("dilation", 1), rank), tuple((n, n) for n in spread(call("padding", 0), rank))
         counted = operation == "average" and bool(call("count_include_pad", True))
-        return pool(r.build, call.tensor(), operation, kernel, strides, dilation, pads, bool(call("ceil_mode", False)), counted)
+        looks = Windows(kernel, strides, dilation, pads)
+        return pool(r.build, call.tensor(), operation, looks, bool(call("ceil_mode", False)), counted)
 
     return rule
 

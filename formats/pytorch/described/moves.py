@@ -8,6 +8,7 @@ import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
 from rnnconvert.scaffolding import operations
+from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.sizes import Dim, Size, divided, open_size, product
 from rnnconvert.scaffolding.tensors import Tensor
@@ -183,9 +184,9 @@ def _arange(r: Reading, call: Call) -> Tensor:
     start, stop = (0, ends[0]) if ends[1] is None else ends[:2]
     if not all(isinstance(end, (int, Size)) for end in (start, stop)) or ends[2] not in (None, 1):
         raise ValueError("arange of other than whole numbers")
-    extra: list[Any] = []
-    bounds = r.build.lengths([start, stop], extra)
-    return r.build.add("range", [], (stop - start,), "int64", extra=extra, start=bounds[0], stop=bounds[1], step=1, name="steps")
+    read: list[Value] = []
+    low, high = r.build.lengths([start, stop], read)
+    return r.build.add("range", read, (stop - start,), "int64", start=low, stop=high, step=1, name="steps")
 
 
 _SAME = (

@@ -259,7 +259,7 @@ class Reading:
         if unit is None or not alone or (bias is not None and self._by_array.get(bias.stored) is not self._by_array[weight.stored]):
             product = operations.matmul(self.build, x, self.build.transpose(weight, (1, 0)))
             return product if bias is None else self.build.elementwise("add", [product, bias])
-        return self.build.add("dense", [x], (*x.dims[:-1], units), layer=self.layer(unit.name), units=units, bias=bias is not None)
+        return self.build.add_layer("dense", [x], (*x.dims[:-1], units), layer=self.layer(unit.name), units=units, bias=bias is not None)
 
     def used_as(self, weight: Tensor, kind: str) -> Unit | None:
         """Return the layer of a kind whose matrix a tensor is; None for other tensors, and for a layer that is used as another kind."""

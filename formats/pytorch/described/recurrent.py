@@ -7,6 +7,8 @@ from typing import Any
 
 from rnnconvert.formats.pytorch.described.reading import Call, Reading
 from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding.recurrent import recurrent as called
+from rnnconvert.scaffolding.sizes import Dim
 from rnnconvert.scaffolding.tensors import Tensor
 
 _CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", "tanh"), "rnn_relu": ("rnn", "relu")}
@@ -26,8 +28,6 @@ def recurrent(r: Reading, call: Call) -> list[Tensor]:
     if x.dtype != "float32":
         raise ValueError(f"a layer of {x.dtype}")
     x = x if first else r.build.transpose(x, (1, 0, 2))
-    r.build.call(x.dims[0], "batch")
-    r.build.call(x.dims[1], "time")
     states = list(states) if isinstance(states, (list, tuple)) else [states]
     for state in states:
         if state.rank != 3:
@@ -38,16 +38,15 @@ def recurrent(r: Reading, call: Call) -> list[Tensor]:
     for layer in range(layers):
         arrays = weights[layer * ways * per : (layer + 1) * ways * per]
         begun = [[r.build.select(state, 0, layer * ways + way) for state in states] for way in range(ways)]
-        x, ends = _layer(r, call, x, arrays, [state for way in begun for state in way], ways, bool(biased))
+        unit = _unit(r, call.name, arrays, ways, bool(biased))
+        x, ends = called(r.build, unit, x, _states(r, unit, [state for way in begun for state in way], x.dims[0]))
         for word, listed in enumerate(finals):
             listed += ends[word :: 1 + lstm]
     return [x if first else r.build.transpose(x, (1, 0, 2)), *(r.build.stacked(listed) for listed in finals)]
 
 
-def _layer(
-    r: Reading, call: Call, x: Tensor, weights: Sequence[Any], states: Sequence[Tensor], ways: int, biased: bool
-) -> tuple[Tensor, list[Tensor]]:
-    """Add one layer on (batch, time, features); return its output, and the final states of each direction."""
+def _unit(r: Reading, operator: str, weights: Sequence[Any], ways: int, biased: bool) -> Unit:
+    """Return the layer that weights are of. Raises RefusedError where the operator reads them as others."""
     unit: Unit = r.unit(*weights)
     stack = unit.stack
     if stack is None or stack.num_layers != 1 or stack.num_directions != ways or len(weights) != ways * (2 + 2 * biased):
@@ -57,32 +56,18 @@ def _layer(
         name = weight.stored.rpartition(".")[2]
         if not name.startswith(word) or name.endswith("_reverse") != (number >= len(order) // ways):
             raise r.build.refuse("a recurrent layer that reads its weights in another order", f"{name!r} stands for {word}")
-    r.build.need(x.dims[2], stack.input_size)
-    units, lstm, cell = stack.hidden_size, stack.cell.kind == "lstm", stack.cell
-    if (cell.kind, cell.activation.name) != _CELLS[call.name]:
-        raise r.build.refuse(f"weights of {cell.kind} read by {call.name}", "the file says otherwise")
+    if (stack.cell.kind, stack.cell.activation.name) != _CELLS[operator]:
+        raise r.build.refuse(f"weights of {stack.cell.kind} read by {operator}", "the file says otherwise")
+    return unit
+
+
+def _states(r: Reading, unit: Unit, states: Sequence[Tensor], batch: Dim) -> list[Tensor]:
+    """Return initial states for a batch; none where they are zeros."""
     if all(map(r.build.is_zero, states)):
-        states = []
+        return []
+    assert unit.stack is not None
     for state in states:
-        r.build.need(state.dims[1], units)
+        r.build.need(state.dims[1], unit.stack.hidden_size)
         if state.dims[0] != 1:
-            r.build.need(state.dims[0], x.dims[0])
-    states = [r.build.expand(state, (x.dims[0], units)) if state.dims[0] == 1 else state for state in states]
-    named: dict[str, Any] = {"mask": [], "states": list(states)}
-    ends = [((x.dims[0], units), "float32", f"{unit.name}_{word}") for word in ("h", "c")[: 1 + lstm]] * ways
-    out, *finals = r.build.several(
-        "recurrent",
-        unit.name,
-        [x],
-        [((x.dims[0], x.dims[1], ways * units), "float32", unit.name), *ends],
-        named,
-        cells=(cell,) * ways,
-        units=units,
-        biases=biased,
-        sequences=True,
-        zero=False,
-        backwards=False,
-        merge="concat",
-        stateful=False,
-    )
-    return out, finals
+            r.build.need(state.dims[0], batch)
+    return [r.build.expand(state, (batch, unit.stack.hidden_size)) if state.dims[0] == 1 else state for state in states]

@@ -1,0 +1,53 @@
+"""A recurrent layer of the source as a node of a description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rnnconvert.models.model import Unit
+from rnnconvert.scaffolding.building import Builder
+from rnnconvert.scaffolding.tensors import Tensor
+
+
+def recurrent(
+    build: Builder, unit: Unit, x: Tensor, states: Sequence[Tensor], mask: Tensor | None = None, sequences: bool = True
+) -> tuple[Tensor, list[Tensor]]:
+    """Add a call of a layer on (batch, time, features); return its output, and for each direction its final states.
+
+    unit       a stack of one layer; of one direction that reads from the end the output stands in the order in which it is computed
+    states     for each direction its initial states; none where they are zeros
+    mask       which steps count
+    sequences  whether its output is every step, and not the last one alone
+
+    Raises RefusedError for other numbers than float32, and for directions of different cells.
+    """
+    stack = unit.stack
+    assert stack is not None
+    directions = stack.layers[0].directions
+    ways, units = len(directions), stack.hidden_size
+    if x.dtype != "float32":
+        raise build.refuse(f"a recurrent layer over {x.dtype}", "it reads float32")
+    build.need(x.dims[-1], stack.input_size)
+    if len({(direction.cell, direction.hidden_size) for direction in directions}) > 1:
+        raise build.refuse("two directions of different cells", "they are written as one layer")
+    batch, time, _ = x.dims
+    build.call(batch, "batch")
+    build.call(time, "time")
+    words = ("h", "c") if stack.cell.kind == "lstm" else ("h",)
+    dims = (batch, time, ways * units) if sequences else (batch, ways * units)
+    out, *finals = build.several(
+        "recurrent",
+        unit.name,
+        [x],
+        [(dims, "float32", unit.name), *[((batch, units), "float32", f"{unit.name}_{word}") for word in words] * ways],
+        {"mask": [] if mask is None else [mask], "states": states},
+        cells=tuple(direction.cell for direction in directions),
+        units=units,
+        biases=stack.first.biases != "none",
+        sequences=sequences,
+        zero=sequences and mask is not None,
+        backwards=stack.first.reverse and ways == 1,
+        merge="concat",
+        stateful=False,
+    )
+    return out, finals
