@@ -71,7 +71,7 @@ def run(path: Path, case: Case, x: Array) -> Array:
     """What the whole model gives, sequence by sequence."""
     needed("ncnn", "ncnn")
     net = ncnn_run._net(str(path))
-    return np.stack([ncnn_run._run(net, "blob0", x[:, number], ["y"])["y"] for number in range(x.shape[1])], 1)
+    return np.stack([ncnn_run._run(net, {"blob0": x[:, number]}, ["y"])["y"] for number in range(x.shape[1])], 1)
 
 
 ROOM = Room(

@@ -200,6 +200,17 @@ def test_a_file_of_ours_gives_what_the_reference_gives(
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
 
+@pytest.mark.parametrize("given", ["hidden", "cell"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, given: str, workers: Workers, tmp_path: Path) -> None:
+    worker = workers(name)
+    problem = problem_of(next(one for one in cases_of(name) if one["cell"] == LSTM))
+    file = written(problem, worker.executor, tmp_path)
+    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != given}
+    answer = asked(worker, file, problem, [], **dict.fromkeys(zeros))
+    assert excess(dataclasses.replace(problem, **zeros), frameworks.outputs(answer)) <= 1
+
+
 def runs_by_name(name: str, one: Mapping[str, Any]) -> bool:
     """Return whether the layers alone compute the file: no joint nor flip stands behind them as an operation of its
     own.

@@ -188,6 +188,22 @@ def test_chainers_hdf5_files_are_the_same(name: str, chainer: Process, tmp_path:
     assert excess(problem, solved(chainer, layout, problem, tmp_path, suffix=".h5")) <= 1
 
 
+def test_links_one_after_the_other_take_their_own_states(chainer: Process, tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {}
+    chain = []
+    for name, kind, layers in (("first", "n_step_lstm", 2), ("second", "gru", 1), ("third", "n_step_lstm", 1)):
+        layout = RUN[f"chainer.{kind}"]
+        problem = problem_of(next(form for form in forms(layout) if (form.input_size, form.num_layers) == (4, layers)), layout.cell)
+        arrays |= {f"{name}/{path}": array for path, array in pack(layout, problem.stack).items()}
+        chain.append(problem if layout.kind == "lstm" else dataclasses.replace(problem, cell=()))
+    hidden, cell = ([state for problem in chain for state in getattr(problem, part) or ()] for part in ("hidden", "cell"))
+    x, file = chain[0].x, put(tmp_path / "a.npz", arrays)
+    answer = chainer.ask(file=file, how={}, layers=["first", "second", "third"], x=x, hidden=hidden, cell=cell)
+    for problem in chain:
+        x = reference.run(problem.stack, x, problem.hidden, problem.cell or None).y
+    assert np.abs(answer["y"] - x).max() < 1e-5
+
+
 def test_gradients_that_paddle_gets_wrong_are_not_given(paddle: Process, tmp_path: Path) -> None:
     layout = RUN["paddle.gru"]
     problem = problem_of(Sizes("gru", 3, 4, 1, 2), layout.cell)

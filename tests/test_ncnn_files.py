@@ -23,7 +23,7 @@ from rnnconvert.language.layout import Sizes
 from tests.drawn import drawn, each
 from tests.frameworks import judge, outputs
 from tests.judging import WRONG, Problem, excess
-from tests.stacks import BOTH, PLAIN, random_stack
+from tests.stacks import BOTH, PLAIN, random_stack, random_states
 
 INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
@@ -42,6 +42,27 @@ def of(kind: str, layers: int = 1, ways: int = 1, more: frozenset[str] = frozens
 def ran(path: Path, x: Array = X, layers: tuple[str, ...] = ()) -> dict[str, Any]:
     judge("ncnn")
     return ncnn_run.answer({"file": str(path), "layers": list(layers), "how": {}, "x": x})
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_states_go_into_layers_that_read_them(kind: str, named: bool, tmp_path: Path) -> None:
+    """As pnnx writes a layer whose initial states are inputs of the model; without states these are zeros."""
+    stack = of(kind, ways=2)
+    path = made(tmp_path / "m.param", stack)
+    head, _, *lines, layer = path.read_text().splitlines()
+    words, states = layer.split(), ["h0", "c0"][: 1 + (kind == "lstm")]
+    outs = [f"end{number}" for number in range(len(states))]
+    before, after = words[:2], [word for word in words[4:] if "=" in word]
+    lines += [f"Input {state} 0 1 {state}" for state in states]
+    lines.append(" ".join([*before, str(1 + len(states)), str(1 + len(states)), words[4], *states, "y", *outs, *after]))
+    path.write_text("\n".join([head, f"{len(lines)} {len(lines) + 2 * len(states)}", *lines]) + "\n")
+    judge("ncnn")
+    hidden, cell = random_states(Sizes.of(stack), X.shape[1], 2, np.float32)
+    request = {"file": str(path), "layers": [words[1]] if named else [], "how": {}, "x": X}
+    for given in ({}, {"hidden": hidden, **({"cell": cell} if kind == "lstm" else {})}):
+        problem = Problem(stack, X, **given)
+        assert excess(problem, outputs(ncnn_run.answer({**request, **given}))) <= 1
 
 
 def backwards(stack: Recurrent) -> Recurrent:

@@ -231,6 +231,29 @@ def test_a_wrong_file_is_caught(folder: Path, keras_2: Executor, tmp_path: Path)
     assert np.abs(right["y"] - other["y"]).max() > 1e-3
 
 
+def test_each_layer_of_a_chain_begins_with_its_own_states(folder: Path, keras_2: Executor) -> None:
+    """What a chain takes at once is what its layers take one by one; a cell state alone counts, too."""
+    rng = np.random.default_rng(2)
+    widths = {"both": [5, 5], "before": [3], "after": [4], "plain": [3]}
+    hidden = {name: [rng.normal(size=(2, width)).astype(np.float32) for width in units] for name, units in widths.items()}
+    cell = [rng.normal(size=(2, 5)).astype(np.float32) for _ in range(2)]
+    asked = {"file": str(folder / "model.h5"), "how": {}, "lengths": None, "cotangents": None}
+    y = x = rng.normal(size=(6, 2, 4)).astype(np.float32)
+    with running(keras_2) as process:
+        states = {"hidden": [state for some in hidden.values() for state in some], "cell": cell}
+        chain = process.ask(layers=list(widths), x=x, **states, **asked)
+        for name in widths:
+            answer = process.ask(layers=[name], x=y, hidden=hidden[name], cell=cell if name == "both" else None, **asked)
+            y = answer["y"]
+        zeros = [np.zeros_like(state) for state in cell]
+        ends = [process.ask(layers=["both"], x=x, hidden=first, cell=cell, **asked)["y"] for first in (None, zeros)]
+        default = process.ask(layers=["both"], x=x, hidden=None, cell=None, **asked)["y"]
+    np.testing.assert_array_equal(chain["y"], y)
+    assert [state.shape[1] for state in chain["hidden"]] == [5, 5, 3, 4, 3] and len(chain["cell"]) == 2
+    np.testing.assert_array_equal(*ends)
+    assert np.abs(default - ends[0]).max() > 1e-3
+
+
 @pytest.mark.parametrize(
     ("layers", "more", "said"),
     [

@@ -6,13 +6,13 @@ Source: ncnn's Python API, 1.0.2026.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.running.sequences import Sequences
+from rnnconvert.running.sequences import STATES, Sequences, outputs
 
 Array = np.ndarray
 
@@ -42,37 +42,34 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     if sequences.given() and not all(len(layer["in"]) > 1 for layer in layers.values()):
         raise NotImplementedError("the layers of the model have no inputs for initial states")
     net = _net(request["file"])
-    if not request["layers"]:
-        chain = list(layers.values())
-        if any(entry["in"][0] != below["out"][0] for below, entry in itertools.pairwise(chain)):
-            raise NotImplementedError("the recurrent layers of the model do not read one another. Name them")
-        return _answered(net, chain, sequences)
+    if not request["layers"] and any(layer["in"][0] != below["out"][0] for below, layer in itertools.pairwise(layers.values())):
+        raise NotImplementedError("the recurrent layers of the model do not read one another. Name them")
+    free = _inputs(request["file"])
 
     def run(name: str, left: Sequences) -> dict[str, Any]:
         if name not in layers:
             raise NotImplementedError(f"the model has no layer {name!r}, only {', '.join(layers)}")
-        return _answered(net, [layers[name]], left)
+        return _alone(net, layers[name], left, free)
 
-    return sequences.through(request["layers"], run)
+    return sequences.through(request["layers"] or layers, run)
 
 
-def _answered(net: Any, chain: list[dict[str, Any]], sequences: Sequences) -> dict[str, Any]:
-    """Run layers that read one another, sequence by sequence."""
-    x = np.asarray(sequences.x, np.float32)
-    blobs = [chain[-1]["out"][0], *(blob for layer in chain for blob in layer["out"][1:])]
-    values = [_run(net, chain[0]["in"][0], x[:, number], blobs) for number in range(x.shape[1])]
-    finals: dict[str, list[Array]] = {"hidden": [], "cell": []}
-    for layer in chain:
-        for key, blob in zip(finals, layer["out"][1:], strict=False):
-            rows = np.stack([value[blob].reshape(-1, value[blob].shape[-1]) for value in values])  # (directions, units) of each sequence
-            finals[key] += list(rows.swapaxes(0, 1))
-    return {"y": np.stack([value[blobs[0]] for value in values], 1), **finals}
+def _alone(net: Any, layer: Mapping[str, Any], sequences: Sequences, free: Container[str]) -> dict[str, Any]:
+    """Run one layer, sequence by sequence; states that nobody gives and that are inputs of the model begin with zeros."""
+    x, given = np.asarray(sequences.x, np.float32), sequences.given()
+    states = sequences.first(layer["ways"]).initial(dict(zip(STATES, layer["units"], strict=False)), layer["ways"])
+    blobs = zip(states, layer["in"][1:], strict=False)
+    fed = {blob: states[part] for part, blob in blobs if part in given or blob in free}
+    values = []
+    for number in range(x.shape[1]):
+        feeds = {layer["in"][0]: x[:, number], **{blob: rows[:, number] for blob, rows in fed.items()}}
+        values.append(_run(net, feeds, layer["out"]))
+    y, *finals = (np.stack([value[blob].reshape(-1, value[blob].shape[-1]) for value in values], 1) for blob in layer["out"])
+    return outputs(y, *finals)
 
 
 def witness(request: Mapping[str, Any]) -> None:
     """Run a model whole, and take out what its recurrent layers read and give; see rnnconvert.running."""
-    import ncnn
-
     seen, net = request["witness"], _net(request["file"])
     every = _layers(request["file"])
     layers = {name: entry for name, entry in every.items() if name in seen.layers}
@@ -83,11 +80,7 @@ def witness(request: Mapping[str, Any]) -> None:
     wanted = list(dict.fromkeys(blob for layer in layers.values() for blob in (*layer["in"], *layer["out"])))
 
     def run() -> None:
-        run = net.create_extractor()
-        run.set_light_mode(False)
-        for blob, feed in feeds.items():
-            run.input(blob, ncnn.Mat(feed).clone())
-        values = {blob: _extracted(run, blob) for blob in wanted}
+        values = _run(net, feeds, wanted)
         for label, layer in layers.items():
             read, gives = ([values[blob] for blob in layer[side]] for side in ("in", "out"))
             states, finals = ([_rows(value) for value in some[1:]] for some in (read, gives))
@@ -130,15 +123,17 @@ def _inputs(file: str) -> dict[str, list[int]]:
 
 
 def _layers(file: str) -> dict[str, dict[str, Any]]:
-    """Return the blobs that each recurrent layer of a file reads and gives, and its input's width, by the layer's name."""
+    """Return the blobs that each recurrent layer of a file reads and gives, its directions and its widths, by the layer's name."""
     result = {}
     for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
         words = line.split()
         if words and words[0] in _TYPES:
             ins, outs = int(words[2]), int(words[3])
             values = dict(word.split("=", 1) for word in words[4 + ins + outs :])
-            rows = int(values.get("3", values["0"])) * _GATES[words[0]] * (2 if values.get("2") == "2" else 1)
-            result[words[1]] = {"in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs], "width": int(values["1"]) // rows}
+            units, ways = [int(values["0"]), int(values.get("3", values["0"]))], 2 if values.get("2") == "2" else 1
+            width = int(values["1"]) // (units[1] * _GATES[words[0]] * ways)
+            blobs = {"in": words[4 : 4 + ins], "out": words[4 + ins : 4 + ins + outs]}
+            result[words[1]] = {**blobs, "width": width, "ways": ways, "units": units[: _TYPES[words[0]]]}
     return result
 
 
@@ -156,14 +151,16 @@ def _net(file: str) -> Any:
     return net
 
 
-def _run(net: Any, blob: str, x: Array, wanted: list[str]) -> dict[str, Array]:
+def _run(net: Any, feeds: Mapping[str, Array], blobs: Sequence[str]) -> dict[str, Array]:
+    """Return what these blobs are, given others."""
     import ncnn
 
     run = net.create_extractor()
     run.set_light_mode(False)
-    plain = np.ascontiguousarray(x)  # a Mat holds no reference to its array
-    run.input(blob, ncnn.Mat(plain).clone())
-    return {name: _extracted(run, name) for name in wanted}
+    for name, array in feeds.items():
+        plain = np.ascontiguousarray(array, np.float32)  # a Mat holds no reference to its array
+        run.input(name, ncnn.Mat(plain).clone())
+    return {name: _extracted(run, name) for name in blobs}
 
 
 def _extracted(run: Any, name: str) -> Array:

@@ -84,6 +84,6 @@ class Sequences(NamedTuple):
 
 
 def outputs(y: Array, *finals: Iterable[Array]) -> dict[str, Any]:
-    """Return an answer: y (time, batch, out), and final states row by row, hidden ones and, of an LSTM, cell states."""
-    hidden, *cell = finals
-    return {"y": y, "hidden": list(hidden), "cell": list(cell[0]) if cell else []}
+    """Return an answer: y (time, batch, out), and final states row by row, hidden ones and cell states; empty where there are none."""
+    hidden, cell = (*map(list, finals), [], [])[:2]
+    return {"y": y, "hidden": hidden, "cell": cell}
