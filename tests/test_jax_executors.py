@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import re
@@ -110,6 +111,15 @@ def test_a_file_of_ours_gives_what_the_reference_gives(name: str, one: dict[str,
         for layers in ([], list(rc.load(file).layers)):
             answer = asked(worker, file, problem, layers, how=how_of(name, one))
             assert excess(problem, outputs(answer)) <= 1
+
+
+@pytest.mark.parametrize("given", ["hidden", "cell"])
+@over_libraries
+def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, given: str, workers: Workers, tmp_path: Path) -> None:
+    problem = problem_of(next(one for one in CELLS[name] if one["cell"] == LSTM))
+    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != given}
+    answer = asked(workers(name), written(problem, name, tmp_path), problem, [], **dict.fromkeys(zeros))
+    assert excess(dataclasses.replace(problem, **zeros), outputs(answer)) <= 1
 
 
 @pytest.mark.drawn(4)

@@ -29,6 +29,7 @@ from tests.frameworks import found_by, tensorflow1
 from tests.requirements import need
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import PLAIN
+from tests.workers import running
 
 GOLDEN = Path(__file__).parent / "golden" / "tensorflow1"
 ANSWERS = np.load(GOLDEN / "answers.npz")
@@ -165,6 +166,21 @@ def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch:
     report = verify(CELLS, on=[name], layers=layers, settings=SAID)
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
+
+
+@pytest.mark.parametrize("name", ["lstm/rnn", "fused"])
+@pytest.mark.parametrize("given", ["hidden", "cell"])
+def test_the_state_that_an_lstm_is_not_given_is_zero(given: str, name: str, cells: Mapping[str, Recurrent]) -> None:
+    layer, rng = cells[name], np.random.default_rng(3)
+    how = {"forget_bias": [0.0], "activation": ["tanh"], "cell_clip": [None], "proj_clip": [None]}
+    widths = {"hidden": layer.first.output_size, "cell": layer.first.hidden_size}
+    states = {part: [rng.normal(size=(2, width)).astype(np.float32)] for part, width in widths.items()}
+    other = {part: [np.zeros_like(states[part][0])] for part in states if part != given}
+    asked = {"file": str(CELLS), "layers": [name], "how": how, "x": rng.normal(size=(4, 2, layer.input_size)).astype(np.float32)}
+    with running(tensorflow1()) as process:
+        answers = [process.ask(**asked, lengths=None, **{**states, **others})["y"] for others in (dict.fromkeys(other), other, {})]
+    np.testing.assert_array_equal(answers[0], answers[1])
+    assert np.abs(answers[2] - answers[0]).max() > 1e-4
 
 
 def test_tensorflow_2_beside_it_does_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,7 +191,9 @@ def _run(program: CompiledCells, arrays: Mapping[str, Arrays], sequences: Sequen
     kind = next(array.dtype for cell_arrays in arrays.values() for array in cell_arrays.values())
     weights = [{name: jnp.asarray(array) for name, array in member.items()} for member in arrays.values()]
     parts = STATES if program.lstm else STATES[:1]
-    given = {part: states for part, states in zip(parts, (sequences.hidden, sequences.cell)) if states}
+    stated = {part: list(getattr(sequences, part) or ()) for part in parts}
+    longest = max(stated.values(), key=len)  # where an LSTM is given one of its states, the other is zero
+    given = {part: states or [np.zeros_like(row) for row in longest] for part, states in stated.items()} if longest else {}
     for part, states in given.items():
         if len(states) != len(weights):
             raise NotImplementedError(f"{len(states)} {part} states for {len(weights)} cells")
@@ -200,7 +202,7 @@ def _run(program: CompiledCells, arrays: Mapping[str, Arrays], sequences: Sequen
     def numbers(tree: Any) -> Any:
         return jax.tree.map(lambda value: jnp.asarray(np.asarray(value), kind), tree)
 
-    leaves = weights, numbers(sequences.x), numbers([list(rows) for rows in given.values()])
+    leaves = weights, numbers(sequences.x), numbers(list(given.values()))
     if not sequences.cotangents:
         answer = outputs(*jax.tree.map(_array, program.forward(*leaves, lengths)))
     else:

@@ -95,7 +95,7 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
             for at, row in enumerate(cells)
         ]
         lengths = None if request.get("lengths") is None else tf.constant(np.asarray(request["lengths"], "int32"))
-        y, final = _run(kind, scope, rows, x, lengths, _states(rows, states))
+        y, final = _run(kind, scope, rows, x, lengths, _states(rows, states, x))
         flat = [state for state in final]
         with tf.Session(graph=graph) as session:
             tf.train.Saver().restore(session, prefix)
@@ -205,13 +205,13 @@ def _cell(shapes: Dict[str, Any], how: Mapping[str, Any], at: int, block: bool, 
     ), shapes
 
 
-def _states(rows: Sequence[Any], given_states: Mapping[str, Sequence[Array]]) -> Any:
-    """Return initial states by layer and direction; None for zeros."""
+def _states(rows: Sequence[Any], given_states: Mapping[str, Sequence[Array]], x: Any) -> Any:
+    """Return initial states by layer and direction, where an LSTM is given one of its two the other zero; None for zeros."""
     import tensorflow as tf
 
-    if not given_states["hidden"]:
-        return None
     kinds = {bool(shapes.get("lstm")) for row in rows for _, shapes in row}
+    if not given_states["hidden"] and not (given_states["cell"] and True in kinds):
+        return None
     if len(kinds) > 1:
         raise NotImplementedError("initial states of LSTMs mixed with other cells, which have one each")
     hidden, cell = iter(given_states["hidden"]), iter(given_states["cell"])
@@ -219,8 +219,13 @@ def _states(rows: Sequence[Any], given_states: Mapping[str, Sequence[Array]]) ->
     for row in rows:
         states = []
         for _, shapes in row:
-            h = tf.constant(next(hidden))
-            states.append(tf.nn.rnn_cell.LSTMStateTuple(tf.constant(next(cell)), h) if shapes.get("lstm") else h)
+            if shapes.get("lstm"):
+                batch, units = int(x.shape[1]), shapes["bias"][0] // 4
+                h = np.zeros((batch, shapes.get("projection/kernel", (units, units))[1]))
+                h, c = next(hidden, h), next(cell, np.zeros((batch, units)))
+                states.append(tf.nn.rnn_cell.LSTMStateTuple(tf.constant(c, x.dtype), tf.constant(h, x.dtype)))
+            else:
+                states.append(tf.constant(next(hidden)))
         initial.append(states)
     return initial
 
