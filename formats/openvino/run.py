@@ -98,15 +98,15 @@ def _whole_model(core: Any, model: Any, sequences: Sequences) -> dict[str, Any]:
     """Run a model of one stack, with the names that rnnconvert gives its outputs."""
     if sequences.given():
         raise NotImplementedError("the model has no inputs for initial states. Name its layers")
-    outputs = [next(iter(sorted(output.get_names())), "") for output in model.outputs]
-    if len(model.inputs) != 1 or "y" not in outputs:
-        raise NotImplementedError(f"the model has {len(model.inputs)} inputs and the outputs {', '.join(outputs)}: name its layers")
+    names = [next(iter(sorted(output.get_names())), "") for output in model.outputs]
+    if len(model.inputs) != 1 or "y" not in names:
+        raise NotImplementedError(f"the model has {len(model.inputs)} inputs and the outputs {', '.join(names)}: name its layers")
     done = _compiled(core, model)(np.ascontiguousarray(sequences.x.swapaxes(0, 1), np.float32))
-    values = [np.asarray(done[place]) for place in range(len(outputs))]
+    values = [np.asarray(done[place]) for place in range(len(names))]
     ends: dict[str, list[Array]] = {"h_n": [], "c_n": []}
-    for name, value in zip(outputs, values, strict=True):
+    for name, value in zip(names, values, strict=True):
         ends.get(name.rpartition("/")[2], []).extend(value.swapaxes(0, 1))
-    return {"y": values[outputs.index("y")].swapaxes(0, 1), "hidden": ends["h_n"], "cell": ends["c_n"]}
+    return {"y": values[names.index("y")].swapaxes(0, 1), "hidden": ends["h_n"], "cell": ends["c_n"]}
 
 
 def _alone(core: Any, model: Any, name: str, sequences: Sequences) -> dict[str, Any]:
