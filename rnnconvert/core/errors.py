@@ -62,6 +62,10 @@ class RnnConvertError(ValueError):
         super().__init__(*args)
         self._details = tuple(details)
 
+    def also(self, *details: str) -> None:
+        """Add details, as what another command does about it."""
+        self._details += details
+
     @property
     def details(self) -> tuple[str, ...]:
         """What belongs to the message and has a line of its own each."""

@@ -336,8 +336,9 @@ def _written_and_proved(
             seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
             stateful = any(node.settings.get("stateful") for node in giver.description.scope.every_node())
-            earlier = [[inputs] for inputs in drawn(giver.description, 100)] if stateful else itertools.repeat(())
-            for inputs, before in zip(drawn(giver.description), earlier, strict=False):
+            shapes = loaded.live.shapes if isinstance(loaded.live, LoadedFunction) else ()
+            earlier = [[inputs] for inputs in drawn(giver.description, 100, shapes)] if stateful else itertools.repeat(())
+            for inputs, before in zip(drawn(giver.description, shapes=shapes), earlier, strict=False):
                 proofs.append(report.verify(inputs, source=source, before=before))
                 if not proofs[-1]:
                     raise NotEqualError(output or done.source, proofs[-1])
