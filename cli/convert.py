@@ -179,7 +179,12 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
     settings = (*asked.settings, "states=stream") if asked.stateful else asked.settings
     quiet = asked.quiet or asked.as_json
     name = wish.name("stdout") if target == STREAM else ""
-    with _offering_code(source, wish, target), _synced(asked.sync), incoming(source) as (read,), outgoing(target, name, asked.dry_run) as written:
+    with (
+        _offering_code(source, wish, target),
+        _synced(asked.sync),
+        incoming(source) as (read,),
+        outgoing(target, name, asked.dry_run) as written,
+    ):
         proof: dict[str, Any] = {}
         wanted = SaveTarget(
             written,

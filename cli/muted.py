@@ -21,11 +21,11 @@ def libraries_muted() -> Iterator[None]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     ours = sys.stderr
     try:
-        shown, held = os.dup(2), tempfile.TemporaryFile()
-    except OSError:  # closed, or no folder for temporary files
+        shown = os.dup(2)
+    except OSError:  # it is closed
         yield
         return
-    with held, open(shown, "w", encoding=ours.encoding, errors=ours.errors, buffering=1) as screen:
+    with tempfile.TemporaryFile() as held, os.fdopen(shown, "w", encoding=ours.encoding, errors=ours.errors, buffering=1) as screen:
         ours.flush()
         if _is_descriptor(ours, 2):
             sys.stderr = screen
