@@ -14,7 +14,7 @@ from tests.requirements import needed
 
 pytestmark = KERAS_WARNS
 SCRIPT = """
-import sys, numpy as np, tf_keras as keras
+import sys, numpy as np, tensorflow as tf, tf_keras as keras
 L, folder = keras.layers, sys.argv[1]
 tokens, extra = keras.Input((7,), dtype="int32", name="tokens"), keras.Input((3,), name="extra")
 x = L.Embedding(20, 6, mask_zero=True)(tokens)
@@ -43,13 +43,13 @@ x = L.Add()([inner("first", 4)(start), inner("second", 4)(start)])
 x = L.RNN([L.LSTMCell(4), L.GRUCell(3)])(L.Bidirectional(L.GRU(3, return_sequences=True), name="both")(x))
 named = keras.Model(start, L.Dense(2, name="encoder")(x))
 named.set_weights([random.uniform(-0.6, 0.6, w.shape) for w in named.get_weights()])
-named.save(f"{folder}/named", save_format="tf")
+serving = tf.function(lambda start: {"encoder": named(start)}).get_concrete_function(tf.TensorSpec((None, None, 3), name="start"))
+named.save(f"{folder}/named", save_format="tf", save_traces=False, signatures=serving)
 named.save(f"{folder}/named.h5")
 
 plain = keras.Sequential([keras.Input((5, 3)), L.LSTM(4, return_sequences=True, go_backwards=True), L.GRU(3)])
 plain.save(f"{folder}/plain", save_format="tf")
 
-import tensorflow as tf
 trained = keras.Sequential([keras.Input((5, 3)), L.LSTM(4), L.Dense(2)])
 trained.compile(keras.optimizers.legacy.Adam(), "mse")
 trained.fit(random.normal(size=(4, 5, 3)), np.zeros((4, 2)), verbose=0)
