@@ -33,13 +33,16 @@ def open_file(path: Path, config: Path | None = None) -> Loaded:
 
     Raises UsageError for weights without a model, MissingPackageError without Keras.
     """
+    policies: set[str] = set()
     if path.is_dir():
-        return Loaded(_signature(path))
+        _in_float32(keras_metadata(path).model, policies)
+        if not policies:  # otherwise its layers run in float32: see `exact`
+            return Loaded(_signature(path))
     if config is not None and architecture.read(config)[1].startswith("3"):
         return Loaded(_with_weights(config, path))
     if path.name.endswith(".weights.h5"):
         raise UsageError(f"{path} holds only weights. Hand in the live model: report.verify(inputs, source=model)")
-    if config is not None or upgrade.written_before_keras_3(path):
+    if config is not None or policies or upgrade.written_before_keras_3(path):
         with new_folder() as folder:
             upgraded = Path(folder) / "upgraded.keras"
             note = _upgraded(path, upgraded, config)
