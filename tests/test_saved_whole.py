@@ -96,8 +96,8 @@ def test_a_saved_model_is_written_as_code_and_proved_by_tensorflow(name: str, sa
     """Inputs and outputs have the order of the configuration, not that of the alphabet; a cell is not the one inside another layer.
 
     Layers of one name in two models have places for names, which keras_metadata.pb ties to layers. What an optimizer of Keras 2 left
-    in the file is nothing that TensorFlow without it could load, and a signature may serve batches of one alone, as for TFLite. Layers of mixed
-    precision run in Keras, in float32: TensorFlow's function rounds more.
+    in the file is nothing that TensorFlow without it could load, and a signature may serve batches of one alone, as for TFLite.
+    Layers of mixed precision run in Keras, in float32: TensorFlow's function rounds more.
     """
     needed("torch", "torch")
     assert rc.scaffold(saved / name, "pytorch", tmp_path / "model.py", verify=True).equal
