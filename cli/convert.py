@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +16,7 @@ from rnnconvert.cli.streams import STREAM, incoming, outgoing
 from rnnconvert.cli.terminal import FilePath, as_document, complain, emit, finish, format_option, progress, say, setting, watching
 from rnnconvert.cli.values import in_one
 from rnnconvert.cli.wishes import Wish, paired
-from rnnconvert.core.errors import RnnConvertError, UsageError
+from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 
 if TYPE_CHECKING:
     from rnnconvert.files.summary import Summary
@@ -178,7 +179,12 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
     settings = (*asked.settings, "states=stream") if asked.stateful else asked.settings
     quiet = asked.quiet or asked.as_json
     name = wish.name("stdout") if target == STREAM else ""
-    with _synced(asked.sync), incoming(source) as (read,), outgoing(target, name, asked.dry_run) as written:
+    with (
+        _offering_code(source, wish, target),
+        _synced(asked.sync),
+        incoming(source) as (read,),
+        outgoing(target, name, asked.dry_run) as written,
+    ):
         proof: dict[str, Any] = {}
         wanted = SaveTarget(
             written,
@@ -213,6 +219,19 @@ def _converted(asked: ConvertOptions, wish: Wish, source: str, target: str) -> A
         if asked.as_json:
             return {**_document(summary), **proof}
         return print_summary(summary, source, target, asked.quiet, asked.verbose)
+
+
+@contextmanager
+def _offering_code(source: str, wish: Wish, target: str) -> Iterator[None]:
+    """Add to a refusal what `scaffold` makes of the whole model."""
+    try:
+        yield
+    except RefusedError as error:
+        from rnnconvert.cli.whole_model import offers
+        from rnnconvert.files import detect
+
+        error.also(*offers(error, source, wish.format or detect.target(Path(target)).NAME))
+        raise
 
 
 _OF_EXPORT = {"paths", "whole", "verified", "force", "dry_run", "sync", "as_json", "quiet", "assume_defaults", "verbose"}

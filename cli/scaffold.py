@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import click
 
+from rnnconvert.cli.muted import libraries_muted
 from rnnconvert.cli.terminal import FilePath, emit, put_lines, say
 from rnnconvert.cli.values import in_one
 
@@ -56,16 +57,17 @@ def scaffold(asked: ScaffoldOptions) -> None:
     """Write Python code for SOURCE, a whole model of Keras, ONNX or PyTorch, in another framework."""
     from rnnconvert.scaffolding.scaffold import scaffold as write
 
-    done = write(
-        asked.source,
-        asked.to,
-        asked.output,
-        config=asked.config,
-        weights=asked.weights,
-        verify=asked.verify,
-        partial=asked.partial,
-        force=asked.force,
-    )
+    with libraries_muted():
+        done = write(
+            asked.source,
+            asked.to,
+            asked.output,
+            config=asked.config,
+            weights=asked.weights,
+            verify=asked.verify,
+            partial=asked.partial,
+            force=asked.force,
+        )
     if asked.as_json:
         emit(done.as_dict())
         return

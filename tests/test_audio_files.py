@@ -444,6 +444,7 @@ def test_a_layer_that_rtneural_computes_otherwise_is_refused(tmp_path: Path) -> 
     for change, words in (
         ({"activation": "relu"}, ("activation", "relu")),
         ({"recurrent_activation": "hard_sigmoid"}, ("recurrent_activation",)),
+        ({"hidden_size": 5}, ("hidden_size",)),
         ({"weights": [*tree["layers"][0]["weights"][:2], [0.5] * 12]}, ("weights/2",)),
         ({"type": "simplernn"}, ("simplernn", "recurrent layer")),
         ({"type": "resampler"}, ("resampler", "does not know")),
@@ -451,6 +452,14 @@ def test_a_layer_that_rtneural_computes_otherwise_is_refused(tmp_path: Path) -> 
         changed = copy.deepcopy(tree)
         changed["layers"][0].update(change)
         refused(edited(tmp_path / "a.json", changed), *words)
+
+
+def test_sizes_that_a_layer_states_again_change_nothing(tmp_path: Path) -> None:
+    rc.save(memory(stack := of("gru")), tmp_path / "a.json")
+    tree = json.loads((tmp_path / "a.json").read_text())
+    first, sizes = tree["layers"][0], stack.first
+    first.update(input_size=sizes.input_size, hidden_size=sizes.hidden_size, output_size=sizes.hidden_size, units=sizes.hidden_size)
+    rc.convert(edited(tmp_path / "a.json", tree), tmp_path / "a.onnx")
 
 
 def test_guitarmls_model_data_is_compared_with_its_arrays(tmp_path: Path) -> None:

@@ -252,3 +252,9 @@ def test_names_of_compiled_modules(tmp_path: Path) -> None:
         assert list(load(path).layers) == ["rnn"]
         rc.convert(path, tmp_path / f"plain{number}.pt")
         Model().load_state_dict(torch.load(tmp_path / f"plain{number}.pt"))
+
+
+def test_a_pickled_module_says_which_code_torch_does_not_run(tmp_path: Path) -> None:
+    torch.save(Model(), tmp_path / "a.pt")
+    text = str(rc.verify(tmp_path / "a.pt", tmp_path / "a.pt"))
+    assert f"it would run code, {__name__}.Model)" in " ".join(text.split()) and "\x1b" not in text

@@ -129,6 +129,54 @@ def test_a_graph_is_verified_by_todays_operations(graphs: tuple[Path, dict[str, 
     assert report.document["layers"][0]["runs"][0]["own_file"] == (not file.endswith(".pb"))
 
 
+def test_variables_that_tensorflow_1_0_named_run_today(tmp_path: Path) -> None:
+    """Before 1.2 a kernel was called weights, and a bias biases."""
+    need("keras", registry.built_in()["tensorflow2-raw"].absent)
+    import tensorflow as tf
+
+    draw = np.random.default_rng(2)
+    shapes = {
+        f"rnn/multi_rnn_cell/cell_{n}/basic_lstm_cell/{word}": shape
+        for n in (0, 1)
+        for word, shape in (("weights", (8, 16)), ("biases", (16,)))
+    }
+    tensors = [tf.constant(draw.normal(size=shape), tf.float32) for shape in shapes.values()]
+    tf.raw_ops.SaveV2(prefix=str(tmp_path / "old"), tensor_names=[*shapes], shape_and_slices=[""] * len(shapes), tensors=tensors)
+    report = verify(tmp_path / "old.index", on=["tensorflow2-raw"])
+    assert report.equal and report.document["layers"][0]["runs"][0]["own_file"], str(report)
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_bias_of_tensorflow_0_is_no_residual(residual: bool, tmp_path: Path) -> None:
+    """Up to 0.12 a cell multiplied in a scope Linear and added its bias outside of it, by Add."""
+    need("keras", registry.built_in()["tensorflow2-raw"].absent)
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        below = v1.placeholder(tf.float32, (2, 4))
+        zeros = tf.zeros((2, 4))
+        for number in (0, 1):
+            with v1.variable_scope(f"RNN/MultiRNNCell/Cell{number}/BasicLSTMCell"):
+                with v1.variable_scope("Linear"):
+                    matrix, bias = (
+                        v1.get_variable(name, shape, use_resource=False) for name, shape in (("Matrix", (8, 16)), ("Bias", (16,)))
+                    )
+                    product = tf.matmul(tf.concat([below, zeros], 1), matrix)
+                i, g, f, o = tf.split(tf.add(product, bias), 4, 1)
+                h = tf.tanh(zeros * tf.sigmoid(f + 1.0) + tf.sigmoid(i) * tf.tanh(g)) * tf.sigmoid(o)
+            below = tf.add(h, below) if residual else h
+        session.run(v1.global_variables_initializer())
+        v1.train.Saver().save(session, str(tmp_path / "old"))
+    if residual:
+        with pytest.raises(rc.RefusedError, match="adds something"):
+            rc.convert(tmp_path / "old.index", tmp_path / "old.onnx")
+        return
+    (stack,) = rc.load(tmp_path / "old.index").layers.values()
+    rc.convert(tmp_path / "old.index", tmp_path / "old.onnx")
+    assert stack.num_layers == 2 and stack.first.cell.constants["f"] == 1
+
+
 def test_a_conversion_of_a_frozen_graph_is_verified(graphs: tuple[Path, dict[str, Array]], tmp_path: Path) -> None:
     folder, _ = graphs
     summary = rc.convert(folder / "zeros.pb", tmp_path / "a.onnx", verify=True)

@@ -164,6 +164,18 @@ def test_a_converted_layer_computes_what_the_loop_does(tmp_path: Path) -> None:
     np.testing.assert_array_equal(reference.run(stack, x).y, truth)
 
 
+def test_what_a_layer_reads_turned_is_there_for_other_operators(tmp_path: Path) -> None:
+    """tf2onnx turns what a loop reads; where two layers follow one another, what stands between them is read as it stands, too."""
+    needed("torch", "torch")
+    needed("onnxruntime", "onnxruntime")
+    source = onnx.load(GOLDEN / "keras_gru.onnx")
+    turned = next(node for node in source.graph.node if node.op_type == "Transpose" and node.input[0] == source.graph.input[0].name)
+    source.graph.node.append(helper.make_node("Abs", [turned.output[0]], ["also"]))
+    source.graph.output.append(helper.make_tensor_value_info("also", TensorProto.FLOAT, [None, None, None]))
+    onnx.save(source, tmp_path / "a.onnx")
+    assert rc.scaffold(tmp_path / "a.onnx", "pytorch", verify=True).equal
+
+
 def test_its_arrays_fill_another_model_and_are_not_written_in_place(tmp_path: Path) -> None:
     source, target = GOLDEN / "keras_gru.onnx", tmp_path / "fast.onnx"
     fused = model_of(source)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -94,28 +94,86 @@ def _upgraded(path: Path, upgraded: Path, config: Path | None) -> str:
 def _signature(path: Path) -> LoadedFunction:
     """Return what a SavedModel serves, as a function.
 
-    Raises UsageError for a SavedModel that serves nothing, MissingPackageError without TensorFlow.
+    Raises UsageError for a SavedModel that serves nothing or that TensorFlow cannot load, MissingPackageError without TensorFlow.
     """
     try:
         import tensorflow as tf
     except ImportError:
         raise MissingPackageError("tensorflow", f"run {path}") from None
-    loaded = tf.saved_model.load(str(path))
-    served = loaded.signatures.get("serving_default") or next(iter(loaded.signatures.values()), None)
-    if served is None:
-        raise UsageError(f"{path} has no signature: nothing says which of its functions is the model")
+    served = _served(tf, path)
     config = (keras_metadata(path).model or {}).get("config", {})
-    names = _ordered(served.structured_input_signature[1], config.get("input_layers"))
+    names = _ordered(served.inputs, config.get("input_layers"))
 
-    def call(*inputs: Array, held: Any = loaded) -> list[Array]:
+    def call(*inputs: Array) -> list[Array]:
         if len(inputs) != len(names):
             raise UsageError(f"{path} has {len(names)} inputs ({', '.join(names)}), but {len(inputs)} were given")
-        kinds = served.structured_input_signature[1]
-        tensors = {name: tf.cast(tf.constant(array), kinds[name].dtype) for name, array in zip(names, inputs, strict=True)}
-        results = served(**tensors)
-        return [results[name].numpy() for name in _ordered(results, config.get("output_layers"))]
+        arrays = {name: np.asarray(array).astype(served.inputs[name][0]) for name, array in zip(names, inputs, strict=True)}
+        results = served.call(arrays)
+        return [results[name] for name in _ordered(results, config.get("output_layers"))]
 
-    return LoadedFunction(call, str(path))
+    return LoadedFunction(call, str(path), tuple(served.inputs[name][1] for name in names))
+
+
+class _Served(NamedTuple):
+    """What a SavedModel serves.
+
+    inputs  the element type and the shape of each, None for an axis of any size
+    call    gives the outputs by name for inputs by name
+    """
+
+    inputs: Mapping[str, tuple[Any, tuple[int | None, ...]]]
+    call: Callable[[Mapping[str, Array]], dict[str, Array]]
+
+
+def _served(tf: Any, path: Path) -> _Served:
+    try:
+        loaded = tf.saved_model.load(str(path))
+    except Exception:  # objects that this TensorFlow does not know, such as Keras 2's optimizers: its graph runs without them
+        return _served_by_graph(tf, path)
+    function = loaded.signatures.get("serving_default") or next(iter(loaded.signatures.values()), None)
+    if function is None:
+        raise _serves_nothing(path)
+    kinds = function.structured_input_signature[1]
+
+    def call(arrays: Mapping[str, Array], held: Any = loaded) -> dict[str, Array]:
+        return {name: tensor.numpy() for name, tensor in function(**{name: tf.constant(array) for name, array in arrays.items()}).items()}
+
+    return _Served({name: (kind.dtype.as_numpy_dtype, _sizes(kind.shape)) for name, kind in kinds.items()}, call)
+
+
+def _served_by_graph(tf: Any, path: Path) -> _Served:
+    """Return what a SavedModel serves, with no object of it but its variables."""
+    graph, log = tf.Graph(), tf.get_logger()
+    session, level = tf.compat.v1.Session(graph=graph), log.level
+    log.setLevel("ERROR")  # it would advise the loader that just failed
+    try:
+        with graph.as_default():
+            signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(path)).signature_def
+    except Exception as error:  # TensorFlow raises what it likes for a folder of another version
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"TensorFlow {tf.__version__} cannot load {path}: {text}") from None
+    finally:
+        log.setLevel(level)
+    of_models = [signatures[name] for name in sorted(signatures) if not name.startswith("__")]
+    served = signatures["serving_default"] if "serving_default" in signatures else next(iter(of_models), None)
+    if served is None:
+        raise _serves_nothing(path)
+    places = {name: graph.get_tensor_by_name(entry.name) for name, entry in served.inputs.items()}
+    results = {name: graph.get_tensor_by_name(entry.name) for name, entry in served.outputs.items()}
+
+    def call(arrays: Mapping[str, Array]) -> dict[str, Array]:
+        computed: dict[str, Array] = session.run(results, {places[name]: array for name, array in arrays.items()})
+        return computed
+
+    return _Served({name: (place.dtype.as_numpy_dtype, _sizes(place.shape)) for name, place in places.items()}, call)
+
+
+def _serves_nothing(path: Path) -> UsageError:
+    return UsageError(f"{path} has no signature: nothing says which of its functions is the model")
+
+
+def _sizes(shape: Any) -> tuple[int | None, ...]:
+    return () if shape.rank is None else tuple(shape)
 
 
 def _ordered(names: Collection[str], stated: object) -> list[str]:

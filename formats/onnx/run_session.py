@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -72,6 +73,11 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
         message = " ".join(str(error).split())
         # An attribute layout of 1 is refused by an assertion, types without a kernel by a NotImplemented of its own
         # or, where the kernel is there, when it runs.
+        absent = re.search(r"Could not find an implementation for (RNN|GRU|LSTM)\(", message)
+        if absent:
+            raise NotImplementedError(
+                f"onnxruntime has no {absent[1]} of this element type, but one of float32 (--dtype float32)"
+            ) from None
         if type(error).__name__ == "NotImplemented" or "layout" in message or "does not support" in message:
             raise NotImplementedError(f"onnxruntime: {message}") from None
         raise

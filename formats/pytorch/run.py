@@ -91,8 +91,10 @@ def _loaded(file: str, written: int) -> Any:
         return torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
     except (pickle.UnpicklingError, RuntimeError) as error:
         # What is more than weights would be executed: a whole module, a TorchScript archive, a configuration.
-        words = " ".join(str(error).split())
-        raise NotImplementedError(f"torch.load(weights_only=True) refuses it: {words[:200]}") from None
+        words = " ".join(re.sub(r"\x1b\[[\d;]*m", "", str(error)).split())
+        foreign = re.search(r"Unsupported global: GLOBAL (\S+)", words)
+        why = f"it would run code, {foreign[1]}" if foreign else words.partition(". ")[0][:200]
+        raise NotImplementedError(f"torch.load(weights_only=True) refuses it: {why}") from None
 
 
 def _dictionaries(value: Any, depth: int) -> Iterator[dict[str, Any]]:

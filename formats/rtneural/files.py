@@ -29,6 +29,7 @@ from rnnconvert.formats.rtneural import recorded
 from rnnconvert.graphs.row import in_a_row
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 
 _AROUND = ("dense", "time-distributed-dense", "conv1d", "conv2d", "prelu", "batchnorm", "batchnorm2d", "activation")
@@ -43,6 +44,13 @@ _CHANGES = {
     "out_gain": "its output is scaled by so many decibels",
 }
 """What AIDA-X's keys do where they are not 0."""
+_UNITS = ("hidden_size", "output_size", "units")
+"""Keys of a layer that state how many units it has."""
+
+
+def _sizes_stated_again(sizes: Sizes | None) -> dict[str, tuple[int, ...]]:
+    """Return what other exporters of RTNeural's JSON write beside the weights, where the weights say the same."""
+    return {} if sizes is None else {"input_size": (sizes.input_size,), **{key: (sizes.hidden_size,) for key in _UNITS}}
 
 
 class RtneuralMetadata(TypedDict):
@@ -137,7 +145,7 @@ class RtNeural(ArrayFiles):
                     result.append(FoundLayer(name, layout, sizes, arrays, layout.cell))
                 stated = {key: value for key, value in layer.items() if key not in ("type", "shape", "weights")}
                 # RTNeural computes tanh whatever this says: another function is what the model was trained with.
-                options.facts(name, "its layer", stated, neutral={"activation": ("tanh", "")})
+                options.facts(name, "its layer", stated, neutral={"activation": ("tanh", ""), **_sizes_stated_again(sizes)})
             below = width
         return result, doubts
 

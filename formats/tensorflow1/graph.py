@@ -34,6 +34,7 @@ FUNCTIONS: Mapping[str, str] = {
 LINEAR = Activation("linear")
 _THROUGH = {"Identity", "Enter", "ReadVariableOp", "Cast"}
 _SUMS = {"Add", "AddV2", "BiasAdd"}
+_VARIABLES = {"Variable", "VariableV2", "VarHandleOp", "Const"}
 _KEEPS_FOR_TRAINING = {"StackPush", "StackPushV2"}
 _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
 BLOCKS = {"LSTMBlockCell", "BlockLSTM"}
@@ -91,11 +92,20 @@ def residual_adds(graph: GraphDef, kernel: str) -> list[str]:
 def _scope(graph: GraphDef, product: GraphDefNode) -> str:
     """Return the scope of a cell that multiplies: of its bias, where the product has a scope of its own within.
 
-    Source: tensorflow 1.0 and 1.1, core_rnn_cell_impl.py, _linear: the product in a scope `lstm_cell`, the bias and all else outside.
+    Source: tensorflow 1.0 and 1.1, core_rnn_cell_impl.py, _linear: the product in a scope `lstm_cell`, the bias and all else outside;
+    0.6 to 0.12, rnn_cell.py, _linear: the product in `Linear`, the bias added outside by Add.
     """
     within = product.name.rpartition("/")[0]
-    biases = {node.name.rpartition("/")[0] for node in readers(graph, output(product.name)) if node.op == "BiasAdd"}
+    biases = {node.name.rpartition("/")[0] for node in readers(graph, output(product.name)) if _adds_a_bias(graph, node)}
     return next((scope for scope in biases if within.startswith(f"{scope}/") and len(biases) == 1), within)
+
+
+def _adds_a_bias(graph: GraphDef, node: GraphDefNode) -> bool:
+    if node.op == "BiasAdd":
+        return True
+    addends = [graph.nodes[name] for source in node.inputs if (name := source.partition(":")[0]) in graph.nodes]
+    origins = [graph.nodes.get(_origin(graph, addend), addend) for addend in addends]
+    return node.op in _SUMS and any(origin.op in _VARIABLES for origin in origins)
 
 
 def uses(graph: GraphDef, kernel: str) -> int:

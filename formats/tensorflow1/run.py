@@ -46,6 +46,9 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
     },
 }
 
+_OLDER = ((re.compile(r"(_cell(?:_\d+)?(?:/\w+)?)/weights$"), r"\1/kernel"), (re.compile(r"(_cell(?:_\d+)?(?:/\w+)?)/biases$"), r"\1/bias"))
+"""What TensorFlow 1.0 and 1.1 called the variables of its cells, and what later versions call them."""
+
 _NAME = re.compile(
     r"(?P<scope>(?:.*?/)??)"
     r"(?:(?P<stacked>stack_bidirectional_rnn(?:_\d+)?)/cell_(?P<outer>\d+)/bidirectional_rnn/(?P<side>fw|bw)/"
@@ -98,7 +101,8 @@ def answer(request: Mapping[str, Any]) -> Dict[str, Any]:
         y, final = _run(kind, scope, rows, x, lengths, _states(rows, states, x))
         flat = [state for state in final]
         with tf.Session(graph=graph) as session:
-            tf.train.Saver().restore(session, prefix)
+            stored = {today(name): name for name in reader.get_variable_to_shape_map()}
+            tf.train.Saver({stored[variable.op.name]: variable for variable in tf.global_variables()}).restore(session, prefix)
             y, flat = session.run([y, flat])
     hidden = [state[1] if isinstance(state, tuple) else state for state in flat]
     return {"y": y, "hidden": hidden, "cell": [state[0] for state in flat if isinstance(state, tuple)]}
@@ -113,6 +117,13 @@ def _prefix(file: str) -> str:
     raise NotImplementedError(f"{name} is not a checkpoint; its cells run from a checkpoint that is made from it")
 
 
+def today(name: str) -> str:
+    """Return what today's cells call a variable."""
+    for pattern, replacement in _OLDER:
+        name = pattern.sub(replacement, name)
+    return name
+
+
 _Cells = List[List[Dict[str, Any]]]
 
 
@@ -122,7 +133,8 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         raise NotImplementedError(f"a chain of {len(layers)} layers: run one at a time")
     cells_by_layer: Dict[Tuple[str, str], Dict[Tuple[int, int], Dict[str, Any]]] = {}
     for full, shape in shapes.items():
-        match = _NAME.fullmatch(full)
+        name = today(full)
+        match = _NAME.fullmatch(name)
         if match is None:
             continue
         if match["stacked"]:
@@ -137,17 +149,16 @@ def _layer(shapes: Mapping[str, Sequence[int]], layers: Sequence[str]) -> Tuple[
         multi = match["deep"] is not None or match["inner"] is not None
         cells = cells_by_layer.setdefault((kind, scope.rstrip("/")), {})
         cell = cells.setdefault((number, way), {"name": match["cell"], "multi": multi, "full": full})
-        cell["path"] = full[: -len(match["local"])]
         if cell["name"] != match["cell"]:
             cell["clash"] = match["cell"]
         cell[match["local"]] = tuple(shape)
+        cell.setdefault("stored", {})[match["local"]] = full
     chosen = {
         key: cells for key, cells in cells_by_layer.items() if not layers or layers[0] in (key[1], f"{key[1]}/multi_rnn_cell".lstrip("/"))
     }
     if len(chosen) != 1:
-        raise NotImplementedError(
-            f"{len(chosen)} layers of that name; the file has {', '.join(layer_key[1] for layer_key in cells_by_layer)}"
-        )
+        known = ", ".join(layer_key[1] for layer_key in cells_by_layer) or "none whose variables have the names of TensorFlow's cells"
+        raise NotImplementedError(f"{len(chosen)} layers of that name; the file has {known}")
     (((kind, scope), by_place),) = chosen.items()
     clash = next((cell for cell in by_place.values() if "clash" in cell), None)
     if clash is not None:
@@ -290,7 +301,7 @@ def _steps(shapes: Mapping[str, Any], reader: Any, x: Array, settings: Mapping[s
     import tensorflow as tf
 
     def variable(name: str) -> Any:
-        return tf.constant(reader.get_tensor(shapes["path"] + name))
+        return tf.constant(reader.get_tensor(shapes["stored"][name]))
 
     if "projection/kernel" in shapes or (settings.get("activation") or "tanh") != "tanh":
         raise NotImplementedError("a projection, or a function other than tanh: the operations do not have them")

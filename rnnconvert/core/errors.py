@@ -62,6 +62,10 @@ class RnnConvertError(ValueError):
         super().__init__(*args)
         self._details = tuple(details)
 
+    def also(self, *details: str) -> None:
+        """Add details, as what another command does about it."""
+        self._details += details
+
     @property
     def details(self) -> tuple[str, ...]:
         """What belongs to the message and has a line of its own each."""
@@ -249,8 +253,12 @@ class UnreadLayersError(RefusedError):
 
     def __init__(self, path: object, reasons: Sequence[str], others: Sequence[str]) -> None:
         self.feature, self.target, self.layer = "recurrent layers that could not be read", str(path), ""
-        more = f"; and {len(reasons) - 5} more" if len(reasons) > 5 else ""
-        self.reason = "; ".join(reason.rstrip(".") for reason in reasons[:5]) + more
+        alike: dict[str, list[str]] = {}
+        for name, _, why in (reason.rstrip(".").partition(": ") for reason in reasons):
+            alike.setdefault(why, []).append(name)
+        texts = [f"{', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}: {why}" for why, names in alike.items()]
+        more = f"; and {len(texts) - 5} more" if len(texts) > 5 else ""
+        self.reason = "; ".join(texts[:5]) + more
         self.remedy = f"Convert the others with {Flag('layer')}: {', '.join(map(repr, others))}." if others else ""
         text = f"{path}: not every recurrent layer in it can be read. {self.reason}. {self.remedy}"
         RnnConvertError.__init__(self, text.strip())

@@ -208,7 +208,7 @@ class ArrayFiles:
         ):
             settled = self._settled(name, matched[name], arrays, options)
             if isinstance(settled, FoundLayer) and not self._asked(options, name):
-                neighbours = places.next_to(settled)
+                neighbours = _unlike_its_code(settled, places.next_to(settled))
                 settled = doubt_about_extra(settled, neighbours[0]) if neighbours else settled
             if isinstance(settled, FoundLayer):
                 groups.append(settled)
@@ -219,6 +219,7 @@ class ArrayFiles:
         wider: dict[str, Doubt] = {}
         for group, inside in zip(unsaid, _inside(unsaid, arrays, self.separators), strict=True):
             extra = [full for full in inside if full not in used and not any(mark in full for mark in self.training)]
+            extra = _unlike_its_code(group, extra)
             if extra:
                 wider[group.name] = doubt_about_extra(group, extra[0])
         return [group for group in groups if group.name not in wider], {**doubts, **wider}
@@ -350,6 +351,11 @@ def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
     """Return the names of a layout's arrays, after any name of a layer."""
     # As little as possible is the layer's name: what says a direction may itself look like one.
     return re.compile(rf"(?:(?P<prefix>.*?)[{re.escape(separators)}])??(?P<local>{names_of([layout])})", re.S)
+
+
+def _unlike_its_code(group: FoundLayer, names: Sequence[str]) -> list[str]:
+    """Return the arrays that the code of a layout does not keep next to its layer."""
+    return [full for full in names if full.removeprefix(group.name).lstrip("._/") not in group.layout.beside]
 
 
 def _inside(groups: Sequence[FoundLayer], arrays: Mapping[str, Array], separators: str) -> list[list[str]]:

@@ -21,6 +21,10 @@ AMPLIFIED = 16
 """From how many units in the last place on the error of a function has been amplified: in other layers it stays below, and what is
 allowed there remains as narrow as sums and weights alone make it."""
 
+BOUNDED = frozenset({"tanh", "sigmoid", "softsign", "hard_sigmoid"})
+"""The functions whose values are 1 at most. A gate times the value of another, such as relu, has the error of the gate's function as
+many times larger as that value is: where one of 40 leaves a unit near 0, the unit is off by 40 units in the last place of 1."""
+
 _MORE = range(1, 4)
 
 
@@ -42,12 +46,19 @@ def floors(
     rough   estimates of what rounding makes of it, each for every case: `rnnconvert.judging.cases.worse`
     """
     worst = list(map(worse, truths, *rough))
-    amplified = [number for number, truth in enumerate(truths) if _amplified(truth, off[number], dtype)]
+    gated = _gates_what_is_unbounded(stack)
+    amplified = [number for number, truth in enumerate(truths) if gated or _amplified(truth, off[number], dtype)]
     some = [cases[number] for number in amplified]
     several = [of_functions(stack, some, dtype, seed) for seed in _MORE] if some else []
     for place, number in enumerate(amplified):
         worst[number] = worse(truths[number], worst[number], off[number], *(more[place] for more in several))
     return worst
+
+
+def _gates_what_is_unbounded(stack: Recurrent) -> bool:
+    """Return whether a gate multiplies values that may be larger than 1."""
+    cells = [direction.cell for *_, direction in stack.directions()]
+    return any(cell.kind != "rnn" and not BOUNDED.issuperset({cell.activation.name, cell.output_activation.name}) for cell in cells)
 
 
 def _amplified(truth: Outputs, off: Outputs, dtype: Any) -> bool:

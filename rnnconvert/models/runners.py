@@ -67,12 +67,14 @@ class Loaded:
 class LoadedFunction:
     """A model that was loaded as a function: it runs, and its layers are not seen.
 
-    call   gives the outputs for inputs, all of them arrays
-    title  what it is, for messages
+    call    gives the outputs for inputs, all of them arrays
+    title   what it is, for messages
+    shapes  those of its inputs, None for an axis of any size; () where it does not say
     """
 
     call: Callable[..., Sequence[Array]]
     title: str
+    shapes: tuple[tuple[int | None, ...], ...] = ()
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
         """Return what the function gives. Raises UsageError for calls before, since a function's states cannot be begun anew."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,18 +15,32 @@ _CODES = 16
 """The bound of whole numbers that no embedding reads."""
 
 
-def drawn(description: Description, seed: int = 0) -> Iterator[list[Array]]:
-    """Yield inputs for a model, one array for each of its inputs, in several sizes."""
+def drawn(description: Description, seed: int = 0, shapes: Sequence[Sequence[int | None]] = ()) -> Iterator[list[Array]]:
+    """Yield inputs for a model, one array for each of its inputs, in several sizes.
+
+    shapes  those that the inputs must have to be run, None for what is open, as where a file serves batches of one only
+    """
     rows, masked = _read_by(description.scope, {})
     for number, (batch, time) in enumerate(BATCHES_AND_TIMES):
         generator = np.random.default_rng(seed + number)
         sizes = {"batch": batch, "time": time}
         lengths = {symbol: sizes[word] for symbol, word in description.roles.items()}
-        yield [_input(value, (batch, time), lengths, rows, masked, generator) for value in description.scope.inputs]
+        yield [
+            _input(value, _bound(value.shape, shapes[index : index + 1]), (batch, time), lengths, rows, masked, generator)
+            for index, value in enumerate(description.scope.inputs)
+        ]
+
+
+def _bound(shape: Sequence[int | None], required: Sequence[Sequence[int | None]]) -> list[int | None]:
+    """Return a shape whose open sizes are those that are required."""
+    if not required or len(required[0]) != len(shape):
+        return list(shape)
+    return [other if size is None else size for size, other in zip(shape, required[0], strict=True)]
 
 
 def _input(
     value: Value,
+    bound: Sequence[int | None],
     sizes: tuple[int, int],
     lengths: dict[str, int],
     rows: Mapping[int, int],
@@ -36,7 +50,7 @@ def _input(
     words = (*value.axes, *[""] * (len(value.shape) - len(value.axes)))
     chosen = [sizes[min(axis, 1)] for axis in range(len(value.shape))]
     chosen = [lengths.setdefault(word, size) if word else size for word, size in zip(words, chosen, strict=True)]
-    shape = [open_size if size is None else size for open_size, size in zip(chosen, value.shape, strict=True)]
+    shape = [open_size if size is None else size for open_size, size in zip(chosen, bound, strict=True)]
     if value.dtype == "bool":
         return generator.random(shape) < 0.7
     integers = id(value) in rows or value.dtype != "float32"

@@ -14,6 +14,7 @@ from rnnconvert.containers.files import only_replace, replacing
 from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.remedies import Flag, InPart
+from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.language import registry
 from rnnconvert.models.load import load_into
 from rnnconvert.models.model import Model
@@ -123,10 +124,26 @@ class Scaffolded:
         lines = [f"{self.layers} layers, {code} lines of {self.target}"]
         lines += [f"left out: {why}" for why in self.missing]
         lines += [f"note: {note}" for note in self.notes]
-        return lines + [line for entry in self.proof for line in str(entry).splitlines()]
+        return lines + _proof_in_lines(self.proof)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+
+def _proof_in_lines(proof: Sequence[WholeModels]) -> list[str]:
+    """Return one verdict for all runs, and of each output the run that came nearest to what is allowed."""
+    if not proof:
+        return []
+    worst: dict[str, OutputComparison] = {}
+    for comparison in (comparison for entry in proof for comparison in entry.comparisons):
+        known = worst.setdefault(comparison.output, comparison)
+        worst[comparison.output] = max(known, comparison, key=lambda each: each.ratio)
+    headline, *_ = str(min(proof, key=lambda entry: entry.equal)).splitlines()
+    unseen = dict.fromkeys(text for entry in proof for text in entry.unseen)
+    lines = [f"{headline}: {len(proof)} runs of both models, on random inputs of several sizes; of each output the worst run:"]
+    lines += [f"  {comparison}" for comparison in worst.values()]
+    lines += [f"  not compared: {text}" for text in unseen]
+    return lines + [f"  note: {note}" for note in dict.fromkeys(note for entry in proof for note in entry.notes)]
 
 
 def targets() -> dict[str, Target]:
@@ -336,8 +353,9 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
             seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
             stateful = any(node.settings.get("stateful") for node in giver.description.scope.every_node())
-            earlier = [[inputs] for inputs in drawn(giver.description, 100)] if stateful else itertools.repeat(())
-            for inputs, before in zip(drawn(giver.description), earlier, strict=False):
+            shapes = loaded.live.shapes if isinstance(loaded.live, LoadedFunction) else ()
+            earlier = [[inputs] for inputs in drawn(giver.description, 100, shapes)] if stateful else itertools.repeat(())
+            for inputs, before in zip(drawn(giver.description, shapes=shapes), earlier, strict=False):
                 proofs.append(report.verify(inputs, source=source, before=before))
                 if not proofs[-1]:
                     raise NotEqualError(done.output or done.source, proofs[-1])

@@ -33,6 +33,8 @@ FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
 
 _INLINE = 16
 """The most numbers of a constant that are written out."""
+_MOVES = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity", "Cast"})
+"""Operators that give the numbers that they read, in another place or shape."""
 _WORD = re.compile(r"[A-Za-z][A-Za-z_]{0,19}")
 """What a file may call an axis that it leaves open."""
 
@@ -66,6 +68,7 @@ class Reading:
         self._stored = {where.key(value): name for name, (where, value) in work.values.items()}
         self._computed = {use.value: name for name, computed in work.read.computed.items() for use in computed.recognised.uses}
         self._within = {node for computed in work.read.computed.values() for node in computed.nodes}
+        self._moves = {name: node for node in self._within if node.kind in _MOVES for name in node.outputs}
         self._homes = {home.node: name for name, home in work.read.homes.items()}
         self._shapes = Shapes(work.read.scopes[0].program)
         self._layers: dict[Operation, tuple[str, GraphLayer]] = {}
@@ -237,6 +240,8 @@ class Reading:
         key = where, local
         if key not in self._values and where is self.work.read.scopes[0] and local in self._computed:
             self._computed_layer(where, self._computed[local])
+        if key not in self._values and where is self.work.read.scopes[0] and local in self._moves:
+            self._node(where, self._moves[local])  # what a layer reads through it, another operator reads as it stands
         if key not in self._values:
             numbers = where.constant(local)
             if numbers is None:
