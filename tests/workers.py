@@ -20,7 +20,7 @@ from rnnconvert.running.parent import Process
 from rnnconvert.running.registry import Executor, built_in
 from tests import drawn
 
-MOST = 7
+MOST = 14
 """How many processes are kept when no test uses them: each holds a framework in memory."""
 
 
