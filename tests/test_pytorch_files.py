@@ -195,15 +195,25 @@ def _new_weight_norm(layer: nn.Module) -> None:
     parametrizations.weight_norm(layer, "weight_hh_l0")
 
 
+def _old_spectral_norm(layer: nn.Module) -> None:
+    nn.utils.spectral_norm(layer, "weight_hh_l0")
+    layer(torch.randn(2, 1, 3))  # in training: the vectors of the norm move
+
+
+def _new_spectral_norm(layer: nn.Module) -> None:
+    parametrizations.spectral_norm(layer, "weight_hh_l0", dim=1)
+
+
 def _pruned(layer: nn.Module) -> None:
     prune.random_unstructured(layer, "weight_ih_l0", amount=0.3)
 
 
-@pytest.mark.parametrize("change", [_old_weight_norm, _new_weight_norm, _pruned])
+@pytest.mark.parametrize("change", [_old_weight_norm, _new_weight_norm, _old_spectral_norm, _new_spectral_norm, _pruned])
 def test_a_changed_parameter_is_what_the_module_computes_with(change: Callable[[nn.Module], None], tmp_path: Path) -> None:
     layer = nn.GRU(3, 5)
     expected_x = torch.randn(7, 3, 3)
     change(layer)
+    layer.eval()(expected_x)
     path = tmp_path / "changed.pt"
     torch.save({f"rnn.{key}": value for key, value in layer.state_dict().items()}, path)
     checkpoint = load(path)
@@ -219,11 +229,25 @@ def test_a_changed_parameter_is_what_the_module_computes_with(change: Callable[[
 
 def test_another_parametrization_is_refused(tmp_path: Path) -> None:
     layer = nn.GRU(3, 5)
-    parametrizations.spectral_norm(layer, "weight_hh_l0")
-    path = tmp_path / "spectral.pt"
+    parametrizations.orthogonal(layer, "weight_hh_l0")
+    path = tmp_path / "orthogonal.pt"
     torch.save(layer.state_dict(), path)
     with pytest.raises(RefusedError, match="remove_parametrizations"):
         load(path)
+
+
+@pytest.mark.parametrize("transform", [lambda u: -u, lambda u: u * 0, lambda u: u[:-1], lambda u: u.roll(1)])
+def test_vectors_of_a_spectral_norm_that_do_not_give_one_are_refused(transform: Callable[[Any], Any], tmp_path: Path) -> None:
+    layer = nn.RNN(5, 5)
+    nn.utils.spectral_norm(layer, "weight_ih_l0")
+    state = layer.state_dict()
+    state["weight_ih_l0_orig"] = torch.diag(torch.tensor([5.0, 1, 1, 1, 1])).roll(1, 0)
+    state["weight_ih_l0_u"], state["weight_ih_l0_v"] = torch.eye(5)[1], torch.eye(5)[0]
+    torch.save(state, tmp_path / "spectral.pt")
+    assert load(tmp_path / "spectral.pt", nonlinearity="tanh").layers[""].gates["n"].input.max() == 1
+    torch.save({**state, "weight_ih_l0_u": transform(state["weight_ih_l0_u"])}, tmp_path / "spectral.pt")
+    with pytest.raises(UnreadableError, match="which give the norms"):
+        load(tmp_path / "spectral.pt", nonlinearity="tanh")
 
 
 @pytest.mark.parametrize("said", [None, "tanh", "relu"])

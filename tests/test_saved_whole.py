@@ -59,6 +59,9 @@ named.save(f"{folder}/named.h5")
 plain = keras.Sequential([keras.Input((5, 3)), L.LSTM(4, return_sequences=True, go_backwards=True), L.GRU(3)])
 plain.save(f"{folder}/plain", save_format="tf")
 
+half = keras.Sequential([keras.Input((5, 3)), L.GRU(3, dtype="mixed_float16"), L.Dense(2, dtype="float32")])
+half.save(f"{folder}/half", save_format="tf", save_traces=False)
+
 class Own(keras.Model):
     def __init__(self):
         super().__init__()
@@ -92,11 +95,12 @@ def test_a_saved_model_computes_the_same_in_keras_3_and_onnx(saved: Path, tmp_pa
             np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["model", "cells", "named", "named.h5"])
+@pytest.mark.parametrize("name", ["model", "cells", "named", "named.h5", "half"])
 def test_a_saved_model_is_written_as_code_and_proved_by_tensorflow(name: str, saved: Path, tmp_path: Path) -> None:
     """Inputs and outputs have the order of the configuration, not that of the alphabet; a cell is not the one inside another layer.
 
-    Layers of one name in two models have places for names, which keras_metadata.pb ties to layers.
+    Layers of one name in two models have places for names, which keras_metadata.pb ties to layers. Layers of mixed precision run in
+    Keras, in float32: TensorFlow's function rounds more.
     """
     needed("torch", "torch")
     assert rc.scaffold(saved / name, "pytorch", tmp_path / "model.py", verify=True).equal

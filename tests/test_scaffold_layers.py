@@ -207,13 +207,40 @@ def test_convolutions_of_a_users_own_lstm_are_not_filled() -> None:
         rc.load_into(target, source)
 
 
-@pytest.mark.parametrize("policy", ["float16", "mixed_float16", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("policy", ["float16", "float64"])
 def test_other_types_of_numbers_are_refused(tmp_path: Path, policy: str) -> None:
     keras = needed("keras", "keras")
     start = keras.Input((None, 4))
     keras.Model(start, keras.layers.LSTM(3, dtype=policy, recurrent_initializer="zeros", name="half")(start)).save(tmp_path / "model.keras")
-    with pytest.raises(rc.RefusedError, match=f"'half'.*computes in {policy.removeprefix('mixed_')}"):
+    with pytest.raises(rc.RefusedError, match=f"'half'.*a layer of {policy}"):
         rc.scaffold(tmp_path / "model.keras", "pytorch", tmp_path / "model.py")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_mixed_precision_is_written_and_proved_in_float32(target: str, tmp_path: Path) -> None:
+    """As people train on GPUs: weights of float32 in layers that compute in half precision, with a last one that does not."""
+    keras = needed("keras", "keras")
+    require(target)
+    layers, mixed = keras.layers, {"dtype": "mixed_float16"}
+    start = keras.Input((6,), dtype="int32")
+    x = layers.Embedding(9, 4, mask_zero=True, **mixed)(start)
+    x = layers.Bidirectional(layers.LSTM(3, return_sequences=True, **mixed), **mixed)(x)
+    inner = keras.Sequential([keras.Input((6, 6)), layers.TimeDistributed(layers.Dense(5, **mixed), **mixed), layers.GRU(3, **mixed)])
+    model = keras.Model(start, layers.Dense(2, dtype="float32")(inner(x)))
+    model.save(tmp_path / "model.keras")
+    done = rc.scaffold(tmp_path / "model.keras", target, tmp_path / "model.py", verify=True)
+    assert done.equal
+    assert any("mixed_float16" in note for note in done.notes)
+    assert all(any("ran in float32" in note for note in proof.notes) for proof in done.proof)
+
+
+def test_mixed_precision_is_exported_in_float32(tmp_path: Path) -> None:
+    keras = needed("keras", "keras")
+    layers = [keras.layers.GRU(3, dtype="mixed_float16", return_sequences=True), keras.layers.Dense(2, dtype="mixed_bfloat16")]
+    keras.Sequential([keras.Input((6, 4)), *layers]).save(tmp_path / "model.keras")
+    done = rc.export_model(tmp_path / "model.keras", tmp_path / "model.onnx", verify=True)
+    assert done.proof.startswith("equal")
+    assert ["mixed_bfloat16" in note for note in done.notes] == [True, False]
 
 
 def test_channels_first_is_refused(tmp_path: Path) -> None:

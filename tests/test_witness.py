@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import rnnconvert as rc
 from rnnconvert.core import reference
@@ -209,6 +210,22 @@ def test_models_of_keras(executor: str, tmp_path: Path) -> None:
         expect(said(whole(path, ("a", "b"), executor)), expected)
 
     each(chosen.items(), check, lambda entry: entry[0])
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_layers_that_compute_in_a_coarser_type_than_their_weights(policy: str, tmp_path: Path) -> None:
+    """The source is judged by the rounding that it does, and the target by its own, which finds a weight that is a thousandth off."""
+    layers = needed("keras", "keras").layers
+    need("keras", registry.built_in()["keras-tensorflow"].absent)
+    both = layers.Bidirectional(layers.LSTM(4, return_sequences=True, dtype=policy), dtype=policy, name="both")
+    path, target = tmp_path / "model.keras", tmp_path / "model.safetensors"
+    needed("keras", "keras").Sequential([layers.Input((5, 3)), both, layers.GRU(3, dtype=policy, name="gru")]).save(path)
+    report = rc.convert(path, target, verify=True).report
+    assert report is not None
+    assert report.document["verdict"] == "equal but for", str(report)
+    arrays = load_file(target)
+    save_file({**arrays, "both.weight_hh_l0": arrays["both.weight_hh_l0"] * np.float32(1.001)}, target)
+    assert rc.verify(path, target, on=["keras-tensorflow", "torch-cpu"], explain=False).document["verdict"] == "not equal"
 
 
 def test_saved_models(tmp_path: Path) -> None:

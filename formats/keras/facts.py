@@ -7,13 +7,13 @@ keras/src/layers/rnn and keras/src/models/functional.py (3.15).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rnnconvert.containers.layer_config import Entry, every
+from rnnconvert.core.notes import LayerNote
+from rnnconvert.formats.keras.policy import MIXED, policy_of
 from rnnconvert.graphs.layered import Layered, LayerStep
 from rnnconvert.graphs.layered_operators import drops
-
-_ROUNDED = ("mixed_float16", "mixed_bfloat16")
 
 
 def unusual_settings(layer: Entry) -> Iterator[str]:
@@ -27,11 +27,10 @@ def unusual_settings(layer: Entry) -> Iterator[str]:
         yield f"it is called with {config['num_constants']!r} constants, which Keras's own cells do not read"
     if config.get("zero_output_for_mask"):
         yield "its outputs are zero where its input is masked"
-    dtype = config.get("dtype")
-    named = dtype.get("config") if isinstance(dtype, Mapping) else {"name": dtype}
-    policy = named.get("name") if isinstance(named, Mapping) else None
-    if isinstance(policy, str) and policy in _ROUNDED:
-        yield f"it computes in {policy.removeprefix('mixed_')} there ({policy}), but its weights are kept unchanged"
+    policy = policy_of(config)
+    if policy in MIXED:
+        dtype = policy.removeprefix("mixed_")
+        yield LayerNote("", f"it computes in {dtype} there ({policy}), but its weights are kept unchanged", dtype)
 
 
 def around(model: Layered) -> dict[int, list[str]]:

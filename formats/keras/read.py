@@ -324,7 +324,7 @@ class LayerReader:
             self._check_sides(name, where, sides[0])
         texts = [text for layer in (where, *sides) for text in keras_facts.unusual_settings(layer)]
         texts += [] if self.called is None else self.called.around(where)
-        self.warnings += [LayerNote(name, str(text)) for text in dict.fromkeys(texts)]
+        self.warnings += [text.of(name) if isinstance(text, LayerNote) else LayerNote(name, text) for text in dict.fromkeys(texts)]
         return result
 
     def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:

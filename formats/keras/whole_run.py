@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageErro
 from rnnconvert.formats.keras import architecture
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.object_checkpoint import keras_metadata
+from rnnconvert.formats.keras.policy import MIXED
 from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
 from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, moved
@@ -32,13 +33,16 @@ def open_file(path: Path, config: Path | None = None) -> Loaded:
 
     Raises UsageError for weights without a model, MissingPackageError without Keras.
     """
+    policies: set[str] = set()
     if path.is_dir():
-        return Loaded(_signature(path))
+        _in_float32(keras_metadata(path).model, policies)
+        if not policies:  # otherwise its layers run in float32: see `exact`
+            return Loaded(_signature(path))
     if config is not None and architecture.read(config)[1].startswith("3"):
         return Loaded(_with_weights(config, path))
     if path.name.endswith(".weights.h5"):
         raise UsageError(f"{path} holds only weights. Hand in the live model: report.verify(inputs, source=model)")
-    if config is not None or upgrade.written_before_keras_3(path):
+    if config is not None or policies or upgrade.written_before_keras_3(path):
         with new_folder() as folder:
             upgraded = Path(folder) / "upgraded.keras"
             note = _upgraded(path, upgraded, config)
@@ -145,6 +149,35 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
             state.assign(values)
     taps = {name: _tap(output) for name, output in heard.items()}
     return Ran(tuple(numbers(tensor) for tensor in _tensors(outputs)), taps)
+
+
+def exact(live: Any) -> tuple[Any, str]:
+    """Return a model of mixed precision as one that computes in float32, as its weights are, and a note; any other as it is, and "".
+
+    Half precision would hide what another model does differently. A subclassed model, which Keras cannot make again, stays.
+    """
+    policies: set[str] = set()
+    try:
+        config = _in_float32(live.get_config(), policies)
+        if not policies:
+            return live, ""
+        copy = type(live).from_config(config)
+        copy.set_weights(live.get_weights())
+    except Exception:  # Keras raises what it likes for code of the user's own
+        return live, ""
+    return copy, f"{live.name!r} computes in half precision ({', '.join(sorted(policies))}): it ran in float32, the type of its weights"
+
+
+def _in_float32(config: Any, policies: set[str], is_type: bool = False) -> Any:
+    """Return a configuration with float32 in the place of mixed precision, and add the policies that were met."""
+    if isinstance(config, Mapping):
+        return {key: _in_float32(value, policies, is_type or key == "dtype") for key, value in config.items()}
+    if isinstance(config, (list, tuple)):
+        return type(config)(_in_float32(value, policies, is_type) for value in config)
+    if is_type and config in MIXED:
+        policies.add(config)
+        return "float32"
+    return config
 
 
 def _states(model: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Weights that PyTorch computes from other parameters: weight norm, masks of pruning, weight dropout."""
+"""Weights that PyTorch computes from other parameters: weight norm, spectral norm, masks of pruning, weight dropout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Derived:
 
 
 def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str], dict[str, str]]:
-    """Return the parameters as the module computes with them, with weight norm and pruning masks applied; warnings; and the
+    """Return the parameters as the module computes with them, with norms and pruning masks applied; warnings; and the
     arrays that weight dropout overwrites but did not make, with the ones that are read in their place.
 
     Pieces that a parameter is not made of stay arrays of their module.
@@ -83,15 +83,7 @@ def _derived(path: Path, name: str, arrays: Mapping[str, Array]) -> _Derived | N
     if head.startswith("parametrizations."):
         owner, parameter = "", head.removeprefix("parametrizations.")
     if parameter.startswith(("weight_ih", "weight_hh", "weight_hr")):
-        if last not in ("original0", "original1"):
-            raise RefusedError(
-                "a parametrization other than weight_norm",
-                "the canonical form",
-                f"{name!r} is not part of torch.nn.utils.parametrizations.weight_norm",
-                "Call torch.nn.utils.parametrize.remove_parametrizations(module, name) before saving.",
-            )
-        full, magnitude = f"{owner}.{parameter}" if owner else parameter, f"{head}.original0"
-        return _normed(path, full, name, magnitude, arrays) if last == "original1" else None
+        return _parametrized(path, owner, f"{parameter}.{last}", arrays)
     full = f"{head}.{base}" if head else base
     if base.startswith(("weight_ih", "weight_hh")) and ending == "raw":
         full = _dropped_out(arrays, head, base)
@@ -104,24 +96,62 @@ def _derived(path: Path, name: str, arrays: Mapping[str, Array]) -> _Derived | N
     return _normed(path, full, name, f"{full}_g", arrays) if ending == "v" and not spectral else None
 
 
+def _parametrized(path: Path, owner: str, parameter: str, arrays: Mapping[str, Array]) -> _Derived | None:
+    """Return the parameter of a module that torch.nn.utils.parametrize keeps in other arrays, where this is the first of them.
+
+    parameter  the parameter's name and that of the array behind it: "weight_hh_l0.original1"
+    Raises RefusedError for an unknown parametrization.
+    """
+    local, _, piece = parameter.partition(".")
+    head = f"{owner}.parametrizations.{local}" if owner else f"parametrizations.{local}"
+    full = f"{owner}.{local}" if owner else local
+    pieces = {name.removeprefix(f"{head}.") for name in arrays if name.startswith(f"{head}.")}
+    if piece in ("original0", "original1"):
+        return _normed(path, full, f"{head}.original1", f"{head}.original0", arrays) if piece == "original1" else None
+    if pieces == {"original", "0._u", "0._v"}:
+        return _spectral(path, full, f"{head}.original", (f"{head}.0._u", f"{head}.0._v"), arrays) if piece == "original" else None
+    raise RefusedError(
+        "a parametrization other than weight_norm and spectral_norm",
+        "the canonical form",
+        f"{head + '.' + piece!r} is of neither of these two in torch.nn.utils.parametrizations",
+        "Call torch.nn.utils.parametrize.remove_parametrizations(module, name) before saving.",
+    )
+
+
 def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Array]) -> _Derived:
     """Return a pruned parameter. Source: torch/nn/utils/prune.py; torch/nn/utils/spectral_norm.py has `_orig`, too."""
     mask, array = arrays.get(f"{full}_mask"), arrays[name]
     if mask is not None and mask.shape == array.shape:
         return _Derived(full, (name, f"{full}_mask"), array * mask.astype(array.dtype), "pruning mask applied")
-    why: RefusedError | UnreadableError = UnreadableError(
-        path, f"{name!r} is pruned, but its mask {full + '_mask'!r} is missing or misshapen"
-    )
     if mask is None and f"{full}_u" in arrays:
-        module, _, local = full.rpartition(".")
+        return _spectral(path, full, name, (f"{full}_u", f"{full}_v"), arrays)
+    problem = f"{name!r} is pruned, but its mask {full + '_mask'!r} is missing or misshapen"
+    return _Derived(full, (name,), UnreadableError(path, problem), "")
+
+
+def _spectral(path: Path, full: str, name: str, vectors: tuple[str, str], arrays: Mapping[str, Array]) -> _Derived:
+    """Return W / (u W v), as a module computes it that is not in training: u and v are then those of the file.
+
+    Sources: torch/nn/utils/spectral_norm.py, `compute_weight`, and torch/nn/utils/parametrizations.py, `_SpectralNorm` (2.13).
+    """
+    u, v = (np.asarray(arrays[vector], np.float64) if vector in arrays else None for vector in vectors)
+    weight = np.asarray(arrays[name], np.float64)
+    if u is None or v is None:
         why = RefusedError(
             "spectral norm (torch.nn.utils.spectral_norm)",
             "the canonical form",
-            f"{full!r} is kept as {name!r} and the vectors of its norm, {full + '_u'!r}"
-            + (f" and {full + '_v'!r}" if f"{full}_v" in arrays else ""),
-            f"Call torch.nn.utils.remove_spectral_norm({module or 'module'}, {local!r}) before saving.",
+            f"{full!r} is kept as {name!r}, but not both vectors of its norm, {vectors[0]!r} and {vectors[1]!r}",
+            f"Call torch.nn.utils.remove_spectral_norm({full.rpartition('.')[0] or 'module'}, {full.rpartition('.')[2]!r}) before saving.",
         )
-    return _Derived(full, (name,), why, "")
+        return _Derived(full, (name,), why, "")
+    # The lengths of the vectors show which axis has the outputs (`dim`). A square matrix does not: there the norm on the default axis,
+    # which the vectors were found for, is the larger one.
+    norms = [u @ matrix @ v for matrix in (weight, weight.T) if weight.ndim == 2 and matrix.shape == u.shape + v.shape]
+    norm = norms[0] if norms else 0.0
+    if not norm > 0 or norm < max(norms):
+        problem = f"{name!r} has shape {weight.shape} and the vectors of its norm {u.shape} and {v.shape}, which give the norms {norms}"
+        return _Derived(full, (name,), UnreadableError(path, f"{problem}, expected the first to be the larger one, and over zero"), "")
+    return _Derived(full, (name, *vectors), (weight / norm).astype(arrays[name].dtype), "spectral norm applied")
 
 
 def _normed(path: Path, full: str, direction: str, magnitude: str, arrays: Mapping[str, Array]) -> _Derived:

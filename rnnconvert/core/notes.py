@@ -19,7 +19,7 @@ class LayerNote(str):
 
     layer  the layer's name
     text   the text without the name
-    kind   UNREAD, INTEGERS, or "" for any other
+    kind   UNREAD, INTEGERS, the element type that its framework computes in, if that is not its weights' ("float16"), or "" for any other
     """
 
     __slots__ = ("kind", "layer", "text", "unnamed")

@@ -86,7 +86,11 @@ class LoadedFunction:
 
 
 class ModelRunner(Protocol):
-    """A framework that runs whole models: see the module."""
+    """A framework that runs whole models: see the module.
+
+    It may have `exact(live)`, too: the model as one that computes in the element type of its weights, where it computes in a coarser
+    one, and a note of that; otherwise the model itself and "".
+    """
 
     NAME: str
 

@@ -155,16 +155,21 @@ def _several(inputs: Any) -> list[Array]:
 
 
 def _opened(source: Any, apply: Apply | None) -> tuple[Model, tuple[str, ...]]:
-    """Return a model that runs, and how it was loaded where it is a file."""
-    model = model_of(source)
-    if not isinstance(source, (str, Path)):
-        return model, ()
-    runner = _runner(model, apply)
-    assert not isinstance(runner, LoadedFunction)  # what was just read is a file, and no function
-    loaded = runner.open_file(local(source))
-    if isinstance(loaded.live, LoadedFunction):
-        return replace(model, live=loaded.live), loaded.notes
-    return model_of(loaded.live), loaded.notes
+    """Return a model that runs, in the element type of its weights where that can be had, and how it was loaded and changed."""
+    model, notes = model_of(source), tuple[str, ...]()
+    if isinstance(source, (str, Path)):
+        runner = _runner(model, apply)
+        assert not isinstance(runner, LoadedFunction)  # what was just read is a file, and no function
+        loaded = runner.open_file(local(source))
+        notes = loaded.notes
+        if isinstance(loaded.live, LoadedFunction):
+            return replace(model, live=loaded.live), notes
+        model = model_of(loaded.live)
+    exact = getattr(runners().get(model.framework), "exact", None)
+    if exact is None or isinstance(model.live, LoadedFunction):
+        return model, notes
+    live, note = exact(model.live)
+    return replace(model, live=live), (*notes, *filter(None, [note]))
 
 
 class _Applied:

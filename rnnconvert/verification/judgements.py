@@ -30,8 +30,8 @@ def judged(layer: LayerResults, run: LayerRun, tolerances: Mapping[str, Toleranc
     for case in layer.cases:
         if case.name in run.outputs:
             floors = [basis.floors[run.rounding][case.name]]
-            # The source shows a rounding error of its own numbers, not of those that a cast made of them.
-            shared = source is not None and source is not run and basis is layer
+            # The source shows a rounding error of its own numbers in its own element type: not of those that a cast made of them.
+            shared = source is not None and source is not run and basis is layer and source.rounding == run.rounding
             if shared and source is not None and case.name in source.outputs:
                 floors.append(source.outputs[case.name])
             comparisons += _outputs(case, run.outputs[case.name], basis.truth[case.name], floors, dtype, tolerances)

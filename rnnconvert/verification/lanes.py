@@ -231,7 +231,7 @@ def types(subjects: Sequence[Subject], used: Iterable[Executor]) -> dict[str, se
     for subject in subjects:
         dtype = str(subject.stack.dtype)
         dtypes = types.setdefault(subject.stack.name, {dtype})
-        dtypes.update({dtype, *(rounding(executor, dtype) for executor in used)})
+        dtypes.update({dtype, *(rounding(executor, kind) for executor in used for kind in (dtype, subject.computed_in))})
     return types
 
 

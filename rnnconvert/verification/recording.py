@@ -60,7 +60,7 @@ def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: in
         runs = [{str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]]
         inputs = [np.asarray(array) for array in answer["inputs"]]
         reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
-    types = {str(subject.stack.dtype) for subject in subjects}
+    types = {kind for subject in subjects for kind in (str(subject.stack.dtype), subject.computed_in)}
     return Recording(executor.name, runs, reasons, inputs, {dtype: rounding(executor, dtype) for dtype in types})
 
 

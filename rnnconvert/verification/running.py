@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Source
+from rnnconvert.core.arrays import FLOATS, Source
 from rnnconvert.core.errors import ExecutorError, RefusedError, RnnConvertError
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.reference import Outputs
@@ -48,8 +49,17 @@ class Subject:
 
     def rounds(self) -> bool:
         """Return whether its weights stand for integers, whose kernel rounds more than the weights."""
-        notes = (note for note in self.checkpoint.warnings if isinstance(note, LayerNote))
-        return any(note.kind == INTEGERS and note.layer in self.pieces for note in notes)
+        return INTEGERS in self._kinds()
+
+    @property
+    def computed_in(self) -> str:
+        """The coarsest element type that its framework computes in when it runs the file: that of its weights, or what the file states."""
+        kinds = {str(self.stack.dtype), *self._kinds()} & FLOATS.keys()
+        return max(kinds, key=lambda kind: float(ml_dtypes.finfo(FLOATS[kind]).eps))
+
+    def _kinds(self) -> set[str]:
+        """Return of which kinds the file's notes of this layer are."""
+        return {note.kind for note in self.checkpoint.warnings if isinstance(note, LayerNote) and note.layer in self.pieces}
 
 
 def run(
@@ -79,6 +89,8 @@ def run(
             )
             if reason:
                 run_.own_file, run_.notes["own file"] = False, reason
+            else:
+                run_.rounding = rounding(executor, subject.computed_in)
         if run_.own_file:
             ready.answer(cases, run_, ran)
         else:

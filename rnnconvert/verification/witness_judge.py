@@ -45,7 +45,7 @@ class CallJudge:
         self.pieces, self.stack, self.recording, self.tolerances = subject.pieces, stack, recording, tolerances
         self.side_by_side = stand_apart(subject)
         self.ways = [sum(1 for _ in subject.checkpoint.layers[name].directions()) for name in subject.pieces]
-        types = [str(subject.stack.dtype), str(stack.dtype)]
+        types = [str(subject.stack.dtype), subject.computed_in, str(stack.dtype)]
         types += [recording.rounding.get(kind, kind) for kind in types]
         self.dtype = max((FLOATS[kind] for kind in types), key=lambda kind: float(ml_dtypes.finfo(kind).eps))
         self.solved: dict[Hashable, tuple[Outputs, Outputs]] = {}

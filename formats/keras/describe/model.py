@@ -17,6 +17,7 @@ from rnnconvert.formats.keras.describe.writer import Writer
 from rnnconvert.formats.keras.export.layer_facts import refuse
 from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.files import is_architecture, stored_in
+from rnnconvert.formats.keras.policy import in_half_precision
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, tree
 from rnnconvert.scaffolding.description import Description, prune
 
@@ -65,6 +66,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     writer.notes += notes
     with of_file(path, "rnnconvert.formats.keras"):
         top = _top(path, config, writer)
+        writer.notes += in_half_precision(layer.entry.config for layer in top.walk())
         writer.scope.name = top.name
         writer.scope.outputs = tuple(writer.model(top, None))
     prune(writer.scope)

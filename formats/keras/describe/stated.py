@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.scaffolding.description import Shape
-
-
-def computes_in(old: SourceLayer) -> str:
-    """Return the type of numbers in which a layer computes, as its policy states it."""
-    policy = old.entry.config.get("dtype")
-    while isinstance(policy, Mapping):
-        policy = policy["config"].get("name") if isinstance(policy.get("config"), Mapping) else str(policy.get("class_name"))
-    return str(policy or "float32").removeprefix("mixed_")
 
 
 def input_shape(old: SourceLayer) -> Shape | None:

@@ -9,11 +9,12 @@ from typing import Any
 from rnnconvert.containers.layer_calls import calls_of
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.describe.masks import behind_one_another
-from rnnconvert.formats.keras.describe.stated import computes_in, input_shape, output_shape
+from rnnconvert.formats.keras.describe.stated import input_shape, output_shape
 from rnnconvert.formats.keras.export.calls import ExportCall
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.export.masks import hand_on, masks_on
+from rnnconvert.formats.keras.policy import policy_of
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.scaffolding.description import Scope, Value
@@ -161,8 +162,8 @@ class Writer(Walk[Value]):
         if old.is_model:
             return self._inner(facts, values)
         for layer in old.walk():
-            if (kind := computes_in(layer)) in ("float16", "bfloat16", "float64"):
-                raise refuse(self.called(old.name), f"a layer that computes in {kind}", "the written model computes in float32")
+            if (policy := policy_of(layer.entry.config)) in ("float16", "bfloat16", "float64"):
+                raise refuse(self.called(old.name), f"a layer of {policy}", "the written model computes in float32")
         if old.is_operation:
             operation = OPERATIONS.get(old.kind)
             if operation is None:

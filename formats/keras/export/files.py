@@ -33,6 +33,7 @@ from rnnconvert.formats.keras.export.recurrent import RECURRENT
 from rnnconvert.formats.keras.export.shapes import SHAPES
 from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.export.space import SPACE
+from rnnconvert.formats.keras.policy import in_half_precision
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
@@ -60,6 +61,7 @@ class Exported:
     layers   the recurrent nodes among them, by name
     size     how many bytes its numbers have
     proof    what Keras and onnxruntime gave, in words; "" where nothing ran
+    notes    what a reader of the graph should know
     """
 
     source: str
@@ -70,6 +72,7 @@ class Exported:
     layers: tuple[str, ...]
     size: int
     proof: str = ""
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as JSON takes it."""
@@ -81,6 +84,7 @@ class Exported:
             f"inputs: {', '.join(self.inputs)}",
             f"outputs: {', '.join(self.outputs)}",
             f"{self.nodes} nodes; recurrent: {', '.join(self.layers) or 'none'}; {self.size:,} bytes of numbers",
+            *(f"note: {note}" for note in self.notes),
             *self.proof.splitlines(),
         ]
 
@@ -173,7 +177,8 @@ class _Exported(Walk[ModelTensor]):
         proto = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="rnnconvert")
         starts, ends = (tuple(map(described, group)) for group in (self.inputs, outputs))
         size = sum(map(nbytes, self.build.arrays.values()))
-        return proto, Exported(source, target, starts, ends, len(self.build.nodes), tuple(self.build.recurrent), size)
+        notes = tuple(in_half_precision(layer.entry.config for layer in self.top.walk()))
+        return proto, Exported(source, target, starts, ends, len(self.build.nodes), tuple(self.build.recurrent), size, notes=notes)
 
     def start(self, old: SourceLayer) -> ModelTensor:
         """Return an input of the graph."""

@@ -9,6 +9,7 @@ from typing import Any
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.defaults import DEFAULTS
+from rnnconvert.formats.keras.policy import MIXED, policy_of
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 TARGET = "ONNX"
@@ -94,10 +95,9 @@ class LayerFacts:
 
     def finish(self) -> None:
         """Check that all that is stated was asked for or changes no number. Raises RefusedError."""
-        dtype = self.config.get("dtype", "float32")
-        named = dtype.get("config", {}).get("name") if isinstance(dtype, Mapping) else dtype
-        if named not in ("float32", None) and "dtype" not in self.used:
-            raise refuse(self.name, f"dtype {named!r}", "only float32 is known here")
+        policy = policy_of(self.config)
+        if policy not in ("float32", *MIXED) and "dtype" not in self.used:
+            raise refuse(self.name, f"dtype {policy!r}", "only float32 is known here")
         for key, value in self.config.items():
             if key in self.used or key in _HARMLESS or key.endswith(_ENDINGS) or value is None:
                 continue
