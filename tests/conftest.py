@@ -19,6 +19,7 @@ import pytest
 from rnnconvert.containers import apart
 from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
+from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.verification import lanes
 from tests import drawn, ready, requirements, workers
 
@@ -28,6 +29,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 # Once in some thousand runs a TensorFlow with several threads gave a layer the output of the one before it.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+# TensorFlow writes this when it is imported; processes that are kept are those of one environment.
+os.environ.setdefault("TF2_BEHAVIOR", "1")
 # Tests let disks fail and bound what a process may write: none of these processes may write a compiled module, which would be cut
 # off and break the next one. `pytest_configure` compiles all modules before.
 os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -115,9 +118,10 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verification finds its executors running already."""
+    """Verification finds its executors running already, and the proof of an upgrade its frameworks imported."""
     if "own_processes" not in request.keywords:
         monkeypatch.setattr(lanes, "running", workers.running)
+        monkeypatch.setattr(upgrade_proof, "subprocess", ready.Instead(lambda command: f"tensorflow {command[2]}"))
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +131,7 @@ def read_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(apart, "is_possible", lambda: False)
 
 
-ROOM = 64 << 20
+ROOM = 512 << 20
 """So many bytes more than after the last time are held when it is cleared away."""
 MOST = 1000 << 20
 """Below so many bytes nothing is cleared away."""

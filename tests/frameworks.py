@@ -83,7 +83,7 @@ def tf_keras() -> Executor:
 
 def by_keras_2(script: str, *words: object) -> None:
     """Run a script under the Python of Keras 2."""
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", **os.environ}  # that of an upgrade's proof, and its process
     ready.run([tf_keras().python, "-W", "ignore", "-c", script, *words], "tensorflow tf_keras", env=environment, check=True)
 
 

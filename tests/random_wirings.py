@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import rnnconvert as rc
+from tests import drawn
 from tests.random_models import _OVER_TIME, _Drawn, fill
 
 CLOSE = 2e-5
@@ -180,7 +181,7 @@ def outcome(seed: int, target: str, folder: Path) -> tuple[str, str]:
         return "refused", error.feature
     filled = module_at(written).load(str(path))
     most = 0.0
-    for batch, time, empty in ((3, 9, False), (1, 14, False), (3, 8, True)):
+    for batch, time, empty in drawn.drawn(((3, 7, False), (1, 9, False), (3, 8, True)), 1, f"shapes {seed} {target}"):
         inputs = inputs_for(model, batch, time)
         for x in inputs if empty else ():
             x[1] = 0  # a sequence without a single step that counts
@@ -200,6 +201,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--first", type=int, default=0)
     asked = parser.parse_args()
+    drawn.LONG = True
     for target in asked.to or ["pytorch"]:
         outcomes: dict[str, list[str]] = collections.defaultdict(list)
         for seed in range(asked.first, asked.first + asked.count):

@@ -178,7 +178,8 @@ def test_a_backward_direction_is_followed_as_it_is_processed() -> None:
 
 
 def test_the_layer_is_found_by_its_final_states() -> None:
-    stack, given = MODELS["two layers, two directions"], SEARCHED["two layers, two directions"][:1]
+    stack = MODELS["two layers, two directions"]
+    given = cases(stack, Draw(("states",), batch=2, time=3))[0]
     ((case, right),) = answers(stack, given)
     hidden = list(right.hidden)
     hidden[1] = hidden[1] + np.float32(0.1)

@@ -169,7 +169,7 @@ def test_what_was_searched_in_vain_is_said() -> None:
     stack = random_stack(dataclasses.replace(SIZES, num_layers=2), 3, np.float32)
     noise = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     wrong = with_direction(stack, 1, 0, stack[1, 0].with_arrays({("recurrent", "g"): noise}))
-    found = diagnose(stack, answers(wrong, cases(stack)[0]), np.float32)
+    found = diagnose(stack, answers(wrong, cases(stack, Draw(("states",), batch=2, time=4))[0]), np.float32)
     assert found.fault == "" and found.kind == ""
     assert "tried in the whole stack, its matrices and gates, and in each layer and direction" in found.sentences[0]
     assert "Up to layer 1, the forward direction every final state is explained" in found.sentences[0]

@@ -172,18 +172,30 @@ def matches(shown: str, found: str) -> bool:
 CHECKED = ("README.md", "docs/index.md", "docs/python.md", "docs/everyday.md")
 
 
-def test_the_code_of_the_first_pages_passes_strict_type_checks(tmp_path: Path) -> None:
+OPTIONS = """
+checkpoint = rc.load("a.npz", nonlinearity="relu", hidden_size=5, bidirectional=True)
+rc.save(checkpoint, "a.onnx", opset=17, force=True)
+rc.convert("a.npz", "a.onnx", nonlinearity="relu", stack="split")
+rc.load("a.npz", nonlinarity="relu")
+rc.save(checkpoint, "a.onnx", stack="splitt")
+rc.convert("a.npz", "a.onnx", opsett=17)
+"""
+
+
+def test_options_are_typed_and_the_code_of_the_first_pages_passes_strict_type_checks(tmp_path: Path) -> None:
     pages = [(ROOT / page).read_text(encoding="utf-8") for page in CHECKED]
     blocks = [block for page in pages for block in re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)]
     assert len(blocks) > 5
     for number, block in enumerate(blocks):
         (tmp_path / f"block_{number}.py").write_text(block)
+    (tmp_path / "options.py").write_text(f"import rnnconvert as rc{OPTIONS}")
     found = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "--follow-imports=silent",
          "--cache-dir", str(tmp_path / "cache"), *map(str, tmp_path.glob("*.py"))],
         cwd=ROOT, text=True, capture_output=True, check=False,
     )  # fmt: skip
-    assert found.returncode == 0, found.stdout
+    places = [line.split(":")[:2] for line in found.stdout.splitlines() if ": error:" in line]
+    assert {(Path(name).name, int(line)) for name, line in places} == {("options.py", line) for line in (5, 6, 7)}, found.stdout
 
 
 def test_ci_runs_the_readmes_two_commands() -> None:

@@ -27,7 +27,7 @@ from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Key, Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
-from rnnconvert.running import registry
+from rnnconvert.running import child, registry
 from rnnconvert.running.parent import Process
 from rnnconvert.running.registry import Executor
 from tests import environments, frameworks
@@ -768,3 +768,11 @@ def test_every_executor_says_why_it_is_absent_and_imports_no_framework() -> None
             assert executor.absent
     with pytest.raises(UsageError, match=r"Unknown executor 'torch'\. Did you mean 'torch-cpu'"):
         registry.executor("torch")
+
+
+def test_what_a_variant_leaves_out_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules: dict[str, Any] = {"json": json}
+    monkeypatch.setattr(sys, "modules", modules)
+    child.leave_out({"without": ["jax", "json"]})
+    monkeypatch.undo()
+    assert modules == {"matplotlib": None, "jax": None, "json": json}  # what is imported already stays

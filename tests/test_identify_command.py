@@ -17,7 +17,7 @@ from rnnconvert.language import registry
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running.registry import built_in
 from tests.commands import call
-from tests.drawn import each
+from tests.drawn import drawn, each
 from tests.requirements import need
 from tests.stacks import BOTH, PLAIN, random_stack
 
@@ -73,7 +73,7 @@ def test_a_layout_that_was_found_is_read_whatever_the_arrays_are_called(tmp_path
         registry.forget()
         gives(tmp_path / "m.onnx", stack)
 
-    each([(name, flat) for name in STACKS for flat in (False, True)], check, str)
+    each(drawn([(name, flat) for name in STACKS for flat in (False, True)], 4, "identified and read"), check, str)
 
 
 @pytest.mark.parametrize("flat", [False, True])

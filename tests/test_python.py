@@ -7,8 +7,6 @@ import contextlib
 import io
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -130,25 +128,6 @@ def test_a_misspelt_keyword_is_an_error_that_names_the_right_one(file: Path, key
 def test_a_misspelt_keyword_of_a_plan_is_an_error_that_names_the_right_one(file: Path) -> None:
     with pytest.raises(rc.UsageError, match="Did you mean 'batch'"):
         rc.verify(file, batsh=3)
-
-
-def test_the_options_are_typed(tmp_path: Path) -> None:
-    code = tmp_path / "code.py"
-    code.write_text(
-        "import rnnconvert as rc\n"
-        'checkpoint = rc.load("a.npz", nonlinearity="relu", hidden_size=5, bidirectional=True)\n'
-        'rc.save(checkpoint, "a.onnx", opset=17, force=True)\n'
-        'rc.convert("a.npz", "a.onnx", nonlinearity="relu", stack="split")\n'
-        'rc.load("a.npz", nonlinarity="relu")\n'
-        'rc.save(checkpoint, "a.onnx", stack="splitt")\n'
-        'rc.convert("a.npz", "a.onnx", opsett=17)\n'
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "--follow-imports=silent", str(code)],
-        capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    lines = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
-    assert lines == {5, 6, 7}, done.stdout + done.stderr
 
 
 # What its objects show ---------------------------------------------------------------------------------

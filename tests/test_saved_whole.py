@@ -16,6 +16,16 @@ pytestmark = KERAS_WARNS
 SCRIPT = """
 import sys, numpy as np, tensorflow as tf, tf_keras as keras
 L, folder = keras.layers, sys.argv[1]
+
+def save(model, name):  # with one signature: traces of every layer take a minute to write and to load
+    specs = {x.name: tf.TensorSpec(x.shape, x.dtype, x.name) for x in model.inputs}
+    def serve(**inputs):
+        x = [inputs[tensor.name] for tensor in model.inputs]
+        outputs = model(x if len(x) > 1 else x[0])
+        return dict(zip(model.output_names, outputs if isinstance(outputs, list) else [outputs]))
+    serving = tf.function(serve).get_concrete_function(**specs)
+    model.save(f"{folder}/{name}", save_format="tf", save_traces=False, signatures=serving)
+
 tokens, extra = keras.Input((7,), dtype="int32", name="tokens"), keras.Input((3,), name="extra")
 x = L.Embedding(20, 6, mask_zero=True)(tokens)
 x = L.Bidirectional(L.LSTM(4, recurrent_activation="hard_sigmoid", return_sequences=True))(x)
@@ -26,13 +36,13 @@ model = keras.Model([tokens, extra], [L.Dense(1, name="out")(dense(y)), L.Add()(
 random = np.random.RandomState(3)
 signs = lambda w: random.choice([-1, 1] if w.ndim > 1 else [1], w.shape)
 model.set_weights([random.uniform(0.2, 0.6, w.shape) * signs(w) for w in model.get_weights()])
-model.save(f"{folder}/model", save_format="tf")
+save(model, "model")
 x = [random.randint(0, 20, (3, 7)), random.normal(size=(3, 3)).astype("f")]
 np.savez(f"{folder}/x.npz", tokens=x[0], extra=x[1], **{f"y{n}": y for n, y in enumerate(model(x))})
 
 cells = keras.Sequential([keras.Input((5, 3)), L.LSTM(4, return_sequences=True), L.RNN([L.LSTMCell(4), L.GRUCell(3)])])
 cells.set_weights([random.normal(size=w.shape) for w in cells.get_weights()])
-cells.save(f"{folder}/cells", save_format="tf")
+save(cells, "cells")
 
 def inner(name, units):
     start = keras.Input((None, 3))
@@ -43,8 +53,7 @@ x = L.Add()([inner("first", 4)(start), inner("second", 4)(start)])
 x = L.RNN([L.LSTMCell(4), L.GRUCell(3)])(L.Bidirectional(L.GRU(3, return_sequences=True), name="both")(x))
 named = keras.Model(start, L.Dense(2, name="encoder")(x))
 named.set_weights([random.uniform(-0.6, 0.6, w.shape) for w in named.get_weights()])
-serving = tf.function(lambda start: {"encoder": named(start)}).get_concrete_function(tf.TensorSpec((None, None, 3), name="start"))
-named.save(f"{folder}/named", save_format="tf", save_traces=False, signatures=serving)
+save(named, "named")
 named.save(f"{folder}/named.h5")
 
 plain = keras.Sequential([keras.Input((5, 3)), L.LSTM(4, return_sequences=True, go_backwards=True), L.GRU(3)])

@@ -15,6 +15,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.scaffolding.names import class_name, comment, identifier
+from tests import ready
 from tests.drawn import drawn
 from tests.random_models import fill, random_model
 from tests.requirements import needed
@@ -25,6 +26,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The structure of `inputs`:UserWarning"),
 ]
 CLOSE = 2e-5
+SHAPES = ((3, 7), (1, 9))
+"""A batch's size and length: frameworks compile and step anew for each, so that a run draws what a model is tried on."""
 
 
 def module_at(path: Path) -> Any:
@@ -50,7 +53,7 @@ def off(model: Any, path: Path, written: Path) -> float:
     """How far the written module, filled as its file does it, is off from Keras, both run here, in parts of numbers above 1."""
     torch, filled = needed("torch", "torch"), module_at(written).load(str(path))
     most = 0.0
-    for batch, time in ((3, 9), (1, 14)):
+    for batch, time in drawn(SHAPES, 1, written.parent.name):
         given = inputs_for(model, batch, time)
         expected = model(given if len(given) > 1 else given[0], training=False)
         with torch.no_grad():
@@ -282,7 +285,7 @@ def test_weights_in_a_file_of_torch_need_no_rnnconvert(tmp_path: Path) -> None:
         "model.load_state_dict(torch.load('model.pt')); print('filled')"
     )
     (tmp_path / "model.py").rename(tmp_path / "written.py")
-    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    ran = ready.run([sys.executable, "-c", code], "torch", cwd=tmp_path, check=True)
     assert ran.stdout.strip() == "filled"
     module = module_at(tmp_path / "written.py")
     kept = torch.load(tmp_path / "model.pt")

@@ -25,6 +25,11 @@ REFUSALS = ("of tensors with masks and of several shapes", "called in two ways")
 """What may be refused of the models that are drawn."""
 
 
+def endings(name: str) -> list[tuple[str, str]]:
+    """Every target, each with a kind of file that is drawn."""
+    return [(target, ending) for target in TARGETS for ending in drawn(("keras", "h5"), 1, f"{name} {target}")]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("seed", drawn(range(200), 3, "wired models scaffolded"))
 def test_wired_models_are_equal_or_refused_by_name(tmp_path: Path, seed: int, target: str) -> None:
@@ -79,9 +84,7 @@ GROUPS: dict[str, Callable[[Any, Any, Any], list[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("ending", ["keras", "h5"])
+@pytest.mark.parametrize(("group", "target", "ending"), [(group, *case) for group in GROUPS for case in endings(group)])
 def test_layers_are_equal(tmp_path: Path, group: str, target: str, ending: str) -> None:
     require(target)
     keras = needed("keras", "keras")
@@ -150,8 +153,7 @@ def named_alike(keras: Any) -> Any:
     return keras.Model(start, layers.LSTM(4, name="encoder")(x))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("ending", ["keras", "h5"])
+@pytest.mark.parametrize(("target", "ending"), endings("one name"))
 def test_layers_of_one_name_in_several_models(tmp_path: Path, target: str, ending: str) -> None:
     require(target)
     model = named_alike(needed("keras", "keras"))
@@ -185,8 +187,7 @@ def convolving(keras: Any) -> Any:
     return keras.Model([line, plane, room], [first, layers.BatchNormalization()(x), third])
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("ending", ["keras", "h5"])
+@pytest.mark.parametrize(("target", "ending"), endings("convolutions"))
 def test_lstms_of_convolutions(tmp_path: Path, target: str, ending: str) -> None:
     require(target)
     model = convolving(needed("keras", "keras"))

@@ -79,11 +79,10 @@ def test_random_modules_are_equal_or_refused_by_name(tmp_path: Path, kind: str, 
             assert not written.exists()
             return
         filled = module_at(written).load(source if kind == "live" else str(source))
-        for batch, time in ((3, 12), (2, 15 if kind in ("onnx", "script") else 12)):
-            x = random_torch.inputs(embeds, batch, time).numpy()
-            (got,), (wanted,) = called(filled, target, [x]), called(module, "pytorch", [x])
-            assert got.shape == wanted.shape
-            assert np.abs(got - wanted).max() < CLOSE
+        x = random_torch.inputs(embeds, 2, 15 if kind in ("onnx", "script") else 12).numpy()  # other sizes than the example's
+        (got,), (wanted,) = called(filled, target, [x]), called(module, "pytorch", [x])
+        assert got.shape == wanted.shape
+        assert np.abs(got - wanted).max() < CLOSE
 
     each(drawn(range(200), 3 if target == "pytorch" else 1, f"scaffolded modules {kind} {target}"), check)
 
@@ -132,7 +131,7 @@ def test_constants_of_a_program_and_buffers_that_no_state_holds(tmp_path: Path) 
 def test_a_program_whose_module_is_called_twice_is_written_once(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     module = tagger(torch)
-    tokens = torch.zeros(2, 7, dtype=torch.long)
+    tokens = torch.zeros(2, 3, dtype=torch.long)
     torch.export.save(torch.export.export(module, (tokens, tokens)), path := tmp_path / "module.pt2")
     text = rc.scaffold(path, "pytorch").text
     assert text.count("class Encoder") == 1 and text.count("self.encoder(") == 2

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from tests import ready
 from tests.drawn import drawn
 from tests.random_models import fill, random_model
 from tests.requirements import needed
-from tests.test_scaffold import CLOSE, inputs_for, module_at
+from tests.test_scaffold import CLOSE, SHAPES, inputs_for, module_at
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
@@ -33,8 +34,9 @@ def called(model: Any, target: str, inputs: list[Any]) -> list[Any]:
             outputs = model(*(torch.from_numpy(x) for x in inputs))
     elif target == "keras":
         outputs = model(inputs if len(inputs) > 1 else inputs[0], training=False)
-    else:
-        outputs = model(*(needed("jax", "jax").numpy.asarray(x) for x in inputs))
+    else:  # compiled once: step by step, every operation would be compiled by itself
+        flax, numpy = needed("flax", "flax.nnx"), needed("jax", "jax").numpy
+        outputs = flax.jit(type(model).__call__)(model, *(numpy.asarray(x) for x in inputs))
     listed = outputs if isinstance(outputs, (list, tuple)) else [outputs]
     return [np.asarray(value.detach() if hasattr(value, "detach") else value) for value in listed]
 
@@ -42,7 +44,7 @@ def called(model: Any, target: str, inputs: list[Any]) -> list[Any]:
 def check_equal(model: Any, path: Path, written: Path, target: str) -> None:
     """Compare the written model, filled as its file does it, with Keras."""
     filled = module_at(written).load(str(path))
-    for batch, time in ((3, 9), (1, 14)):
+    for batch, time in drawn(SHAPES, 1, f"{written.parent.name} {target}"):
         inputs = inputs_for(model, batch, time)
         expected = called(model, "keras", inputs)
         for got, wanted in zip(called(filled, target, inputs), expected, strict=True):
@@ -183,12 +185,12 @@ def test_a_live_module(tmp_path: Path, target: str) -> None:
     require(target)
     torch = needed("torch", "torch")
     module = tagger(torch)
-    example = (torch.zeros(2, 7, dtype=torch.long), torch.ones(2, 7, dtype=torch.long))
+    example = (torch.zeros(2, 3, dtype=torch.long), torch.ones(2, 3, dtype=torch.long))
     done = rc.scaffold(module, target, tmp_path / "model.py", example=example, verify=True)
     assert done.equal and len(done.proof) == 3
     torch.save(module.state_dict(), tmp_path / "module.pt")
     filled = module_at(tmp_path / "model.py").load(str(tmp_path / "module.pt"))
-    inputs = [np.random.default_rng(n).integers(0, 11, (3, 9)) for n in range(2)]
+    inputs = [np.random.default_rng(n).integers(0, 11, (4, 5)) for n in range(2)]
     for got, wanted in zip(called(filled, target, inputs), called(module, "pytorch", inputs), strict=True):
         np.testing.assert_allclose(got, wanted, atol=CLOSE)
 
@@ -223,7 +225,8 @@ def test_what_is_written_passes_ruff_and_imports_its_framework_alone(tmp_path: P
     ran = subprocess.run([sys.executable, "-m", "ruff", "check", "--isolated", str(tmp_path)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout
     code = "import sys; sys.modules['rnnconvert'] = None; import written; written.main()"
-    shown = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    framework = "tensorflow keras" if target == "keras" else "jax flax.nnx"
+    shown = ready.run([sys.executable, "-c", code], framework, cwd=tmp_path, check=True)
     assert shown.stdout.strip() == "(2, 7, 5)"
 
 

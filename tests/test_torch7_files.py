@@ -18,6 +18,7 @@ from rnnconvert.core.cells import RELU
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.torch7 import torch7_file, torch7_write
 from rnnconvert.formats.torch7.torch7_file import LuaTable, Object
+from tests.drawn import drawn
 from tests.sources import checkpoint, stack, write
 from tests.stacks import PLAIN
 from tests.torch7_modules import fast_lstm, gru, loop, lstm, make, numbers, sequence, steps
@@ -253,8 +254,8 @@ def test_what_is_wrong_is_said(content: bytes, said: str, tmp_path: Path) -> Non
 
 def test_damage_is_unreadable_or_another_number(tmp_path: Path) -> None:
     whole = saved(tmp_path / "a.t7", {"m": LOOPS["SeqGRU"](), "t": [1, "x", True]}).read_bytes()
-    rng = np.random.default_rng(1)
-    for number in range(3000):
+    for number in drawn(range(3000), 500, "damage"):
+        rng = np.random.default_rng(number)
         content = np.frombuffer(whole, np.uint8).copy()
         if number < len(whole):
             content = content[:number]

@@ -25,7 +25,7 @@ from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.files import upgrade
 from rnnconvert.formats.keras.upgrade.notes import Notes
 from rnnconvert.formats.keras.upgrade.tables import COMMON, LAYERS
-from tests import corpus, frameworks, ready
+from tests import corpus, frameworks
 from tests.commands import call
 from tests.requirements import need
 
@@ -33,12 +33,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:__array__ implementation:DeprecationWarning", "ignore:.*optimizer.*:UserWarning", "ignore:.*mask.*:UserWarning"
 )
 GOLDEN = Path(__file__).parent / "golden" / "upgrade"
-
-
-@pytest.fixture(autouse=True)
-def ready_keras(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every proof runs in copies of one process of Keras and of one of tf_keras."""
-    monkeypatch.setattr(upgrade_proof, "subprocess", ready.Instead(lambda command: f"tensorflow {command[2]}"))
 
 
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.h5"))

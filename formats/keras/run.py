@@ -34,12 +34,14 @@ _ON_CPU = {**_TENSORFLOW, **_NO_GPU, "TF_ENABLE_ONEDNN_OPTS": "0"}
 _JAX = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", **_NO_GPU}
 # Any other precision may be TF32.
 _JAX_ON_CUDA = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cuda", "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
+_NO_JAX = {"without": ["jax"]}
+"""Keras and TensorFlow import it where it is installed."""
 VARIANTS: dict[str, dict[str, Any]] = {
-    "keras-tensorflow": {"device": "cpu", "backend": "tensorflow", "environment": _ON_CPU},
-    "keras-tensorflow-cuda": {"device": "cuda", "backend": "tensorflow", "fused": True, "environment": _TENSORFLOW},
-    "keras-tensorflow-cuda-generic": {"device": "cuda", "backend": "tensorflow", "fused": False, "environment": _TENSORFLOW},
-    "keras-torch": {"device": "cpu", "backend": "torch", "environment": {"KERAS_BACKEND": "torch", **_NO_GPU}},
-    "keras-torch-cuda": {"device": "cuda", "backend": "torch", "fused": True, "environment": {"KERAS_BACKEND": "torch"}},
+    "keras-tensorflow": {"device": "cpu", "backend": "tensorflow", **_NO_JAX, "environment": _ON_CPU},
+    "keras-tensorflow-cuda": {"device": "cuda", "backend": "tensorflow", **_NO_JAX, "fused": True, "environment": _TENSORFLOW},
+    "keras-tensorflow-cuda-generic": {"device": "cuda", "backend": "tensorflow", **_NO_JAX, "fused": False, "environment": _TENSORFLOW},
+    "keras-torch": {"device": "cpu", "backend": "torch", **_NO_JAX, "environment": {"KERAS_BACKEND": "torch", **_NO_GPU}},
+    "keras-torch-cuda": {"device": "cuda", "backend": "torch", **_NO_JAX, "fused": True, "environment": {"KERAS_BACKEND": "torch"}},
     "keras-jax": {"device": "cpu", "backend": "jax", "environment": _JAX},
     "keras-jax-cuda": {"device": "cuda", "backend": "jax", "fused": True, "environment": _JAX_ON_CUDA},
 }

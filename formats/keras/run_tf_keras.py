@@ -30,6 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tf_keras": {
         "device": "cpu",
         "as_written": True,
+        "without": ["jax"],
         "environment": {
             "CUDA_VISIBLE_DEVICES": "-1",
             "TF_ENABLE_ONEDNN_OPTS": "0",

@@ -41,6 +41,7 @@ VARIANTS: Dict[str, Dict[str, Any]] = {
         "device": "cpu",
         "environment": _QUIET,
         "raw": True,
+        "without": ["jax"],
         "supports": "tf.raw_ops.BlockLSTM and GRUBlockCell of today's TensorFlow: no projection, no plain RNN, tanh; no "
         "lengths; no gradients; float32",
     },
