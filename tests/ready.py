@@ -150,8 +150,10 @@ def _serve(names: Sequence[str]) -> None:
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.dup2(2, 1)  # what frameworks print while they are imported is no answer
-    left_out = {"matplotlib", "jax"} - {*names, os.environ.get("KERAS_BACKEND")} - {*sys.modules}
-    sys.modules.update(dict.fromkeys(left_out))  # frameworks import them where they are installed
+    # Frameworks import them where they are installed.
+    alone = {name.partition(".")[0] for name in names} <= {"keras", "tensorflow", "tf_keras"} and os.environ.get("KERAS_BACKEND") != "jax"
+    left_out = {"matplotlib", *(("jax",) if alone else ())} - {*sys.modules}
+    sys.modules.update(dict.fromkeys(left_out))
     for name in names:
         importlib.import_module(name)
     for name in left_out:

@@ -42,7 +42,7 @@ np.savez(f"{folder}/x.npz", tokens=x[0], extra=x[1], **{f"y{n}": y for n, y in e
 
 cells = keras.Sequential([keras.Input((5, 3)), L.LSTM(4, return_sequences=True), L.RNN([L.LSTMCell(4), L.GRUCell(3)])])
 cells.set_weights([random.normal(size=w.shape) for w in cells.get_weights()])
-save(cells, "cells")
+cells.save(f"{folder}/cells", save_format="tf")  # as people save them
 
 def inner(name, units):
     start = keras.Input((None, 3))
