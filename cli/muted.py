@@ -21,11 +21,11 @@ def libraries_muted() -> Iterator[None]:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     ours = sys.stderr
     try:
-        shown = os.dup(2)
+        screen_handle = os.dup(2)
     except OSError:  # it is closed
         yield
         return
-    with tempfile.TemporaryFile() as held, os.fdopen(shown, "w", encoding=ours.encoding, errors=ours.errors, buffering=1) as screen:
+    with tempfile.TemporaryFile() as held, os.fdopen(screen_handle, "w", encoding=ours.encoding, errors=ours.errors, buffering=1) as screen:
         ours.flush()
         if _is_descriptor(ours, 2):
             sys.stderr = screen
@@ -36,10 +36,10 @@ def libraries_muted() -> Iterator[None]:
             raise
         except Exception:
             held.seek(0)
-            os.write(shown, held.read())
+            os.write(screen_handle, held.read())
             raise
         finally:
-            os.dup2(shown, 2)
+            os.dup2(screen_handle, 2)
             sys.stderr = ours
 
 

@@ -57,7 +57,7 @@ def test_a_layer_of_float64_that_onnxruntime_does_not_have_is_told(tmp_path: Pat
     rc.save(checkpoint(stack("rnn", dtype=np.float64)), tmp_path / "a.safetensors", "pytorch")
     words = ["convert", tmp_path / "a.safetensors", tmp_path / "a.onnx", "--verify", "--set", "nonlinearity=tanh"]
     result = call(*words)
-    assert result.exit_code and "onnxruntime has no RNN of this element type, but one of float32 (--dtype float32)" in " ".join(
+    assert result.exit_code and "onnxruntime has no RNN of this element type, but one of float32: convert it to that" in " ".join(
         result.output.split()
     )
     assert call(*words, "--dtype", "float32").exit_code == 0

@@ -149,7 +149,7 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path: Path) -> None:
         return k.Sequential([k.Input((5, 4)), k.layers.GroupNormalization(1, axis=1, name="across")])
 
     def half(k: Any) -> Any:
-        return k.Sequential([k.Input((5,)), k.layers.Dense(2, dtype="mixed_float16", name="half")])
+        return k.Sequential([k.Input((5,)), k.layers.Dense(2, dtype="float16", name="half")])
 
     def large(k: Any) -> Any:
         return k.Sequential([k.Input((5, 4, 2)), k.layers.UpSampling2D(2, interpolation="bilinear", name="smooth")])

@@ -193,8 +193,8 @@ def _run(program: CompiledCells, arrays: Mapping[str, Arrays], sequences: Sequen
     parts = STATES if program.lstm else STATES[:1]
     stated = {part: list(getattr(sequences, part) or ()) for part in parts}
     longest = max(stated.values(), key=len)  # where an LSTM is given one of its states, the other is zero
-    given = {part: states or [np.zeros_like(row) for row in longest] for part, states in stated.items()} if longest else {}
-    for part, states in given.items():
+    initial = {part: states or [np.zeros_like(row) for row in longest] for part, states in stated.items()} if longest else {}
+    for part, states in initial.items():
         if len(states) != len(weights):
             raise NotImplementedError(f"{len(states)} {part} states for {len(weights)} cells")
     lengths = None if sequences.lengths is None else jnp.asarray(np.asarray(sequences.lengths, np.int32))
@@ -202,14 +202,14 @@ def _run(program: CompiledCells, arrays: Mapping[str, Arrays], sequences: Sequen
     def numbers(tree: Any) -> Any:
         return jax.tree.map(lambda value: jnp.asarray(np.asarray(value), kind), tree)
 
-    leaves = weights, numbers(sequences.x), numbers(list(given.values()))
+    leaves = weights, numbers(sequences.x), numbers(list(initial.values()))
     if not sequences.cotangents:
         answer = outputs(*jax.tree.map(_array, program.forward(*leaves, lengths)))
     else:
         slopes, values = program.slopes(*leaves, lengths, numbers(sequences.scales(parts)))
         answer = outputs(*jax.tree.map(_array, values))
         of_weights, of_x, of_states = jax.tree.map(_array, slopes)
-        answer["gradients"] = sequences.gradients(of_x, dict(zip(given, of_states)), {})
+        answer["gradients"] = sequences.gradients(of_x, dict(zip(initial, of_states)), {})
         answer["gradients"]["weights"] = dict(zip(arrays, of_weights))
     if lengths is not None:
         answer["notes"] = {"padded steps": "the library leaves its cell's outputs there; the executor set them to zero"}

@@ -154,9 +154,9 @@ def _solved(layers: Sequence[Any], sequences: Sequences) -> dict[str, Any]:
 
     def run(layer: Any, left: Sequences) -> dict[str, Any]:
         ways = directions(layer)
-        given, zeros = left.first(len(ways)), [np.zeros((batch, way.units)) for way in ways]
-        pairs = zip(ways, given.hidden or zeros, given.cell or zeros)
-        initial = [tensor(state) for way, *pair in pairs for state in pair[: _count(way)]] if given.given() else None
+        first, zeros = left.first(len(ways)), [np.zeros((batch, way.units)) for way in ways]
+        pairs = zip(ways, first.hidden or zeros, first.cell or zeros)
+        initial = [tensor(state) for way, *pair in pairs for state in pair[: _count(way)]] if first.stacked() else None
         values = list(layer(tensor(np.swapaxes(left.x, 0, 1)), initial_state=initial, mask=mask))
         apart = 2 if len(ways) == 2 and layer.merge_mode is None else 1
         y = np.concatenate([_array(value) for value in values[:apart]], axis=-1)

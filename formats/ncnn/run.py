@@ -39,7 +39,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a whole model, or layers of it one after the other, sequence by sequence; see rnnconvert.running."""
     layers = _layers(request["file"])
     sequences = Sequences.of(request)
-    if sequences.given() and not all(len(layer["in"]) > 1 for layer in layers.values()):
+    if sequences.stacked() and not all(len(layer["in"]) > 1 for layer in layers.values()):
         raise NotImplementedError("the layers of the model have no inputs for initial states")
     net = _net(request["file"])
     if not request["layers"] and any(layer["in"][0] != below["out"][0] for below, layer in itertools.pairwise(layers.values())):
@@ -56,10 +56,10 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _alone(net: Any, layer: Mapping[str, Any], sequences: Sequences, free: Container[str]) -> dict[str, Any]:
     """Run one layer, sequence by sequence; states that nobody gives and that are inputs of the model begin with zeros."""
-    x, given = np.asarray(sequences.x, np.float32), sequences.given()
+    x, stacked = np.asarray(sequences.x, np.float32), sequences.stacked()
     states = sequences.first(layer["ways"]).initial(dict(zip(STATES, layer["units"], strict=False)), layer["ways"])
     blobs = zip(states, layer["in"][1:], strict=False)
-    fed = {blob: states[part] for part, blob in blobs if part in given or blob in free}
+    fed = {blob: states[part] for part, blob in blobs if part in stacked or blob in free}
     values = []
     for number in range(x.shape[1]):
         feeds = {layer["in"][0]: x[:, number], **{blob: rows[:, number] for blob, rows in fed.items()}}

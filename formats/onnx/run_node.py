@@ -59,10 +59,10 @@ def solved(
     steps, batch, _ = np.shape(sequences.x)
     inputs: dict[str, Array] = {"X": np.asarray(sequences.x, dtype)}
     constants = {name: np.ascontiguousarray(arrays[name]) for name in ("W", "R", "B", "P") if name in arrays}
-    given = sequences.given(operator.states.values())
+    stacked = sequences.stacked(operator.states.values())
     for name, part in operator.states.items():
-        if part in given:
-            inputs[name] = given[part].astype(dtype)
+        if part in stacked:
+            inputs[name] = stacked[part].astype(dtype)
         elif name in arrays:
             inputs[name] = np.repeat(arrays[name][:, None], batch, axis=1)
     if sequences.lengths is not None:

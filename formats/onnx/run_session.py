@@ -76,7 +76,7 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
         absent = re.search(r"Could not find an implementation for (RNN|GRU|LSTM)\(", message)
         if absent:
             raise NotImplementedError(
-                f"onnxruntime has no {absent[1]} of this element type, but one of float32 (--dtype float32)"
+                f"onnxruntime has no {absent[1]} of this element type, but one of float32: convert it to that"
             ) from None
         if type(error).__name__ == "NotImplemented" or "layout" in message or "does not support" in message:
             raise NotImplementedError(f"onnxruntime: {message}") from None

@@ -96,7 +96,7 @@ def _compiled(core: Any, model: Any) -> Any:
 
 def _whole_model(core: Any, model: Any, sequences: Sequences) -> dict[str, Any]:
     """Run a model of one stack, with the names that rnnconvert gives its outputs."""
-    if sequences.given():
+    if sequences.stacked():
         raise NotImplementedError("the model has no inputs for initial states. Name its layers")
     names = [next(iter(sorted(output.get_names())), "") for output in model.outputs]
     if len(model.inputs) != 1 or "y" not in names:
@@ -121,11 +121,11 @@ def _alone(core: Any, model: Any, name: str, sequences: Sequences) -> dict[str, 
     ways = 2 if str(node.get_attributes()["direction"]).lower() == "bidirectional" else 1
     steps, batch, _ = sequences.x.shape
     feeds = [np.ascontiguousarray(sequences.x.swapaxes(0, 1), np.float32)]
-    given = sequences.first(ways).given()
+    stacked = sequences.first(ways).stacked()
     for part in STATES[:count]:
-        if part not in given:
+        if part not in stacked:
             _refuse_learned(node, part)
-        states = given.get(part, np.zeros((ways, batch, units)))
+        states = stacked.get(part, np.zeros((ways, batch, units)))
         feeds.append(np.ascontiguousarray(states.swapaxes(0, 1), np.float32))
     feeds.append(np.full(batch, steps, np.int64))
     parameters = []

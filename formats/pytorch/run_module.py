@@ -28,7 +28,7 @@ def solved(module: Any, sequences: Sequences) -> dict[str, Any]:
     if isinstance(module, torch.nn.LSTM):
         widths["cell"] = module.hidden_size
     x, states = tensor(sequences.x), {}
-    if sequences.given(widths):  # torch takes both states of an LSTM, or none
+    if sequences.stacked(widths):  # torch takes both states of an LSTM, or none
         rows = module.num_layers * (1 + module.bidirectional)
         states = {part: tensor(state) for part, state in sequences.initial(widths, rows).items()}
     with torch.set_grad_enabled(differentiated):

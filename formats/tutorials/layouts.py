@@ -58,7 +58,7 @@ KARPATHY_RNN = Layout(
     "min-char-rnn.py",
     "min-char-rnn",
     holds=_ONE_BIAS,
-    beside=("Why", "by"),
+    neighbours=("Why", "by"),
 )
 BRITZ_RNN = Layout(
     "tutorials.britz_rnn",

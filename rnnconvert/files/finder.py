@@ -355,7 +355,7 @@ def _expression(layout: Layout, separators: str) -> re.Pattern[str]:
 
 def _unlike_its_code(group: FoundLayer, names: Sequence[str]) -> list[str]:
     """Return the arrays that the code of a layout does not keep next to its layer."""
-    return [full for full in names if full.removeprefix(group.name).lstrip("._/") not in group.layout.beside]
+    return [full for full in names if full.removeprefix(group.name).lstrip("._/") not in group.layout.neighbours]
 
 
 def _inside(groups: Sequence[FoundLayer], arrays: Mapping[str, Array], separators: str) -> list[list[str]]:

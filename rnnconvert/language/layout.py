@@ -293,7 +293,7 @@ class Layout:
     holds        what else it can compute
     writable     False for a layout that is only read: nothing that runs today takes it
     proof        what showed that the framework computes this; "" where its System says it for all of them
-    beside       the names of arrays that the same code keeps next to the layer's, such as its output's: they change nothing in it
+    neighbours   the names of arrays that the same code keeps next to the layer's, such as its output's: they change nothing in it
     """
 
     name: str
@@ -310,7 +310,7 @@ class Layout:
     holds: Holds = field(default_factory=Holds)
     writable: bool = True
     proof: str = ""
-    beside: tuple[str, ...] = ()
+    neighbours: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.name)

@@ -30,14 +30,14 @@ class Sequences(NamedTuple):
         """Return the sequences of a request; what it leaves out is None."""
         return cls(*(request.get(name) for name in cls._fields))  # type: ignore[arg-type]
 
-    def given(self, parts: Iterable[str] = STATES) -> dict[str, Array]:
+    def stacked(self, parts: Iterable[str] = STATES) -> dict[str, Array]:
         """Return the initial states that are there, stacked, by "hidden" and "cell"."""
         return {part: np.stack(list(getattr(self, part))) for part in parts if getattr(self, part)}
 
     def initial(self, widths: Mapping[str, int], rows: int) -> dict[str, Array]:
         """Return initial states, stacked, (rows, batch, width) by "hidden" and "cell"; zeros where there are none."""
         zeros = {part: np.zeros((rows, np.shape(self.x)[1], width)) for part, width in widths.items()}
-        return {**zeros, **self.given(widths)}
+        return {**zeros, **self.stacked(widths)}
 
     def first(self, rows: int) -> Sequences:
         """Return the same with so many of the initial states: those of one layer, where others follow it."""

@@ -136,8 +136,8 @@ def _proof_in_lines(proof: Sequence[WholeModels]) -> list[str]:
         return []
     worst: dict[str, OutputComparison] = {}
     for comparison in (comparison for entry in proof for comparison in entry.comparisons):
-        known = worst.setdefault(comparison.output, comparison)
-        worst[comparison.output] = max(known, comparison, key=lambda each: each.ratio)
+        nearest = worst.setdefault(comparison.output, comparison)
+        worst[comparison.output] = max(nearest, comparison, key=lambda each: each.ratio)
     headline, *_ = str(min(proof, key=lambda entry: entry.equal)).splitlines()
     unseen = dict.fromkeys(text for entry in proof for text in entry.unseen)
     lines = [f"{headline}: {len(proof)} runs of both models, on random inputs of several sizes; of each output the worst run:"]
