@@ -76,7 +76,7 @@ class Settings:
         return {layer for layer, _ in self.values if layer}
 
     def place(self, key: str, layer: str) -> Place | None:
-        """Return the place of the value for this layer or for all layers; None if there is none."""
+        """Return the place of the layer's own value, otherwise of the value for all layers; None if neither is set."""
         return next((place for place in ((layer, key), ("", key)) if place in self.values), None)
 
     def value(self, place: Place, layer: str, direction: tuple[int, int]) -> str:

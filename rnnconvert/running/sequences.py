@@ -28,7 +28,7 @@ class Sequences(NamedTuple):
     @classmethod
     def of(cls, request: Mapping[str, Any]) -> Sequences:
         """Return the sequences of a request; what it leaves out is None."""
-        return cls(*(request.get(name) for name in cls._fields))  # type: ignore[arg-type]
+        return cls(request["x"], **{name: request.get(name) for name in cls._fields[1:]})
 
     def stacked(self, parts: Iterable[str] = STATES) -> dict[str, Array]:
         """Return the initial states that are there, stacked, by "hidden" and "cell"."""

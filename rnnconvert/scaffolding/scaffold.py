@@ -140,10 +140,9 @@ def _proof_in_lines(proof: Sequence[WholeModels]) -> list[str]:
         worst[comparison.output] = max(nearest, comparison, key=lambda each: each.ratio)
     headline, *_ = str(min(proof, key=lambda entry: entry.equal)).splitlines()
     unseen = dict.fromkeys(text for entry in proof for text in entry.unseen)
-    lines = [f"{headline}: {len(proof)} runs of both models, on random inputs of several sizes; of each output the worst run:"]
-    lines += [f"  {comparison}" for comparison in worst.values()]
-    lines += [f"  not compared: {text}" for text in unseen]
-    return lines + [f"  note: {note}" for note in dict.fromkeys(note for entry in proof for note in entry.notes)]
+    notes = dict.fromkeys(note for entry in proof for note in entry.notes)
+    _, *lines = str(WholeModels(tuple(worst.values()), tuple(unseen), tuple(notes))).splitlines()
+    return [f"{headline}: {len(proof)} runs of both models, on random inputs of several sizes; of each output the worst run:", *lines]
 
 
 def targets() -> dict[str, Target]:

@@ -192,9 +192,7 @@ def states_fit(case: Case, stack: Recurrent) -> bool:
 
 
 def _outputs(answer: Mapping[str, Any], stack: Recurrent, case: Case) -> Outputs:
-    """Return an executor's answer as outputs. Raises ValueError, saying what is wrong, if it is not one. Raises
-    ValueError, saying what is wrong, if it is not one.
-    """
+    """Return an executor's answer as outputs. Raises ValueError, saying what is wrong, if it is not one."""
     lacking = [name for name in ("y", "hidden", "cell") if name not in answer]
     if lacking:
         raise ValueError(f"its answer has no {lacking[0]!r}")

@@ -35,6 +35,6 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
             return run_flat.run(params, description, fed, "cpu")
     about = {**description, "elements": request["buffer"].size}
     device: Any = cudnn.Device(StandIn(about), cudnn_library.Memory(HostMemory()))
-    found = cudnn.run(request["buffer"], about, fed, device, request["variant"])
-    found["notes"].pop("offsets")  # the stand-in has none
-    return found
+    answered = cudnn.run(request["buffer"], about, fed, device, request["variant"])
+    answered["notes"].pop("offsets")  # the stand-in has none
+    return answered
