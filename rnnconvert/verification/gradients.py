@@ -54,11 +54,12 @@ def graded(answer: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -
 
 def _farthest(truth: Gradients, several: Sequence[Gradients]) -> Gradients:
     """Return of several estimates the one of each number that is farthest from the truth."""
-    states = ([getattr(each, name) for each in (truth, *several)] for name in ("hidden", "cell"))
+    hidden, cell = (tuple(map(farthest, *(getattr(each, name) for each in (truth, *several)))) for name in ("hidden", "cell"))
     weights = zip(truth.weights, *(each.weights for each in several), strict=True)
     return Gradients(
         farthest(truth.x, *(each.x for each in several)),
-        *(tuple(map(farthest, *every)) for every in states),
+        hidden,
+        cell,
         tuple({key: farthest(exact, *(arrays[key] for arrays in others)) for key, exact in true.items()} for true, *others in weights),
     )
 
