@@ -402,6 +402,7 @@ def stepper(
 
     def lstm(summed: Any, h: Any, c: Any) -> tuple[Any, Any]:
         product = summed + _gates(xp, h, recurrent)
+        c = bound("state", c)
 
         def pre(number: int, gate: str, state: Any) -> Any:
             value = product[:, number * size : (number + 1) * size]
@@ -413,9 +414,10 @@ def stepper(
         else:
             i = gate_act(pre(0, "i", c))
             f = 1 - i if cell.coupled == "f" else gate_act(pre(1, "f", c))
-        new = bound("state", bound("cell", f * c + i * act(pre(2, "g", c))))
-        seen = c if "old cell" in readings else new
-        out = gate_act(pre(3, "o", seen)) * out_act(bound("gates", new) if "clip output" in readings else new)
+        new = bound("cell", f * c + i * act(pre(2, "g", c)))
+        read = bound("state", new)
+        seen = c if "old cell" in readings else read
+        out = gate_act(pre(3, "o", seen)) * out_act(bound("gates", read) if "clip output" in readings else read)
         if ("projection", "") in arrays:
             out = bound("projection", times(out, arrays["projection", ""].T))
         return out, new

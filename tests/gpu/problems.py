@@ -164,9 +164,6 @@ class Solved:
 
 def flat_of(stack: Recurrent, cell: str) -> Array:
     """A stack's numbers in cuDNN's places."""
-    if cell == "gru" and stack.first.biases == "recurrent":  # the layout has none; a single bias has one place
-        names = {"recurrent_bias": "input_bias"}
-        stack = each(stack, lambda d: d.replace(arrays={(names.get(p, p), g): a for (p, g), a in d.arrays.items()}))
     return np.asarray(pack(description.layout_of(cell), stack)["params"])
 
 
@@ -258,8 +255,7 @@ def configs() -> list[Config]:
         for cell, layers, directions, biases, skip, io in itertools.product(
             cells, (1, 2, 3), (1, 2), BIASES, (False, True), ("unpadded", "padded", "packed")
         )
-        if (cell, biases) != ("gru", "single_rec")  # an experiment's: nobody knows what that computes
-        and (layers, io) != (3, "packed")
+        if (layers, io) != (3, "packed")
     ]
     every += [
         Config("lstm", layers, directions, biases, projection=2, io=io)
