@@ -16,8 +16,8 @@ SYSTEM = System(
     (
         "a GRU's candidate with a single recurrent bias is tanh(W x + r * (R h + b)), with a single input bias tanh(W x + b + r * (R h)): "
         "measured on cuDNN 9.19, an H100; cuDNN's manual has both equations",
-        "the clip of an LSTM bounds the cell state where it is read, and the final one is not bounded: measured likewise. On a GRU or a plain "
-        "RNN cuDNN ignores it, and it is refused",
+        "the clip of an LSTM bounds the cell state where it is read, and the final one is not bounded: measured likewise. On a GRU or a "
+        "plain RNN cuDNN ignores it, and it is refused",
         "the final states of an empty sequence are zeros, not the initial ones: its executor refuses empty sequences",
     ),
     speaking=True,
