@@ -31,10 +31,11 @@ BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of i
 SUFFIX = ".bin"
 SUPPORTS = "RNN, GRU and LSTM in every bias mode; projection; skip input; cell clip; lengths, none zero; gradients; float16 to float64"
 CANNOT = {"how": "the description already states what is computed"}
+_PERSISTENT = {"float32": "float32, tanh to 16 digits"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "cudnn": {"device": "cuda", "algorithm": "standard"},
-    "cudnn-persistent": {"device": "cuda", "algorithm": "persist_static"},
-    "cudnn-persistent-dynamic": {"device": "cuda", "algorithm": "persist_dynamic"},
+    "cudnn-persistent": {"device": "cuda", "algorithm": "persist_static", "rounds_like": _PERSISTENT},
+    "cudnn-persistent-dynamic": {"device": "cuda", "algorithm": "persist_dynamic", "rounds_like": _PERSISTENT},
 }
 
 _INFERENCE, _TRAINING = 0, 1

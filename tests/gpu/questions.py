@@ -91,7 +91,7 @@ def _rows(answer: Mapping[str, Any]) -> list[Array]:
 def _by_reference(solved: Solved, stack: Recurrent, dtype: str = "float64") -> list[Array]:
     """The same of a candidate that the reference can compute."""
     candidate = Solved(solved.config, stack)
-    outputs, slopes = candidate.outputs(np.dtype(dtype)), candidate.gradients(dtype)
+    outputs, slopes = candidate.outputs(dtype), candidate.gradients(dtype)
     rows = [outputs.y, *outputs.hidden, *outputs.cell, slopes.x, *slopes.hidden, *slopes.cell]
     return [np.asarray(row, np.float64) for row in rows]
 
