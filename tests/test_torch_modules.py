@@ -37,7 +37,7 @@ from tests.foreign import (
     read_clipped,
     solved_one_by_one,
     swapped,
-)  # fmt: skip
+)
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack
 
