@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Source
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Setting
@@ -134,7 +134,7 @@ def _check_sizes(path: Path, prefix: str, constants: Mapping[str, Any], sizes: S
             )
 
 
-def nameless(calls: Iterable[WeightsCall], arrays: Mapping[str, Array], claimed: set[str]) -> list[tuple[str, bool, dict[str, str]]]:
+def nameless(calls: Iterable[WeightsCall], arrays: Mapping[str, Source], claimed: set[str]) -> list[tuple[str, bool, dict[str, str]]]:
     """Return layers whose weights only the code names, as freezing leaves them: name, whether it is a cell, and its arrays.
 
     The weights of a call stand in torch's own order.
@@ -154,7 +154,7 @@ def nameless(calls: Iterable[WeightsCall], arrays: Mapping[str, Array], claimed:
     return list(layers.values())
 
 
-def written_out(calls: Iterable[WeightsCall], arrays: Mapping[str, Array], used: set[str]) -> list[str]:
+def written_out(calls: Iterable[WeightsCall], arrays: Mapping[str, Source], used: set[str]) -> list[str]:
     """Return warnings of sums of two products under a function, which may be an RNN cell whose weights lost their names."""
     layers = {}
     for call in calls:

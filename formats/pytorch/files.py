@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.cells import Cell
 from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import UnreadableError, UsageError
@@ -121,10 +121,11 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     if not layers:
         explain_absence(path, stored)
     metadata = {key: value for key, value in stored.metadata.items() if key != "follow"}
+    plain = cast("dict[str, Array]", arrays)  # those of a live state dictionary may be on another device: of_checkpoint takes them so
     if "follow" in stored.metadata:
-        layers, more = _received(stored.metadata_as(TorchMetadata)["follow"], layers, homes, arrays)
+        layers, more = _received(stored.metadata_as(TorchMetadata)["follow"], layers, homes, plain)
         warnings += more
-    others = {name: array for name, array in arrays.items() if name not in used}
+    others = {name: array for name, array in plain.items() if name not in used}
     warnings += [LayerNote(name, str(reason)) for name, reason in unreadable.items()]
     dequantized = frozenset(stored.metadata_as(TorchMetadata).get("dequantized", ()))
     warnings += [
@@ -141,7 +142,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         options.questions,
         (*warnings, *unread),
         metadata,
-        arrays,
+        plain,
         LayerNames(homes, tuple(name for name in arrays if name not in stored.arrays), facts),
         tuple(unread),
         batch_first={name: bool(fact["batch_first"]) for name, fact in facts.items() if "batch_first" in fact},
@@ -173,7 +174,7 @@ _LOST = (
 )
 
 
-def _of_ours(path: Path, arrays: Mapping[str, Array]) -> list[tuple[str, Recurrent, dict[str, str]]]:
+def _of_ours(path: Path, arrays: Mapping[str, Source]) -> list[tuple[str, Recurrent, dict[str, str]]]:
     """Return the modules of rnnconvert.formats.pytorch.module."""
     try:
         outlines = list(outline.stored(arrays))
@@ -237,7 +238,7 @@ def layouts(options: Options) -> list[Layout]:
     return [layout for layout in registry.layouts_of(NAME) if layout.holds.layers == stacks]
 
 
-def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, str]]]:
+def _modules(arrays: Mapping[str, Source]) -> Iterator[tuple[str, str, dict[str, str]]]:
     """Yield every group of parameters that share a prefix and are named as a recurrent module's: prefix, style, names."""
     for style, layout in layouts_by_style().items():
         patterns = [(pattern(layout, tensor), tensor.name.count(".")) for tensor in layout.tensors]
@@ -252,7 +253,7 @@ def _modules(arrays: Mapping[str, Array]) -> Iterator[tuple[str, str, dict[str, 
                 yield prefix, style, names
 
 
-def _recognised(path: Path, prefix: str, arrays: Mapping[str, Array], style: str) -> tuple[Layout, Sizes]:
+def _recognised(path: Path, prefix: str, arrays: Mapping[str, Source], style: str) -> tuple[Layout, Sizes]:
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     fitting = [layout for layout in torch_layouts() if layout.tensors[0].name == style]
     for layout in fitting:

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.core.arrays import FLOATS, Array, widest
+import numpy as np
+
+from rnnconvert.core.arrays import FLOATS, Source, widest
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.files.options import Options
@@ -14,7 +16,7 @@ from rnnconvert.formats.pytorch.recognise import recognise as recognise
 from rnnconvert.language.layout import Sizes
 
 
-def check_types(prefix: str, arrays: Mapping[str, Array]) -> None:
+def check_types(prefix: str, arrays: Mapping[str, Source]) -> None:
     dtypes = {str(array.dtype.newbyteorder("=")) for array in arrays.values()}
     if not dtypes <= set(FLOATS):
         raise RefusedError(
@@ -25,7 +27,7 @@ def check_types(prefix: str, arrays: Mapping[str, Array]) -> None:
         )
 
 
-def in_one_type(arrays: dict[str, Array]) -> tuple[dict[str, Array], list[str]]:
+def in_one_type(arrays: dict[str, Source]) -> tuple[dict[str, Source], list[str]]:
     """Return a module's parameters in the element type that holds all of them, and a note where they are of several.
 
     Module.load_state_dict copies each into the type of the module: what the file has as several is one there.
@@ -35,7 +37,7 @@ def in_one_type(arrays: dict[str, Array]) -> tuple[dict[str, Array], list[str]]:
     if len(types) == 1:
         return arrays, []
     note = f"its parameters are {' and '.join(types)}, which a module of PyTorch loads as one: they are read as {dtype}"
-    return {name: array.astype(dtype, copy=False) for name, array in arrays.items()}, [note]
+    return {name: np.asarray(array).astype(dtype, copy=False) for name, array in arrays.items()}, [note]
 
 
 _MODES = {"RNN_TANH": "tanh", "RNN_RELU": "relu"}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import BFLOAT16, Array
+from rnnconvert.core.arrays import BFLOAT16, Array, Source, read_once
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import MissingPackageError, RefusedError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.arrange import accepted
 from rnnconvert.files.arrays_by_name import packed, represented
 from rnnconvert.files.options import Options
-from rnnconvert.language import registry
+from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import fit
 from rnnconvert.language.packing import assemble, unpack
 
@@ -26,6 +27,25 @@ def numbers(tensor: Any) -> Array:
 
         return np.asarray(plain.view(torch.int16).numpy().view(BFLOAT16))
     return np.asarray(plain.numpy())
+
+
+def sources(tensors: Mapping[str, Any]) -> dict[str, Source]:
+    """Return tensors by name as arrays: on the CPU views of their memory, elsewhere each read once, when its numbers are asked for."""
+    once: dict[tuple[object, ...], Source] = {}
+    return {name: once.setdefault((*memory_of(tensor), tensor.dtype), _source(tensor)) for name, tensor in tensors.items()}
+
+
+def _source(tensor: Any) -> Source:
+    if tensor.device.type == "cpu":
+        return numbers(tensor)
+    import torch
+
+    return read_once(tuple(tensor.shape), numbers(torch.empty(0, dtype=tensor.dtype)).dtype, lambda: numbers(tensor))
+
+
+def memory_of(tensor: Any) -> tuple[object, ...]:
+    """Return what two tensors have in common that are the same numbers in the same memory."""
+    return (str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
 
 
 def tensor(array: Array) -> Any:
@@ -43,19 +63,24 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
 
     Raises UsageError for another module: hand in its recurrent part, as in from_torch(model.encoder).
     """
+    return layer_of(module, name)
+
+
+def layer_of(module: Any, name: str, arrays: Mapping[str, Source] | None = None) -> Recurrent:
+    """Return the layer in a module, see from_torch, with these arrays for its parameters, by its own names; read now if None."""
     from torch import nn
 
     from rnnconvert.formats.pytorch.module import OwnRecurrent
 
     if isinstance(module, OwnRecurrent):
-        return module.layer(name)
+        return outline.filled(outline.from_text(module.text), outline.TORCH, _read(module) if arrays is None else arrays, name)
     stacks = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
     cells = {nn.LSTMCell: "lstm_cell", nn.GRUCell: "gru_cell", nn.RNNCell: "rnn_cell"}
     variant = next((word for kind, word in {**stacks, **cells}.items() if isinstance(module, kind)), None)
     if variant is None:
         raise UsageError(f"{type(module).__name__} is not a torch.nn.RNN, GRU, LSTM or cell. Hand in the recurrent part of your model")
     layout = registry.layout_named(f"pytorch.{variant}")
-    arrays = {key: numbers(tensor) for key, tensor in module.state_dict().items()}
+    arrays = _read(module) if arrays is None else arrays
     sizes = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})
     if sizes is None:
         raise UsageError(f"the parameters of this {type(module).__name__} are not its class's own")
@@ -63,6 +88,10 @@ def from_torch(module: Any, name: str = "") -> Recurrent:
     relu = getattr(module, "nonlinearity", "tanh") == "relu"
     cell = Cell(kind, layout.reset_after, activation=RELU if relu else TANH)
     return assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
+
+
+def _read(module: Any) -> dict[str, Source]:
+    return {name: numbers(tensor) for name, tensor in module.state_dict().items()}
 
 
 def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Source
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.pytorch.live import from_torch
+from rnnconvert.formats.pytorch.live import layer_of, sources
 from rnnconvert.formats.pytorch.write import constructor
 from rnnconvert.language import outline, registry
 from rnnconvert.language.layout import Tensor
@@ -18,22 +18,21 @@ from rnnconvert.models.units import Owner, plain_units, single_layers, units_of_
 COUNTERS = {"num_batches_tracked": "how many batches a normalization has seen", "outline": "what a module of rnnconvert's computes"}
 
 
-def units_of(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Unit]:
+def units_of(name: str, module: Any, arrays: Mapping[str, Source]) -> Iterator[Unit]:
     from torch import nn
 
     prefix = f"{name}." if name else ""
     ours = sys.modules.get("rnnconvert.formats.pytorch.module")
     if ours is not None and isinstance(module, ours.OwnRecurrent):
-        names = {local: prefix + local for local in module.state_dict()}
+        names, stack = _layer(name, prefix, module, arrays)
         facts = {"batch_first": module.batch_first}
-        yield from units_of_ours(name, module.layer(name), outline.TORCH, names, facts, type(module).__name__)
+        yield from units_of_ours(name, stack, outline.TORCH, names, facts, type(module).__name__)
         return
     if isinstance(module, (nn.RNNBase, nn.RNNCellBase)):
-        stack = from_torch(module, name)
+        names, stack = _layer(name, prefix, module, arrays)
         cell = isinstance(module, nn.RNNCellBase)
         variant = next(kind.__name__ for kind in type(module).__mro__ if kind.__module__ == "torch.nn.modules.rnn")
         layout = next(x for x in registry.layouts_of("pytorch") if x.class_name == f"torch.nn.{variant}")
-        names = {local: prefix + local for local in module.state_dict()}
         facts = {} if cell else {"batch_first": module.batch_first, "dropout": float(module.dropout)}
         yield from recurrent_units(stack, layout, names, facts | _own_code(module))
         return
@@ -61,6 +60,15 @@ def units_of(name: str, module: Any, arrays: Mapping[str, Array]) -> Iterator[Un
         yield from (unit.replace(facts={**unit.facts, **_own_code(module)}, stated=True) for unit in plain)
 
 
+def _layer(name: str, prefix: str, module: Any, arrays: Mapping[str, Source]) -> tuple[dict[str, str], Recurrent]:
+    """Return the names of a recurrent module's parameters, its own and the model's, and its layer."""
+    tensors = module.state_dict()
+    names = {local: prefix + local for local in tensors}
+    # What a hook renames in the model's state is a parameter of the layer all the same.
+    own_arrays = sources(tensors) | {local: arrays[full] for local, full in names.items() if full in arrays}
+    return names, layer_of(module, name, own_arrays)
+
+
 _WRITTEN = (
     Tensor("input_weight", "input", "(gate hidden) in"),
     Tensor("recurrent_weight", "recurrent", "(gate hidden) in"),
@@ -70,7 +78,7 @@ _WRITTEN = (
 """The parameters of a class that `rnnconvert scaffold` wrote: no name of torch.nn's, so that no file of them is taken for its cells."""
 
 
-def _of_scaffold(name: str, module: Any, arrays: Mapping[str, Array], cell: Mapping[str, Any]) -> Iterator[Unit]:
+def _of_scaffold(name: str, module: Any, arrays: Mapping[str, Source], cell: Mapping[str, Any]) -> Iterator[Unit]:
     """Yield the layer of a class that `rnnconvert scaffold` wrote: see formats/pytorch/scaffold/loops.py."""
     prefix = f"{name}." if name else ""
     names = {local: f"{prefix}{local}" for local, _ in module.named_parameters(recurse=False)}

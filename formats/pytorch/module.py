@@ -82,11 +82,9 @@ class OwnRecurrent(Scriptable):
 
     def layer(self, name: str = "") -> Recurrent:
         """Return the layer in canonical form; its arrays share the parameters' memory on the CPU."""
-        from rnnconvert.formats.pytorch.live import numbers
+        from rnnconvert.formats.pytorch.live import from_torch
 
-        stack = outline.from_text(self.text)
-        arrays = {key: numbers(getattr(self, key)) for key in outline.shapes(stack, outline.TORCH)}
-        return outline.filled(stack, outline.TORCH, arrays, name)
+        return from_torch(self, name)
 
     def run(self, input: Tensor | PackedSequence, hx: States) -> Any:
         """Return what a call gives."""

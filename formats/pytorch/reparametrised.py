@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import Array, is_float
+from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import LayerNote
 
@@ -34,7 +34,7 @@ class _Derived:
     note: str
 
 
-def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array], list[str], dict[str, str]]:
+def computed(path: Path, arrays: Mapping[str, Source]) -> tuple[dict[str, Source], list[str], dict[str, str]]:
     """Return the parameters as the module computes with them, with norms and pruning masks applied; warnings; and the
     arrays that weight dropout overwrites but did not make, with the ones that are read in their place.
 
@@ -44,26 +44,26 @@ def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array],
     disputed: dict[str, str] = {}
     seen: set[str] = set()
     for first, entry in list(derived.items()):
-        stored = arrays.get(entry.full)
         if entry.full in seen:
             del derived[first]
             continue
         seen.add(entry.full)
-        if stored is None and not isinstance(entry.array, np.ndarray):
+        if entry.full not in arrays and not isinstance(entry.array, np.ndarray):
             raise entry.array
-        if stored is None:
+        if entry.full not in arrays:
             continue
+        stored = np.asarray(arrays[entry.full])
         if first.endswith("_raw"):
             # fastai's wrapper overwrites the parameter of the module inside it whenever it is called.
             inside = entry.full.rpartition(".")[0] == first.rpartition(".")[0]
-            if inside and not _is_dropped_out(stored, arrays[first]):
+            if inside and not _is_dropped_out(stored, np.asarray(arrays[first])):
                 disputed[entry.full] = first
         elif not isinstance(entry.array, np.ndarray) or not _equal_arrays(stored, entry.array):
             del derived[first]
         else:
             derived[first] = replace(entry, array=stored, note="")
     pieces = {name for derivation in derived.values() for name in derivation.pieces}
-    plain: dict[str, Array] = {}
+    plain: dict[str, Source] = {}
     for name, array in arrays.items():
         if name in derived:
             numbers = derived[name].array
@@ -74,11 +74,10 @@ def computed(path: Path, arrays: Mapping[str, Array]) -> tuple[dict[str, Array],
     return plain, [LayerNote(derivation.full, derivation.note) for derivation in derived.values() if derivation.note], disputed
 
 
-def _derived(path: Path, name: str, arrays: Mapping[str, Array]) -> _Derived | None:
+def _derived(path: Path, name: str, arrays: Mapping[str, Source]) -> _Derived | None:
     """Return the parameter whose first piece has this name. Raises RefusedError for an unknown parametrization."""
     head, _, last = name.rpartition(".")
     base, _, ending = last.rpartition("_")
-    array = arrays[name]
     owner, _, parameter = head.rpartition(".parametrizations.") if ".parametrizations." in head else ("", "", "")
     if head.startswith("parametrizations."):
         owner, parameter = "", head.removeprefix("parametrizations.")
@@ -87,7 +86,7 @@ def _derived(path: Path, name: str, arrays: Mapping[str, Array]) -> _Derived | N
     full = f"{head}.{base}" if head else base
     if base.startswith(("weight_ih", "weight_hh")) and ending == "raw":
         full = _dropped_out(arrays, head, base)
-        return _Derived(full, (name,), array, f"taken from {name}, from which weight dropout makes it")
+        return _Derived(full, (name,), np.asarray(arrays[name]), f"taken from {name}, from which weight dropout makes it")
     if not base.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")):
         return None
     if ending == "orig":
@@ -96,7 +95,7 @@ def _derived(path: Path, name: str, arrays: Mapping[str, Array]) -> _Derived | N
     return _normed(path, full, name, f"{full}_g", arrays) if ending == "v" and not spectral else None
 
 
-def _parametrized(path: Path, owner: str, parameter: str, arrays: Mapping[str, Array]) -> _Derived | None:
+def _parametrized(path: Path, owner: str, parameter: str, arrays: Mapping[str, Source]) -> _Derived | None:
     """Return the parameter of a module that torch.nn.utils.parametrize keeps in other arrays, where this is the first of them.
 
     parameter  the parameter's name and that of the array behind it: "weight_hh_l0.original1"
@@ -118,18 +117,18 @@ def _parametrized(path: Path, owner: str, parameter: str, arrays: Mapping[str, A
     )
 
 
-def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Array]) -> _Derived:
+def _masked(path: Path, full: str, name: str, arrays: Mapping[str, Source]) -> _Derived:
     """Return a pruned parameter. Source: torch/nn/utils/prune.py; torch/nn/utils/spectral_norm.py has `_orig`, too."""
     mask, array = arrays.get(f"{full}_mask"), arrays[name]
     if mask is not None and mask.shape == array.shape:
-        return _Derived(full, (name, f"{full}_mask"), array * mask.astype(array.dtype), "pruning mask applied")
+        return _Derived(full, (name, f"{full}_mask"), np.asarray(array) * np.asarray(mask, array.dtype), "pruning mask applied")
     if mask is None and f"{full}_u" in arrays:
         return _spectral(path, full, name, (f"{full}_u", f"{full}_v"), arrays)
     problem = f"{name!r} is pruned, but its mask {full + '_mask'!r} is missing or misshapen"
     return _Derived(full, (name,), UnreadableError(path, problem), "")
 
 
-def _spectral(path: Path, full: str, name: str, vectors: tuple[str, str], arrays: Mapping[str, Array]) -> _Derived:
+def _spectral(path: Path, full: str, name: str, vectors: tuple[str, str], arrays: Mapping[str, Source]) -> _Derived:
     """Return W / (u W v), as a module computes it that is not in training: u and v are then those of the file.
 
     Sources: torch/nn/utils/spectral_norm.py, `compute_weight`, and torch/nn/utils/parametrizations.py, `_SpectralNorm` (2.13).
@@ -154,7 +153,7 @@ def _spectral(path: Path, full: str, name: str, vectors: tuple[str, str], arrays
     return _Derived(full, (name, *vectors), (weight / norm).astype(arrays[name].dtype), "spectral norm applied")
 
 
-def _normed(path: Path, full: str, direction: str, magnitude: str, arrays: Mapping[str, Array]) -> _Derived:
+def _normed(path: Path, full: str, direction: str, magnitude: str, arrays: Mapping[str, Source]) -> _Derived:
     try:
         array = _weight_norm(path, full, arrays.get(magnitude), arrays[direction])
     except UnreadableError as why:
@@ -185,19 +184,19 @@ def _is_dropped_out(stored: Array, raw: Array) -> bool:
     return bool(factor > 1 - 8 * eps and np.allclose(numbers, factor * origin, rtol=8 * eps, atol=0))
 
 
-def _dropped_out(arrays: Mapping[str, Array], head: str, base: str) -> str:
+def _dropped_out(arrays: Mapping[str, Source], head: str, base: str) -> str:
     """Return the parameter that weight dropout makes from a raw one: in fastai it belongs to the inner module."""
     plain_path, inside = (".".join(filter(None, (head, between, base))) for between in ("", "module"))
     bias = ".".join(filter(None, (head, "module", base.replace("weight_", "bias_"))))
     return inside if inside in arrays or bias in arrays else plain_path
 
 
-def _weight_norm(path: Path, name: str, magnitude: Array | None, direction: Array) -> Array:
+def _weight_norm(path: Path, name: str, magnitude: Source | None, direction: Source) -> Array:
     """Return g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
-    if magnitude is None or direction.ndim != 2 or magnitude.shape != (len(direction), 1):
+    if magnitude is None or direction.ndim != 2 or magnitude.shape != (direction.shape[0], 1):
         shape = None if magnitude is None else magnitude.shape
-        raise UnreadableError(path, f"{name!r} has weight norm, but its magnitudes have shape {shape}, expected {(len(direction), 1)}")
-    wide = direction.astype(np.float64)
+        raise UnreadableError(path, f"{name!r} has weight norm, but its magnitudes have shape {shape}, expected {(direction.shape[0], 1)}")
+    wide = np.asarray(direction, np.float64)
     norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    weight: Array = (wide * (magnitude.astype(np.float64) / norm)).astype(direction.dtype)
+    weight: Array = (wide * (np.asarray(magnitude, np.float64) / norm)).astype(direction.dtype)
     return weight

@@ -6,12 +6,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from rnnconvert.containers import safetensors
 from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.names import natural
 from rnnconvert.files.checkpoint import Checkpoint
@@ -19,7 +21,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch.archives import patch, zip_writer
 from rnnconvert.formats.pytorch.files import SUFFIXES, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
-from rnnconvert.formats.pytorch.live import numbers
+from rnnconvert.formats.pytorch.live import memory_of, sources
 from rnnconvert.formats.pytorch.live_tensors import contradictions, fill
 from rnnconvert.formats.pytorch.live_units import COUNTERS, recurrent_units, units_of
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
@@ -60,7 +62,7 @@ def _of_tensors(value: Any, tensors: Mapping[str, Any], title: str) -> Model:
     """Return tensors by name as a model; only names and shapes show the classes."""
     for name, tensor in tensors.items():
         _check_tensor(f"{title}: {name!r}", tensor)
-    stored = Stored({name: numbers(tensor) for name, tensor in tensors.items()})
+    stored = Stored(cast("dict[str, Array]", sources(tensors)))  # what computes with numbers reads them (numpy.asarray)
     model = of_checkpoint(read_stored(stored, Path(title), Options()))
     return model.replace(
         ties=_ties(tensors), fill=lambda new: fill(value, tensors, new), live=value, hinders=lambda new: contradictions(tensors, new)
@@ -73,7 +75,7 @@ def _of_module(module: Any) -> Model:
     stored = set(module.state_dict())
     tensors = {name: tensor for name, tensor in tensors.items() if name in stored}
     _check(module, tensors)
-    arrays = {name: numbers(tensor) for name, tensor in tensors.items()}
+    arrays = sources(tensors)
     units: list[Unit] = []
     modules = dict(module.named_modules(remove_duplicate=False))
     aside = {name: what for name in arrays for end, what in COUNTERS.items() if name.rpartition(".")[2] == end}
@@ -138,8 +140,7 @@ def _ties(tensors: Mapping[str, Any]) -> dict[str, str]:
     first: dict[tuple[object, ...], str] = {}
     ties = {}
     for name, tensor in tensors.items():
-        place = (str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
-        other = first.setdefault(place, name)
+        other = first.setdefault(memory_of(tensor), name)
         if other != name and tensor.numel():
             ties[name] = other
     return ties
@@ -150,7 +151,7 @@ def of_checkpoint(checkpoint: Checkpoint) -> Model:
     read = checkpoint.read_as(LayerNames)
     classes = checkpoint.metadata_as(TorchMetadata).get("classes", {})
     values = checkpoint.metadata_as(TorchMetadata).get("values", {})
-    arrays = checkpoint.arrays
+    arrays: Mapping[str, Source] = checkpoint.arrays
     units: list[Unit] = []
     aside = dict(_optimizer(checkpoint.tensors))
     for name, stack in checkpoint.layers.items():
@@ -203,11 +204,13 @@ def _plain_class(stated: object) -> str:
     return re.sub(r"__torch__\.|___torch_mangle_\d+\.", "", str(stated or ""))
 
 
-def _shared(arrays: Mapping[str, Array]) -> dict[str, str]:
+def _shared(arrays: Mapping[str, Source]) -> dict[str, str]:
     """Return names of arrays of a file that are the same numbers as an earlier one's, in the same place."""
     first: dict[tuple[object, ...], str] = {}
     shared = {}
     for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            continue
         other = first.setdefault((array.__array_interface__["data"][0], array.shape, array.strides), name)
         if other != name and array.size:
             shared[name] = other

@@ -6,6 +6,8 @@ anything with `shape`, `dtype` and `pieces()`, and a numpy array becomes one thr
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -137,6 +139,16 @@ class Deferred:
         self._part = part if len(shape) == 2 else None
 
     @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        """How many axes it has."""
+        return len(self.shape)
+
+    @property
     def by_parts(self) -> bool:
         """Return whether a part costs less than all of it."""
         return self._part is not None
@@ -148,7 +160,8 @@ class Deferred:
         return self._part(*window)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.asarray(self._compute(), dtype=dtype)
+        numbers = np.asarray(self._compute(), dtype=dtype)
+        return numbers.copy() if copy else numbers
 
     def pieces(self) -> Iterator[Array]:
         if self._part is None:
@@ -162,8 +175,14 @@ class Deferred:
         return f"Deferred(shape={self.shape}, dtype={self.dtype})"
 
 
+def read_once(shape: tuple[int, ...], dtype: np.dtype[Any], read: Callable[[], Array]) -> Deferred:
+    """Return an array whose numbers lie elsewhere, on another device: all are read when the first is asked for, and kept."""
+    numbers = functools.cache(read)
+    return Deferred(shape, dtype, numbers, lambda rows, columns: numbers()[rows, columns])
+
+
 Source: TypeAlias = "Array | Deferred"
-"""An array of the canonical form: numbers at hand, or numbers to be computed."""
+"""An array of the canonical form or of a model: numbers at hand, or numbers to be computed or read."""
 
 
 def nbytes(array: Array | Pieced) -> int:

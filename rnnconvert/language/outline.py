@@ -68,7 +68,7 @@ def numbers(stack: Recurrent, tensors: Tensors, dtype: np.dtype[Any] | None = No
     return {name: np.asarray(array).astype(dtype or stack.dtype, copy=False) for name, array in arrays}
 
 
-def filled(stack: Recurrent, tensors: Tensors, arrays: Mapping[str, Array], name: str = "") -> Recurrent:
+def filled(stack: Recurrent, tensors: Tensors, arrays: Mapping[str, Source], name: str = "") -> Recurrent:
     """Return the stack that an outline and a module's arrays describe, as views of these arrays.
 
     Raises ValueError if an array is missing or has another shape.
@@ -82,9 +82,9 @@ def filled(stack: Recurrent, tensors: Tensors, arrays: Mapping[str, Array], name
             directions.append(direction.replace(arrays=unpack(layout(direction, tensors), _form(direction), direction_arrays)[0, 0]))
         layers.append(Layer(tuple(directions), layer.merge))
     wanted = shapes(stack, tensors)
-    readout = [np.asarray(arrays[key]) for key in wanted if key.startswith(READOUT)]
+    readout = [arrays[key] for key in wanted if key.startswith(READOUT)]
     if tensors is KERAS:
-        readout = [matrix.T for matrix in readout]
+        readout = [np.asarray(matrix).T for matrix in readout]
     return stack.replace(name=name, layers=tuple(layers), readout=tuple(readout))
 
 
@@ -252,7 +252,7 @@ def words_of(text: Array) -> str:
         return "an unknown layer"
 
 
-def stored(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Recurrent, dict[str, str]]]:
+def stored(arrays: Mapping[str, Source]) -> Iterator[tuple[str, Recurrent, dict[str, str]]]:
     """Yield every torch module of rnnconvert's own among a file's arrays: its prefix, the layer, and the arrays' names by parameter.
 
     Raises UsageError if an outline and the arrays with its prefix do not match.
@@ -261,9 +261,10 @@ def stored(arrays: Mapping[str, Array]) -> Iterator[tuple[str, Recurrent, dict[s
         prefix, _, last = name.rpartition("outline")
         if last or (prefix and not prefix.endswith(".")) or array.dtype != np.uint8:
             continue
-        if bytes(array[: len(_BEGINNING)]) != _BEGINNING.encode():
+        text = np.asarray(array)
+        if bytes(text[: len(_BEGINNING)]) != _BEGINNING.encode():
             continue  # an array of another module that has the same name
-        stack = from_text(bytes(array).decode(errors="replace"))
+        stack = from_text(bytes(text).decode(errors="replace"))
         names = {key: prefix + key for key in shapes(stack, TORCH)}
         missing = [full for full in names.values() if full not in arrays]
         if missing:

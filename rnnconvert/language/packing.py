@@ -284,7 +284,7 @@ def pack(
     return {name: Packed(shape, kind, placed[name], watch) for name, shape in shapes(layout, sizes).items()}
 
 
-def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Array]) -> dict[tuple[int, int], dict[Key, Source]]:
+def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Source]) -> dict[tuple[int, int], dict[Key, Source]]:
     """Return the canonical arrays in a framework's arrays, by (layer, direction), as views wherever possible.
 
     Raises ValueError if an array is missing or has another shape than the sizes imply.
@@ -298,14 +298,14 @@ def unpack(layout: Layout, sizes: Sizes, arrays: Mapping[str, Array]) -> dict[tu
     for slot in slots(layout, sizes):
         if slot.key[1] == UNUSED:
             continue
-        view: Source = slot.place.view(arrays[slot.array])
+        view = _view(slot.place, arrays[slot.array])
         if slot.reinterpreted or slot.sign < 0:
-            view = _derived(np.asarray(view), slot.sign, slot.reinterpreted)
+            view = _derived(view, slot.sign, slot.reinterpreted)
         blocks.setdefault((slot.layer, slot.direction), {})[slot.key] = view
     for arrays_of in blocks.values():
         if layout.coupled:  # 1 - sigmoid(a) = sigmoid(-a)
-            twins = [(part, np.asarray(source)) for (part, gate), source in arrays_of.items() if gate == _TWIN[layout.coupled]]
-            arrays_of |= {(part, layout.coupled): _derived(array, -1, False) for part, array in twins}
+            twins = [(part, source) for (part, gate), source in arrays_of.items() if gate == _TWIN[layout.coupled]]
+            arrays_of |= {(part, layout.coupled): _derived(source, -1, False) for part, source in twins}
         for part in sizes.parts & set(BIAS_PARTS):
             for gate in gates_of(sizes.kind, part):
                 if _lacks(layout, (part, gate)):
@@ -324,11 +324,22 @@ def _lacks(layout: Layout, key: Key) -> bool:
     return separate and key[0] in BIAS_PARTS and key[0] in layout.part_names and key not in layout.keys
 
 
-def _derived(view: Array, sign: int, reinterpreted: bool) -> Deferred:
+def _view(place: Place, array: Source) -> Source:
+    """Return a part of an array: a view of its memory, or of what is read or computed when the part is asked for."""
+    if isinstance(array, np.ndarray):
+        return place.view(array)
+
+    def part() -> Array:
+        return place.view(np.asarray(array))
+
+    return Deferred(place.shape, array.dtype, part, lambda rows, columns: part()[rows, columns])
+
+
+def _derived(view: Source, sign: int, reinterpreted: bool) -> Deferred:
     if not reinterpreted:
-        return Deferred(view.shape, view.dtype, lambda: -view, lambda rows, columns: -view[rows, columns])
+        return Deferred(view.shape, view.dtype, lambda: -np.asarray(view), lambda rows, columns: -view[rows, columns])
     shape = view.shape[::-1]
-    return Deferred(shape, view.dtype, lambda: (-view if sign < 0 else np.ascontiguousarray(view)).reshape(shape))
+    return Deferred(shape, view.dtype, lambda: (-np.asarray(view) if sign < 0 else np.ascontiguousarray(view)).reshape(shape))
 
 
 def assemble(name: str, cell: Cell, blocks: Mapping[tuple[int, int], Mapping[Key, Source]], num_directions: int) -> Recurrent:

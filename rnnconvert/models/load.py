@@ -13,10 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.containers.files import counting, only_replace
 from rnnconvert.containers.reading import reading, resumed
 from rnnconvert.core.arguments import checked
-from rnnconvert.core.arrays import Array, byte_bounds
+from rnnconvert.core.arrays import Array, byte_bounds, nbytes
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.files.checkpoint import Checkpoint
@@ -80,7 +82,7 @@ def load_into(
 
 def _apart(new: Mapping[str, Array], target: Model) -> dict[str, Array]:
     """Return arrays that do not change while a target is filled: those in its own memory are copied."""
-    bounds = [byte_bounds(array) for array in target.arrays.values() if array.size]
+    bounds = [byte_bounds(array) for array in target.arrays.values() if isinstance(array, np.ndarray) and array.size]
     bounds.sort()
     starts = [start for start, _ in bounds]
     ends = list(itertools.accumulate((end for _, end in bounds), max))
@@ -134,7 +136,7 @@ def transplant_file(
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
     watch("pairing layers and computing their weights")
     report, arrays = prepare(taking, giving, wishes)
-    total = sum(array.nbytes for array in taking.arrays.values())
+    total = sum(nbytes(array) for array in taking.arrays.values())
     phase = f"writing {output}"
     watch(phase)
     report = replace(report, model=None if dry_run else str(output), giver=source)

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.containers.reading import check_sources
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, Source
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.files.questions import Question
 from rnnconvert.language.fitting import pattern
@@ -116,7 +118,8 @@ class Model:
     framework  the format's name
     title      its path or class, for messages
     units      its layers
-    arrays     every array by the model's own name, those of no layer too
+    arrays     every array by the model's own name, those of no layer too; of a live object on another device, each is read when its
+               numbers are asked for
     flow       whether the layers stand in the order in which data goes through them, not only as they were made
     alphabet   whether they are in alphabetical order, as some files keep them, which shows nothing about the data's order
     aside      arrays that are not weights (counters, seeds, optimizer state), and what they are
@@ -132,7 +135,7 @@ class Model:
     framework: str
     title: str
     units: tuple[Unit, ...]
-    arrays: Mapping[str, Array]
+    arrays: Mapping[str, Source]
     flow: bool = False
     alphabet: bool = False
     aside: Mapping[str, str] = field(default_factory=dict)
@@ -155,7 +158,10 @@ class Model:
     def parts(self, unit: Unit, kind: str) -> dict[str, Array]:
         """Return the canonical arrays of a layer without recurrence, by part."""
         layout = unit.reading(kind)
-        return {tensor.part: layout.canonical(tensor, self.arrays[unit.names[tensor.name]]) for tensor in tensors(layout, unit.names)}
+        return {
+            tensor.part: layout.canonical(tensor, np.asarray(self.arrays[unit.names[tensor.name]]))
+            for tensor in tensors(layout, unit.names)
+        }
 
     def replace(self, **changes: Any) -> Model:
         """Return this model with some fields changed."""
@@ -168,7 +174,7 @@ def tensors(layout: Surrounding, names: Iterable[str]) -> list[SurroundingTensor
     return [tensor for tensor in layout.tensors if tensor.name in there]
 
 
-def channels_given(unit: Unit, arrays: Mapping[str, Array]) -> int | None:
+def channels_given(unit: Unit, arrays: Mapping[str, Source]) -> int | None:
     """Return how many channels a convolution gives, or a dense layer over the channels; None for another layer."""
     kind = unit.kinds[0]
     if kind not in ("conv", "conv_transpose", "dense"):
@@ -177,7 +183,7 @@ def channels_given(unit: Unit, arrays: Mapping[str, Array]) -> int | None:
     return shape[1] * int(unit.facts.get("groups", 1)) if kind == "conv_transpose" else shape[0]
 
 
-def weight_shape(unit: Unit, kind: str, arrays: Mapping[str, Array]) -> Shape:
+def weight_shape(unit: Unit, kind: str, arrays: Mapping[str, Source]) -> Shape:
     """Return the canonical shape of a layer's weight."""
     layout = unit.reading(kind)
     tensor = next(tensor for tensor in layout.tensors if tensor.part == "weight")

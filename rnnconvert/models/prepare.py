@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import TransplantError, UsageError
 from rnnconvert.core.printable import quoted
@@ -138,7 +140,7 @@ def _halves(pairing: Pairing, target: Model, filling: Filling) -> list[str]:
     for unit in (unit for unit in target.units if unit.name not in paired and not unit.alias):
         members = target.memory(unit.arrays)
         shared = sorted(
-            name for name in members & filled if name in filling.arrays and not equal(filling.arrays[name], target.arrays[name])
+            name for name in members & filled if name in filling.arrays and not equal(filling.arrays[name], np.asarray(target.arrays[name]))
         )
         if unit.stack is not None and shared and not members <= filled:
             problems.append(

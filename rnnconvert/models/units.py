@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Source
 from rnnconvert.core.weights import Layer, Recurrent
 from rnnconvert.language import outline
 from rnnconvert.language.registry import surroundings
@@ -31,7 +31,7 @@ class Owner(NamedTuple):
     title: str = ""
 
 
-def plain_units(framework: str, owner: Owner, arrays: Mapping[str, Array]) -> list[Unit]:
+def plain_units(framework: str, owner: Owner, arrays: Mapping[str, Source]) -> list[Unit]:
     """Return the layers without recurrence that an owner is; arrays that fit nothing are left to the caller."""
     name, class_name, names, facts, title = owner
     shapes = {local: tuple(arrays[full].shape) for local, full in names.items()}
@@ -102,7 +102,7 @@ def units_of_ours(
 
 
 def units_of_written(
-    name: str, cell: Mapping[str, Any], places: outline.Tensors, names: Mapping[str, str], arrays: Mapping[str, Array], title: str
+    name: str, cell: Mapping[str, Any], places: outline.Tensors, names: Mapping[str, str], arrays: Mapping[str, Source], title: str
 ) -> list[Unit]:
     """Return the layer of a class that `scaffold` wrote.
 
@@ -127,7 +127,7 @@ def units_of_written(
     return units_of_ours(name, stack, places, ours, {}, title)
 
 
-def loose_units(arrays: Mapping[str, Array], claimed: Iterable[str]) -> list[Unit]:
+def loose_units(arrays: Mapping[str, Source], claimed: Iterable[str]) -> list[Unit]:
     """Return the arrays of no layer, each as a layer by itself."""
     used = set(claimed)
     return [Unit(name, {"": name}, title="array") for name in arrays if name not in used]

@@ -236,7 +236,7 @@ class _Applied:
         model = model_of(live)
         assert model.fill is not None, "a tree that was handed in is filled by making a new one"
         generator = np.random.default_rng(seed)
-        arrays = {name: array for name, array in model.arrays.items() if str(array.dtype) in FLOATS}
+        arrays = {name: np.asarray(array) for name, array in model.arrays.items() if str(array.dtype) in FLOATS}
         new = {name: moved(array, float(ml_dtypes.finfo(array.dtype).eps), generator).astype(array.dtype) for name, array in arrays.items()}
         return model.fill(new)
 

@@ -175,14 +175,15 @@ class StateTransfer:
                 continue
             there = self.moved.slots.get(slot, {})
             slots[slot] = {
-                name: _rated(self, slot, name, there[name], settings[name])
-                if name in there
-                else np.zeros_like(self.plan.target.arrays[name])
-                for name in trained
+                name: _rated(self, slot, name, there[name], settings[name]) if name in there else self._zeros(name) for name in trained
             }
             for name in self.fresh:
-                slots[slot][name] = np.zeros_like(self.plan.target.arrays[name])
+                slots[slot][name] = self._zeros(name)
         return slots
+
+    def _zeros(self, name: str) -> Array:
+        array = self.plan.target.arrays[name]
+        return np.zeros(array.shape, array.dtype)
 
     def _epsilons(self, trained: Sequence[str], settings: Mapping[str, Mapping[str, Any]], steps: Mapping[str, int | None]) -> None:
         """Say how far steps differ because epsilon stands elsewhere."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Source
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.modules import Modules
@@ -82,11 +82,12 @@ class Reading:
     """
 
     def __init__(
-        self, program: OperatorProgram, units: Sequence[Unit], arrays: Mapping[str, Array], name: str, needs: Needs, partial: bool
+        self, program: OperatorProgram, units: Sequence[Unit], arrays: Mapping[str, Source], name: str, needs: Needs, partial: bool
     ) -> None:
         self.build = Builder(Scope(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
-        self.arrays, self._program = {**program.constants, **arrays}, program
+        self.arrays: dict[str, Source] = {**program.constants, **arrays}
+        self._program = program
         self._values: dict[Ref, Any] = {}
         self._held: dict[str, Tensor] = {}
         self._used: dict[str, str] = {}
@@ -296,7 +297,12 @@ class Reading:
         kind = "" if unit is None else self._used.get(unit.name, next((k for k in ("dense", "embedding") if k in unit.kinds), ""))
         if unit is not None and kind:
             array = next(word for word, name in unit.names.items() if name == x.stored)
-            words = {"of": kind, "array": array, "sizes": self.arrays[unit.names["weight"]].shape, "bias": "bias" in unit.names}
+            words: dict[str, Any] = {
+                "of": kind,
+                "array": array,
+                "sizes": self.arrays[unit.names["weight"]].shape,
+                "bias": "bias" in unit.names,
+            }
             (tensor,) = self.build.several("layer's weight", self.layer(unit.name), [], [(x.dims, x.dtype, x.name)], **words)
             assert tensor.value is not None
             return tensor.value
