@@ -24,6 +24,7 @@ from rnnconvert.formats.cudnn import run_jax as jax
 from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.cudnn.description import BIAS_MODES
 from rnnconvert.formats.keras import run as keras
+from rnnconvert.formats.onnx.run_session import Session
 from rnnconvert.formats.pytorch import run_flat as torch_flat
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
@@ -240,6 +241,22 @@ def test_numbers_go_where_pytorch_says(
     allowed = 64 * float(np.finfo(dtype).eps) * max(1.0, float(np.abs(flat).max()))
     assert np.abs(found["gradients"]["weights"][""]["params"] - flat).max() <= allowed
     np.testing.assert_allclose(found["gradients"]["x"], truth.x, rtol=0, atol=allowed)
+
+
+def test_a_node_that_cudas_provider_leaves_to_the_cpu_is_refused(tmp_path: Path) -> None:
+    need("onnxruntime", missing(["onnxruntime"]))
+    stack = random_stack(Sizes("gru", 4, 5, parts=PLAIN), 3, "float32", Cell("gru", False))
+    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), tmp_path / "a.onnx")
+
+    def ran(provider: str) -> Session:
+        session = Session(str(tmp_path / "a.onnx"), "CPUExecutionProvider", profiled=True)
+        session.run(["y"], {"x": np.zeros((3, 2, 4), np.float32)})
+        session.provider = provider
+        return session
+
+    assert set(ran("CPUExecutionProvider").providers.values()) == {"CPUExecutionProvider"}
+    with pytest.raises(NotImplementedError, match=r"runs random by CPUExecutionProvider: CUDAExecutionProvider has no such kernel"):
+        assert ran("CUDAExecutionProvider").providers
 
 
 def test_pytorch_lays_nothing_out_on_a_cpu(tmp_path: Path) -> None:
