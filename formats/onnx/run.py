@@ -1,6 +1,5 @@
 """onnxruntime, on recurrent nodes of a model, or on all of a model that rnnconvert wrote.
 
-No GPU has run the variant for CUDA yet.
 Source: the ONNX operators RNN, GRU and LSTM (opset 22).
 """
 
