@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -50,12 +50,12 @@ class HostMemory:
 class StandIn(cudnn_library.CudnnLibrary):
     """libcudnn as its header describes it, computing with the reference what it is asked for.
 
-    single_rec  where a GRU with a single recurrent bias has the candidate's: the real library's answer is unknown
-    made        descriptors that are not destroyed yet
+    reading  what a library would take the weights for that reads the buffer in another way
+    made     descriptors that are not destroyed yet
     """
 
-    def __init__(self, description: dict[str, Any], single_rec: str = "inside") -> None:
-        self.description, self.single_rec = description, single_rec
+    def __init__(self, description: dict[str, Any], reading: Callable[[Recurrent], Recurrent] = lambda stack: stack) -> None:
+        self.description, self.reading = description, reading
         self.called: list[str] = []
         self.ran: Any = None
         self.slopes: Any = None
@@ -152,13 +152,10 @@ class StandIn(cudnn_library.CudnnLibrary):
 
     def _stack(self, size: int, weights: Any) -> Recurrent:
         buffer = self._at(weights, (size // self._dtype.itemsize,))
-        return description.stack_of("standing in", self.description, buffer, self.single_rec)
+        return self.reading(description.stack_of("standing in", self.description, buffer))
 
     def _flat(self, stack: Recurrent) -> Array:
         """A stack's numbers in the buffer's places."""
-        if self.description["cell"] == "gru" and self.description.get("bias_mode") == "single_rec":
-            names = {"recurrent_bias": "input_bias"}  # a single bias has one place, whatever it means
-            stack = each(stack, lambda d: d.replace(arrays={(names.get(p, p), g): array for (p, g), array in d.arrays.items()}))
         return np.asarray(pack(description.layout_of(self.description["cell"]), stack)["params"])
 
     def _limits(self, of_x: Any, device: Any) -> Array | None:
@@ -180,11 +177,12 @@ class StandIn(cudnn_library.CudnnLibrary):
         )  # fmt: skip
         self.ran = stack, values, tuple(h), tuple(c), self._limits(of_x, limits)
         solved = reference.run(*self.ran)
+        counts = self.set[of_x.value][6][:, None] > 0  # the final states of an empty sequence are zeros
         self._put_sequence(y, of_y, solved.y)
-        self._put(hy, self._state(of_h), np.stack(solved.hidden))
+        self._put(hy, self._state(of_h), np.stack(solved.hidden) * counts)
         assert bool(cy) == (stack.cell.kind == "lstm")
         if cy:
-            self._put(cy, self._state(of_c), np.stack(solved.cell))
+            self._put(cy, self._state(of_c), np.stack(solved.cell) * counts)
 
     def RNNBackwardData_v8(
         self, handle: Any, rnn: Any, limits: Any, of_y: Any, y: Any, dy: Any, of_x: Any, dx: Any, of_h: Any, hx: Any,

@@ -12,8 +12,9 @@ from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Direction, Key, Layer, Recurrent, Source, gates_of
 from rnnconvert.judging.case_kinds import state_widths
+from rnnconvert.language.layout import Sizes
 from tests.judging import Problem
-from tests.stacks import BOTH
+from tests.stacks import BOTH, random_stack
 
 TIME, BATCH, WIDTH = 5, 3, 4
 """Of every problem; the hidden size is WIDTH too where the input is read unweighted."""
@@ -120,6 +121,22 @@ def problem(stack: Recurrent, seed: int, states: bool, lengths: bool = False) ->
     hidden, cell = (tuple(rng.uniform(-1, 1, (BATCH, width)).astype(stack.dtype) for width in widths) for widths in _widths(stack))
     long = np.array([3, TIME, 1]) if lengths else None
     return Problem(stack, x, hidden if states else None, cell if states else None, long)
+
+
+READ_BOUNDS = ((-0.25, 0.5), (0.125, 0.5), (-0.5, -0.125), (-np.inf, 0.125), (0.0625, np.inf), (0.25, 0.25))
+"""Bounds of a cell state where it is read: some exclude zero, some are one-sided."""
+
+
+def read_clipped(bounds: tuple[float, float], seed: int, lengths: bool = False) -> Problem:
+    """An LSTM whose cell state is clipped where it is read, with initial and final ones outside of the bounds."""
+    projection, parts = (0, PEEPHOLES) if seed % 2 else (2, BOTH | {"projection"})
+    form = Sizes("lstm", WIDTH, 5, 1 + seed // 2 % 2, 1 + seed // 4 % 2, projection, parts)
+    stack = random_stack(form, seed, np.float32, Cell("lstm", clips=(Clip("state", *bounds),)))
+    made = problem(stack, seed, True, lengths)
+    for states in (made.cell, made.solved().cell):
+        values = np.stack(states or ())
+        assert ((values < bounds[0] - 0.01) | (values > bounds[1] + 0.01)).any()
+    return made
 
 
 def _widths(stack: Recurrent) -> tuple[list[int], list[int]]:

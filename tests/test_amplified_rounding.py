@@ -21,6 +21,8 @@ from rnnconvert.verification.verify import verify
 from tests.requirements import needed
 from tests.sources import checkpoint, stack
 
+FLOAT32 = rounding.ARITHMETICS["float32"]
+
 
 def growing(gain: float, size: float, units: int = 16) -> Recurrent:
     """An RNN whose small states grow by a factor in each step: onnxruntime's tanh of small values is off by about a third of a unit
@@ -56,13 +58,13 @@ def test_amplified_rounding_is_no_difference(gain: float, size: float, tmp_path:
     model = growing(gain, size)
     (case,) = (one for one in cases(model)[0] if one.name == "default states")
     truths, single = solved(model, [case]), solved(model, [case], np.float32)
-    moved, off = solved(shaken(model, np.float32), [case]), rounding.of_functions(model, [case], np.float32)
+    moved, off = solved(shaken(model, np.float32), [case]), rounding.of_functions(model, [case], FLOAT32)
     found, measure = run(model, case, tmp_path / "a.onnx"), Measure.of(model, case, np.float32)
     assert measure.explains(found)
     # Without the error of functions, what rounds in sums and in weights is far from what a right program gives.
     error = np.abs(found.y - truths[0].y).max()
     assert error > 8 * np.abs(worse(truths[0], single[0], moved[0]).y - truths[0].y).max()
-    assert error < 8 * np.abs(rounding.floors(model, [case], np.float32, truths, off, single, moved)[0].y - truths[0].y).max()
+    assert error < 8 * np.abs(rounding.floors(model, [case], FLOAT32, truths, off, single, moved)[0].y - truths[0].y).max()
     for part in ("input", "recurrent"):  # a difference that is larger than rounding becomes remains one
         assert not measure.explains(run(scaled(model, part, 1.01), case, tmp_path / "b.onnx"))
 
@@ -72,8 +74,8 @@ def test_layers_that_amplify_nothing_are_judged_as_before(kind: str) -> None:
     model = stack(kind, num_layers=2)
     some = [case for case in cases(model)[0] if case.name != "saturating"]
     truths, single = solved(model, some), solved(model, some, np.float32)
-    off = rounding.of_functions(model, some, np.float32)
-    for one, before in zip(rounding.floors(model, some, np.float32, truths, off, single), single, strict=True):
+    off = rounding.of_functions(model, some, FLOAT32)
+    for one, before in zip(rounding.floors(model, some, FLOAT32, truths, off, single), single, strict=True):
         np.testing.assert_array_equal(one.y, before.y)
 
 
@@ -102,5 +104,5 @@ def test_the_error_of_a_gate_grows_with_what_it_multiplies(kind: str) -> None:
     (case,) = (one for one in cases(model)[0] if one.name == "default states")
     measure = Measure.of(model, case, np.float32)
     for seed in range(10, 14):
-        assert measure.explains(rounding.of_functions(model, [case], np.float32, seed)[0])
+        assert measure.explains(rounding.of_functions(model, [case], FLOAT32, seed)[0])
     assert not measure.explains(solved(scaled(model, "input", 1.001), [case])[0])

@@ -238,7 +238,7 @@ def test_pytorch_lays_nothing_out_on_a_cpu(tmp_path: Path) -> None:
     need("torch", missing(torch_flat.NEEDS))
     problem = problem_of("lstm", "float32", None, True)
     params, description = described(problem.stack, tmp_path)
-    with pytest.raises(RuntimeError, match="did not lay the parameters out"):
+    with pytest.raises(NotImplementedError, match=r"does not lay parameters of torch\.float32 out"):
         torch_flat.run(params, description, Sequences(problem.x), "cpu")
     with pytest.raises(NotImplementedError, match=r"torch\.nn does not have them"):
         torch_flat.run(params, {**description, "bias_mode": "single_inp"}, Sequences(problem.x), "cpu")

@@ -18,6 +18,8 @@ import numpy as np
 import pytest
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.weights import Recurrent
+from rnnconvert.rewrites import each
 from rnnconvert.running.child import missing
 from tests import drawn
 from tests.cudnn_standin import StandIn
@@ -200,7 +202,12 @@ def test_what_is_in_the_way_is_named(changes: Mapping[str, Any], names: set[str]
 @pytest.mark.parametrize("place", ["inside", "outside"])
 def test_the_experiment_finds_what_the_library_computes(place: str, tmp_path: Path) -> None:
     need("torch", missing(["torch"]))
-    found = questions.single_bias(work(tmp_path), "single_rec", place)
+    parts = {"inside": "recurrent_bias", "outside": "input_bias"}
+
+    def reading(stack: Recurrent) -> Recurrent:
+        return each(stack, lambda d: d.replace(arrays={(parts[place] if "bias" in p else p, g): a for (p, g), a in d.arrays.items()}))
+
+    found = questions.single_bias(work(tmp_path), "single_rec", reading)
     assert (found.verdict, found.facts["answer"]) == (ANSWERED, f"{place} the reset product")
 
 
@@ -219,13 +226,22 @@ def test_every_place_of_a_clip_gives_other_numbers() -> None:
     need("torch", missing(["torch"]))
     solved = Solved(Config("lstm", 2, 2, clip=questions.CLIP, dtype="float64"))
     rows = {place: questions.clipped_lstm(solved, place)[0] for place in questions.PLACES}
-    np.testing.assert_allclose(rows["before the output"], solved.truth.y, rtol=0, atol=1e-12)
-    names = [name for name in rows if name != "final only"]  # which changes the final state alone
+    np.testing.assert_allclose(rows["where it is read"], solved.truth.y, rtol=0, atol=1e-12)
+    finals = ("final only", "where it is read, and the final one")  # which differ from others in the final state alone
+    names = [name for name in rows if name not in finals]
     for number, one in enumerate(names):
         for other in names[:number]:
             assert np.abs(rows[one] - rows[other]).max() > 1e-3
-    slopes = [questions.clipped_lstm(solved, "before the output", slope)[-1] for slope in ("zero", "passed on")]
+    slopes = [questions.clipped_lstm(solved, "where it is read", slope)[-1] for slope in ("zero", "passed on")]
+    np.testing.assert_allclose(slopes[0], solved.gradients().cell[-1], rtol=0, atol=1e-12)
     assert np.abs(slopes[0] - slopes[1]).max() > 1e-3
+
+
+def test_the_experiments_on_a_clip_find_what_the_stand_in_computes(tmp_path: Path) -> None:
+    need("torch", missing(["torch"]))
+    answers = [experiment(work(tmp_path)) for experiment in (questions.clip_of_lstm, questions.clip_gradient)]
+    assert [found.facts["answer"] for found in answers] == ["where it is read", "where it is read, zero"]
+    assert questions.empty_sequence(work(tmp_path)).facts["answer"] == "zeros"
 
 
 # Judging

@@ -23,7 +23,7 @@ from rnnconvert.language import outline
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running.child import missing
 from tests.drawn import looped
-from tests.foreign import PEEPHOLES, TIME, WIDTH, Maker, near, problem, swapped
+from tests.foreign import PEEPHOLES, READ_BOUNDS, TIME, WIDTH, Maker, near, problem, read_clipped, swapped
 from tests.frameworks import KERAS_WARNS
 from tests.judging import WRONG, Problem, excess
 from tests.requirements import need
@@ -64,6 +64,12 @@ def test_any_layer_gives_what_the_reference_gives(seed: int, states: bool) -> No
 @looped(5, seed=SEEDS)
 def test_masked_steps_are_left_out(seed: int) -> None:
     given = problem(Maker(seed).stack(), seed, True, lengths=True)
+    assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1
+
+
+@looped(8, bounds=READ_BOUNDS, seed=range(8), lengths=[False, True])
+def test_a_cell_state_is_clipped_where_it_is_read(bounds: tuple[float, float], seed: int, lengths: bool) -> None:
+    given = read_clipped(bounds, seed, lengths)
     assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1
 
 

@@ -321,16 +321,23 @@ def test_a_bias_mode_is_written_or_refused(kind: str, mode: str, tmp_path: Path)
     assert bits(only(path)) == bits(made)
 
 
-@pytest.mark.parametrize("where", ["inside", "outside"])
-def test_a_single_recurrent_bias_of_a_gru_must_be_decided(where: str, tmp_path: Path) -> None:
-    size = 3 * 4 * 3 + 3 * 4 * 4 + 3 * 4
-    path = tmp_path / "raw.bin"
-    uniform(1, size).tofile(path)
-    said = {"source_format": "cudnn", "cell": "gru", "input_size": 3, "hidden_size": 4, "bias_mode": "single_rec"}
-    with pytest.raises(rc.RefusedError, match=r"single_rec=inside or outside"):
-        rc.load(path, **said)
-    layer = only(path, single_rec=where, **said)
-    assert layer.first.biases == {"inside": "recurrent", "outside": "input"}[where]
+def test_a_single_recurrent_bias_of_a_gru_stays_inside_the_reset_product(tmp_path: Path) -> None:
+    made = stack("gru", parts=frozenset({"input", "recurrent", "recurrent_bias"}))
+    path = write(tmp_path / "a.bin", made, bias_mode="single_rec")
+    assert bits(only(path)) == bits(made)
+    path.with_name("a.bin.json").unlink()
+    sizes: dict[str, Any] = {"source_format": "cudnn", "cell": "gru", "input_size": 3, "hidden_size": 4, "bias_mode": "single_rec"}
+    assert bits(only(path, **sizes)) == bits(made)
+    x = uniform(1, 5, 2, 3)
+    expected = reference.run(made, x).y
+    for name in ("a.pt", "a.keras"):
+        rc.save(checkpoint(made), tmp_path / name)
+        layer = only(tmp_path / name)
+        np.testing.assert_array_equal(*(np.asarray(one.first.arrays["recurrent_bias", "n"]) for one in (layer, made)))
+        assert not np.any(np.asarray(layer.first.arrays["input_bias", "n"]))
+        np.testing.assert_array_equal(reference.run(layer, x).y, expected)
+    with pytest.raises(rc.RefusedError, match="candidate bias inside the reset product"):
+        write(tmp_path / "b.bin", made, bias_mode="single_inp")
 
 
 def test_a_raw_buffer_is_read_by_the_sizes_that_are_said(tmp_path: Path) -> None:

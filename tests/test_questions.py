@@ -20,7 +20,7 @@ READING = {
     "nonlinearity": "relu", "activation": "relu", "forget_bias": "0", "cell_clip": "3", "proj_clip": "3",
     "recurrent_activation": "hard_sigmoid", "output_activation": "relu", "reset_after": "true", "merge_mode": "sum",
     "go_backwards": "true", "hard_sigmoid": "keras2", "input_forget": "i", "cell": "gru", "input_size": "5",
-    "hidden_size": "5", "num_layers": "2", "bidirectional": "true", "bias_mode": "none", "single_rec": "inside",
+    "hidden_size": "5", "num_layers": "2", "bidirectional": "true", "bias_mode": "none",
     "projection_size": "2", "input_mode": "skip", "dtype": "float16", "layout": "keras.lstm", "init_state": "ones",
     "arrays": "lstm@0", "release": "0.1", "fc": "fc_0", "origin_mode": "true", "clip": "none", "unaccounted": "harmless",
     "input_scale": "0.5", "config": "model.json",

@@ -175,6 +175,15 @@ def test_a_clip_to_bounds_that_differ_is_refused_where_the_clip_is_one_number() 
             fit_to_layout(random_stack(Sizes("lstm", 3, 4), 1, np.float32, cell), adapter(framework).layouts(Options()))
 
 
+@pytest.mark.parametrize(("kind", "other", "framework"), [("state", "cell", "tensorflow1"), ("cell", "state", "cudnn")])
+def test_the_two_clips_of_a_cell_state_are_told_apart(kind: Any, other: str, framework: str) -> None:
+    cell = Cell("lstm", clips=(Clip(kind, -0.4, 0.4),))
+    places = {"cell": r"c' = clip\(f \* c \+ i \* g\)", "state": r"c' = f \* clip\(c\) \+ i \* g"}
+    reason = f"it computes {places[kind]}.*, but the target computes {places[other]}.*: another final cell state, and other outputs where"
+    with pytest.raises(RefusedError, match=reason):
+        fit_to_layout(random_stack(Sizes("lstm", 3, 4), 1, np.float32, cell), adapter(framework).layouts(Options()))
+
+
 def test_split_directions_keep_the_order_of_the_outputs() -> None:
     stack = random_stack(Sizes("gru", 3, 4, 1, 2), 1).replace(output_order="processing")
     x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3))

@@ -22,8 +22,11 @@ from rnnconvert.core.weights import Layer, Recurrent, Unconvertible
 from rnnconvert.formats.pytorch.module import ForeignGRU, ForeignLSTM, module_of, module_of_text
 from rnnconvert.language import outline
 from rnnconvert.language.layout import Sizes
+from rnnconvert.rewrites import each
 from tests.drawn import LONG, looped
-from tests.foreign import BATCH, PEEPHOLES, TIME, WIDTH, Maker, has_cell, near, problem, solved_one_by_one, swapped
+from tests.foreign import (
+    BATCH, PEEPHOLES, READ_BOUNDS, TIME, WIDTH, Maker, has_cell, near, problem, read_clipped, solved_one_by_one, swapped,
+)  # fmt: skip
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack
 
@@ -77,6 +80,29 @@ def test_any_layer_gives_what_the_reference_gives(seed: int, states: bool) -> No
     module = module_of(given.stack)
     assert excess(given, solve(module, given)) <= 1
     assert all_near(solve(module.double(), given, torch.float64), given.solved())
+
+
+@looped(12, bounds=READ_BOUNDS, seed=range(8))
+def test_a_cell_state_is_clipped_where_it_is_read(bounds: tuple[float, float], seed: int) -> None:
+    given = read_clipped(bounds, seed)
+    module = module_of(given.stack)
+    assert excess(given, solve(module, given)) <= 1
+    module = module.double()
+    exact = given.solved()
+    assert all_near(solve(module, given, torch.float64), exact)
+    # The clip of TensorFlow 1 gives the same outputs from initial states within the bounds; its final cell states are bounded.
+    other = each(given.stack, lambda d: d.replace(cell=d.cell.replace(clips=(Clip("cell", *bounds),))))
+    bounded = reference.run(other, given.x, given.hidden, tuple(np.clip(state, *bounds) for state in given.cell or ()))
+    assert all_near(Outputs(exact.y, exact.hidden, tuple(np.clip(state, *bounds) for state in exact.cell)), bounded)
+    assert not all_near(exact, bounded)
+
+
+@looped(6, bounds=READ_BOUNDS, seed=range(8))
+def test_the_gradient_of_a_clipped_cell_state_is_zero_where_the_clip_holds(bounds: tuple[float, float], seed: int) -> None:
+    given = read_clipped(bounds, seed)
+    slopes = reference.Reference(given.stack).gradients(given.x, given.hidden or (), given.cell or (), None, given.solved())
+    for slope, state in zip(slopes.cell, given.cell or (), strict=True):
+        assert not slope[(state < bounds[0]) | (state > bounds[1])].any()
 
 
 def test_the_random_layers_have_every_feature() -> None:

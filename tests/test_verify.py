@@ -6,16 +6,21 @@ import dataclasses
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UnreadableError, UsageError
+from rnnconvert.core.reference import FUNCTIONS, Function, Reference
 from rnnconvert.core.weights import Recurrent
+from rnnconvert.judging import rounding as coarseness
 from rnnconvert.judging.case_kinds import CASES
+from rnnconvert.judging.cases import shaken, solved
+from rnnconvert.judging.rounding import ARITHMETICS, PERSISTENT
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running import registry
 from rnnconvert.verification import results as kept
@@ -147,7 +152,64 @@ def test_tensor_cores_are_judged_by_their_own_rounding(models: Path) -> None:
     executors = registry.executors()
     assert rounding(executors["torch-cuda-tf32"], "float32") == "float16"
     assert rounding(executors["torch-cuda-tf32"], "float64") == "float64"
-    assert rounding(executors["torch-cuda"], "float32") == "float32"
+    assert rounding(executors["torch-cuda"], "float32") == PERSISTENT
+    named = [name for executor in executors.values() for name in executor.settings.get("rounds_like", {}).items()]
+    assert len(named) >= 6 and all(set(pair) <= ARITHMETICS.keys() for pair in named)
+
+
+def persistent(error: float) -> Mapping[str, Function]:
+    """Functions like those of cuDNN's persistent kernels: tanh is that far off relative to its value, less where it is near 1, and
+    its slope is that of the value.
+    """
+
+    def tanh(xp: Any, x: Any, alpha: float, beta: float) -> Any:
+        exact = np.asarray(x if xp is np else x.detach(), np.float64)
+        values = np.tanh(exact)
+        values = np.clip(values * (1 + error * np.cos(40 * exact) * (1 - values**2) ** 0.25), -1, 1)
+        if xp is np:
+            return values.astype(x.dtype)
+        with np.errstate(divide="ignore"):
+            return xp.tanh(x + (xp.asarray(np.arctanh(values)).to(x.dtype) - x).detach())
+
+    return {**FUNCTIONS, "tanh": tanh}
+
+
+@pytest.mark.parametrize(("cell", "layers"), [("lstm", 2), ("gru", 1), ("rnn", 2)])
+def test_a_kernel_of_a_coarser_tanh_is_judged_by_it(cell: Any, layers: int, tmp_path: Path) -> None:
+    form = Sizes(cell, 5, 6, layers, 2, parts=BOTH)
+    path = tmp_path / "model.safetensors"
+    rc.save(
+        rc.Checkpoint("", "canonical", {"random": random_stack(form, 3, "float32", rc.Cell(cell, True if cell == "gru" else None))}),
+        path,
+        "pytorch",
+    )
+    results = rc.run(path, on=["torch-cpu"], gradients=True)
+    (layer,) = results.layers.values()
+    (run,) = layer.runs
+    (model,) = rc.load(path).layers.values()
+    coarse = ARITHMETICS[PERSISTENT]
+
+    def answer(functions: Mapping[str, Function]) -> None:
+        for case in layer.cases:
+            run.outputs[case.name] = case.solve(model, np.float32, functions=functions)
+            if case.name in run.gradients:
+                states = case.hidden or (), case.cell or ()
+                found, floor = (
+                    Reference(model, np.float32, functions=chosen).gradients(case.x, *states, case.lengths, case.cotangents)
+                    for chosen in (functions, coarse.estimates[0])
+                )
+                run.gradients[case.name] = dataclasses.replace(run.gradients[case.name], found=found, floor=floor)
+
+    answer(persistent(1.03e-5))
+    assert run.gradients and not rc.verify(results).equal
+    run.rounding = PERSISTENT
+    truths, rounded = solved(model, layer.cases), solved(model, layer.cases, np.float32, coarse.estimates[0])
+    off = coarseness.of_functions(model, layer.cases, coarse)
+    floors = coarseness.floors(model, layer.cases, coarse, truths, off, rounded, solved(shaken(model, np.float32), layer.cases))
+    layer.floors[PERSISTENT] = {case.name: floor for case, floor in zip(layer.cases, floors, strict=True)}
+    assert rc.verify(results).equal
+    answer(persistent(5e-4))
+    assert not rc.verify(results).equal
 
 
 def test_every_case_runs_and_agrees(models: Path) -> None:

@@ -6,7 +6,7 @@
    X        STEPS rows of INPUTS values; Y  STEPS rows of 2 * HIDDEN values, forward and backward side by side
 
    offsets.h has the sizes, and where each gate of each matrix starts, as `rnnconvert layout cudnn --json` prints it.
-   With HAVE_CUDNN the same buffer goes to cudnnRNNForward as it is: see the end of this file. */
+   Compiled with -DHAVE_CUDNN -lcudnn -lcudart the same buffer goes to cudnnRNNForward, as it is, on a GPU. */
 
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +18,18 @@ enum { R, Z, N }; /* reset, update, candidate: cuDNN's order */
 
 static float *weights;
 
+static float *numbers(const char *path, size_t count) {
+    float *found = malloc(count * sizeof *found);
+    FILE *file = fopen(path, "rb");
+    if (!found || !file || fread(found, sizeof *found, count, file) != count || fgetc(file) != EOF) {
+        fprintf(stderr, "%s does not hold %zu numbers\n", path, count);
+        exit(1);
+    }
+    fclose(file);
+    return found;
+}
+
+#ifndef HAVE_CUDNN
 /* row `unit` of a gate's matrix times a vector */
 static float product(long matrix, int unit, const float *vector, int length) {
     const float *row = weights + matrix + (long)unit * length;
@@ -43,22 +55,7 @@ static void step(int direction, const float *x, float *h) {
     for (int unit = 0; unit < HIDDEN; unit++) h[unit] = next[unit];
 }
 
-static float *numbers(const char *path, size_t count) {
-    float *found = malloc(count * sizeof *found);
-    FILE *file = fopen(path, "rb");
-    if (!found || !file || fread(found, sizeof *found, count, file) != count || fgetc(file) != EOF) {
-        fprintf(stderr, "%s does not hold %zu numbers\n", path, count);
-        exit(1);
-    }
-    fclose(file);
-    return found;
-}
-
-int main(int argc, char **argv) {
-    if (argc != 5) return fprintf(stderr, "usage: encoder WEIGHTS X STEPS Y\n"), 2;
-    int steps = atoi(argv[3]);
-    weights = numbers(argv[1], WEIGHTS);
-    float *x = numbers(argv[2], (size_t)steps * INPUTS), *y = calloc((size_t)steps * 2 * HIDDEN, sizeof *y);
+static void run(const float *x, int steps, float *y) {
     for (int direction = 0; direction < 2; direction++) {
         float h[HIDDEN] = {0};
         for (int n = 0; n < steps; n++) {
@@ -67,36 +64,70 @@ int main(int argc, char **argv) {
             for (int unit = 0; unit < HIDDEN; unit++) y[(at * 2 + direction) * HIDDEN + unit] = h[unit];
         }
     }
+}
+#else
+#include <cuda_runtime.h>
+#include <cudnn.h>
+
+#define CHECK(call, text) do { int status = (call); if (status) { fprintf(stderr, "%s: %s\n", #call, text(status)); exit(1); } } while (0)
+#define CUDA(call) CHECK(call, cudaGetErrorString)
+#define CUDNN(call) CHECK(call, cudnnGetErrorString)
+
+/* memory on the GPU, with these bytes in it if there are some */
+static void *on_device(const void *bytes, size_t size) {
+    void *memory = NULL;
+    CUDA(cudaMalloc(&memory, size + !size));
+    if (bytes) CUDA(cudaMemcpy(memory, bytes, size, cudaMemcpyHostToDevice));
+    return memory;
+}
+
+static cudnnRNNDataDescriptor_t sequence(int steps, int width) {
+    cudnnRNNDataDescriptor_t data;
+    float padding = 0;
+    CUDNN(cudnnCreateRNNDataDescriptor(&data));
+    CUDNN(cudnnSetRNNDataDescriptor(data, CUDNN_DATA_FLOAT, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, steps, 1, width, &steps, &padding));
+    return data;
+}
+
+/* cuDNN 8.9 or newer; what the process holds on the GPU is freed as it ends */
+static void run(const float *x, int steps, float *y) {
+    cudnnHandle_t handle;
+    cudnnDropoutDescriptor_t no_dropout;
+    cudnnRNNDescriptor_t rnn;
+    cudnnTensorDescriptor_t states;
+    CUDNN(cudnnCreate(&handle));
+    CUDNN(cudnnCreateDropoutDescriptor(&no_dropout));
+    CUDNN(cudnnSetDropoutDescriptor(no_dropout, handle, 0, NULL, 0, 0));
+    CUDNN(cudnnCreateRNNDescriptor(&rnn));
+    CUDNN(cudnnSetRNNDescriptor_v8(rnn, CUDNN_RNN_ALGO_STANDARD, CUDNN_GRU, CUDNN_RNN_DOUBLE_BIAS, CUDNN_BIDIRECTIONAL,
+                                   CUDNN_LINEAR_INPUT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_FMA_MATH, INPUTS, HIDDEN, HIDDEN,
+                                   1, no_dropout, 0));
+    int of_states[] = {2, 1, HIDDEN}, strides[] = {HIDDEN, HIDDEN, 1}; /* initial states of NULL are zeros */
+    CUDNN(cudnnCreateTensorDescriptor(&states));
+    CUDNN(cudnnSetTensorNdDescriptor(states, CUDNN_DATA_FLOAT, 3, of_states, strides));
+    cudnnRNNDataDescriptor_t of_x = sequence(steps, INPUTS), of_y = sequence(steps, 2 * HIDDEN);
+
+    size_t size, work, reserve;
+    CUDNN(cudnnGetRNNWeightSpaceSize(handle, rnn, &size));
+    if (size != WEIGHTS * sizeof(float)) { fprintf(stderr, "cuDNN wants %zu bytes of weights\n", size); exit(1); }
+    CUDNN(cudnnGetRNNTempSpaceSizes(handle, rnn, CUDNN_FWD_MODE_INFERENCE, of_x, &work, &reserve));
+    size_t values = (size_t)steps * 2 * HIDDEN * sizeof(float);
+    void *result = on_device(NULL, values);
+    CUDNN(cudnnRNNForward(handle, rnn, CUDNN_FWD_MODE_INFERENCE, on_device(&steps, sizeof steps), of_x,
+                          on_device(x, (size_t)steps * INPUTS * sizeof(float)), of_y, result, states, NULL, NULL, states, NULL, NULL,
+                          size, on_device(weights, size), work, on_device(NULL, work), reserve, on_device(NULL, reserve)));
+    CUDA(cudaMemcpy(y, result, values, cudaMemcpyDeviceToHost));
+    fprintf(stderr, "cuDNN %zu\n", cudnnGetVersion());
+}
+#endif
+
+int main(int argc, char **argv) {
+    if (argc != 5) return fprintf(stderr, "usage: encoder WEIGHTS X STEPS Y\n"), 2;
+    int steps = atoi(argv[3]);
+    weights = numbers(argv[1], WEIGHTS);
+    float *x = numbers(argv[2], (size_t)steps * INPUTS), *y = calloc((size_t)steps * 2 * HIDDEN, sizeof *y);
+    run(x, steps, y);
     FILE *file = fopen(argv[4], "wb");
     if (!file || fwrite(y, sizeof *y, (size_t)steps * 2 * HIDDEN, file) != (size_t)steps * 2 * HIDDEN || fclose(file)) return 1;
     return 0;
 }
-
-#ifdef HAVE_CUDNN
-/* The same with cuDNN 8 or newer: not compiled here, and not run by the tests. */
-#include <cuda_runtime.h>
-#include <cudnn.h>
-
-void with_cudnn(cudnnHandle_t handle, cudnnRNNDataDescriptor_t x_desc, const float *x, cudnnRNNDataDescriptor_t y_desc,
-                float *y, cudnnTensorDescriptor_t h_desc, const int *lengths_on_device, void *workspace, size_t workspace_size) {
-    cudnnDropoutDescriptor_t no_dropout;
-    cudnnCreateDropoutDescriptor(&no_dropout);
-    cudnnSetDropoutDescriptor(no_dropout, handle, 0, NULL, 0, 0);
-    cudnnRNNDescriptor_t rnn;
-    cudnnCreateRNNDescriptor(&rnn);
-    cudnnSetRNNDescriptor_v8(rnn, CUDNN_RNN_ALGO_STANDARD, CUDNN_GRU, CUDNN_RNN_DOUBLE_BIAS, CUDNN_BIDIRECTIONAL,
-                             CUDNN_LINEAR_INPUT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT, CUDNN_FMA_MATH, INPUTS, HIDDEN, HIDDEN,
-                             1, no_dropout, CUDNN_RNN_PADDED_IO_ENABLED);
-    size_t size;
-    cudnnGetRNNWeightSpaceSize(handle, rnn, &size); /* WEIGHTS * sizeof(float), or the descriptor is another one */
-    if (size != WEIGHTS * sizeof(float)) exit(1);
-    void *space;
-    cudaMalloc(&space, size);
-    cudaMemcpy(space, weights, size, cudaMemcpyHostToDevice);
-    cudnnRNNForward(handle, rnn, CUDNN_FWD_MODE_INFERENCE, lengths_on_device, x_desc, x, y_desc, y, h_desc, NULL, NULL, h_desc,
-                    NULL, NULL, size, space, workspace_size, workspace, 0, NULL);
-    cudaFree(space);
-    cudnnDestroyRNNDescriptor(rnn);
-    cudnnDestroyDropoutDescriptor(no_dropout);
-}
-#endif

@@ -8,9 +8,8 @@ from typing import Any
 from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import RELU, TANH, Cell, Clip
-from rnnconvert.core.errors import RefusedError, UsageError
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.limits import SIZE
-from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout, Sizes
@@ -109,13 +108,10 @@ def describe(stack: Recurrent) -> dict[str, Any]:
     return result
 
 
-def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_rec: str | None = None) -> Recurrent:
+def stack_of(name: str, description: Mapping[str, Any], buffer: Array) -> Recurrent:
     """Return the stack in a buffer, whose views its arrays are.
 
-    single_rec  for a GRU with a single recurrent bias: whether the candidate's is "inside" the reset product
-
-    Raises UsageError if the description is impossible, or if the buffer has another length than it implies,
-    RefusedError for a GRU with a single recurrent bias whose place is unknown.
+    Raises UsageError if the description is impossible, or if the buffer has another length than it implies.
     """
     layout = layout_of(str(description.get("cell")))
     sizes = form_of(description)
@@ -131,21 +127,6 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array, single_re
     if description.get("clip") is not None:
         clips = (_clip(description["clip"]),)
     cell = Cell(kind, reset_after, activation=activation, clips=clips)
-    if kind == "gru" and description.get("bias_mode") == "single_rec" and single_rec != "inside":
-        if single_rec is None:
-            raise RefusedError(
-                "a GRU with a single recurrent bias",
-                "the canonical form",
-                "cuDNN's manual puts the candidate's bias outside the reset product, r * (R h) + b, but its name inside, r * (R h + b)",
-                f"Choose what your weights mean with {Setting('single_rec', 'inside', 'outside')}.",
-                name,
-            )
-        unpacked = unpack(layout, sizes, {"params": buffer})
-        outside = {
-            where: {("input_bias" if part == "recurrent_bias" else part, gate): array for (part, gate), array in part_arrays.items()}
-            for where, part_arrays in unpacked.items()
-        }
-        return assemble(name, cell, outside, sizes.num_directions)
     return assemble(name, cell, unpack(layout, sizes, {"params": buffer}), sizes.num_directions)
 
 

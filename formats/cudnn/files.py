@@ -128,8 +128,6 @@ def _asked(name: str, description: Mapping[str, Any], options: Options) -> dict[
 
 
 def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array, options: Options, described: bool = True) -> Recurrent:
-    open_bias = description.get("cell") == "gru" and description.get("bias_mode") == "single_rec"
-    single_rec = options.get("single_rec", name) if open_bias else None
     for key, actual in (("elements", buffer.size), ("dtype", str(buffer.dtype.newbyteorder("=")))):
         if description.get(key, actual) != actual:
             raise UnreadableError(path, f"the description of {name!r} states {key} {description[key]!r}, but the buffer has {actual}")
@@ -137,7 +135,7 @@ def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array,
     facts = options.facts(name, "its description", stated, harmless=("name", "tensor", "dtype", "elements", "format", *_CHECKSUMS))
     try:
         with malformed(lambda what: UnreadableError(path, what), stack_of.__module__):
-            return stack_of(name, facts, buffer, single_rec)
+            return stack_of(name, facts, buffer)
     except UsageError as error:
         raise UnreadableError(path, str(error)) from None
 

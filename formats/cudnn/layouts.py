@@ -13,7 +13,13 @@ SYSTEM = System(
     "version 8 and 9; the buffer is the same in 5 to 7 as far as their sources show",
     "executed: torch 2.13.0, jax 0.10.2 (lstm_ref) and mxnet 1.9.1 on the CPU read the same buffer; its offsets are those that "
     "cuDNN 9.28 itself reports. Not run on a GPU",
-    ("a GRU with a single recurrent bias is an open question: cuDNN's manual contradicts itself",),
+    (
+        "a GRU's candidate with a single recurrent bias is tanh(W x + r * (R h + b)), with a single input bias tanh(W x + b + r * (R h)): "
+        "measured on cuDNN 9.19, an H100; cuDNN's manual has both equations",
+        "the clip of an LSTM bounds the cell state where it is read, and the final one is not bounded: measured likewise. On a GRU or a plain "
+        "RNN cuDNN ignores it, and it is refused",
+        "the final states of an empty sequence are zeros, not the initial ones: its executor refuses empty sequences",
+    ),
     speaking=True,
     asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "input_mode"), ""),
     options=(
@@ -22,11 +28,6 @@ SYSTEM = System(
             ("double", "none", "single_inp", "single_rec"),
             "the biases of a buffer without a description, and of one that is written; double by default",
             "both",
-        ),
-        Option(
-            "single_rec",
-            ("inside", "outside"),
-            "a GRU with single_rec: whether the candidate's bias is inside the reset product; its manual says both",
         ),
         Option("dtype", ("float16", "bfloat16", "float32", "float64"), "a buffer without a description: its element type"),
     ),
@@ -37,9 +38,8 @@ _AXES = "(section layer direction part gate hidden in)"
 _BUFFER = Tensor("params", "input recurrent | input_bias recurrent_bias", _AXES)
 _PROJECTED = Tensor("params", "input recurrent projection | input_bias recurrent_bias", _AXES)
 _SOURCE = "cudnnGetRNNWeightParams, cudnnRNNMode_t"
-# The manual contradicts itself on a GRU with a single recurrent bias, so none is written.
-_GRU = Holds(biases=("both", "none", "input"), skip_input=True)
 _MODES = ("both", "none", "input", "recurrent")
+_GRU = Holds(biases=_MODES, skip_input=True)
 _LSTM = Holds(biases=_MODES, skip_input=True, clips=("state",), uneven_clips=True, full_projection=False)
 _RNN = Holds(biases=_MODES, skip_input=True, activations=("tanh", "relu"))
 

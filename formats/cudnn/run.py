@@ -29,12 +29,13 @@ NEEDS = ()
 FORMAT = "cudnn"
 BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of its flat buffers
 SUFFIX = ".bin"
-SUPPORTS = "RNN, GRU and LSTM in every bias mode; projection; skip input; cell clip; lengths; gradients; float16 to float64"
+SUPPORTS = "RNN, GRU and LSTM in every bias mode; projection; skip input; cell clip; lengths, none zero; gradients; float16 to float64"
 CANNOT = {"how": "the description already states what is computed"}
+_PERSISTENT = {"float32": "float32, tanh to 16 digits"}
 VARIANTS: dict[str, dict[str, Any]] = {
     "cudnn": {"device": "cuda", "algorithm": "standard"},
-    "cudnn-persistent": {"device": "cuda", "algorithm": "persist_static"},
-    "cudnn-persistent-dynamic": {"device": "cuda", "algorithm": "persist_dynamic"},
+    "cudnn-persistent": {"device": "cuda", "algorithm": "persist_static", "rounds_like": _PERSISTENT},
+    "cudnn-persistent-dynamic": {"device": "cuda", "algorithm": "persist_dynamic", "rounds_like": _PERSISTENT},
 }
 
 _INFERENCE, _TRAINING = 0, 1
@@ -63,12 +64,14 @@ def versions(variant: Mapping[str, Any]) -> dict[str, str]:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run a flat buffer with its description; see rnnconvert.running."""
+    sequences = Sequences.of(request)
+    sequences.refuse_empty("cuDNN returns zeros instead of its initial state as the final one")
     memory = Memory(ctypes.CDLL(libraries("cudart")[0], mode=ctypes.RTLD_GLOBAL))
     # cuDNN looks for these by name when it needs them, and would not find those of the wheels.
     others = [path for name in ("nvrtc", "cublasLt", "cublas") for path in libraries(name)]
     library = CudnnLibrary([*others, *libraries("cudnn")])
     device = Device(library, memory)
-    return run(request["buffer"], request["description"], Sequences.of(request), device, request["variant"])
+    return run(request["buffer"], request["description"], sequences, device, request["variant"])
 
 
 class Device(NamedTuple):

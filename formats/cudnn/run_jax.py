@@ -57,7 +57,7 @@ def run(params: Array, description: Mapping[str, Any], sequences: Sequences, cud
 
     sizes = (*(description[name] for name in ("input_size", "hidden_size", "num_layers")), bool(description["bidirectional"]))
     steps, batch, _ = np.shape(sequences.x)
-    sequences.refuse_empty("jax.experimental.rnn returns the state of another step for it")
+    sequences.refuse_empty("jax.experimental.rnn does not return its initial state as the final one")
     states = sequences.initial(dict.fromkeys(STATES, sizes[1]), sizes[2] * (1 + sizes[3]))
     limit = jnp.asarray(np.full(batch, steps) if sequences.lengths is None else np.asarray(sequences.lengths), jnp.int32)
 

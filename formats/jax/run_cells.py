@@ -91,7 +91,9 @@ def _linen(name: str, width: int, hidden: int, arrays: Arrays, how: Mapping[str,
     from flax import linen as nn
 
     kind = next(iter(arrays.values())).dtype
-    cell = getattr(nn, name)(features=hidden, param_dtype=kind, **_options(name, how))
+    # Only shapes are asked, and from JAX 0.11 on the usual initial values of a recurrent matrix are none of bfloat16.
+    zeros = {"kernel_init": nn.initializers.zeros, "recurrent_kernel_init": nn.initializers.zeros}
+    cell = getattr(nn, name)(features=hidden, param_dtype=kind, **zeros, **_options(name, how))
     rnn = nn.RNN(cell, time_major=True, return_carry=True)
     asked = jax.eval_shape(rnn.init, jax.random.PRNGKey(0), jax.ShapeDtypeStruct((1, 1, width), kind))
 

@@ -41,7 +41,14 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "keras-tensorflow-cuda": {"device": "cuda", "backend": "tensorflow", **_NO_JAX, "fused": True, "environment": _TENSORFLOW},
     "keras-tensorflow-cuda-generic": {"device": "cuda", "backend": "tensorflow", **_NO_JAX, "fused": False, "environment": _TENSORFLOW},
     "keras-torch": {"device": "cpu", "backend": "torch", **_NO_JAX, "environment": {"KERAS_BACKEND": "torch", **_NO_GPU}},
-    "keras-torch-cuda": {"device": "cuda", "backend": "torch", **_NO_JAX, "fused": True, "environment": {"KERAS_BACKEND": "torch"}},
+    "keras-torch-cuda": {
+        "device": "cuda",
+        "backend": "torch",
+        **_NO_JAX,
+        "fused": True,
+        "environment": {"KERAS_BACKEND": "torch"},
+        "rounds_like": {"float32": "float32, tanh to 16 digits"},
+    },
     "keras-jax": {"device": "cpu", "backend": "jax", "environment": _JAX},
     "keras-jax-cuda": {"device": "cuda", "backend": "jax", "fused": True, "environment": _JAX_ON_CUDA},
 }

@@ -14,7 +14,7 @@ SYSTEM = System(
     "executed: mxnet 1.9.1 (mxnet-gluon; its RNN operator with oneDNN's kernels and its own)",
     (
         "relu is the default of gluon's RNN layers, but parameters do not state it",
-        "the clip of the cell state is kept, but only cuDNN accepts it",
+        "the clip of the cell state is kept as cuDNN computes it, where the state is read; only cuDNN accepts it",
     ),
     recipes={".params": ("import mxnet", "layer = {call}", "layer.load_parameters({path})")},
     asks={

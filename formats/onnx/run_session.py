@@ -35,6 +35,8 @@ class Session:
         providers: list[Any] = ["CPUExecutionProvider"]
         if provider != "CPUExecutionProvider":
             providers.insert(0, (provider, {"use_tf32": "0"}))
+            if hasattr(onnxruntime, "preload_dlls"):  # from 1.21 on: finds CUDA and cuDNN where pip installs them
+                onnxruntime.preload_dlls()
         self.session = _worded(onnxruntime.InferenceSession, model, options, providers=providers)
         if provider not in self.session.get_providers():
             raise NotImplementedError(f"onnxruntime could not load {provider}: its libraries do not fit together")

@@ -25,8 +25,8 @@ SUFFIX = ".safetensors"
 SUPPORTS = "nn.RNN, GRU and LSTM and their cells; projection; packed sequences, none empty; gradients; float16 to float64"
 VARIANTS: dict[str, dict[str, Any]] = {
     "torch-cpu": {"device": "cpu"},
-    "torch-cuda": {"device": "cuda", "tf32": False},
-    "torch-cuda-tf32": {"device": "cuda", "tf32": True},
+    "torch-cuda": {"device": "cuda", "tf32": False, "rounds_like": {"float32": "float32, tanh to 16 digits"}},
+    "torch-cuda-tf32": {"device": "cuda", "tf32": True, "rounds_like": {"float32": "float16"}},
 }
 _CLASSES = {1: "RNN", 3: "GRU", 4: "LSTM"}
 """torch.nn's classes by the number of gates in the rows of their weights."""

@@ -23,7 +23,7 @@ BUFFER_KEY = "rnnconvert.cudnn"  # where a .safetensors has the description of i
 SUFFIX = ".bin"
 SUPPORTS = "RNN, GRU and LSTM with both biases or none; projection; float16 to float64"
 CANNOT = {"how": "the description already states what is computed"}
-VARIANTS: dict[str, dict[str, Any]] = {"torch-flat": {"device": "cuda"}}
+VARIANTS: dict[str, dict[str, Any]] = {"torch-flat": {"device": "cuda", "rounds_like": {"float32": "float32, tanh to 16 digits"}}}
 STORED = {"float32": "<f4", "float64": "<f8", "float16": "<f2", "bfloat16": "<i2"}
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
@@ -95,7 +95,7 @@ def _module(description: Mapping[str, Any], device: str) -> Any:
 def _packed(module: Any) -> Any:
     """Return the buffer that PyTorch made of a module's parameters for cuDNN, as one tensor.
 
-    Raises RuntimeError if it has made none.
+    Raises NotImplementedError if it has made none, as of bfloat16, which it computes without cuDNN.
     """
     import torch
 
@@ -103,5 +103,5 @@ def _packed(module: Any) -> Any:
     first, *others = (parameter.data for parameter in module.parameters())
     start = first.untyped_storage().data_ptr()
     if any(other.untyped_storage().data_ptr() != start for other in others):
-        raise RuntimeError("PyTorch did not lay the parameters out for cuDNN")
+        raise NotImplementedError(f"PyTorch does not lay parameters of {first.dtype} out for cuDNN")
     return torch.empty(0, dtype=first.dtype, device=first.device).set_(first.untyped_storage())

@@ -104,8 +104,11 @@ class Clip:
     """A bound that is put on a value at every step.
 
     kind   what is clipped. "gates": every gate's pre-activation (ONNX `clip`). "cell": the new cell
-           state, before the output and its peephole (TensorFlow 1 `cell_clip`). "state": cuDNN's and
-           MXNet's cell clip, whose exact place is not settled. "projection": the projected output.
+           state, before the output and its peephole (TensorFlow 1 `cell_clip`). "state": the cell state
+           wherever it is read, k(c) = clip(c, low, high): c' = f * k(c) + i * g and h' = out(k(c')) * o, where
+           peepholes see k(c) and k(c'); c' itself is handed out as it is, and its gradient is zero where k clips
+           (cuDNN `cudnnRNNSetClip`, measured on cuDNN 9.19 and an H100; MXNet's `lstm_state_clip_min` and
+           `_max`, which are given to it). "projection": the projected output.
     low    lower bound
     high   upper bound
     """

@@ -84,8 +84,12 @@ class Equations:
     def lstm(
         self, x: Tensor, h: Tensor, c: Tensor, recurrent: Tensor, peephole: Tensor | None, projection: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Compute c' = f * c + i * g and h' = o * out(c'); the peepholes of i and f see c, that of o sees c'."""
+        """Compute c' = f * c + i * g and h' = o * out(c'); the peepholes of i and f see c, that of o sees c'.
+
+        A clip of the kind "state" bounds c and c' where they are read here, and not the c' that is returned.
+        """
         size = self.hidden_size
+        c = self.clip_state(c)
         a = x + h @ recurrent
         a_i, a_f, a_g, a_o = a[:, :size], a[:, size : 2 * size], a[:, 2 * size : 3 * size], a[:, 3 * size :]
         if peephole is not None:
@@ -98,10 +102,11 @@ class Equations:
             i = self.gate_function(self.clip_gates(a_i))
             f = 1 - i if self.derived == "f" else self.gate_function(self.clip_gates(a_f))
         g = self.candidate_function(self.clip_gates(a_g))
-        c = self.clip_state(self.clip_cell(f * c + i * g))
+        new = self.clip_cell(f * c + i * g)
+        read = self.clip_state(new)
         if peephole is not None:
-            a_o = a_o + peephole[2 * size :] * c
-        h = self.gate_function(self.clip_gates(a_o)) * self.output_function(c)
+            a_o = a_o + peephole[2 * size :] * read
+        h = self.gate_function(self.clip_gates(a_o)) * self.output_function(read)
         if projection is not None:
             h = self.clip_projection(h @ projection)
-        return h, c
+        return h, new

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -41,8 +41,11 @@ def _relu(xp: Any, x: Any) -> Any:
     return xp.where(x <= 0, xp.zeros_like(x), x)
 
 
-# name: f(numpy or torch, x, alpha, beta). ONNX operator RNN, "Activation functions"; Keras keras/src/activations.
-FUNCTIONS: Mapping[str, Callable[[Any, Any, Any, Any], Any]] = {
+Function = Callable[[Any, Any, Any, Any], Any]
+"""f(numpy or torch, x, alpha, beta)."""
+
+# ONNX operator RNN, "Activation functions"; Keras keras/src/activations.
+FUNCTIONS: Mapping[str, Function] = {
     "sigmoid": lambda xp, x, a, b: _sigmoid(xp, x),
     "tanh": lambda xp, x, a, b: xp.tanh(x),
     "relu": lambda xp, x, a, b: _relu(xp, x),
@@ -114,14 +117,14 @@ class Reference:
 
     dtype     its element type
     readings  variants of the equations of rnnconvert.core.cells that other implementations compute
-    error     what another library makes of a value of tanh or sigmoid; None for the value itself
+    functions what the activations compute, by their names: those of another library are less exact
     before    called before each array is made ready and before every step; what it raises ends the run
     """
 
     stack: Recurrent
     dtype: Any = np.float64
     readings: Collection[Reading] = ()
-    error: Callable[[Any], Any] | None = None
+    functions: Mapping[str, Function] = field(default_factory=lambda: FUNCTIONS)
     before: Callable[[], None] | None = None
 
     def run(
@@ -138,7 +141,7 @@ class Reference:
         """
         numbers = _Numbers([d for *_, d in self.stack.directions()], self.dtype, self.before)
         readout = [_ready(matrix, self.dtype) for matrix in self.stack.readout]
-        steps = _StackSteps(np, self.stack, numbers, readout, self.readings, self.error, self.before)
+        steps = _StackSteps(np, self.stack, numbers, readout, self.readings, self.functions, self.before)
         return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
 
     def _cast(self, states: tuple[Array, ...] | None) -> list[Array] | None:
@@ -170,7 +173,7 @@ class Reference:
         threads = torch.get_num_threads()
         if self.stack.parameters * inputs.shape[0] * inputs.shape[1] < _SMALL:
             torch.set_num_threads(1)  # others would cost more than they help
-        steps = _StackSteps(torch, self.stack, numbers, readout, self.readings)
+        steps = _StackSteps(torch, self.stack, numbers, readout, self.readings, self.functions)
         y, h, c = steps.run(inputs, states or None, cells or None, lengths)
         weighed = zip((y, *h, *c), (cotangents.y, *cotangents.hidden, *cotangents.cell), strict=True)
         total = sum((value * fixed(weight)).sum() for value, weight in weighed)
@@ -231,7 +234,7 @@ class _StackSteps:
     numbers: Sequence[Mapping[Key, Any]]
     readout: Sequence[Any]
     readings: Collection[Reading]
-    error: Callable[[Any], Any] | None = None
+    functions: Mapping[str, Function]
     before: Callable[[], None] | None = None
 
     def run(
@@ -273,7 +276,7 @@ class _StackSteps:
                 return sequence
             return xp.flip(sequence, (0,)) if order is None else order.turn(sequence)
 
-        step = stepper(xp, direction, arrays, self.readings, self.error)
+        step = stepper(xp, direction, arrays, self.readings, self.functions)
         outputs = []
         for t, inputs_of_step in enumerate(products(xp, direction, arrays, turned(x))):
             if self.before is not None:
@@ -363,14 +366,14 @@ Step = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
 def stepper(
-    xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading], error: Callable[[Any], Any] | None = None
+    xp: Any, direction: Direction, arrays: Mapping[Key, Any], readings: Collection[Reading], functions: Mapping[str, Function] = FUNCTIONS
 ) -> Step:
     """Return the function of one time step: (what `products` yields, h, c) to the new (h, c), each (batch, width)."""
     cell, size = direction.cell, direction.hidden_size
     clips = {clip.kind: clip for clip in cell.clips}
     recurrent = [arrays["recurrent", gate].T for gate in cell.gates]
     act, gate_act, out_act = (
-        _function(xp, function, error) for function in (cell.activation, cell.gate_activation, cell.output_activation)
+        _function(xp, function, functions) for function in (cell.activation, cell.gate_activation, cell.output_activation)
     )
 
     def bound(kind: str, value: Any) -> Any:
@@ -399,6 +402,7 @@ def stepper(
 
     def lstm(summed: Any, h: Any, c: Any) -> tuple[Any, Any]:
         product = summed + _gates(xp, h, recurrent)
+        c = bound("state", c)
 
         def pre(number: int, gate: str, state: Any) -> Any:
             value = product[:, number * size : (number + 1) * size]
@@ -410,9 +414,10 @@ def stepper(
         else:
             i = gate_act(pre(0, "i", c))
             f = 1 - i if cell.coupled == "f" else gate_act(pre(1, "f", c))
-        new = bound("state", bound("cell", f * c + i * act(pre(2, "g", c))))
-        seen = c if "old cell" in readings else new
-        out = gate_act(pre(3, "o", seen)) * out_act(bound("gates", new) if "clip output" in readings else new)
+        new = bound("cell", f * c + i * act(pre(2, "g", c)))
+        read = bound("state", new)
+        seen = c if "old cell" in readings else read
+        out = gate_act(pre(3, "o", seen)) * out_act(bound("gates", read) if "clip output" in readings else read)
         if ("projection", "") in arrays:
             out = bound("projection", times(out, arrays["projection", ""].T))
         return out, new
@@ -420,10 +425,8 @@ def stepper(
     return {"rnn": rnn, "gru": gru, "lstm": lstm}[cell.kind]
 
 
-def _function(xp: Any, activation: Activation, error: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+def _function(xp: Any, activation: Activation, functions: Mapping[str, Function]) -> Callable[[Any], Any]:
     if not activation.known:
         raise RefusedError(f"the activation {activation.name!r}", "the reference", f"the known ones are {', '.join(FUNCTIONS)}")
-    function = FUNCTIONS[activation.name]
-    if error is None or activation.name not in ("tanh", "sigmoid"):
-        return lambda x: held(xp, function(xp, x, activation.alpha, activation.beta), x)
-    return lambda x: held(xp, error(function(xp, x, activation.alpha, activation.beta)), x)
+    function = functions[activation.name]
+    return lambda x: held(xp, function(xp, x, activation.alpha, activation.beta), x)

@@ -54,7 +54,7 @@ _AFTER = "a GRU with the reset gate after the product and a bias"
 _CLIPPED: dict[weights.ClipKind, str] = {
     "gates": "the gates' pre-activations",
     "cell": "the cell state",
-    "state": "the cell state, at a place that is not settled",
+    "state": "the cell state where it is read",
     "projection": "the projected state",
 }
 
@@ -100,6 +100,10 @@ DIRECTION_ROWS: tuple[Row, ...] = (
      "a clip of the gates of an LSTM", weights.clip_moved("gates", "cell")),
     ("clip of the cell put on the gates", "the clip is put on the gates instead of the cell state",
      "a clip of the cell state", weights.clip_moved("cell", "gates")),
+    ("clip of the cell put where it is read", "the cell state is clipped where it is read, and the final one not at all",
+     "a clip of the cell state", weights.clip_moved("cell", "state")),
+    ("clip of the state put on the cell", "the new cell state is clipped, and so the final one, but not the initial one",
+     "a clip of the cell state where it is read", weights.clip_moved("state", "cell")),
     ("clip of the gates added", "the gates' pre-activations are clipped to [-3, 3]", "gates without a clip",
      weights.clip_added("gates", 3.0, ("rnn", "gru", "lstm"))),
     ("clip of the cell added", "the cell state is clipped to [-3, 3], as some cells do unasked",

@@ -136,11 +136,10 @@ def no_clip(kind: str) -> Change:
 
 
 def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
-    """Add a clip where the cell has none of that kind; a clip of the cell state goes by two names."""
+    """Add a clip where the cell has none of that kind."""
 
     def change(cell: Cell) -> Cell | None:
-        alike = {"cell", "state"} if kind in ("cell", "state") else {kind}
-        if cell.kind not in kinds or any(clip.kind in alike for clip in cell.clips):
+        if cell.kind not in kinds or any(clip.kind == kind for clip in cell.clips):
             return None
         return cell.replace(clips=(*cell.clips, Clip(kind, -bound, bound)))
 

@@ -47,7 +47,6 @@ class _Stated(_Shared, total=False):
     recurrent_activation: str
     release: Literal["0.1", "0.1!", "0.2", "0.2!"]
     reset_after: Literal["true", "true!", "false", "false!"] | bool
-    single_rec: Literal["inside", "inside!", "outside", "outside!"]
     unaccounted: Literal["harmless", "harmless!"]
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from rnnconvert.core.arrays import BFLOAT16, Array
-from rnnconvert.core.reference import Outputs, Reading, Reference
+from rnnconvert.core.reference import FUNCTIONS, Function, Outputs, Reading, Reference
 from rnnconvert.core.weights import Recurrent
 
 Way = Literal["whole", "halves", "steps"]
@@ -39,10 +39,10 @@ class Case:
     cotangents: Outputs | None = None
 
     def solve(
-        self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = (), error: Callable[[Any], Any] | None = None
+        self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = (), functions: Mapping[str, Function] = FUNCTIONS
     ) -> Outputs:
         """Compute the reference's outputs for the whole sequence, in that arithmetic."""
-        return Reference(stack, dtype, readings, error).run(self.x, self.hidden, self.cell or None, self.lengths)
+        return Reference(stack, dtype, readings, functions).run(self.x, self.hidden, self.cell or None, self.lengths)
 
 
 def state_widths(stack: Recurrent) -> tuple[list[int], list[int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,15 +19,17 @@ from rnnconvert.core.arguments import unknown
 from rnnconvert.core.arrays import Array, Deferred, Source
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import quoted
-from rnnconvert.core.reference import Outputs
+from rnnconvert.core.reference import FUNCTIONS, Function, Outputs
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.case_kinds import CASES, Case, Maker, Skipped, size_in_words, state_widths
 from rnnconvert.rewrites import each
 
 
-def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, error: Callable[[Any], Any] | None = None) -> list[Outputs]:
-    """Return the reference's outputs for each case, in that arithmetic, with that error of its functions.
+def solved(
+    stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, functions: Mapping[str, Function] = FUNCTIONS
+) -> list[Outputs]:
+    """Return the reference's outputs for each case, in that element type, with these functions.
 
     Cases of about as many steps run as one batch: what takes the time of a large layer is to read its weights.
     """
@@ -38,7 +40,7 @@ def solved(stack: Recurrent, cases: Sequence[Case], dtype: Any = np.float64, err
     for steps in dict.fromkeys(lengths):
         alike = [number for number, length in enumerate(lengths) if length == steps]
         batch = _together(stack, [cases[number] for number in alike], steps)
-        outputs, start = batch.solve(stack, dtype, error=error), 0
+        outputs, start = batch.solve(stack, dtype, functions=functions), 0
         for number in alike:
             rows = slice(start, start + cases[number].x.shape[1])
             hidden, cell = (tuple(state[rows] for state in states) for states in (outputs.hidden, outputs.cell))
@@ -79,21 +81,23 @@ def _together(stack: Recurrent, cases: Sequence[Case], steps: int) -> Case:
     return Case("together", "", x, states("hidden"), states("cell"), lengths)
 
 
+def farthest(exact: Array, *roundings: Array) -> Array:
+    """Return for each number the estimate that is farthest from the exact one."""
+    best, *others = (value.astype(np.float64) for value in roundings)
+    for other in others:
+        with np.errstate(all="ignore"):
+            # What is not finite is the worst that there is.
+            nearer = np.abs(best - exact) < np.abs(other - exact)
+        best = np.where(nearer & np.isfinite(best), other, best)
+    return best
+
+
 def worse(truth: Outputs, *rough: Outputs) -> Outputs:
     """Return how far rounding in an element type leads: of several estimates of each number, the one that is farthest from
     the truth, since each may be lucky.
 
     One is what the reference computes in that element type, the other what it computes in float64 from `shaken` weights.
     """
-
-    def farthest(exact: Array, *roundings: Array) -> Array:
-        best, *others = (value.astype(np.float64) for value in roundings)
-        for other in others:
-            with np.errstate(all="ignore"):
-                # What is not finite is the worst that there is.
-                nearer = np.abs(best - exact) < np.abs(other - exact)
-            best = np.where(nearer & np.isfinite(best), other, best)
-        return best
 
     def all_of(name: str) -> tuple[Array, ...]:
         return tuple(map(farthest, getattr(truth, name), *(getattr(outputs, name) for outputs in rough)))

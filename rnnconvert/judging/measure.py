@@ -17,7 +17,7 @@ from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.cases import solved
 from rnnconvert.judging.comparison import parts
 from rnnconvert.judging.judging import Allowance, Output, allowed
-from rnnconvert.judging.rounding import floors, of_functions
+from rnnconvert.judging.rounding import Arithmetic, floors, of_functions
 from rnnconvert.rewrites import each
 
 FAR = 1000
@@ -63,8 +63,11 @@ class Measure:
         with np.errstate(all="ignore"):
             solutions = {kind: solved(stack, cases, kind) for kind in kinds}
             if np.dtype(dtype) != np.float64:
-                off = of_functions(stack, cases, dtype)
-                solutions[np.dtype(dtype)] = floors(stack, cases, dtype, solutions[np.dtype(np.float64)], off, solutions[np.dtype(dtype)])
+                arithmetic = Arithmetic(np.dtype(dtype))
+                off = of_functions(stack, cases, arithmetic)
+                solutions[np.dtype(dtype)] = floors(
+                    stack, cases, arithmetic, solutions[np.dtype(np.float64)], off, solutions[np.dtype(dtype)]
+                )
 
         def of(number: int) -> Callable[[Any], Outputs]:
             return lambda arithmetic: solutions[np.dtype(arithmetic)][number]

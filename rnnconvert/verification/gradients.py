@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,8 @@ from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.core.reference import Gradients, Reference
 from rnnconvert.core.weights import Key
 from rnnconvert.judging.case_kinds import Case
-from rnnconvert.judging.cases import shaken
+from rnnconvert.judging.cases import farthest, shaken
+from rnnconvert.judging.rounding import ARITHMETICS
 from rnnconvert.language.fitting import fit
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import unpack
@@ -37,16 +38,30 @@ def graded(answer: Mapping[str, Any], part: Fitted, case: Case, rounding: str) -
     hidden, cell = case.hidden or (), case.cell or ()
     gradients = Gradients(answer["x"], tuple(answer["hidden"]), tuple(answer["cell"]), canonical(answer["weights"], part))
     try:
-        truth, floor = (
-            Reference(stack, arithmetic).gradients(case.x, hidden, cell, case.lengths, case.cotangents)
-            for stack, arithmetic in ((part.stack, "float64"), (shaken(part.stack) if rounding == "float64" else part.stack, rounding))
+        arithmetic = ARITHMETICS[rounding]
+        rough = shaken(part.stack) if rounding == "float64" else part.stack
+        references = (Reference(rough, arithmetic.dtype, functions=functions) for functions in arithmetic.estimates)
+        truth, *several = (
+            reference.gradients(case.x, hidden, cell, case.lengths, case.cotangents) for reference in (Reference(part.stack), *references)
         )
     except ImportError:
         raise MissingPackageError("torch", "know the true gradients") from None
     mine, true = ([array.shape for array in (gradients_.x, *gradients_.hidden, *gradients_.cell)] for gradients_ in (gradients, truth))
     if mine != true:
         raise ValueError(f"its gradients of x and states have the shapes {mine}, expected {true}")
-    return Graded(gradients, *(_placed(gradients_, part.layout) for gradients_ in (truth, floor)))
+    return Graded(gradients, *(_placed(gradients_, part.layout) for gradients_ in (truth, _farthest(truth, several))))
+
+
+def _farthest(truth: Gradients, several: Sequence[Gradients]) -> Gradients:
+    """Return of several estimates the one of each number that is farthest from the truth."""
+    hidden, cell = (tuple(map(farthest, *(getattr(each, name) for each in (truth, *several)))) for name in ("hidden", "cell"))
+    weights = zip(truth.weights, *(each.weights for each in several), strict=True)
+    return Gradients(
+        farthest(truth.x, *(each.x for each in several)),
+        hidden,
+        cell,
+        tuple({key: farthest(exact, *(arrays[key] for arrays in others)) for key, exact in true.items()} for true, *others in weights),
+    )
 
 
 def _placed(gradients: Gradients, layout: Layout) -> Gradients:

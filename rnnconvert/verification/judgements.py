@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.comparison import OutputComparison, joined, parts, unlike
 from rnnconvert.judging.judging import Allowance, Output, Tolerance, compare, tolerance
+from rnnconvert.judging.rounding import ARITHMETICS
 from rnnconvert.verification.gradients import Graded
 from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.results import LayerResults
@@ -26,7 +27,7 @@ def judged(layer: LayerResults, run: LayerRun, tolerances: Mapping[str, Toleranc
     source  the run of the model's own framework, once it has passed: it shows an error of rounding, too
     """
     comparisons: list[OutputComparison] = []
-    dtype, basis = FLOATS[run.rounding], layer.basis(run.model)
+    dtype, basis = ARITHMETICS[run.rounding].dtype, layer.basis(run.model)
     for case in layer.cases:
         if case.name in run.outputs:
             floors = [basis.floors[run.rounding][case.name]]

@@ -32,7 +32,8 @@ class LayerRun:
     status    "ran"; "refused" (the executor does not do this, or its format cannot hold it), "failed" or "absent"
     reason    why it did not run
     dtype     the element type of the weights
-    rounding  the element type that it rounds like: float16 for float32 on tensor cores, whose TF32 has as many digits
+    rounding  what it rounds like, as rnnconvert.judging.rounding.ARITHMETICS names it: float16 for float32 on tensor cores, whose TF32 has
+              as many digits
     outputs   what each case gave
     left_out  why a case gave nothing, by case
     gradients of the cases that ask for them

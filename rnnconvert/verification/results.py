@@ -30,6 +30,7 @@ from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.case_kinds import Case, Skipped
 from rnnconvert.judging.power import Power
+from rnnconvert.judging.rounding import ARITHMETICS
 from rnnconvert.language import outline
 from rnnconvert.rewrites import SUM_BIASES
 from rnnconvert.verification.ready import LayerRun
@@ -234,7 +235,7 @@ def _cohere(results: Results) -> None:
         for basis in (layer, layer.cast):
             _agree(basis is None or set(basis.truth) == names, f"the truth of {quoted(layer.name)} does not match its cases")
             for kind, floors in () if basis is None else basis.floors.items():
-                _agree(kind in FLOATS and set(floors) == names, f"the floors of {kind!r} do not match the cases")
+                _agree(kind in ARITHMETICS and set(floors) == names, f"the floors of {kind!r} do not match the cases")
         for run in layer.runs:
             agrees = run.dtype in FLOATS and run.rounding in layer.basis(run.model).floors
             agrees = agrees and set(run.outputs) | set(run.gradients) <= names

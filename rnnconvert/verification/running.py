@@ -137,8 +137,8 @@ def own_file(executor: Executor, subject: Subject, folder: Path) -> str:
 
 
 def rounding(executor: Executor, dtype: str) -> str:
-    """Return the element type whose rounding explains the outputs of an executor for weights of this type."""
-    return "float16" if dtype == "float32" and executor.settings.get("tf32") else dtype
+    """Return the arithmetic whose rounding explains the outputs of an executor for weights of this type, as ARITHMETICS names it."""
+    return str(executor.settings.get("rounds_like", {}).get(dtype, dtype))
 
 
 def by_reference(subject: Subject, cases: Sequence[Case], solved_outputs: Sequence[Outputs] | None = None) -> LayerRun:

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging import rounding
@@ -40,7 +39,7 @@ class Truths:
         """Begin.
 
         models  the layers whose truth it is
-        types   the element types in which each is run
+        types   the arithmetics in which each is run, as rnnconvert.judging.rounding.ARITHMETICS names them
         """
         self._layers, self._models = layers, models
         self._types = {stack.name: sorted({*types[stack.name], str(stack.dtype)}) for stack in models}
@@ -49,7 +48,7 @@ class Truths:
             cases = layers[stack.name].cases
             tasks.append(_later(solved, stack, cases))
             for kind in self._types[stack.name]:
-                tasks += [_later(call, stack, cases, FLOATS[kind]) for call in (solved, _shaken, rounding.of_functions)]
+                tasks += [_later(call, stack, cases, rounding.ARITHMETICS[kind]) for call in (_rounded, _shaken, rounding.of_functions)]
         large = any(stack.parameters >= _LARGE for stack in models)
         self._solved = Background(tasks, (os.cpu_count() or 1) if large else 0, watch)
 
@@ -71,7 +70,7 @@ class Truths:
                 rounded, moved, off = next(answers), next(answers), next(answers)
                 if kind == str(stack.dtype):
                     single[stack.name] = rounded
-                floors = rounding.floors(stack, layer.cases, FLOATS[kind], truths, off, rounded, moved)
+                floors = rounding.floors(stack, layer.cases, rounding.ARITHMETICS[kind], truths, off, rounded, moved)
                 layer.floors[kind] = dict(zip(names, floors, strict=True))
         return single
 
@@ -80,8 +79,12 @@ def _later(call: Callable[..., T], *arguments: Any) -> Callable[[], T]:
     return lambda: call(*arguments)
 
 
-def _shaken(stack: Recurrent, cases: Sequence[Any], dtype: Any) -> list[Outputs]:
-    return solved(shaken(stack, dtype), cases)
+def _rounded(stack: Recurrent, cases: Sequence[Any], arithmetic: rounding.Arithmetic) -> list[Outputs]:
+    return solved(stack, cases, arithmetic.dtype, arithmetic.estimates[0])
+
+
+def _shaken(stack: Recurrent, cases: Sequence[Any], arithmetic: rounding.Arithmetic) -> list[Outputs]:
+    return solved(shaken(stack, arithmetic.dtype), cases)
 
 
 class Background(Generic[T]):

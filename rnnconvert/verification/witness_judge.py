@@ -8,10 +8,9 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS, Array
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Recurrent
@@ -47,7 +46,7 @@ class CallJudge:
         self.ways = [sum(1 for _ in subject.checkpoint.layers[name].directions()) for name in subject.pieces]
         types = [str(subject.stack.dtype), subject.computed_in, str(stack.dtype)]
         types += [recording.rounding.get(kind, kind) for kind in types]
-        self.dtype = max((FLOATS[kind] for kind in types), key=lambda kind: float(ml_dtypes.finfo(kind).eps))
+        self.arithmetic = max((rounding.ARITHMETICS[kind] for kind in types), key=lambda arithmetic: arithmetic.unit)
         self.solved: dict[Hashable, tuple[Outputs, Outputs]] = {}
         self.backwards = all(direction.reverse for *_, direction in stack.directions())
         self.runs = [{name: self._in_time(carried_on(run.get(name, ()))) for name in self.pieces} for run in recording.runs]
@@ -179,7 +178,7 @@ class CallJudge:
         comparisons = []
         for name, values, mask, axes in parts(truth, case.lengths):
             if name in values_by_name and values_by_name[name].shape == values.shape and name != "y, padded steps":
-                allowance = Allowance([floors[name]], self.dtype, tolerance(name, self.tolerances))
+                allowance = Allowance([floors[name]], self.arithmetic.dtype, tolerance(name, self.tolerances))
                 comparisons.append(compare(Output("whole", name, axes, mask), values_by_name[name], values, allowance))
         return max(comparisons, key=lambda comparison: comparison.ratio, default=None)
 
@@ -189,9 +188,10 @@ class CallJudge:
         key = tuple((array.shape, str(array.dtype), array.tobytes()) for array in arrays)
         if key not in self.solved:
             truth = case.solve(self.stack)
-            rough = case.solve(self.stack, self.dtype), case.solve(shaken(self.stack, self.dtype))
-            off = rounding.of_functions(self.stack, [case], self.dtype)
-            (floor,) = rounding.floors(self.stack, [case], self.dtype, [truth], off, *([outputs] for outputs in rough))
+            dtype, functions = self.arithmetic.dtype, self.arithmetic.estimates[0]
+            rough = case.solve(self.stack, dtype, functions=functions), case.solve(shaken(self.stack, dtype))
+            off = rounding.of_functions(self.stack, [case], self.arithmetic)
+            (floor,) = rounding.floors(self.stack, [case], self.arithmetic, [truth], off, *([outputs] for outputs in rough))
             self.solved[key] = truth, floor
         return self.solved[key]
 

@@ -158,8 +158,11 @@ def _verified(work: Work, name: str, model: Model) -> Found:
     rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, force=True)
     kept = path.with_suffix(".kept.safetensors")
     slow = "keras" in name or name.split("-")[0] in ("flax", "nnx", "haiku", "equinox")
+    settings = ["nonlinearity=relu"] if stack.cell.activation == RELU and executor.format == "pytorch" else []
+    if any(layer.cell.activation != stack.cell.activation for layer in rnnconvert.load(path, settings=settings).layers.values()):
+        raise RuntimeError("the file does not state the activation, so that another one would be proved")
     report = verify(
-        path, on=[name], cases=SLOW if slow else CASES, batch=3, time=6, gradients=executor.format != "onnx",
+        path, on=[name], settings=settings, cases=SLOW if slow else CASES, batch=3, time=6, gradients=executor.format != "onnx",
         explain=False, save=kept, jobs=1,
     )  # fmt: skip
     # A stack is several layers in a file of single cells.

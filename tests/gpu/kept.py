@@ -20,7 +20,7 @@ KEY = "rnnconvert.gpu"
 VERSION = 1
 _SEPARATOR = " | "
 
-ROUNDING = {"float64": 2.0**-22, "float32": 2.0**-15, "float16": 2.0**-7, "bfloat16": 2.0**-4, "tf32": 2.0**-7}
+ROUNDING = {"float64": 2.0**-22, "float32": 2.0**-15, "float16": 2.0**-7, "bfloat16": 2.0**-4, "tf32": 2.0**-7, "persist": 2.0**-12}
 """How far two honest answers may be from one another: numbers are of the size of one, and kept in float32."""
 
 
@@ -68,9 +68,9 @@ def files() -> list[Path]:
 
 def allowed(case: str) -> float:
     """How far an answer to a case may be from one that was kept, as its name tells the element type."""
-    if "tf32" in case:
-        return ROUNDING["tf32"]
     words = case.split()
+    if "tf32" in case or ("persist" in case and "float32" in words):
+        return ROUNDING["tf32" if "tf32" in case else "persist"]
     return next((value for name, value in ROUNDING.items() if name in words), ROUNDING["float32"])
 
 

@@ -18,6 +18,8 @@ from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.reference import Gradients, Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.cudnn import description
+from rnnconvert.judging.rounding import ARITHMETICS
+from rnnconvert.judging.rounding import PERSISTENT as PERSISTENT_ARITHMETIC
 from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import pack
 from rnnconvert.rewrites import each
@@ -76,6 +78,11 @@ class Config:
         return not (self.cell == "rnn_relu" and self.dtype in ("float16", "bfloat16"))
 
     @property
+    def arithmetic(self) -> str:
+        """What the library rounds like."""
+        return PERSISTENT_ARITHMETIC if self.algorithm != "standard" and self.dtype == "float32" else self.dtype
+
+    @property
     def lengths(self) -> Array | None:
         return None if self.io == "unpadded" else np.array(LENGTHS)
 
@@ -117,9 +124,13 @@ class Solved:
         flat = flat_of(self.own, self.config.cell)
         return flat.view(np.uint16) if self.config.dtype == "bfloat16" else flat
 
-    def outputs(self, dtype: Any = np.float64) -> Outputs:
-        """What the reference gives in that arithmetic."""
-        return reference.run(self.stack, self.x, self.given_hidden, self.given_cell or None, self.config.lengths, dtype)
+    def outputs(self, arithmetic: str = "float64") -> Outputs:
+        """What the reference gives in that arithmetic, as rnnconvert.judging.rounding.ARITHMETICS names it."""
+        return self._in(arithmetic).run(self.x, self.given_hidden, self.given_cell or None, self.config.lengths)
+
+    def _in(self, arithmetic: str) -> reference.Reference:
+        chosen = ARITHMETICS[arithmetic]
+        return reference.Reference(self.stack, chosen.dtype, functions=chosen.estimates[0])
 
     @cached_property
     def truth(self) -> Outputs:
@@ -140,10 +151,10 @@ class Solved:
         """The same as an executor receives it."""
         return {"y": self.weighed.y, "hidden": list(self.weighed.hidden), "cell": list(self.weighed.cell)}
 
-    def gradients(self, dtype: str = "float64") -> Gradients:
+    def gradients(self, arithmetic: str = "float64") -> Gradients:
         """The gradients in that arithmetic. Raises ImportError without torch."""
         states = self.given_hidden, self.given_cell
-        return reference.Reference(self.stack, dtype).gradients(self.x, *states, self.config.lengths, self.weighed)
+        return self._in(arithmetic).gradients(self.x, *states, self.config.lengths, self.weighed)
 
     def slopes_of(self, gradients: Gradients) -> Array:
         """The weights' gradients in the places of the buffer."""
@@ -153,9 +164,6 @@ class Solved:
 
 def flat_of(stack: Recurrent, cell: str) -> Array:
     """A stack's numbers in cuDNN's places."""
-    if cell == "gru" and stack.first.biases == "recurrent":  # the layout has none; a single bias has one place
-        names = {"recurrent_bias": "input_bias"}
-        stack = each(stack, lambda d: d.replace(arrays={(names.get(p, p), g): a for (p, g), a in d.arrays.items()}))
     return np.asarray(pack(description.layout_of(cell), stack)["params"])
 
 
@@ -174,20 +182,17 @@ class Judged:
     each: Mapping[str, tuple[float, float]]
 
 
-def judged(solved: Solved, answer: Mapping[str, Any], rounding: str = "") -> Judged:
-    """Compare an executor's answer, with its gradients if it has some, with the truth.
-
-    rounding  the element type whose rounding explains the answer; that of the weights if ""
-    """
-    dtype = rounding or solved.config.dtype
+def judged(solved: Solved, answer: Mapping[str, Any]) -> Judged:
+    """Compare an executor's answer, with its gradients if it has some, with the truth."""
+    arithmetic = solved.config.arithmetic
     found: dict[str, tuple[float, float]] = {}
-    eps = float(ml_dtypes.finfo(dtype).eps)
-    rough = solved.outputs(np.dtype(dtype))
+    eps = float(ml_dtypes.finfo(ARITHMETICS[arithmetic].dtype).eps)
+    rough = solved.outputs(arithmetic)
     for name, given, exact, floor in _outputs(answer, solved.truth, rough):
         found[name] = _off(given, exact, floor, eps)
     if "gradients" in answer and solved.config.smooth:
         slopes = answer["gradients"]
-        truth, floor_ = solved.gradients(), solved.gradients(dtype)
+        truth, floor_ = solved.gradients(), solved.gradients(arithmetic)
         live = _live(solved)
         rows = [("gradient of x", np.where(live, slopes["x"], 0), np.where(live, truth.x, 0), floor_.x * live)]
         for name, one, two, three in zip(
@@ -250,8 +255,7 @@ def configs() -> list[Config]:
         for cell, layers, directions, biases, skip, io in itertools.product(
             cells, (1, 2, 3), (1, 2), BIASES, (False, True), ("unpadded", "padded", "packed")
         )
-        if (cell, biases) != ("gru", "single_rec")  # an experiment's: nobody knows what that computes
-        and (layers, io) != (3, "packed")
+        if (layers, io) != (3, "packed")
     ]
     every += [
         Config("lstm", layers, directions, biases, projection=2, io=io)

@@ -91,7 +91,7 @@ def _rows(answer: Mapping[str, Any]) -> list[Array]:
 def _by_reference(solved: Solved, stack: Recurrent, dtype: str = "float64") -> list[Array]:
     """The same of a candidate that the reference can compute."""
     candidate = Solved(solved.config, stack)
-    outputs, slopes = candidate.outputs(np.dtype(dtype)), candidate.gradients(dtype)
+    outputs, slopes = candidate.outputs(dtype), candidate.gradients(dtype)
     rows = [outputs.y, *outputs.hidden, *outputs.cell, slopes.x, *slopes.hidden, *slopes.cell]
     return [np.asarray(row, np.float64) for row in rows]
 
@@ -99,10 +99,10 @@ def _by_reference(solved: Solved, stack: Recurrent, dtype: str = "float64") -> l
 # The candidate's bias of a GRU
 
 
-def single_bias(work: Work, mode: str, single_rec: str = "inside") -> Found:
+def single_bias(work: Work, mode: str, reading: Callable[[Recurrent], Recurrent] = lambda stack: stack) -> Found:
     """Is the candidate's single bias inside the reset product, n = act(W x + r * (R h + b)), or outside of it?
 
-    single_rec  what the stand-in computes
+    reading  what the stand-in takes the weights for
     """
     found: dict[str, Distances] = {}
     configs = [
@@ -114,7 +114,7 @@ def single_bias(work: Work, mode: str, single_rec: str = "inside") -> Found:
     ]  # fmt: skip
     for config in configs:
         solved = Solved(config)
-        answer = _answer(work, solved, StandIn(solved.description, single_rec))
+        answer = _answer(work, solved, StandIn(solved.description, reading))
         places = {
             "inside the reset product": "recurrent_bias", "outside the reset product": "input_bias", "left out": "",
         }  # fmt: skip
@@ -159,7 +159,9 @@ Step = Callable[..., Any]
 def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "float64") -> list[Array]:
     """Outputs and gradients of an LSTM whose clip applies at one of these places, by torch's automatic differentiation.
 
-    place  "before the output"  the new cell state is clipped, and the output sees it clipped
+    place  "where it is read"   the cell state is clipped as a step reads it, and as its output does; the final one is not
+           "where it is read, and the final one"
+           "before the output"  the new cell state is clipped, and the output sees it clipped
            "carried only"       the output sees it unclipped, the next step clipped
            "final only"         the final cell state alone
            "gates", "output"    every pre-activation; the hidden state
@@ -178,6 +180,7 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
         held = value.clamp(low, high)
         return held if slope == "zero" else value + (held - value).detach()
 
+    read = place.startswith("where it is read")
     x, hidden, cell = leaf(solved.x), [leaf(h) for h in solved.given_hidden], [leaf(c) for c in solved.given_cell]
     steps = len(solved.x)
     lengths = solved.config.lengths if solved.config.lengths is not None else np.full(BATCH, steps)
@@ -197,9 +200,9 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
                         value = value + arrays[bias, gate] if (bias, gate) in arrays else value
                     pre.append(bound(value) if place == "gates" else value)
                 i, f, g, o = (torch.tanh(v) if n == 2 else torch.sigmoid(v) for n, v in enumerate(pre))
-                new = f * c + i * g
+                new = f * (bound(c) if read else c) + i * g
                 kept = bound(new) if place in ("before the output", "carried only") else new
-                out = o * torch.tanh(kept if place == "before the output" else new)
+                out = o * torch.tanh(bound(new) if read or place == "before the output" else new)
                 if ("projection", "") in arrays:
                     out = out @ arrays["projection", ""].T
                 out = bound(out) if place == "output" else out
@@ -207,7 +210,7 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
                 h, c = torch.where(live, out, h), torch.where(live, kept, c)
                 ys[t] = torch.where(live, out, torch.zeros_like(out))
             finals_h.append(h)
-            finals_c.append(bound(c) if place == "final only" else c)
+            finals_c.append(bound(c) if place in ("final only", "where it is read, and the final one") else c)
             sides.append(torch.stack(ys))
         below = torch.cat(sides, -1)
     weighed = solved.weighed
@@ -218,7 +221,10 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
     return [one.detach().double().numpy() for one in (*outputs, *slopes)]
 
 
-PLACES = ("before the output", "carried only", "final only", "gates", "output", "nowhere")
+PLACES = (
+    "where it is read", "where it is read, and the final one", "before the output", "carried only", "final only", "gates", "output",
+    "nowhere",
+)  # fmt: skip
 
 
 def _clipped() -> list[Config]:
@@ -230,7 +236,7 @@ def _clipped() -> list[Config]:
 
 
 def clip_of_lstm(work: Work) -> Found:
-    """Does the output see the cell state clipped?"""
+    """Which of the values that a step computes does the clip bound?"""
     found = {}
     for config in _clipped():
         solved = Solved(config)
@@ -257,7 +263,7 @@ def clip_gradient(work: Work) -> Found:
             f"{place}, {slope}": distance(
                 rows, clipped_lstm(solved, place, slope), clipped_lstm(solved, place, slope, config.dtype), config.dtype
             )
-            for place in ("before the output", "carried only")
+            for place in ("where it is read", "before the output", "carried only")
             for slope in ("zero", "passed on")
         }
     return settled("What is the gradient where the clip applies?", found)

@@ -132,9 +132,10 @@ def _refuse_activation(work: Fitting, role: str, function: Activation, allowed: 
 _CLIP_PLACES = {
     "gates": "a = clip(W x + b + R h) in every gate",
     "cell": "c' = clip(f * c + i * g) before the output reads it",
-    "state": "a clip of the cell state, whose exact place is not settled",
+    "state": "c' = f * clip(c) + i * g and h' = o * act(clip(c')), and hands out c' unclipped",
     "projection": "h' = clip(P m)",
 }
+_OF_THE_CELL = {"cell", "state"}
 
 
 def clips(work: Fitting) -> None:
@@ -167,6 +168,9 @@ def _check_clip(work: Fitting, clip: Clip) -> None:
         always = [str(fixed) for fixed in holds.fixed_clips if fixed.kind == clip.kind]
         kinds = (*holds.open_clips, *(fixed.kind for fixed in holds.fixed_clips))
         target = f"clips something else ({', '.join(kinds)})" if kinds else "has no clip"
+        other = next((kind for kind in kinds if {kind, clip.kind} == _OF_THE_CELL), "")
+        if other:
+            target = f"computes {_CLIP_PLACES[other]}: another final cell state, and other outputs where an initial one is out of bounds"
         raise work.refuse(
             f"a clip ({clip})",
             f"it computes {_CLIP_PLACES[clip.kind]}, but the target {f'always has {always[0]}' if always else target}",
