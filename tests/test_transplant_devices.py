@@ -220,6 +220,14 @@ def test_weights_that_are_kept_in_others_are_computed_from_what_is_read(how: str
     assert max(COPIES.values()) == 1
 
 
+def test_a_module_of_ours_gives_what_pruning_makes_of_its_weights() -> None:
+    source, target = (elsewhere(drawn(Ours, seed)) for seed in (1, 2))
+    needed("torch", "torch.nn.utils.prune").l1_unstructured(source.layer, "weight_hh_l0", 0.5)
+    rc.load_into(target, source, strict=False)
+    assert same({"pruned": numbers(target)["layer.weight_hh_l0"]}, {"pruned": source.layer.weight_hh_l0.as_subclass(torch.Tensor)})
+    assert not numbers(target)["layer.weight_hh_l0"].all()
+
+
 def test_a_layer_that_was_taken_out_of_a_module_stays_as_it_was() -> None:
     """`from_torch` reads at once: the module may be trained on."""
     module = elsewhere(drawn(lambda: nn.GRU(3, 4), 1))
