@@ -1,7 +1,8 @@
 """Plant faults in copies of the program, one at a time, and see which of them the tests catch.
 
     python -m tests.mutants --save before.json          draw mutants, run the tests on each, save what became of them
-    python -m tests.mutants --again before.json         run those again that were caught: exit code 1 if one is missed now
+    python -m tests.mutants --again before.json         run those again that were caught: exit code 1 if one is missed now;
+                                                        one whose line is no more is gone, and is counted
 
 A mutant is one change of one line: another sign, another comparison, a `not` dropped, a number off by one, two gates swapped,
 a transposition or an assignment dropped; or one of the faults in PLANTED, which are written by hand. Each is planted in a copy of
@@ -112,11 +113,13 @@ class Mutant:
     after: str
     text: str
     outcome: str = ""
+    column: int = 0
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What stays the same when other lines change."""
-        return (self.module, self.text, self.before, self.after)
+        """What stays the same when other lines change: the line that it is in; of a fault by hand, its text alone."""
+        by_hand = (self.group, self.module, self.before, self.after) in PLANTED
+        return (self.module, "" if by_hand else self.text, self.before, self.after)
 
     def __str__(self) -> str:
         return f"{self.module}:{self.line}: {self.before!r} -> {self.after!r}"
@@ -203,7 +206,8 @@ def mutants_of(group: str, module: str) -> list[Mutant]:
             if isinstance(change, ast.expr) and not isinstance(change, ast.Constant):
                 after = f"({after})"
             line = node.lineno  # type: ignore[attr-defined]
-            found[start, end, after] = Mutant(group, module, line, start, end, source[start:end], after, lines[line - 1].strip())
+            text, column = lines[line - 1].strip(), start - starts[line - 1]
+            found[start, end, after] = Mutant(group, module, line, start, end, source[start:end], after, text, column=column)
     return list(found.values())
 
 
@@ -350,20 +354,19 @@ def drawn(count: int, seed: int) -> list[Mutant]:
     return found
 
 
-def again(path: Path) -> list[Mutant]:
-    """The mutants of a saved run that were caught, where they stand now."""
+def again(path: Path) -> tuple[list[Mutant], list[Mutant]]:
+    """The mutants of a saved run that were caught, where they stand now; and those that stand nowhere."""
     now: dict[tuple[str, str, str, str], list[Mutant]] = {}
     for mutant in [*planted(), *(mutant for group in every().values() for mutant in group)]:
         now.setdefault(mutant.key, []).append(mutant)
-    found = []
+    found, gone = [], []
     for saved in json.loads(path.read_text())["mutants"]:
         old = Mutant(**saved)
         if old.outcome and old.key not in now:
-            print(f"its line is no more: {old}")
+            gone.append(old)
         elif old.outcome:
-            places = now[old.key]
-            found.append(min(places, key=lambda new: abs(new.line - old.line)))
-    return found
+            found.append(min(now[old.key], key=lambda new: (abs(new.line - old.line), abs(new.column - old.column))))
+    return found, gone
 
 
 def main() -> int:
@@ -376,7 +379,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="write what became of each mutant to this file")
     parser.add_argument("--again", type=Path, metavar="FILE", help="run those again that were caught in a saved run")
     options = parser.parse_args()
-    mutants = again(options.again) if options.again else drawn(options.count, options.seed)
+    mutants, gone = again(options.again) if options.again else (drawn(options.count, options.seed), [])
     mutants = [mutant for mutant in mutants if options.group is None or mutant.group in options.group]
     print(f"{len(mutants)} mutants" + ("" if options.again else f", --seed {options.seed}"), flush=True)
     judge_all(mutants, options.jobs, options.limit)
@@ -385,6 +388,8 @@ def main() -> int:
     print("caught", len(mutants) - len(missed), "of", len(mutants), dict(counts))
     for mutant in missed:
         print("missed", mutant)
+    for mutant in gone:
+        print("gone, its line is no more:", mutant)
     if options.save:
         saved = {"seed": options.seed, "mutants": [asdict(mutant) for mutant in mutants]}
         options.save.write_text(json.dumps(saved, indent=1) + "\n")

@@ -17,9 +17,9 @@ import rnnconvert.core.arrays
 import rnnconvert.language.packing
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.weights import BIAS_PARTS, Recurrent, gates_of
-from rnnconvert.language import registry
+from rnnconvert.language import outline, registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import UNUSED, Layout, Sizes, Tensor
+from rnnconvert.language.layout import UNUSED, Holds, Layout, Sizes, Tensor
 from rnnconvert.language.packing import Packed, assemble, pack, unpack
 from rnnconvert.language.places import offsets, shapes, slots
 from tests import drawn
@@ -46,7 +46,11 @@ NEGATED = Layout(
     ),
     "every word beside another one than usual", reset_after=True,
 )  # fmt: skip
-LAYOUTS = [*registry.layouts().values(), PAPER, NEGATED]
+LEARNED = Layout(
+    "learned.lstm", "lstm", "i f g o", outline.TORCH, "a projection beside learned states, as rnnconvert's own modules have them",
+    holds=Holds(biases=("none", "input", "recurrent", "both")),
+)  # fmt: skip
+LAYOUTS = [*registry.layouts().values(), PAPER, NEGATED, LEARNED]
 
 
 def biases_of(mode: str) -> frozenset[str]:
@@ -75,6 +79,7 @@ def forms(layout: Layout) -> Iterator[Sizes]:
         yield Sizes(layout.kind, 3, 5, 1, directions, parts=PLAIN | whole | extra)
     for layers, directions, projection in [(1, 1, 2), (2, 2, 2), (2, 1, 1), (1, 1, 5)]:
         yield Sizes(layout.kind, 3, 5, layers, directions, projection, PLAIN | whole | {"projection"})
+    yield Sizes(layout.kind, 3, 5, projection_size=2, parts=PLAIN | whole | {"projection", "initial_hidden", "initial_cell"})
     if layout.holds.skip_input:
         yield Sizes(layout.kind, 5, 5, parts=(PLAIN | whole) - {"input"}, skip_input=True)
         yield Sizes(layout.kind, 5, 5, 2, 2, parts=PLAIN | whole, skip_input=True)

@@ -120,8 +120,8 @@ def drawn(make: Callable[[], Any], seed: int) -> Any:
     return module
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def same(first: dict[str, Any], second: dict[str, Any]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize("as_a", ["module", "state dictionary"])
@@ -218,6 +218,14 @@ def test_weights_that_are_kept_in_others_are_computed_from_what_is_read(how: str
     rc.load_into(target, {name: tensor.as_subclass(Elsewhere) for name, tensor in state.items()})
     assert same(numbers(target), numbers(on_cpu))
     assert max(COPIES.values()) == 1
+
+
+def test_a_module_of_ours_gives_what_pruning_makes_of_its_weights() -> None:
+    source, target = (elsewhere(drawn(Ours, seed)) for seed in (1, 2))
+    needed("torch", "torch.nn.utils.prune").l1_unstructured(source.layer, "weight_hh_l0", 0.5)
+    rc.load_into(target, source, strict=False)
+    assert same({"pruned": numbers(target)["layer.weight_hh_l0"]}, {"pruned": source.layer.weight_hh_l0.as_subclass(torch.Tensor)})
+    assert not numbers(target)["layer.weight_hh_l0"].all()
 
 
 def test_a_layer_that_was_taken_out_of_a_module_stays_as_it_was() -> None:

@@ -90,8 +90,19 @@ def layer_of(module: Any, name: str, arrays: Mapping[str, Source] | None = None)
     return assemble(name, cell, unpack(layout, sizes, arrays), sizes.num_directions)
 
 
+def tensors_of(module: Any) -> dict[str, Any]:
+    """Return the tensors that a recurrent module computes with, by its own names; those of rnnconvert's own modules as a
+    parametrization or pruning makes them.
+    """
+    from rnnconvert.formats.pytorch.module import OwnRecurrent
+
+    if not isinstance(module, OwnRecurrent):
+        return dict(module.state_dict())
+    return {name: getattr(module, name) for name in outline.shapes(outline.from_text(module.text), outline.TORCH)}
+
+
 def _read(module: Any) -> dict[str, Source]:
-    return {name: numbers(tensor) for name, tensor in module.state_dict().items()}
+    return {name: numbers(tensor) for name, tensor in tensors_of(module).items()}
 
 
 def to_torch(layer: Recurrent, dtype: str | None = None, *, own: bool = True, **options: object) -> Any:

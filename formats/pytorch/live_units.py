@@ -8,7 +8,7 @@ from typing import Any
 
 from rnnconvert.core.arrays import Source
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.formats.pytorch.live import layer_of, sources
+from rnnconvert.formats.pytorch.live import layer_of, sources, tensors_of
 from rnnconvert.formats.pytorch.write import constructor
 from rnnconvert.language import outline, registry
 from rnnconvert.language.layout import Tensor
@@ -62,11 +62,10 @@ def units_of(name: str, module: Any, arrays: Mapping[str, Source]) -> Iterator[U
 
 def _layer(name: str, prefix: str, module: Any, arrays: Mapping[str, Source]) -> tuple[dict[str, str], Recurrent]:
     """Return the names of a recurrent module's parameters, its own and the model's, and its layer."""
-    tensors = module.state_dict()
-    names = {local: prefix + local for local in tensors}
-    # What a hook renames in the model's state is a parameter of the layer all the same.
-    own_arrays = sources(tensors) | {local: arrays[full] for local, full in names.items() if full in arrays}
-    return names, layer_of(module, name, own_arrays)
+    tensors = tensors_of(module)
+    # What a hook renames in the model's state, or makes of it, is the layer's all the same.
+    own_arrays = sources(tensors) | {local: arrays[prefix + local] for local in tensors if prefix + local in arrays}
+    return {local: prefix + local for local in module.state_dict()}, layer_of(module, name, own_arrays)
 
 
 _WRITTEN = (

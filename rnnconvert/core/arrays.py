@@ -160,8 +160,7 @@ class Deferred:
         return self._part(*window)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        numbers = np.asarray(self._compute(), dtype=dtype)
-        return numbers.copy() if copy else numbers
+        return np.array(self._compute(), dtype=dtype) if copy else np.asarray(self._compute(), dtype=dtype)
 
     def pieces(self) -> Iterator[Array]:
         if self._part is None:
