@@ -14,21 +14,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.reference import FUNCTIONS, Function, Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.cases import solved, worse
+from rnnconvert.judging.judging import Allowance, Output, allowed
 
-AMPLIFIED = 16
-"""From how many units in the last place on the error of a function has been amplified: in other layers it stays below, and what is
-allowed there remains as narrow as sums and weights alone make it."""
-
-BOUNDED = frozenset({"tanh", "sigmoid", "softsign", "hard_sigmoid"})
-"""The functions whose values are 1 at most. A gate times the value of another, such as relu, has the error of the gate's function as
-many times larger as that value is: where one of 40 leaves a unit near 0, the unit is off by 40 units in the last place of 1."""
+SHARE = 0.5
+"""Which part of what sums and weights allow the error of functions may take, a unit in the last place of 1 in each value. Where it takes
+more, as a recurrence amplifies it, a cell sums it up over the steps, or a gate multiplies a large value by it, it is allowed as well."""
 
 _MORE = range(1, 4)
+_WAVES = 40.0
+"""How quickly the error of a function changes its sign with the argument: between any two that are told apart here."""
 _SHIFTS = (0.0, 0.25, 0.5, 0.75)
 """Where between two numbers a coarse function changes from one to the next, in units of their distance."""
 
@@ -77,13 +76,15 @@ ARITHMETICS: Mapping[str, Arithmetic] = {
 
 
 def of_functions(stack: Recurrent, cases: Sequence[Case], arithmetic: Arithmetic, seed: int = 0) -> list[Outputs]:
-    """Return what the reference gives in float64 where each value of tanh and sigmoid is a unit off, up or down at random."""
-    draw = np.random.default_rng(seed)
+    """Return what the reference gives in float64 where each value of tanh and sigmoid is a unit off, up or down.
+
+    A library is off by the same for the same argument: in each step, where a gate stays as it is.
+    """
 
     def off(name: str) -> Function:
         def function(xp: Any, x: Any, alpha: float, beta: float) -> Any:
             values = FUNCTIONS[name](xp, x, alpha, beta)
-            return values + arithmetic.unit * draw.choice([-1.0, 1.0], values.shape)
+            return values + arithmetic.unit * np.sign(np.cos(_WAVES * x + seed))
 
         return function
 
@@ -105,28 +106,45 @@ def floors(
     rough   estimates of what rounding makes of it, each for every case: `rnnconvert.judging.cases.worse`
     """
     worst = list(map(worse, truths, *rough))
-    gated = _gates_what_is_unbounded(stack)
-    amplified = [number for number, truth in enumerate(truths) if gated or _amplified(truth, off[number], arithmetic.unit)]
-    some = [cases[number] for number in amplified]
+    short = [number for number, case in enumerate(cases) if _short(case, arithmetic, truths[number], worst[number], off[number]).any]
+    some = [cases[number] for number in short]
     several = [of_functions(stack, some, arithmetic, seed) for seed in _MORE] if some else []
-    for place, number in enumerate(amplified):
-        worst[number] = worse(truths[number], worst[number], off[number], *(more[place] for more in several))
+    for place, number in enumerate(short):
+        for functions in (off[number], *(more[place] for more in several)):
+            worst[number] = _short(cases[number], arithmetic, truths[number], worst[number], functions).filled(worst[number], functions)
     return worst
 
 
-def _gates_what_is_unbounded(stack: Recurrent) -> bool:
-    """Return whether a gate multiplies values that may be larger than 1."""
-    cells = [direction.cell for *_, direction in stack.directions()]
-    return any(cell.kind != "rnn" and not BOUNDED.issuperset({cell.activation.name, cell.output_activation.name}) for cell in cells)
+@dataclass(frozen=True)
+class _Short:
+    """At which numbers what rounding in sums and weights allows is too little for the error of functions alone."""
+
+    y: Array
+    hidden: tuple[Array, ...]
+    cell: tuple[Array, ...]
+
+    @property
+    def any(self) -> bool:
+        return any(bool(array.any()) for array in (self.y, *self.hidden, *self.cell))
+
+    def filled(self, rough: Outputs, off: Outputs) -> Outputs:
+        """Return the estimate of rounding, with that of functions at these numbers."""
+
+        def states(name: str) -> tuple[Array, ...]:
+            return tuple(map(np.where, getattr(self, name), getattr(off, name), getattr(rough, name)))
+
+        return Outputs(np.where(self.y, off.y, rough.y), states("hidden"), states("cell"))
 
 
-def _amplified(truth: Outputs, off: Outputs, unit: float) -> bool:
-    """Return whether the error of a function has become larger than one step makes it."""
-    for exact, shifted in zip((truth.y, *truth.hidden, *truth.cell), (off.y, *off.hidden, *off.cell), strict=True):
-        counts = np.isfinite(exact) & np.isfinite(shifted)
+def _short(case: Case, arithmetic: Arithmetic, truth: Outputs, rough: Outputs, off: Outputs) -> _Short:
+    def short(axes: tuple[str, ...], exact: Array, floor: Array, shifted: Array) -> Array:
         with np.errstate(all="ignore"):
-            gap = np.where(counts, np.abs(shifted - exact), 0.0).max(initial=0.0)
-            size = np.where(counts, np.abs(exact), 0.0).max(initial=1.0)
-        if gap > AMPLIFIED * unit * size:
-            return True
-    return False
+            limit = allowed(Output(case.name, "", axes), exact, Allowance([floor], arithmetic.dtype))
+            gap = np.abs(shifted - exact)
+        return np.asarray(np.isfinite(gap) & (gap > SHARE * limit))
+
+    def states(name: str) -> tuple[Array, ...]:
+        every = zip(*(getattr(outputs, name) for outputs in (truth, rough, off)), strict=True)
+        return tuple(short(("batch", "unit"), *arrays) for arrays in every)
+
+    return _Short(short(("time", "batch", "unit"), truth.y, rough.y, off.y), states("hidden"), states("cell"))
