@@ -84,7 +84,9 @@ def of_functions(stack: Recurrent, cases: Sequence[Case], arithmetic: Arithmetic
     def off(name: str) -> Function:
         def function(xp: Any, x: Any, alpha: float, beta: float) -> Any:
             values = FUNCTIONS[name](xp, x, alpha, beta)
-            return values + arithmetic.unit * np.sign(np.cos(_WAVES * x + seed))
+            with np.errstate(invalid="ignore", over="ignore"):
+                signs = np.nan_to_num(np.sign(np.cos(_WAVES * x + seed)))  # none where the argument is infinite
+            return values + arithmetic.unit * signs
 
         return function
 
@@ -106,45 +108,52 @@ def floors(
     rough   estimates of what rounding makes of it, each for every case: `rnnconvert.judging.cases.worse`
     """
     worst = list(map(worse, truths, *rough))
-    short = [number for number, case in enumerate(cases) if _short(case, arithmetic, truths[number], worst[number], off[number]).any]
-    some = [cases[number] for number in short]
+    lacks = [_Lack.of(case, arithmetic, *every) for case, *every in zip(cases, truths, worst, off, strict=True)]
+    large = [number for number, lack in enumerate(lacks) if lack.largest > 1]
+    some = [cases[number] for number in large]
     several = [of_functions(stack, some, arithmetic, seed) for seed in _MORE] if some else []
-    for place, number in enumerate(short):
-        for functions in (off[number], *(more[place] for more in several)):
-            worst[number] = _short(cases[number], arithmetic, truths[number], worst[number], functions).filled(worst[number], functions)
+    estimates = {number: [more[place] for more in several] for place, number in enumerate(large)}
+    for number, case in enumerate(cases):
+        worst[number] = lacks[number].filled(worst[number], off[number])
+        for other in estimates.get(number, ()):
+            worst[number] = _Lack.of(case, arithmetic, truths[number], worst[number], other).filled(worst[number], other)
     return worst
 
 
 @dataclass(frozen=True)
-class _Short:
-    """At which numbers what rounding in sums and weights allows is too little for the error of functions alone."""
+class _Lack:
+    """How large the error of functions is at each number, in units of what rounding in sums and weights allows there."""
 
     y: Array
     hidden: tuple[Array, ...]
     cell: tuple[Array, ...]
 
-    @property
-    def any(self) -> bool:
-        return any(bool(array.any()) for array in (self.y, *self.hidden, *self.cell))
-
-    def filled(self, rough: Outputs, off: Outputs) -> Outputs:
-        """Return the estimate of rounding, with that of functions at these numbers."""
+    @classmethod
+    def of(cls, case: Case, arithmetic: Arithmetic, truth: Outputs, rough: Outputs, off: Outputs) -> _Lack:
+        def lack(axes: tuple[str, ...], exact: Array, floor: Array, shifted: Array) -> Array:
+            with np.errstate(all="ignore"):
+                limit = allowed(Output(case.name, "", axes), exact, Allowance([floor], arithmetic.dtype))
+                ratio = np.abs(shifted - exact) / limit
+            return np.where(np.isfinite(ratio), ratio, 0.0)
 
         def states(name: str) -> tuple[Array, ...]:
-            return tuple(map(np.where, getattr(self, name), getattr(off, name), getattr(rough, name)))
+            every = zip(*(getattr(outputs, name) for outputs in (truth, rough, off)), strict=True)
+            return tuple(lack(("batch", "unit"), *arrays) for arrays in every)
 
-        return Outputs(np.where(self.y, off.y, rough.y), states("hidden"), states("cell"))
+        return cls(lack(("time", "batch", "unit"), truth.y, rough.y, off.y), states("hidden"), states("cell"))
 
+    @property
+    def largest(self) -> float:
+        """The largest of all."""
+        return max(float(array.max(initial=0.0)) for array in (self.y, *self.hidden, *self.cell))
 
-def _short(case: Case, arithmetic: Arithmetic, truth: Outputs, rough: Outputs, off: Outputs) -> _Short:
-    def short(axes: tuple[str, ...], exact: Array, floor: Array, shifted: Array) -> Array:
-        with np.errstate(all="ignore"):
-            limit = allowed(Output(case.name, "", axes), exact, Allowance([floor], arithmetic.dtype))
-            gap = np.abs(shifted - exact)
-        return np.asarray(np.isfinite(gap) & (gap > SHARE * limit))
+    def filled(self, rough: Outputs, off: Outputs) -> Outputs:
+        """Return the estimate of rounding, with that of functions where they may be off by so much."""
 
-    def states(name: str) -> tuple[Array, ...]:
-        every = zip(*(getattr(outputs, name) for outputs in (truth, rough, off)), strict=True)
-        return tuple(short(("batch", "unit"), *arrays) for arrays in every)
+        def filled(ratio: Array, floor: Array, shifted: Array) -> Array:
+            return np.where(ratio > SHARE, shifted, floor)
 
-    return _Short(short(("time", "batch", "unit"), truth.y, rough.y, off.y), states("hidden"), states("cell"))
+        def states(name: str) -> tuple[Array, ...]:
+            return tuple(map(filled, getattr(self, name), getattr(rough, name), getattr(off, name)))
+
+        return Outputs(filled(self.y, rough.y, off.y), states("hidden"), states("cell"))
