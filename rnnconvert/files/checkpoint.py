@@ -87,6 +87,8 @@ class Checkpoint:
             entries = getattr(self, name)
             if type(entries) is dict:
                 object.__setattr__(self, name, Named(what, entries))
+        # What is true of both directions of a layer is said of the layer.
+        object.__setattr__(self, "warnings", tuple(dict.fromkeys(self.warnings)))
 
     @property
     def file(self) -> str:
