@@ -22,7 +22,9 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.formats.cudnn import run as cudnn
 from rnnconvert.formats.cudnn import run_jax as jax
 from rnnconvert.formats.cudnn import run_library as cudnn_library
+from rnnconvert.formats.cudnn.description import BIAS_MODES
 from rnnconvert.formats.keras import run as keras
+from rnnconvert.formats.onnx.run_session import Session
 from rnnconvert.formats.pytorch import run_flat as torch_flat
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
@@ -68,13 +70,14 @@ def cotangents_of(problem: Problem) -> tuple[Outputs, dict[str, Any]]:
 @pytest.mark.parametrize("lengths", [None, (5, 1, 3)], ids=["whole", "lengths"])
 @pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
 @pytest.mark.parametrize(
-    ("cell", "projection", "bias_mode"), [(cell, 0, "double") for cell in CELLS] + [("lstm", 2, "double"), ("gru", 0, "none")]
+    ("cell", "projection", "bias_mode"),
+    [(cell, 0, "double") for cell in CELLS] + [("lstm", 2, "double"), ("gru", 0, "none"), ("gru", 0, "single_rec")],
 )
 def test_cudnn_is_called_as_its_header_says(
     cell: str, projection: int, bias_mode: str, states: bool, lengths: Any, dtype: str, tmp_path: Path
 ) -> None:
     need("torch", missing(["torch"]))  # the reference's gradients
-    parts = (BOTH if bias_mode == "double" else PLAIN) | ({"projection"} if projection else set())
+    parts = PLAIN | {*BIAS_MODES[bias_mode]} | ({"projection"} if projection else set())
     problem = problem_of(cell, dtype, None if lengths is None else np.array(lengths), states, projection, parts)
     params, description = described(problem.stack, tmp_path, bias_mode=bias_mode)
     host, library = HostMemory(), StandIn(description)
@@ -103,6 +106,12 @@ def test_cudnn_is_called_as_its_header_says(
     exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
     flat = np.asarray(rnnconvert.pack(exact, "cudnn", bias_mode=bias_mode), np.float64)
     assert np.abs(slopes["weights"][""]["params"] - flat).max() <= 8 * eps * max(1.0, np.abs(flat).max())
+
+
+def test_cudnns_final_states_of_an_empty_sequence_are_refused() -> None:
+    request = {"x": np.zeros((5, 2, 4), np.float32), "lengths": np.array((5, 0))}
+    with pytest.raises(NotImplementedError, match="length zero: cuDNN returns zeros instead of its initial state"):
+        cudnn.answer(request)
 
 
 def test_everything_is_freed_when_a_call_fails(tmp_path: Path) -> None:
@@ -232,6 +241,22 @@ def test_numbers_go_where_pytorch_says(
     allowed = 64 * float(np.finfo(dtype).eps) * max(1.0, float(np.abs(flat).max()))
     assert np.abs(found["gradients"]["weights"][""]["params"] - flat).max() <= allowed
     np.testing.assert_allclose(found["gradients"]["x"], truth.x, rtol=0, atol=allowed)
+
+
+def test_a_node_that_cudas_provider_leaves_to_the_cpu_is_refused(tmp_path: Path) -> None:
+    need("onnxruntime", missing(["onnxruntime"]))
+    stack = random_stack(Sizes("gru", 4, 5, parts=PLAIN), 3, "float32", Cell("gru", False))
+    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), tmp_path / "a.onnx")
+
+    def ran(provider: str) -> Session:
+        session = Session(str(tmp_path / "a.onnx"), "CPUExecutionProvider", profiled=True)
+        session.run(["y"], {"x": np.zeros((3, 2, 4), np.float32)})
+        session.provider = provider
+        return session
+
+    assert set(ran("CPUExecutionProvider").providers.values()) == {"CPUExecutionProvider"}
+    with pytest.raises(NotImplementedError, match=r"runs random by CPUExecutionProvider: CUDAExecutionProvider has no such kernel"):
+        assert ran("CUDAExecutionProvider").providers
 
 
 def test_pytorch_lays_nothing_out_on_a_cpu(tmp_path: Path) -> None:

@@ -25,8 +25,19 @@ from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from tests.drawn import LONG, looped
 from tests.foreign import (
-    BATCH, PEEPHOLES, READ_BOUNDS, TIME, WIDTH, Maker, has_cell, near, problem, read_clipped, solved_one_by_one, swapped,
-)  # fmt: skip
+    BATCH,
+    PEEPHOLES,
+    READ_BOUNDS,
+    TIME,
+    WIDTH,
+    Maker,
+    has_cell,
+    near,
+    problem,
+    read_clipped,
+    solved_one_by_one,
+    swapped,
+)
 from tests.judging import WRONG, Problem, excess
 from tests.stacks import BOTH, PLAIN, random_stack
 

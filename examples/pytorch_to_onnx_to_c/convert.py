@@ -2,7 +2,7 @@
 
 Makes a small tagger, exports it with torch.onnx, takes the GRU out of the ONNX file as cuDNN's buffer, writes the
 offsets of its gates as a C header, compiles encoder.c, which computes the layer on the CPU without cuDNN, and compares
-its outputs with PyTorch's. encoder.c also has the lines that hand the buffer to cudnnRNNForward; they are not run here.
+its outputs with PyTorch's. With HAVE_CUDNN encoder.c hands the buffer to cudnnRNNForward; that is not compiled here.
 
     python examples/pytorch_to_onnx_to_c/convert.py [folder]
 

@@ -12,13 +12,13 @@ SYSTEM = System(
     "cuDNN",
     "version 8 and 9; the buffer is the same in 5 to 7 as far as their sources show",
     "executed: torch 2.13.0, jax 0.10.2 (lstm_ref) and mxnet 1.9.1 on the CPU read the same buffer; its offsets are those that "
-    "cuDNN 9.28 itself reports. Not run on a GPU",
+    "cuDNN 9.28 itself reports, and cuDNN 9.19 on an H100 gives the reference's outputs from it",
     (
-        "a GRU's candidate with a single recurrent bias is tanh(W x + r * (R h + b)), with a single input bias tanh(W x + b + r * (R h)): "
-        "measured on cuDNN 9.19, an H100; cuDNN's manual has both equations",
-        "the clip of an LSTM bounds the cell state where it is read, and the final one is not bounded: measured likewise. On a GRU or a plain "
-        "RNN cuDNN ignores it, and it is refused",
-        "the final states of an empty sequence are zeros, not the initial ones: its executor refuses empty sequences",
+        "a GRU's candidate is tanh(W x + r * (R h + b)) with a single recurrent bias, and tanh(W x + b + r * (R h)) with a single input "
+        "bias: measured on cuDNN 9.19, an H100; cuDNN's manual has both equations",
+        "the clip of an LSTM bounds the cell state where it is read, not the final one: measured likewise. On a GRU or a plain RNN cuDNN "
+        "ignores it; it is refused",
+        "the final states of an empty sequence are zeros, not the initial ones: the executor refuses it",
     ),
     speaking=True,
     asks=dict.fromkeys(("cell", "input_size", "hidden_size", "num_layers", "bidirectional", "projection_size", "input_mode"), ""),

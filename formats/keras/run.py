@@ -1,7 +1,7 @@
 """Keras's own recurrent layers, on the backend that Keras is set to: layers of a model, or a chain of them by itself.
 
 A model is run along its own graph, tensor by tensor, so that states can be handed to its recurrent layers and taken
-from them. No GPU has run the variants for CUDA yet. Sources: keras/src/layers/rnn/*.py, keras/src/ops/node.py (3.15).
+from them. No GPU has run the variants of TensorFlow for CUDA yet. Sources: keras/src/layers/rnn/*.py, keras/src/ops/node.py (3.15).
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """onnxruntime, on recurrent nodes of a model, or on all of a model that rnnconvert wrote.
 
-No GPU has run the variant for CUDA yet.
 Source: the ONNX operators RNN, GRU and LSTM (opset 22).
 """
 
@@ -17,7 +16,7 @@ import numpy as np
 from rnnconvert.running.sequences import Sequences
 
 from .run_node import STATES, Operator, solved
-from .run_session import Session, refuse_absent, wide
+from .run_session import RECURRENT, Session, refuse_absent, wide
 from .run_witness import run_whole
 
 Array = np.ndarray
@@ -31,7 +30,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "onnxruntime-cpu": {"device": "cpu", "provider": "CPUExecutionProvider"},
     "onnxruntime-cuda": {"device": "cuda", "provider": "CUDAExecutionProvider"},
 }
-_OPERATORS = ("RNN", "GRU", "LSTM")
 _MOVING = frozenset({"Gather", "Identity", "Slice", "Split", "Squeeze", "Unsqueeze"})
 """Operators through which zeros stay zeros, and nothing is added."""
 _TYPES = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(float16)": "float16"}
@@ -160,7 +158,7 @@ def _label(node: Any) -> str:
 
 def _recurrent_node(model: Any, name: str) -> Any:
     """Return the recurrent node of that name in the main graph."""
-    there = [node for node in model.graph.node if node.op_type in _OPERATORS and node.domain in ("", "ai.onnx")]
+    there = [node for node in model.graph.node if node.op_type in RECURRENT and node.domain in ("", "ai.onnx")]
     matches = [node for node in there if _label(node) == name]
     if len(matches) != 1:
         names = ", ".join(map(_label, there)) or "none"

