@@ -14,21 +14,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rnnconvert.core.arrays import FLOATS
+from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.reference import FUNCTIONS, Function, Outputs
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.cases import solved, worse
+from rnnconvert.judging.judging import Allowance, Output, allowed
 
-AMPLIFIED = 16
-"""From how many units in the last place on the error of a function has been amplified: in other layers it stays below, and what is
-allowed there remains as narrow as sums and weights alone make it."""
-
-BOUNDED = frozenset({"tanh", "sigmoid", "softsign", "hard_sigmoid"})
-"""The functions whose values are 1 at most. A gate times the value of another, such as relu, has the error of the gate's function as
-many times larger as that value is: where one of 40 leaves a unit near 0, the unit is off by 40 units in the last place of 1."""
+SHARE = 0.5
+"""Which part of what sums and weights allow the error of functions may take, a unit in the last place of 1 in each value. Where it takes
+more, as a recurrence amplifies it, a cell sums it up over the steps, or a gate multiplies a large value by it, it is allowed as well."""
 
 _MORE = range(1, 4)
+_WAVES = 40.0
+"""How quickly the error of a function changes its sign with the argument: between any two that are told apart here."""
 _SHIFTS = (0.0, 0.25, 0.5, 0.75)
 """Where between two numbers a coarse function changes from one to the next, in units of their distance."""
 
@@ -77,13 +76,17 @@ ARITHMETICS: Mapping[str, Arithmetic] = {
 
 
 def of_functions(stack: Recurrent, cases: Sequence[Case], arithmetic: Arithmetic, seed: int = 0) -> list[Outputs]:
-    """Return what the reference gives in float64 where each value of tanh and sigmoid is a unit off, up or down at random."""
-    draw = np.random.default_rng(seed)
+    """Return what the reference gives in float64 where each value of tanh and sigmoid is a unit off, up or down.
+
+    A library is off by the same for the same argument: in each step, where a gate stays as it is.
+    """
 
     def off(name: str) -> Function:
         def function(xp: Any, x: Any, alpha: float, beta: float) -> Any:
             values = FUNCTIONS[name](xp, x, alpha, beta)
-            return values + arithmetic.unit * draw.choice([-1.0, 1.0], values.shape)
+            with np.errstate(invalid="ignore", over="ignore"):
+                signs = np.nan_to_num(np.sign(np.cos(_WAVES * x + seed)))  # none where the argument is infinite
+            return values + arithmetic.unit * signs
 
         return function
 
@@ -105,28 +108,52 @@ def floors(
     rough   estimates of what rounding makes of it, each for every case: `rnnconvert.judging.cases.worse`
     """
     worst = list(map(worse, truths, *rough))
-    gated = _gates_what_is_unbounded(stack)
-    amplified = [number for number, truth in enumerate(truths) if gated or _amplified(truth, off[number], arithmetic.unit)]
-    some = [cases[number] for number in amplified]
+    lacks = [_Lack.of(case, arithmetic, *every) for case, *every in zip(cases, truths, worst, off, strict=True)]
+    large = [number for number, lack in enumerate(lacks) if lack.largest > 1]
+    some = [cases[number] for number in large]
     several = [of_functions(stack, some, arithmetic, seed) for seed in _MORE] if some else []
-    for place, number in enumerate(amplified):
-        worst[number] = worse(truths[number], worst[number], off[number], *(more[place] for more in several))
+    estimates = {number: [more[place] for more in several] for place, number in enumerate(large)}
+    for number, case in enumerate(cases):
+        worst[number] = lacks[number].filled(worst[number], off[number])
+        for other in estimates.get(number, ()):
+            worst[number] = _Lack.of(case, arithmetic, truths[number], worst[number], other).filled(worst[number], other)
     return worst
 
 
-def _gates_what_is_unbounded(stack: Recurrent) -> bool:
-    """Return whether a gate multiplies values that may be larger than 1."""
-    cells = [direction.cell for *_, direction in stack.directions()]
-    return any(cell.kind != "rnn" and not BOUNDED.issuperset({cell.activation.name, cell.output_activation.name}) for cell in cells)
+@dataclass(frozen=True)
+class _Lack:
+    """How large the error of functions is at each number, in units of what rounding in sums and weights allows there."""
 
+    y: Array
+    hidden: tuple[Array, ...]
+    cell: tuple[Array, ...]
 
-def _amplified(truth: Outputs, off: Outputs, unit: float) -> bool:
-    """Return whether the error of a function has become larger than one step makes it."""
-    for exact, shifted in zip((truth.y, *truth.hidden, *truth.cell), (off.y, *off.hidden, *off.cell), strict=True):
-        counts = np.isfinite(exact) & np.isfinite(shifted)
-        with np.errstate(all="ignore"):
-            gap = np.where(counts, np.abs(shifted - exact), 0.0).max(initial=0.0)
-            size = np.where(counts, np.abs(exact), 0.0).max(initial=1.0)
-        if gap > AMPLIFIED * unit * size:
-            return True
-    return False
+    @classmethod
+    def of(cls, case: Case, arithmetic: Arithmetic, truth: Outputs, rough: Outputs, off: Outputs) -> _Lack:
+        def lack(axes: tuple[str, ...], exact: Array, floor: Array, shifted: Array) -> Array:
+            with np.errstate(all="ignore"):
+                limit = allowed(Output(case.name, "", axes), exact, Allowance([floor], arithmetic.dtype))
+                ratio = np.abs(shifted - exact) / limit
+            return np.where(np.isfinite(ratio), ratio, 0.0)
+
+        def states(name: str) -> tuple[Array, ...]:
+            every = zip(*(getattr(outputs, name) for outputs in (truth, rough, off)), strict=True)
+            return tuple(lack(("batch", "unit"), *arrays) for arrays in every)
+
+        return cls(lack(("time", "batch", "unit"), truth.y, rough.y, off.y), states("hidden"), states("cell"))
+
+    @property
+    def largest(self) -> float:
+        """The largest of all."""
+        return max(float(array.max(initial=0.0)) for array in (self.y, *self.hidden, *self.cell))
+
+    def filled(self, rough: Outputs, off: Outputs) -> Outputs:
+        """Return the estimate of rounding, with that of functions where they may be off by so much."""
+
+        def filled(ratio: Array, floor: Array, shifted: Array) -> Array:
+            return np.where(ratio > SHARE, shifted, floor)
+
+        def states(name: str) -> tuple[Array, ...]:
+            return tuple(map(filled, getattr(self, name), getattr(rough, name), getattr(off, name)))
+
+        return Outputs(filled(self.y, rough.y, off.y), states("hidden"), states("cell"))
