@@ -87,10 +87,10 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
         message = " ".join(str(error).split())
         # An attribute layout of 1 is refused by an assertion, types without a kernel by a NotImplemented of its own
         # or, where the kernel is there, when it runs.
-        absent = re.search(r"Could not find an implementation for (RNN|GRU|LSTM)\(", message)
+        absent = re.search(r"implementation for (RNN|GRU|LSTM)\(|(RNN|GRU|LSTM) operator does not support double", message)
         if absent:
             raise NotImplementedError(
-                f"onnxruntime has no {absent[1]} of this element type, but one of float32: convert it to that"
+                f"onnxruntime has no {absent[1] or absent[2]} of this element type, but one of float32: convert it to that"
             ) from None
         if type(error).__name__ == "NotImplemented" or "layout" in message or "does not support" in message:
             raise NotImplementedError(f"onnxruntime: {message}") from None
