@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import rnnconvert
 from rnnconvert.core import reference
@@ -24,12 +26,15 @@ from rnnconvert.formats.cudnn import run_jax as jax
 from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.cudnn.description import BIAS_MODES
 from rnnconvert.formats.keras import run as keras
+from rnnconvert.formats.onnx import run as onnx
+from rnnconvert.formats.onnx import run_witness as onnx_whole
 from rnnconvert.formats.onnx.run_session import Session
 from rnnconvert.formats.pytorch import run_flat as torch_flat
 from rnnconvert.language.layout import Sizes
 from rnnconvert.rewrites import each
 from rnnconvert.running.child import flat_buffer, missing
 from rnnconvert.running.sequences import Sequences
+from rnnconvert.running.witness import SIZES, Witness
 from tests.cudnn_standin import HostMemory, StandIn
 from tests.frameworks import outputs, sequences
 from tests.gpu.standins import laid_out
@@ -243,20 +248,53 @@ def test_numbers_go_where_pytorch_says(
     np.testing.assert_allclose(found["gradients"]["x"], truth.x, rtol=0, atol=allowed)
 
 
-def test_a_node_that_cudas_provider_leaves_to_the_cpu_is_refused(tmp_path: Path) -> None:
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+
+def left_to_the_cpu(model: str | bytes, provider: str, profiled: bool = False) -> Session:
+    """A session of a provider that has no kernel for any node: the CPU's computes all of them."""
+    session = Session(model, CPU, profiled)
+    session.provider = provider
+    return session
+
+
+@pytest.mark.parametrize("how", ["model", "node", "whole"])
+@pytest.mark.parametrize("provider", [CPU, CUDA])
+def test_a_node_that_cudas_provider_leaves_to_the_cpu_is_refused(
+    how: str, provider: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the model is run, and as often as it is asked for: what was made ready is used again for the next case."""
     need("onnxruntime", missing(["onnxruntime"]))
+    for module in (onnx, onnx_whole):
+        monkeypatch.setattr(module, "Session", left_to_the_cpu)
+    monkeypatch.setattr(onnx, "refuse_absent", lambda provider: None)
     stack = random_stack(Sizes("gru", 4, 5, parts=PLAIN), 3, "float32", Cell("gru", False))
-    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), tmp_path / "a.onnx")
+    file = tmp_path / "a.onnx"
+    rnnconvert.save(Checkpoint("", "canonical", {"random": stack}), file)
+    request = {"file": str(file), "variant": {"provider": provider}, "layers": [] if how == "model" else ["random"], "how": {}}
+    request |= {"x": np.zeros((3, 2, 4), np.float32), "hidden": None, "cell": None, "lengths": None, "cotangents": None}
+    for _ in range(2):
+        with contextlib.ExitStack() as stated:
+            if provider == CUDA:
+                stated.enter_context(pytest.raises(NotImplementedError, match=f"runs (random|GRU) by {CPU}: {CUDA} has no such kernel"))
+            if how == "whole":
+                onnx.witness({**request, "witness": Witness(["random"], 0, SIZES[0])})
+            else:
+                assert set(onnx.answer(request)["notes"]["providers"].values()) == {CPU}
 
-    def ran(provider: str) -> Session:
-        session = Session(str(tmp_path / "a.onnx"), "CPUExecutionProvider", profiled=True)
-        session.run(["y"], {"x": np.zeros((3, 2, 4), np.float32)})
-        session.provider = provider
-        return session
 
-    assert set(ran("CPUExecutionProvider").providers.values()) == {"CPUExecutionProvider"}
-    with pytest.raises(NotImplementedError, match=r"runs random by CPUExecutionProvider: CUDAExecutionProvider has no such kernel"):
-        assert ran("CUDAExecutionProvider").providers
+@pytest.mark.parametrize("name", ["a", "", "a_kernel_time", "_kernel_time_b"])
+def test_a_profile_names_nodes_as_the_model_does(name: str) -> None:
+    need("onnxruntime", missing(["onnxruntime"]))
+    rng = np.random.default_rng(1)
+    arrays = {letter: rng.uniform(-1, 1, shape).astype(np.float32) for letter, shape in (("W", (1, 5, 4)), ("R", (1, 5, 5)))}
+    node = helper.make_node("RNN", ["X", "W", "R"], ["Y"], name, hidden_size=5)
+    x, y = (helper.make_tensor_value_info(letter, 1, [None] * axes) for letter, axes in (("X", 3), ("Y", 4)))
+    weights = [numpy_helper.from_array(array, letter) for letter, array in arrays.items()]
+    model = helper.make_model(helper.make_graph([node], "g", [x], [y], weights), opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    session = Session(model.SerializeToString(), CPU, profiled=True)
+    session.run(["Y"], {"X": np.zeros((3, 2, 4), np.float32)})
+    assert session.providers == {name or "RNN_0": CPU}
 
 
 def test_pytorch_lays_nothing_out_on_a_cpu(tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rnnconvert as rc
+from rnnconvert.core.errors import UsageError
 from rnnconvert.running import registry
 from rnnconvert.verification import results
 from rnnconvert.verification.verify import verify
@@ -34,6 +37,29 @@ def test_what_was_kept_agrees_with_what_runs_here(path: Path, executor: str) -> 
     (layer,) = report.document["layers"]
     ran = [run["executor"] for run in layer["runs"] if run["verdict"] == "equal"]
     assert len(ran) > len(kept.layers[layer["name"]].runs)
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_what_was_kept_can_be_the_second_model(path: Path, tmp_path: Path) -> None:
+    """Another file of the model comes first, by itself or as results: how far each arithmetic of the second's leads is known of it."""
+    need("torch", registry.executors()["torch-cpu"].absent)
+    kept = results.read(path)
+    assert kept is not None
+    (name,) = kept.layers
+    model = tmp_path / "model.safetensors"
+    rc.convert(ROOT / kept.models[0].path, model, target_format="pytorch", layers=[name])
+    choices: dict[str, Any] = {"on": ["torch-cpu"], "gradients": True}
+    here = rc.run(model, given=kept, **choices)
+    for report in (verify(model, path, **choices), verify(here, kept)):
+        (layer_report,) = report.document["layers"]
+        assert [run["verdict"] for run in layer_report["runs"]] == ["equal"] * len(layer_report["runs"])
+        assert report.equal == bool(kept.layers[name].stated), str(report)
+    coarse = {run.rounding for run in kept.layers[name].runs} - {"float32"}
+    for layer in here.layers.values():
+        layer.floors = {kind: floors for kind, floors in layer.floors.items() if kind not in coarse}
+    if coarse:
+        with pytest.raises(UsageError, match=r"was computed in .* Give the first model in place of its results"):
+            verify(here, kept)
 
 
 def test_there_are_results_to_judge() -> None:

@@ -9,6 +9,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.arrays import Deferred
 from rnnconvert.core.cells import Cell
+from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.models.readers import model_of
 from tests.requirements import needed
@@ -39,17 +41,17 @@ class Elsewhere(torch.Tensor):  # type: ignore[misc,name-defined]
         return self.as_subclass(torch.Tensor).clone()
 
 
-def elsewhere(module: Any) -> Any:
+def elsewhere(module: Any, kind: Any = Elsewhere) -> Any:
     """Put a module's parameters and buffers on the stand-in device; those that are one stay one."""
     moved: dict[int, Any] = {}
     for owner in module.modules():
         for name, parameter in list(owner._parameters.items()):
             if parameter is not None:
-                there = moved.setdefault(id(parameter), nn.Parameter(parameter.detach().as_subclass(Elsewhere)))
+                there = moved.setdefault(id(parameter), nn.Parameter(parameter.detach().as_subclass(kind)))
                 setattr(owner, name, there)
         for name, buffer in list(owner._buffers.items()):
             if buffer is not None:
-                owner._buffers[name] = buffer.as_subclass(Elsewhere)
+                owner._buffers[name] = buffer.as_subclass(kind)
     return module
 
 
@@ -70,6 +72,18 @@ def copies(value: Any) -> list[int]:
 @pytest.fixture(autouse=True)
 def nothing_copied() -> None:
     COPIES.clear()
+
+
+class Addressless(Elsewhere):
+    """A tensor on a device that does not tell where in its memory anything lies, as XLA's."""
+
+    def data_ptr(self) -> int:
+        """Return no address."""
+        return 0
+
+    def untyped_storage(self) -> Any:
+        """Return a storage without an address."""
+        return SimpleNamespace(data_ptr=lambda: 0)
 
 
 class Tagger(nn.Module):  # type: ignore[misc,name-defined]
@@ -155,6 +169,41 @@ def test_a_module_filled_from_itself_keeps_its_numbers(name: str) -> None:
     before = numbers(module)
     rc.load_into(module, module)
     assert same(numbers(module), before)
+
+
+@pytest.mark.parametrize("as_a", ["module", "state dictionary"])
+@pytest.mark.parametrize("name", MODULES)
+def test_tensors_without_an_address_are_not_taken_for_one_another(name: str, as_a: str) -> None:
+    source, target = (elsewhere(drawn(MODULES[name], seed), Addressless) for seed in (1, 2))
+    wanted = numbers(source)
+    given = (target, source) if as_a == "module" else (target.state_dict(), source.state_dict())
+    rc.load_into(*given)
+    assert same(numbers(target), wanted)
+
+
+UNHELD: dict[str, Callable[[Any], Any]] = {
+    "sparse_coo": lambda tensor: tensor.to_sparse(),
+    "float8_e4m3fn": lambda tensor: tensor.to(torch.float8_e4m3fn),
+}
+
+
+@pytest.mark.parametrize("kind", UNHELD)
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_tensors_that_numpy_does_not_hold_are_refused_by_name(kind: str, side: str) -> None:
+    state = dict(nn.GRU(3, 4).state_dict())
+    state["weight_hh_l0"] = UNHELD[kind](state["weight_hh_l0"])
+    module = nn.GRU(3, 4)
+    with pytest.raises(UsageError, match=f"'weight_hh_l0' is .*{kind}.* Convert it with "):
+        rc.load_into(*((module, state) if side == "source" else (state, module)))
+
+
+def test_a_state_dictionary_whose_weights_are_made_of_others_cannot_be_filled() -> None:
+    target = nn.LSTM(3, 4)
+    needed("torch", "torch.nn.utils.prune").l1_unstructured(target, "weight_hh_l0", 0.5)
+    before = numbers(target)
+    with pytest.raises(rc.TransplantError, match="'weight_hh_l0' is kept in other tensors"):
+        rc.load_into(target.state_dict(), nn.LSTM(3, 4))
+    assert same(numbers(target), before)
 
 
 def test_layers_that_exchange_their_memory_exchange_their_numbers() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
+from rnnconvert import running
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UnreadableError, UsageError
 from rnnconvert.core.reference import FUNCTIONS, Function, Reference
 from rnnconvert.core.weights import Recurrent
@@ -155,6 +156,24 @@ def test_tensor_cores_are_judged_by_their_own_rounding(models: Path) -> None:
     assert rounding(executors["torch-cuda"], "float32") == PERSISTENT
     named = [name for executor in executors.values() for name in executor.settings.get("rounds_like", {}).items()]
     assert len(named) >= 6 and all(set(pair) <= ARITHMETICS.keys() for pair in named)
+
+
+def test_what_an_added_executor_may_round_like_is_documented() -> None:
+    words = " ".join((running.__doc__ or "").split())
+    assert '"rounds_like"' in words and all(f'"{name}"' in words for name in {PERSISTENT, "float16"})
+
+
+@pytest.mark.parametrize("stated", ["float16", ["float16"], {"float32": "float8"}, {"float32": ["float16"]}, {"single": "float16"}])
+def test_an_added_executor_that_rounds_like_nothing_known_is_refused(
+    stated: Any, models: Path, own_executor: Callable[..., None], tmp_path: Path
+) -> None:
+    own_executor("np.zeros(shape)")
+    module = tmp_path / "wrong.py"
+    module.write_text(module.read_text().replace('"cpu"', f'"cpu", "rounds_like": {stated!r}'))
+    with pytest.raises(UnreadableError, match=r"wrong\.py: .*rounds like is .*float.*expected .*'float32, tanh to 16 digits'"):
+        rc.run(models / "model.onnx", on=["wrong"])
+    with pytest.raises(UnreadableError, match="rounds like"):
+        rc.verify(models / "model.onnx", models / "model.safetensors", on=["wrong"])
 
 
 def persistent(error: float) -> Mapping[str, Function]:

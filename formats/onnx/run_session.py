@@ -18,6 +18,8 @@ import numpy as np
 Array = np.ndarray
 
 RECURRENT = ("RNN", "GRU", "LSTM")
+_ENDING = re.compile("_kernel_time$")
+"""What a profile puts behind the name of a node."""
 
 
 class Session:
@@ -48,27 +50,30 @@ class Session:
         arrays = {name: np.ascontiguousarray(array) for name, array in feeds.items()}
         return list(_worded(self.session.run, list(outputs), arrays))
 
-    @functools.cached_property
+    @property
     def providers(self) -> dict[str, str]:
-        """The provider on which each recurrent node ran; asked for after the first run.
+        """The provider on which each recurrent node ran; asked for after the first run. Raises what `check_provider` raises."""
+        self.check_provider()
+        return dict(self._ran)
 
-        Raises NotImplementedError for a node that the provider left to another one, as CUDA's leaves a GRU with the reset gate before the
-        product to the CPU.
+    def check_provider(self) -> None:
+        """Raise NotImplementedError for a recurrent node that ran and that the provider left to another one, as CUDA's leaves a GRU with
+        the reset gate before the product to the CPU.
         """
+        elsewhere = sorted((node, where) for node, where in self._ran if where != self.provider)
+        if elsewhere:
+            nodes, where = ", ".join(dict.fromkeys(node for node, _ in elsewhere)), elsewhere[0][1]
+            raise NotImplementedError(f"onnxruntime runs {nodes} by {where}: {self.provider} has no such kernel")
+
+    @functools.cached_property
+    def _ran(self) -> list[tuple[str, str]]:
+        """The recurrent nodes that ran, and the provider of each; those of inner graphs may have the name of another."""
         assert self._folder is not None
         with self._folder:
             events = json.loads(Path(self.session.end_profiling()).read_text(encoding="utf-8"))
-        result = {}
-        for event in events:
-            details = event.get("args", {})
-            if event.get("cat") == "Node" and details.get("provider") and details.get("op_name") in RECURRENT:
-                result[event["name"].replace("_kernel_time", "") or details["op_name"]] = details["provider"]
-        elsewhere = sorted(node for node, where in result.items() if where != self.provider)
-        if elsewhere:
-            raise NotImplementedError(
-                f"onnxruntime runs {', '.join(elsewhere)} by {result[elsewhere[0]]}: {self.provider} has no such kernel"
-            )
-        return result
+        nodes = [event for event in events if event.get("cat") == "Node" and event.get("args", {}).get("provider")]
+        recurrent = [(event["name"], event["args"]) for event in nodes if event["args"].get("op_name") in RECURRENT]
+        return [(_ENDING.sub("", name) or details["op_name"], details["provider"]) for name, details in recurrent]
 
 
 def refuse_absent(provider: str) -> None:

@@ -43,9 +43,21 @@ def _source(tensor: Any) -> Source:
     return read_once(tuple(tensor.shape), numbers(torch.empty(0, dtype=tensor.dtype)).dtype, lambda: numbers(tensor))
 
 
+def is_held(dtype: Any) -> bool:
+    """Return whether numpy can hold numbers of a torch type: not those of 8 bits and fewer, for instance."""
+    import torch
+
+    try:
+        numbers(torch.empty(0, dtype=dtype))
+    except TypeError:
+        return False
+    return True
+
+
 def memory_of(tensor: Any) -> tuple[object, ...]:
     """Return what two tensors have in common that are the same numbers in the same memory."""
-    return (str(tensor.device), tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
+    # Devices whose memory has no addresses, such as XLA's, give 0 for every tensor: there, each is taken to be memory of its own.
+    return (str(tensor.device), tensor.data_ptr() or -id(tensor), tuple(tensor.shape), tensor.stride())
 
 
 def tensor(array: Array) -> Any:

@@ -65,7 +65,8 @@ def _overlaps(tensors: Mapping[str, Any]) -> list[list[str]]:
     stored: dict[tuple[object, ...], list[str]] = {}
     for name, tensor in tensors.items():
         if tensor.numel():
-            place = str(tensor.device), tensor.dtype, tensor.untyped_storage().data_ptr()
+            # As in live.memory_of: 0 is no address.
+            place = str(tensor.device), tensor.dtype, tensor.untyped_storage().data_ptr() or -id(tensor)
             stored.setdefault(place, []).append(name)
     return [names for names in stored.values() if _overlap([tensors[name] for name in names])]
 
@@ -94,7 +95,13 @@ def _fixed(tensor: Any) -> str:
 
 
 def contradictions(tensors: Mapping[str, Any], new: Mapping[str, Array]) -> list[str]:
-    """Return new numbers that would be overwritten, since another tensor that is filled shares the same memory."""
+    """Return why new numbers cannot be written, or would be overwritten, since another tensor that is filled shares the same memory."""
+    if remade := [name for name in new if name not in tensors]:
+        return [
+            f"{name!r} is kept in other tensors, from which the module computes it (weight norm, spectral norm, pruning). Remove that "
+            "first, as torch.nn.utils.remove_weight_norm, remove_spectral_norm and prune.remove do, and register it again afterwards"
+            for name in remade
+        ]
     problems = [f"{name!r} {why}" for name in new if (why := _fixed(tensors[name]))]
     for names in _overlaps({name: tensor for name, tensor in tensors.items() if not _fixed(tensor)}):
         filled = [name for name in names if name in new]

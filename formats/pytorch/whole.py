@@ -21,7 +21,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.pytorch.archives import patch, zip_writer
 from rnnconvert.formats.pytorch.files import SUFFIXES, read_stored
 from rnnconvert.formats.pytorch.flow import is_sequential, noting_order
-from rnnconvert.formats.pytorch.live import memory_of, sources
+from rnnconvert.formats.pytorch.live import is_held, memory_of, sources
 from rnnconvert.formats.pytorch.live_tensors import contradictions, fill
 from rnnconvert.formats.pytorch.live_units import COUNTERS, recurrent_units, units_of
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
@@ -131,6 +131,13 @@ def _check_tensor(where: str, tensor: Any) -> None:
         raise UsageError(f"{where} is on the meta device and has no memory. Call module.to_empty(device='cpu') first")
     if tensor.is_quantized:
         raise UsageError(f"{where} is quantized. Fill the float model first, then quantize it")
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        what = "nested" if tensor.is_nested else str(tensor.layout)
+        raise UsageError(
+            f"{where} is a {what} tensor, expected one whose numbers all lie in memory. Convert it with tensor.to_dense() first"
+        )
+    if not is_held(tensor.dtype):
+        raise UsageError(f"{where} is of {tensor.dtype}, a type that numpy lacks. Convert it with tensor.to(torch.float32) first")
     if type(tensor).__name__ == "DTensor" or hasattr(tensor, "placements"):
         raise UsageError(f"{where} is sharded over several processes. Fill the model before sharding it")
 

@@ -10,7 +10,9 @@ rnnconvert (rnnconvert.running.child). It has
     SUPPORTS   the cells and features that it runs, in words
     VARIANTS   by executor's name: {"device": "cpu" or "cuda", "environment": {...}, ...}; a variant's own "needs",
                "format", "suffix" and "supports" stand in place of those above; "as_written" says that it computes what
-               old files of the format say, where today's framework computes something else of them
+               old files of the format say, where today's framework computes something else of them; "rounds_like" says, by
+               the element type of the weights, what it rounds like where that is coarser than the type: {"float32":
+               "float16"} for TF32. It is an element type, or "float32, tanh to 16 digits" (rnnconvert.judging.rounding)
     CANNOT     if it is there, why it cannot run a request with "how", "lengths" or "cotangents", by those names: such a
                request is refused before `answer` sees it
     absent(variant)   if it is there, why this variant cannot run although NEEDS (and for "cuda" a GPU) are there, or "";

@@ -134,7 +134,8 @@ def proceed(
         for subject in subjects:
             if subject.model == "B" and subject not in casts:
                 judged[subject.stack.name].append(subject)
-        with Truths(results.layers, models, types([judgement for some in judged.values() for judgement in some], present), watch) as truths:
+        kinds = types([judgement for some in judged.values() for judgement in some], present, plan.given)
+        with Truths(results.layers, models, kinds, watch) as truths:
             meanwhile()
             single = truths.collected()
         _of_casts(results, casts, present, watch)

@@ -55,10 +55,15 @@ def merged(first: Results, other: Results) -> Results:
             runs, floors = [replace(run_, model="B") for run_ in counterpart.runs], layer.floors
             dtypes = {run_.dtype for run_ in layer.runs}
             for run_ in runs:
-                if run_.rounding not in floors or (dtypes and run_.dtype not in dtypes):
+                if dtypes and run_.dtype not in dtypes:
                     raise UsageError(
-                        f"{name!r} ran in {run_.rounding} in the second results, but the effect of its rounding was not "
-                        f"kept in the first. Run both models together: rnnconvert verify A B"
+                        f"{quoted(name)} has weights of {run_.dtype} in the second results, of {', '.join(sorted(dtypes))} in the first. "
+                        "Run both models together: rnnconvert verify A B"
+                    )
+                if run_.rounding not in floors:
+                    raise UsageError(
+                        f"{quoted(name)} was computed in {run_.rounding} in the second results, but how far that leads was not kept in the "
+                        "first. Give the first model in place of its results: rnnconvert verify A RESULTS"
                     )
         stated, wholes = (
             dict(layer.stated),

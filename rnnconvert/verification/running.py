@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.core.arrays import FLOATS, Source
-from rnnconvert.core.errors import ExecutorError, RefusedError, RnnConvertError
+from rnnconvert.core.errors import ExecutorError, RefusedError, RnnConvertError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, LayerNote
 from rnnconvert.core.reference import Outputs
 from rnnconvert.core.weights import Recurrent
@@ -21,6 +21,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.options import Options
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.cases import solved
+from rnnconvert.judging.rounding import ARITHMETICS
 from rnnconvert.language.registry import systems
 from rnnconvert.rewrites import Step
 from rnnconvert.rewrites.fit_to_layout import Fitted, fit_to_layout
@@ -137,8 +138,20 @@ def own_file(executor: Executor, subject: Subject, folder: Path) -> str:
 
 
 def rounding(executor: Executor, dtype: str) -> str:
-    """Return the arithmetic whose rounding explains the outputs of an executor for weights of this type, as ARITHMETICS names it."""
-    return str(executor.settings.get("rounds_like", {}).get(dtype, dtype))
+    """Return the arithmetic whose rounding explains the outputs of an executor for weights of this type, as ARITHMETICS names it.
+
+    Raises UnreadableError for an executor that names another.
+    """
+    stated = executor.settings.get("rounds_like", {})
+    listed = isinstance(stated, Mapping) and all(isinstance(name, str) and name in ARITHMETICS for name in stated.values())
+    if not listed or not stated.keys() <= FLOATS.keys():
+        names = ", ".join(map(repr, ARITHMETICS))
+        raise UnreadableError(
+            executor.module,
+            f"what its variant {executor.variant!r} rounds like is {stated!r}, expected a dictionary whose keys are of "
+            f"{', '.join(map(repr, FLOATS))}, and its values of {names}",
+        )
+    return str(stated.get(dtype, dtype))
 
 
 def by_reference(subject: Subject, cases: Sequence[Case], solved_outputs: Sequence[Outputs] | None = None) -> LayerRun:
