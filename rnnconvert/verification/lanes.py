@@ -225,12 +225,12 @@ class Lanes:
         return refused, strange
 
 
-def types(subjects: Sequence[Subject], used: Iterable[Executor], given: Results | None = None) -> dict[str, set[str]]:
+def types(subjects: Sequence[Subject], used: Iterable[Executor], loaded: Results | None = None) -> dict[str, set[str]]:
     """Return the arithmetics in which each layer is run, as rnnconvert.judging.rounding.ARITHMETICS names them.
 
-    given  results whose cases are run: they can be merged with runs in theirs
+    loaded  results whose cases are run: they can be merged with runs in theirs
     """
-    others = {run_.rounding for layer in given.layers.values() for run_ in layer.runs} if given is not None else set()
+    others = {run_.rounding for layer in loaded.layers.values() for run_ in layer.runs} if loaded is not None else set()
     types: dict[str, set[str]] = {}
     for subject in subjects:
         dtype = str(subject.stack.dtype)
