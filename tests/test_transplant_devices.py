@@ -294,3 +294,15 @@ def test_an_array_that_is_copied_is_another_one() -> None:
     before = np.asarray(array).copy()
     np.array(array)[...] = 0
     assert np.array_equal(np.asarray(array), before)
+
+
+def test_a_pruned_layer_is_given_as_its_state_dictionary() -> None:
+    torch = needed("torch", "torch")
+    source, target = torch.nn.GRU(3, 4), torch.nn.GRU(3, 4)
+    needed("torch", "torch.nn.utils.prune").l1_unstructured(source, "weight_hh_l0", 0.5)
+    for call in (lambda: rc.from_torch(source), lambda: rc.load_into(target, source)):
+        with pytest.raises(rc.UsageError, match=r"weight_hh_l0_mask, .*give the model's state_dict\(\) in its place"):
+            call()
+    rc.load_into(target, source.state_dict())
+    x = torch.ones(5, 2, 3)
+    torch.testing.assert_close(target(x)[0], source(x)[0])

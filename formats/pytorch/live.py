@@ -95,7 +95,10 @@ def layer_of(module: Any, name: str, arrays: Mapping[str, Source] | None = None)
     arrays = _read(module) if arrays is None else arrays
     sizes = fit(layout, {key: tuple(array.shape) for key, array in arrays.items()})
     if sizes is None:
-        raise UsageError(f"the parameters of this {type(module).__name__} are not its class's own")
+        raise UsageError(
+            f"the parameters of this {type(module).__name__} are not its class's own: {', '.join(sorted(arrays))}. Where weight norm, "
+            "spectral norm or pruning computes its weights, give the model's state_dict() in its place"
+        )
     kind: Any = layout.kind
     relu = getattr(module, "nonlinearity", "tanh") == "relu"
     cell = Cell(kind, layout.reset_after, activation=RELU if relu else TANH)
