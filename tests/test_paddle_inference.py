@@ -143,3 +143,10 @@ def test_a_constant_is_numbers_or_not_known(value: Any) -> None:
     filled = flow._filled(program.ProgramOperator("pd_op.full", {}, {}, {"value": value}, {}))
     assert filled is None or filled.dtype in (np.int64, np.float64)
     assert (filled is not None and filled.dtype == np.int64) == (value in (True, "2", 3) and not isinstance(value, dict))
+
+
+@pytest.mark.parametrize("kind", sorted(flow._CONSTANTS))
+def test_an_operator_that_writes_nothing_is_passed_by(kind: str) -> None:
+    """A constant that was given to no variable ended in an IndexError."""
+    operators = [program.ProgramOperator(kind, {}, {}, {"value": 1.0}), program.ProgramOperator(kind, {}, {"Out": ("x",)}, {"value": 1.0})]
+    assert flow.calls(operators, [], {}, {}) == {}

@@ -102,7 +102,8 @@ def _layer(graph: Graph, name: str, layer: RecurrentOperation) -> None:
 
 def _operation(graph: Graph, values: Values, operation: ProgramOperation) -> None:
     if operation.type == "const":
-        graph.constant(operation.outputs[0], lambda: _constant(values, operation.outputs[0]))
+        if operation.outputs:
+            graph.constant(operation.outputs[0], lambda: _constant(values, operation.outputs[0]))
         return
     constants: dict[str, Any] = {}
     inputs: dict[str, list[Hashable]] = {}

@@ -118,7 +118,7 @@ def _add(graph: Graph, operator: ProgramOperator, inputs: Mapping[str, Sequence[
     if operator.type in _SEVERAL:  # the axis is a constant that Paddle 3 has as a value
         read = [*inputs[first]] if first else []
         settings["axis value"] = [_full(graph, source) for parameter in order[1:] for source in inputs[parameter]]
-    if operator.type in _CONSTANTS and (filled := _filled(operator)) is not None:
+    if outputs and operator.type in _CONSTANTS and (filled := _filled(operator)) is not None:
         graph.constant(outputs[0], filled)
     graph.add(operator.type, read, outputs, settings, operator.type)
 
