@@ -132,11 +132,11 @@ def read_clipped(bounds: tuple[float, float], seed: int, lengths: bool = False) 
     projection, parts = (0, PEEPHOLES) if seed % 2 else (2, BOTH | {"projection"})
     form = Sizes("lstm", WIDTH, 5, 1 + seed // 2 % 2, 1 + seed // 4 % 2, projection, parts)
     stack = random_stack(form, seed, np.float32, Cell("lstm", clips=(Clip("state", *bounds),)))
-    made = problem(stack, seed, True, lengths)
-    for states in (made.cell, made.solved().cell):
+    clipped = problem(stack, seed, True, lengths)
+    for states in (clipped.cell, clipped.solved().cell):
         values = np.stack(states or ())
         assert ((values < bounds[0] - 0.01) | (values > bounds[1] + 0.01)).any()
-    return made
+    return clipped
 
 
 def _widths(stack: Recurrent) -> tuple[list[int], list[int]]:

@@ -1,8 +1,8 @@
 """Plant faults in copies of the program, one at a time, and see which of them the tests catch.
 
     python -m tests.mutants --save before.json          draw mutants, run the tests on each, save what became of them
-    python -m tests.mutants --again before.json         run those again that were caught: exit code 1 if one is missed now;
-                                                        one whose line is no more is gone, and is counted
+    python -m tests.mutants --again before.json         run those again that were caught, and list those whose line no longer
+                                                        exists; exit code 1 if one is missed now
 
 A mutant is one change of one line: another sign, another comparison, a `not` dropped, a number off by one, two gates swapped,
 a transposition or an assignment dropped; or one of the faults in PLANTED, which are written by hand. Each is planted in a copy of
@@ -355,18 +355,18 @@ def drawn(count: int, seed: int) -> list[Mutant]:
 
 
 def again(path: Path) -> tuple[list[Mutant], list[Mutant]]:
-    """The mutants of a saved run that were caught, where they stand now; and those that stand nowhere."""
+    """The mutants of a saved run that were caught, where they stand now; and those whose line no longer exists."""
     now: dict[tuple[str, str, str, str], list[Mutant]] = {}
     for mutant in [*planted(), *(mutant for group in every().values() for mutant in group)]:
         now.setdefault(mutant.key, []).append(mutant)
-    found, gone = [], []
+    present, removed = [], []
     for saved in json.loads(path.read_text())["mutants"]:
         old = Mutant(**saved)
         if old.outcome and old.key not in now:
-            gone.append(old)
+            removed.append(old)
         elif old.outcome:
-            found.append(min(now[old.key], key=lambda new: (abs(new.line - old.line), abs(new.column - old.column))))
-    return found, gone
+            present.append(min(now[old.key], key=lambda new: (abs(new.line - old.line), abs(new.column - old.column))))
+    return present, removed
 
 
 def main() -> int:
@@ -379,7 +379,7 @@ def main() -> int:
     parser.add_argument("--save", type=Path, help="write what became of each mutant to this file")
     parser.add_argument("--again", type=Path, metavar="FILE", help="run those again that were caught in a saved run")
     options = parser.parse_args()
-    mutants, gone = again(options.again) if options.again else (drawn(options.count, options.seed), [])
+    mutants, removed = again(options.again) if options.again else (drawn(options.count, options.seed), [])
     mutants = [mutant for mutant in mutants if options.group is None or mutant.group in options.group]
     print(f"{len(mutants)} mutants" + ("" if options.again else f", --seed {options.seed}"), flush=True)
     judge_all(mutants, options.jobs, options.limit)
@@ -388,8 +388,8 @@ def main() -> int:
     print("caught", len(mutants) - len(missed), "of", len(mutants), dict(counts))
     for mutant in missed:
         print("missed", mutant)
-    for mutant in gone:
-        print("gone, its line is no more:", mutant)
+    for mutant in removed:
+        print("its line no longer exists:", mutant)
     if options.save:
         saved = {"seed": options.seed, "mutants": [asdict(mutant) for mutant in mutants]}
         options.save.write_text(json.dumps(saved, indent=1) + "\n")

@@ -7,6 +7,7 @@ import importlib
 import inspect
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -27,6 +28,7 @@ from rnnconvert.formats.cudnn import run_library as cudnn_library
 from rnnconvert.formats.cudnn.description import BIAS_MODES
 from rnnconvert.formats.keras import run as keras
 from rnnconvert.formats.onnx import run as onnx
+from rnnconvert.formats.onnx import run_session
 from rnnconvert.formats.onnx import run_witness as onnx_whole
 from rnnconvert.formats.onnx.run_session import Session
 from rnnconvert.formats.pytorch import run_flat as torch_flat
@@ -256,6 +258,20 @@ def left_to_the_cpu(model: str | bytes, provider: str, profiled: bool = False) -
     session = Session(model, CPU, profiled)
     session.provider = provider
     return session
+
+
+def test_cuda_is_loaded_once_and_for_its_provider_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("onnxruntime", missing(["onnxruntime"]))
+    onnxruntime = importlib.import_module("onnxruntime")
+    calls: list[str] = []
+    ready = SimpleNamespace(get_providers=lambda: [CPU, CUDA])
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: calls.append("CUDA"), raising=False)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", lambda *_, **__: calls.append("session") or ready)
+    run_session._load_cuda.cache_clear()
+    for provider in (CPU, CUDA, CUDA):
+        Session("a.onnx", provider)
+    run_session._load_cuda.cache_clear()
+    assert calls == ["session", "CUDA", "session", "session"]
 
 
 @pytest.mark.parametrize("how", ["model", "node", "whole"])

@@ -207,8 +207,8 @@ def test_the_experiment_finds_what_the_library_computes(place: str, tmp_path: Pa
     def reading(stack: Recurrent) -> Recurrent:
         return each(stack, lambda d: d.replace(arrays={(parts[place] if "bias" in p else p, g): a for (p, g), a in d.arrays.items()}))
 
-    found = questions.single_bias(work(tmp_path), "single_rec", reading)
-    assert (found.verdict, found.facts["answer"]) == (ANSWERED, f"{place} the reset product")
+    answer = questions.single_bias(work(tmp_path), "single_rec", reading)
+    assert (answer.verdict, answer.facts["answer"]) == (ANSWERED, f"{place} the reset product")
 
 
 def test_an_experiment_without_one_answer_stays_open() -> None:

@@ -69,8 +69,8 @@ def test_masked_steps_are_left_out(seed: int) -> None:
 
 @looped(8, bounds=READ_BOUNDS, seed=range(8), lengths=[False, True])
 def test_a_cell_state_is_clipped_where_it_is_read(bounds: tuple[float, float], seed: int, lengths: bool) -> None:
-    given = read_clipped(bounds, seed, lengths)
-    assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1
+    clipped = read_clipped(bounds, seed, lengths)
+    assert excess(clipped, solve(layer_of(clipped.stack, return_state=True), clipped)) <= 1
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])

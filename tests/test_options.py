@@ -322,22 +322,22 @@ def test_a_bias_mode_is_written_or_refused(kind: str, mode: str, tmp_path: Path)
 
 
 def test_a_single_recurrent_bias_of_a_gru_stays_inside_the_reset_product(tmp_path: Path) -> None:
-    made = stack("gru", parts=frozenset({"input", "recurrent", "recurrent_bias"}))
-    path = write(tmp_path / "a.bin", made, bias_mode="single_rec")
-    assert bits(only(path)) == bits(made)
+    one_bias = stack("gru", parts=frozenset({"input", "recurrent", "recurrent_bias"}))
+    path = write(tmp_path / "a.bin", one_bias, bias_mode="single_rec")
+    assert bits(only(path)) == bits(one_bias)
     path.with_name("a.bin.json").unlink()
     sizes: dict[str, Any] = {"source_format": "cudnn", "cell": "gru", "input_size": 3, "hidden_size": 4, "bias_mode": "single_rec"}
-    assert bits(only(path, **sizes)) == bits(made)
+    assert bits(only(path, **sizes)) == bits(one_bias)
     x = uniform(1, 5, 2, 3)
-    expected = reference.run(made, x).y
+    expected = reference.run(one_bias, x).y
     for name in ("a.pt", "a.keras"):
-        rc.save(checkpoint(made), tmp_path / name)
+        rc.save(checkpoint(one_bias), tmp_path / name)
         layer = only(tmp_path / name)
-        np.testing.assert_array_equal(*(np.asarray(one.first.arrays["recurrent_bias", "n"]) for one in (layer, made)))
+        np.testing.assert_array_equal(*(np.asarray(one.first.arrays["recurrent_bias", "n"]) for one in (layer, one_bias)))
         assert not np.any(np.asarray(layer.first.arrays["input_bias", "n"]))
         np.testing.assert_array_equal(reference.run(layer, x).y, expected)
     with pytest.raises(rc.RefusedError, match="candidate bias inside the reset product"):
-        write(tmp_path / "b.bin", made, bias_mode="single_inp")
+        write(tmp_path / "b.bin", one_bias, bias_mode="single_inp")
 
 
 def test_a_raw_buffer_is_read_by_the_sizes_that_are_said(tmp_path: Path) -> None:

@@ -43,23 +43,23 @@ def test_what_was_kept_agrees_with_what_runs_here(path: Path, executor: str) -> 
 def test_what_was_kept_can_be_the_second_model(path: Path, tmp_path: Path) -> None:
     """Another file of the model comes first, by itself or as results: how far each arithmetic of the second's leads is known of it."""
     need("torch", registry.executors()["torch-cpu"].absent)
-    kept = results.read(path)
-    assert kept is not None
-    (name,) = kept.layers
+    stored = results.read(path)
+    assert stored is not None
+    (name,) = stored.layers
     model = tmp_path / "model.safetensors"
-    rc.convert(ROOT / kept.models[0].path, model, target_format="pytorch", layers=[name])
+    rc.convert(ROOT / stored.models[0].path, model, target_format="pytorch", layers=[name])
     choices: dict[str, Any] = {"on": ["torch-cpu"], "gradients": True}
-    here = rc.run(model, given=kept, **choices)
-    for report in (verify(model, path, **choices), verify(here, kept)):
+    here = rc.run(model, given=stored, **choices)
+    for report in (verify(model, path, **choices), verify(here, stored)):
         (layer_report,) = report.document["layers"]
         assert [run["verdict"] for run in layer_report["runs"]] == ["equal"] * len(layer_report["runs"])
-        assert report.equal == bool(kept.layers[name].stated), str(report)
-    coarse = {run.rounding for run in kept.layers[name].runs} - {"float32"}
+        assert report.equal == bool(stored.layers[name].stated), str(report)
+    coarse = {run.rounding for run in stored.layers[name].runs} - {"float32"}
     for layer in here.layers.values():
         layer.floors = {kind: floors for kind, floors in layer.floors.items() if kind not in coarse}
     if coarse:
         with pytest.raises(UsageError, match=r"was computed in .* Give the first model in place of its results"):
-            verify(here, kept)
+            verify(here, stored)
 
 
 def test_there_are_results_to_judge() -> None:

@@ -95,24 +95,24 @@ def test_any_layer_gives_what_the_reference_gives(seed: int, states: bool) -> No
 
 @looped(12, bounds=READ_BOUNDS, seed=range(8))
 def test_a_cell_state_is_clipped_where_it_is_read(bounds: tuple[float, float], seed: int) -> None:
-    given = read_clipped(bounds, seed)
-    module = module_of(given.stack)
-    assert excess(given, solve(module, given)) <= 1
+    clipped = read_clipped(bounds, seed)
+    module = module_of(clipped.stack)
+    assert excess(clipped, solve(module, clipped)) <= 1
     module = module.double()
-    exact = given.solved()
-    assert all_near(solve(module, given, torch.float64), exact)
+    exact = clipped.solved()
+    assert all_near(solve(module, clipped, torch.float64), exact)
     # The clip of TensorFlow 1 gives the same outputs from initial states within the bounds; its final cell states are bounded.
-    other = each(given.stack, lambda d: d.replace(cell=d.cell.replace(clips=(Clip("cell", *bounds),))))
-    bounded = reference.run(other, given.x, given.hidden, tuple(np.clip(state, *bounds) for state in given.cell or ()))
+    other = each(clipped.stack, lambda d: d.replace(cell=d.cell.replace(clips=(Clip("cell", *bounds),))))
+    bounded = reference.run(other, clipped.x, clipped.hidden, tuple(np.clip(state, *bounds) for state in clipped.cell or ()))
     assert all_near(Outputs(exact.y, exact.hidden, tuple(np.clip(state, *bounds) for state in exact.cell)), bounded)
     assert not all_near(exact, bounded)
 
 
 @looped(6, bounds=READ_BOUNDS, seed=range(8))
 def test_the_gradient_of_a_clipped_cell_state_is_zero_where_the_clip_holds(bounds: tuple[float, float], seed: int) -> None:
-    given = read_clipped(bounds, seed)
-    slopes = reference.Reference(given.stack).gradients(given.x, given.hidden or (), given.cell or (), None, given.solved())
-    for slope, state in zip(slopes.cell, given.cell or (), strict=True):
+    clipped = read_clipped(bounds, seed)
+    slopes = reference.Reference(clipped.stack).gradients(clipped.x, clipped.hidden or (), clipped.cell or (), None, clipped.solved())
+    for slope, state in zip(slopes.cell, clipped.cell or (), strict=True):
         assert not slope[(state < bounds[0]) | (state > bounds[1])].any()
 
 

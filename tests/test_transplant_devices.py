@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import rnnconvert as rc
 from rnnconvert.core.arrays import Deferred
@@ -23,14 +25,11 @@ from rnnconvert.core.weights import Direction, Layer, Recurrent
 from rnnconvert.models.readers import model_of
 from tests.requirements import needed
 
-torch = needed("torch", "torch")
-nn = torch.nn
-
 COPIES: Counter[int] = Counter()
 """How often the numbers at an address were copied to the CPU."""
 
 
-class Elsewhere(torch.Tensor):  # type: ignore[misc,name-defined]
+class Elsewhere(torch.Tensor):
     """A tensor on a device that is not there."""
 
     device = property(lambda self: torch.device("cuda", 0))
@@ -86,7 +85,7 @@ class Addressless(Elsewhere):
         return SimpleNamespace(data_ptr=lambda: 0)
 
 
-class Tagger(nn.Module):  # type: ignore[misc,name-defined]
+class Tagger(nn.Module):
     """Layers of several kinds around stacks of two classes."""
 
     def __init__(self, kind: str = "float32", tied: bool = False) -> None:
@@ -102,7 +101,7 @@ class Tagger(nn.Module):  # type: ignore[misc,name-defined]
         self.to(getattr(torch, kind))
 
 
-class Ours(nn.Module):  # type: ignore[misc,name-defined]
+class Ours(nn.Module):
     """A layer of rnnconvert's own, which torch.nn does not have."""
 
     def __init__(self) -> None:
@@ -176,8 +175,8 @@ def test_a_module_filled_from_itself_keeps_its_numbers(name: str) -> None:
 def test_tensors_without_an_address_are_not_taken_for_one_another(name: str, as_a: str) -> None:
     source, target = (elsewhere(drawn(MODULES[name], seed), Addressless) for seed in (1, 2))
     wanted = numbers(source)
-    given = (target, source) if as_a == "module" else (target.state_dict(), source.state_dict())
-    rc.load_into(*given)
+    pair = (target, source) if as_a == "module" else (target.state_dict(), source.state_dict())
+    rc.load_into(*pair)
     assert same(numbers(target), wanted)
 
 

@@ -213,11 +213,11 @@ def test_a_kernel_of_a_coarser_tanh_is_judged_by_it(cell: Any, layers: int, tmp_
             run.outputs[case.name] = case.solve(model, np.float32, functions=functions)
             if case.name in run.gradients:
                 states = case.hidden or (), case.cell or ()
-                found, floor = (
+                computed, floor = (
                     Reference(model, np.float32, functions=chosen).gradients(case.x, *states, case.lengths, case.cotangents)
                     for chosen in (functions, coarse.estimates[0])
                 )
-                run.gradients[case.name] = dataclasses.replace(run.gradients[case.name], found=found, floor=floor)
+                run.gradients[case.name] = dataclasses.replace(run.gradients[case.name], found=computed, floor=floor)
 
     answer(persistent(1.03e-5))
     assert run.gradients and not rc.verify(results).equal

@@ -40,8 +40,7 @@ class Session:
         providers: list[Any] = ["CPUExecutionProvider"]
         if provider != "CPUExecutionProvider":
             providers.insert(0, (provider, {"use_tf32": "0"}))
-            if hasattr(onnxruntime, "preload_dlls"):  # from 1.21 on: finds CUDA and cuDNN where pip installs them
-                onnxruntime.preload_dlls()
+            _load_cuda()
         self.session = _worded(onnxruntime.InferenceSession, model, options, providers=providers)
         if provider not in self.session.get_providers():
             raise NotImplementedError(f"onnxruntime could not load {provider}: its libraries do not fit together")
@@ -74,6 +73,15 @@ class Session:
         nodes = [event for event in events if event.get("cat") == "Node" and event.get("args", {}).get("provider")]
         recurrent = [(event["name"], event["args"]) for event in nodes if event["args"].get("op_name") in RECURRENT]
         return [(_ENDING.sub("", name) or details["op_name"], details["provider"]) for name, details in recurrent]
+
+
+@functools.cache
+def _load_cuda() -> None:
+    """Load CUDA and cuDNN from where pip installs them, with a version of onnxruntime that knows that: from 1.21 on."""
+    import onnxruntime
+
+    if hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()
 
 
 def refuse_absent(provider: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -13,9 +12,6 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import LayerNote
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

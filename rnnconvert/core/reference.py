@@ -115,10 +115,10 @@ def run(
 class Reference:
     """A stack in an arithmetic.
 
-    dtype     its element type
-    readings  variants of the equations of rnnconvert.core.cells that other implementations compute
-    functions what the activations compute, by their names: those of another library are less exact
-    before    called before each array is made ready and before every step; what it raises ends the run
+    dtype      its element type
+    readings   variants of the equations of rnnconvert.core.cells that other implementations compute
+    functions  what the activations compute, by their names: those of another library are less exact
+    before     called before each array is made ready and before every step; what it raises ends the run
     """
 
     stack: Recurrent

@@ -1,4 +1,4 @@
-"""How far rounding leads: that of an element type, of functions, and where a recurrence amplifies it, each step's error coming back larger.
+"""How far rounding leads: that of an element type and of functions, which a recurrence may amplify step by step.
 
 What is allowed at the end of a run, a unit in the last place of 1 for what comes out of tanh (rnnconvert.judging.judging), then has to be
 allowed where it arises: at each value of a function, in every step. onnxruntime 1.27's tanh is up to 2.5 such units off, its sigmoid 1.2.
@@ -27,7 +27,7 @@ more, as a recurrence amplifies it, a cell sums it up over the steps, or a gate 
 
 _MORE = range(1, 4)
 _WAVES = 40.0
-"""How quickly the error of a function changes its sign with the argument: between any two that are told apart here."""
+"""The error of a function changes its sign whenever the argument moves on by pi / 40."""
 _SHIFTS = (0.0, 0.25, 0.5, 0.75)
 """Where between two numbers a coarse function changes from one to the next, in units of their distance."""
 
@@ -72,7 +72,7 @@ ARITHMETICS: Mapping[str, Arithmetic] = {
     **{name: Arithmetic(dtype) for name, dtype in FLOATS.items()},
     PERSISTENT: Arithmetic(FLOATS["float32"], 16),
 }
-"""By what a run is said to round like."""
+"""The arithmetics that an executor may state, by name."""
 
 
 def of_functions(stack: Recurrent, cases: Sequence[Case], arithmetic: Arithmetic, seed: int = 0) -> list[Outputs]:
