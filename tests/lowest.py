@@ -42,7 +42,7 @@ def main(words: Sequence[str]) -> int:
         else:
             subprocess.run([python, "-m", "venv", str(folder)], check=True)
         pip = [str(inside), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *lowest(), "pytest>=8", "hypothesis>=6.100"], check=True)
+        subprocess.run([*pip, *lowest(), "pytest>=9", "hypothesis>=6.100"], check=True)
     files = [f"tests/{name}.py" for name in FILES]
     return subprocess.run([str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *more], cwd=ROOT, check=False).returncode
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -11,16 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rnnconvert.batch import manifest
+from rnnconvert.batch import manifest, workers
 from rnnconvert.batch.journal import Journal
 from rnnconvert.batch.run import run
-from rnnconvert.batch.workers import Workers
+from rnnconvert.batch.workers import Pool, Workers
 from rnnconvert.containers import safetensors
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.running.child import missing
@@ -154,8 +155,6 @@ def test_a_scheduler_that_goes_away_is_named_and_the_rest_resumed(tmp_path: Path
     import dask.config
     from distributed import LocalCluster
 
-    from rnnconvert.batch import workers
-
     for number in range(FILES):
         safetensors.write(tmp_path / f"m{number}.safetensors", arrays(number, 64))
     items = manifest.items([str(tmp_path / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
@@ -173,6 +172,51 @@ def test_a_scheduler_that_goes_away_is_named_and_the_rest_resumed(tmp_path: Path
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(f"m{n}.onnx" for n in range(FILES))
 
 
+class _Leaving(concurrent.futures.Executor):
+    """A cluster that does the first tasks; of the others it ends none, or each with an error of its own."""
+
+    def __init__(self, tasks: int, fails: bool) -> None:
+        self.left, self.fails = tasks, fails
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> concurrent.futures.Future[Any]:
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        if self.left:
+            future.set_result(function(*arguments, **named))
+            self.left -= 1
+        elif self.fails:
+            future.set_exception(ValueError("not enough values to unpack"))
+        return future
+
+    def width(self) -> int:
+        if not self.left:
+            raise ConnectionError("gone")
+        return 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_cluster_that_goes_away_neither_keeps_the_batch_waiting_nor_fails_its_files(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        safetensors.write(tmp_path / f"m{number}.safetensors", arrays(number, 8))
+    items = manifest.items([str(tmp_path / "*.safetensors")], str(tmp_path / "out"), "onnx", ".onnx")
+    clusters = [_Leaving(3, fails)]
+
+    def connect(place: str) -> contextlib.nullcontext[Pool]:
+        if not clusters:
+            raise UsageError(f"dask://{place}: no scheduler answers there")
+        cluster = clusters.pop()
+        return contextlib.nullcontext(Pool(cluster, cluster.width))
+
+    monkeypatch.setitem(workers._CLUSTERS, "dask", connect)
+    monkeypatch.setattr("rnnconvert.batch.run.INTERVAL", 0.1)
+    with Journal(tmp_path / "j") as journal:
+        with pytest.raises(UsageError, match="no scheduler answers" if fails else "answers no more: ConnectionError: gone"):
+            run(items, journal, Workers(2, "dask://host:1"), {})
+        assert len(journal.entries) == 3 and not any(entry.code for entry in journal.entries.values())
+        assert run(items, journal, Workers(), {}).resumed == 3
+
+
 @pytest.mark.parametrize("address", ["slurm://host:1", "dask://", "host:8786"])
 def test_an_address_that_is_none_is_named(address: str) -> None:
     with pytest.raises(UsageError, match="expected the address"), Workers(1, address).pool(1):
@@ -182,8 +226,6 @@ def test_an_address_that_is_none_is_named(address: str) -> None:
 @pytest.mark.parametrize(("kind", "package"), [("dask", "distributed"), ("spark", "pyspark")])
 def test_a_cluster_that_does_not_answer_is_named(kind: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     need(kind, missing([package]))
-    from rnnconvert.batch import workers
-
     monkeypatch.setattr(workers, "_PATIENCE", 0.3)
     with pytest.raises(UsageError, match="no scheduler answers"), Workers(1, f"{kind}://127.0.0.1:9").pool(1):
         pass

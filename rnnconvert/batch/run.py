@@ -17,7 +17,7 @@ from rnnconvert.batch import listing, stores, uploads
 from rnnconvert.batch.journal import Journal, JournalEntry, key_of
 from rnnconvert.batch.manifest import Item
 from rnnconvert.batch.work import file_state, work
-from rnnconvert.batch.workers import Pool, Workers
+from rnnconvert.batch.workers import INTERVAL, Pool, Workers
 from rnnconvert.containers.asking import is_url
 from rnnconvert.containers.temporary import sweep
 from rnnconvert.core import remedies
@@ -175,6 +175,8 @@ def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[s
     """Yield what became of items, taken from a list's end; when a worker dies, of those under way, and no more.
 
     single  one at a time
+
+    Raises UsageError for a cluster that is gone.
     """
     with workers.pool(1 if single else workers.jobs) as pool:
         running: _Running = {}
@@ -183,8 +185,10 @@ def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[s
         while running or (waiting and not broken):
             if waiting and not broken:
                 broken = not _handed_out(waiting, running, pool, workers, None if single else pace, options)
-            finished, _ = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
+            finished, _ = concurrent.futures.wait(running, INTERVAL, concurrent.futures.FIRST_COMPLETED)
             outcomes: list[Outcome] = []
+            if not finished and (error := _absence(pool)):
+                raise _gone(workers, error)  # a task that was handed out while a cluster went away may never end
             for future in finished:
                 group = running.pop(future)
                 try:
@@ -195,7 +199,9 @@ def _pooled(waiting: list[Item], workers: Workers, single: bool, options: dict[s
                 except Exception as error:  # each cluster has errors of its own
                     if not workers.on:
                         raise
-                    outcomes += _given_up(group, single, error)
+                    absent = _absence(pool) is not None
+                    broken |= absent
+                    outcomes += ((item, None) for item in group) if absent else _given_up(group, single, error)
                 else:
                     pace.took(entries)
                     outcomes += zip(group, entries, strict=True)
@@ -222,9 +228,22 @@ def _handed_out(waiting: list[Item], running: _Running, pool: Pool, workers: Wor
         if not workers.on:
             raise
         if not running:
-            raise UsageError(f"{Flag('on', workers.on)}: the cluster answers no more: {type(error).__name__}: {error}"[:300]) from None
+            raise _gone(workers, error) from None
         return False
     return True
+
+
+def _absence(pool: Pool) -> Exception | None:
+    """Return the error of a cluster that is gone; None where those who work are still there."""
+    try:
+        pool.ask()
+    except Exception as error:  # each cluster has errors of its own
+        return error
+    return None
+
+
+def _gone(workers: Workers, error: Exception) -> UsageError:
+    return UsageError(f"{Flag('on', workers.on)}: the cluster answers no more: {type(error).__name__}: {error}"[:300])
 
 
 def _given_up(group: Sequence[Item], single: bool, error: Exception) -> Iterator[Outcome]:

@@ -21,24 +21,32 @@ from rnnconvert.core.remedies import Flag
 
 _PATIENCE = 20
 """How many seconds a cluster has to answer."""
-_ASKED = 5.0
-"""After how many seconds a cluster is asked again how many workers it has."""
+INTERVAL = 5.0
+"""After how many seconds a cluster is asked again how many workers it has, and whether it is still there."""
 _RETRIES = 3
 """How often Ray tries a file again at which a worker died; Dask and Spark have their own settings, 3 as well."""
 _THREADS = 256
 """How many of Spark's jobs are awaited at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pool:
     """What runs functions.
 
     executor  takes them
-    width     returns how many it can run at a time now
+    ask       returns how many it can run at a time now; raises whatever a cluster that is gone makes it raise
     """
 
     executor: concurrent.futures.Executor
-    width: Callable[[], int]
+    ask: Callable[[], int]
+    _width: int = 1
+    _until: float = 0.0
+
+    def width(self) -> int:
+        """Return how many functions run at a time, at least one; it is asked anew after some seconds only."""
+        if time.monotonic() > self._until:
+            self._width, self._until = max(1, self.ask()), time.monotonic() + INTERVAL
+        return self._width
 
 
 @dataclass(frozen=True)
@@ -89,10 +97,13 @@ def _dask(place: str) -> Iterator[Pool]:
         raise _unreachable(f"dask://{place}", error) from None
 
     def width() -> int:
+        if client.status not in ("running", "connecting"):
+            raise ConnectionError("the scheduler is gone")
         return sum(client.nthreads().values())
 
-    with client, client.get_executor(pure=False) as executor:
-        yield Pool(executor, _remembered(width))
+    # The executor's own end would wait for tasks that a scheduler that is gone never ends; the client's cancels them.
+    with client:
+        yield Pool(client.get_executor(pure=False), width)
 
 
 class _OfRay(concurrent.futures.Executor):
@@ -118,7 +129,7 @@ def _ray(place: str) -> Iterator[Pool]:
     except (OSError, RuntimeError, ValueError) as error:  # ConnectionError is an OSError
         raise _unreachable(f"ray://{place}", error) from None
     try:
-        yield Pool(_OfRay(ray), _remembered(lambda: int(ray.cluster_resources().get("CPU", 1))))
+        yield Pool(_OfRay(ray), lambda: int(ray.cluster_resources().get("CPU", 1)))
     finally:
         ray.shutdown()
 
@@ -155,7 +166,7 @@ def _spark(place: str) -> Iterator[Pool]:
     context = session.sparkContext
     executor = _OfSpark(context)
     try:
-        yield Pool(executor, _remembered(lambda: int(context.defaultParallelism)))
+        yield Pool(executor, lambda: int(context.defaultParallelism))
     finally:
         context.cancelAllJobs()
         executor.shutdown(cancel_futures=True)
@@ -175,15 +186,3 @@ def _package(name: str, cluster: str) -> Any:
 def _unreachable(address: str, error: Exception) -> UsageError:
     return UsageError(f"{Flag('on', address)}: no scheduler answers there: {error}")
 
-
-def _remembered(width: Callable[[], int]) -> Callable[[], int]:
-    """Ask how many workers there are only from time to time; at least one is expected."""
-    width_known, until = 1, 0.0
-
-    def asked() -> int:
-        nonlocal width_known, until
-        if time.monotonic() > until:
-            width_known, until = max(1, width()), time.monotonic() + _ASKED
-        return width_known
-
-    return asked
