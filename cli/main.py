@@ -36,7 +36,7 @@ Exit codes  0 done, 1 not equal, 2 usage, 3 unreadable, 4 refused, 5 missing
 """
 
 
-class _Place(NamedTuple):
+class _CommandPlace(NamedTuple):
     """Where a command is, module and function below this package, and what it does, in half a line."""
 
     function: str
@@ -45,21 +45,21 @@ class _Place(NamedTuple):
 
 _SECTIONS = {
     "Every day": {
-        "inspect": _Place("inspect.inspect", "Show the recurrent layers of a file"),
-        "convert": _Place("convert.convert", "Write them for another framework"),
-        "batch": _Place("batch.batch", "Convert thousands of files, and resume"),
-        "view": _Place("view.view", "Show weights as pictures and figures"),
-        "identify": _Place("identify.identify", "Find out what unlabelled weights are"),
+        "inspect": _CommandPlace("inspect.inspect", "Show the recurrent layers of a file"),
+        "convert": _CommandPlace("convert.convert", "Write them for another framework"),
+        "batch": _CommandPlace("batch.batch", "Convert thousands of files, and resume"),
+        "view": _CommandPlace("view.view", "Show weights as pictures and figures"),
+        "identify": _CommandPlace("identify.identify", "Find out what unlabelled weights are"),
     },
     "Whole models": {
-        "transplant": _Place("transplant.transplant", "Fill your own model from another framework's file"),
-        "scaffold": _Place("scaffold.scaffold", "Write the code of a model in another framework"),
+        "transplant": _CommandPlace("transplant.transplant", "Fill your own model from another framework's file"),
+        "scaffold": _CommandPlace("scaffold.scaffold", "Write the code of a model in another framework"),
     },
     "Proof": {
-        "verify": _Place("verify.verify", "Prove that two models compute the same"),
-        "diff": _Place("diff.diff", "Compare weights without running them"),
-        "diagnose": _Place("diagnose.diagnose", "Find the cause of a difference"),
-        "check": _Place("check.check", "Verify all pairs of rnnconvert.toml, as CI does"),
+        "verify": _CommandPlace("verify.verify", "Prove that two models compute the same"),
+        "diff": _CommandPlace("diff.diff", "Compare weights without running them"),
+        "diagnose": _CommandPlace("diagnose.diagnose", "Find the cause of a difference"),
+        "check": _CommandPlace("check.check", "Verify all pairs of rnnconvert.toml, as CI does"),
     },
 }
 """The commands that people need, by what they are for; those that rooms offer follow in _OFFERED_IN."""
@@ -83,7 +83,7 @@ def _offered() -> dict[str, RoomCommand]:
     return offered()
 
 
-class _Group(click.Group):
+class _CommandGroup(click.Group):
     """A group whose commands end with one paragraph and an exit code of our own when they fail; with --json, with one
     object on stdout.
 
@@ -312,7 +312,9 @@ def _ended_like_interrupted() -> Iterator[None]:
             signal.signal(signal_number, handler)
 
 
-@click.group("rnnconvert", cls=_Group, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    "rnnconvert", cls=_CommandGroup, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="rnnconvert")
 @click.option("--debug", is_flag=True, help="Show where an error comes from.")
 def main(debug: bool) -> None:

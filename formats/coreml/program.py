@@ -41,14 +41,14 @@ def read(path: object, message: Message, weights: WeightFiles, network: Network,
     for name, function in functions:
         for _, block in function.entries(3):
             where = f"{name}/" if len(functions) > 1 else ""
-            program = _Program(path, weights, network, options)
+            program = _FunctionLayers(path, weights, network, options)
             program.block(block, where, 0)
             for layer, received in calls(program, [*function.every(1)], program.operations, program.placed).items():
                 network.layers[layer] = network.layers[layer].replace(calls=received)
             network.others |= program.others(where)
 
 
-class _Program(Values):
+class _FunctionLayers(Values):
     """The operations of one function."""
 
     def __init__(self, path: object, weights: WeightFiles, network: Network, options: Options) -> None:

@@ -105,7 +105,7 @@ def run(
         stack.enter_context(memory)
         io = variant.get("io") or ("unpadded" if sequences.lengths is None else "padded")
         rnn = stack.enter_context(configured(library, handle, description, algorithm, io == "padded"))
-        call = _Call(device, handle, rnn, description, _Arrangement(sequences, io), stack)
+        call = _CudnnRun(device, handle, rnn, description, _Arrangement(sequences, io), stack)
         if algorithm == "persist_dynamic":
             library("cudnnBuildRNNDynamic", handle, rnn, np.shape(sequences.x)[1])
         weights = memory.put(params)
@@ -139,7 +139,7 @@ class _Arrangement:
         self.live = np.arange(steps)[:, None] < counts[self.order]
 
 
-class _Call:
+class _CudnnRun:
     """The descriptors of one run, and the run."""
 
     def __init__(

@@ -15,7 +15,7 @@ from rnnconvert.graphs.layered import Layered
 from rnnconvert.graphs.layered_calls import received
 
 
-class _Names(NamedTuple):
+class _InnerLayers(NamedTuple):
     """The layers inside a model by their names, and those of them that wrap a layer of that name."""
 
     named: dict[str, Entry]
@@ -46,7 +46,7 @@ class Configured:
         """Raise UnreadableError if the calls of the model's layers cannot be followed."""
         self.model = model
         self._layered = Layered(model, path)
-        self._names_in: dict[int, _Names] = {}
+        self._names_in: dict[int, _InnerLayers] = {}
         self._models_in: dict[int, dict[str, Entry]] = {}
 
     @cached_property
@@ -115,10 +115,10 @@ class Configured:
                     return outer if outer.class_name == "Bidirectional" else names.named[part]
         return None
 
-    def _names(self, scope: Entry) -> _Names:
+    def _names(self, scope: Entry) -> _InnerLayers:
         if id(scope.config) not in self._names_in:
             inside = list(every(scope))
-            self._names_in[id(scope.config)] = _Names(
+            self._names_in[id(scope.config)] = _InnerLayers(
                 {layer.name: layer for layer in inside if layer.name},
                 {inner.name: layer for layer in inside if (inner := layer.inner("layer")) is not None},
             )

@@ -42,7 +42,7 @@ class ModelDraft:
         self.outputs: list[DraftTensor] = []
         self.chains: dict[str, list[DraftNode]] = {}
         self._names: set[str] = {"top_level_model_weights"}
-        chains = [_Chain(self, part.stack) for part in job.parts]
+        chains = [_StackModel(self, part.stack) for part in job.parts]
         # Keras numbers layers of a class by their distance from the outputs. Identities behind the earlier
         # chains make that the order of the stacks, in which people write their own models.
         padding = 0
@@ -89,7 +89,7 @@ def _references(tensors: Sequence[DraftTensor]) -> list[Any]:
     return references[0] if len(references) == 1 else references
 
 
-class _Chain:
+class _StackModel:
     """One stack on its way into a model.
 
     ends    what it gives at every step

@@ -135,7 +135,7 @@ class _Loop:
         self.owner, self.direction, self.end = owner, direction, end
         self.states = 2 if direction.cell.kind == "lstm" else 1
         self.added = outlines.constants(direction.cell, direction.hidden_size)
-        self.steps = _Steps(direction)
+        self.steps = _StepCell(direction)
         self.loop = keras.layers.RNN(
             self.steps,
             return_sequences=True,
@@ -178,7 +178,7 @@ class _Loop:
         return inputs if self.added is None else inputs + ops.convert_to_tensor(self.added, dtype=inputs.dtype)
 
 
-class _Steps(Equations):
+class _StepCell(Equations):
     """A direction's equations as a cell of keras.layers.RNN, of inputs that are multiplied already."""
 
     def __init__(self, direction: Direction) -> None:

@@ -123,7 +123,7 @@ class _Attribute(NamedTuple):
     checkpoint_key: str
 
 
-class _Node(NamedTuple):
+class _TrackableNode(NamedTuple):
     """A TrackableObject: what it holds, its values, and the numbers of what an optimizer keeps with it."""
 
     children: list[_Child]
@@ -131,7 +131,7 @@ class _Node(NamedTuple):
     slots: list[int]
 
 
-def _nodes(graph: memoryview, path: Path) -> Iterator[_Node]:
+def _nodes(graph: memoryview, path: Path) -> Iterator[_TrackableNode]:
     """Yield the objects of a TrackableObjectGraph. Raises UnreadableError."""
 
     def words(content: memoryview, *numbers: int) -> list[str]:
@@ -150,7 +150,7 @@ def _nodes(graph: memoryview, path: Path) -> Iterator[_Node]:
     for field, node in wire.values(graph, path):
         if field != 1 or not isinstance(node, memoryview):
             continue
-        parsed = _Node([], [], [])
+        parsed = _TrackableNode([], [], [])
         for which, part in wire.values(node, path):
             if not isinstance(part, memoryview):
                 continue
@@ -168,14 +168,14 @@ def _is_slot(name: str) -> bool:
     return name.startswith("training/") or "/.OPTIMIZER_SLOT/" in name or _SLOTS.fullmatch(name) is not None
 
 
-def _is_tf_keras(nodes: Sequence[_Node]) -> bool:
+def _is_tf_keras(nodes: Sequence[_TrackableNode]) -> bool:
     return any(child.local_name.startswith("layer_with_weights-") for node in nodes for child in node.children)
 
 
 class _ObjectGraph:
     """The objects of a checkpoint, and the variables that are reached from the first one past every optimizer."""
 
-    def __init__(self, nodes: Sequence[_Node]) -> None:
+    def __init__(self, nodes: Sequence[_TrackableNode]) -> None:
         self.nodes = nodes
         self.slots = {slot for node in nodes for slot in node.slots}
 

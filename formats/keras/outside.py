@@ -42,7 +42,7 @@ _OF_TRAINING = "metrics/"
 _VERSION = "keras_version"
 
 
-class _Candidate(NamedTuple):
+class _ModelBeside(NamedTuple):
     """A file beside the weights that states, or may state, a model with their layers.
 
     config        what it states; empty for a file that is too large to be read
@@ -80,7 +80,7 @@ def of(path: Path, stored: Stored, options: Options) -> Outside:
     return _chosen(path, candidates)
 
 
-def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
+def _chosen(path: Path, candidates: Sequence[_ModelBeside]) -> Outside:
     """Return the configuration of the only candidate, or of several that state the same; otherwise what to ask."""
     fitting = [candidate for candidate in candidates if not candidate.contradicted]
     if not fitting:
@@ -96,7 +96,7 @@ def _chosen(path: Path, candidates: Sequence[_Candidate]) -> Outside:
     return Outside(hint=f". {names}, next to it, {different}: choose with {Flag('config')}")
 
 
-def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
+def _candidates(path: Path, stored: Stored) -> Iterator[_ModelBeside]:
     """Yield the files beside weights that state a model with their layers, the most likely name first.
 
     Together they may be as large as one may be: the rest may state one, and is not read.
@@ -111,18 +111,18 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_Candidate]:
                 continue
             left -= file.stat().st_size
             if left < 0:
-                yield _Candidate(name, {}, "", "")
+                yield _ModelBeside(name, {}, "", "")
                 continue
             with of_file(file, "rnnconvert.formats.keras"):
                 document, version = architecture.read(file)
                 checkpoint = LayerReader(path, stored, Options(), Outside(document, version, file)).read()
         except BudgetError:
-            yield _Candidate(name, {}, "", "")
+            yield _ModelBeside(name, {}, "", "")
             continue
         except (RnnConvertError, OSError):
             continue
         if checkpoint.layers and not checkpoint.unread and _is_of(entry(document), checkpoint):
-            yield _Candidate(name, document, version, _contradicted(document, version, stored, checkpoint))
+            yield _ModelBeside(name, document, version, _contradicted(document, version, stored, checkpoint))
 
 
 def _names(path: Path) -> list[str]:

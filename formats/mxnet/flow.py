@@ -43,7 +43,7 @@ def calls(path: Path, layers: Mapping[str, tuple[Recurrent, Sequence[str]]], arr
 
 
 @dataclass(eq=False)
-class _Cell:
+class _CellUse:
     """One use of an unrolled cell: what its steps read and give, and the values that its first step begins with."""
 
     reads: list[Key]
@@ -101,10 +101,10 @@ class _SymbolFlow:
             call.received = replace(call.received, lengths=str(self.nodes[inputs[-1][0]]["name"]))
         yield call, inputs[2 : 4 if stated.get("mode") == "lstm" else 3]
 
-    def _cells(self) -> list[tuple[str, _Cell]]:
+    def _cells(self) -> list[tuple[str, _CellUse]]:
         """Return the uses of unrolled cells, each with its layer."""
-        result: list[tuple[str, _Cell]] = []
-        latest: dict[str, _Cell] = {}
+        result: list[tuple[str, _CellUse]] = []
+        latest: dict[str, _CellUse] = {}
         for index, node in enumerate(self.nodes):
             match = _NODE.fullmatch(str(node["name"]))
             if match is None:
@@ -114,7 +114,7 @@ class _SymbolFlow:
                 owner = next((self.owners[name] for name in self._arrays(node) if name in self.owners), None)
                 if owner is not None and inputs:
                     if not step or match["cell"] not in latest:
-                        latest[match["cell"]] = _Cell([], {}, [])
+                        latest[match["cell"]] = _CellUse([], {}, [])
                         result.append((owner, latest[match["cell"]]))
                     latest[match["cell"]].reads.append(inputs[0])
             elif (cell := latest.get(match["cell"])) is not None:
@@ -131,7 +131,7 @@ class _SymbolFlow:
     def _arrays(self, node: Mapping[str, Any]) -> list[str]:
         return [str(self.nodes[entry[0]]["name"]) for entry in node["inputs"] if self.nodes[entry[0]]["op"] == "null"]
 
-    def _begins(self, out: int, cell: _Cell) -> list[Key]:
+    def _begins(self, out: int, cell: _CellUse) -> list[Key]:
         """Return what the first step of a cell reads besides its weights and its input."""
         keys: dict[Key, None] = {}
         waiting, seen = [(out, 0)], {*cell.reads, *cell.states}
@@ -147,7 +147,7 @@ class _SymbolFlow:
                 keys[key] = None
         return [*keys]
 
-    def _unrolled(self, name: str, cell: _Cell) -> LayerCall:
+    def _unrolled(self, name: str, cell: _CellUse) -> LayerCall:
         stack, _ = self.layers[name]
         number = len(self.graph.layers)
         sequence, states = (name, number, READ), (name, number, GIVE)

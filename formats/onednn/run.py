@@ -112,7 +112,7 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run primitives of a file, each reading what the one before gives; see rnnconvert.running."""
     with np.load(request["file"]) as archive:
         arrays = {name: archive[name] for name in archive.files}
-    library = _Library(_path())
+    library = _DnnlLibrary(_path())
     activation = _ACTIVATIONS[request["how"].get("nonlinearity", "tanh")]
     merge = request["how"].get("merge_mode", "concat")
 
@@ -149,7 +149,7 @@ def _weights(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return weights
 
 
-class _Library:
+class _DnnlLibrary:
     """The calls that are needed."""
 
     def __init__(self, path: str) -> None:
@@ -211,7 +211,7 @@ class _Library:
 class _Primitive:
     """One RNN primitive, with its weights, its input and its states."""
 
-    def __init__(self, library: _Library, weights: Mapping[str, Array], sequences: Sequences, activation: int, merge: str) -> None:
+    def __init__(self, library: _DnnlLibrary, weights: Mapping[str, Array], sequences: Sequences, activation: int, merge: str) -> None:
         self.library, self.weights, self.activation, self.merge = library, weights, activation, merge
         layers, self.directions, _, gates, self.hidden = weights["weights_iter"].shape
         self.kind = _KINDS[gates, weights["bias"].shape[2]]

@@ -57,7 +57,7 @@ def build(job: Job) -> tuple[onnx.ModelProto, Arrays, list[str]]:
     notes = []
     for part in job.parts:
         prefix = "" if len(job.parts) == 1 else f"{part.stack.name}/"
-        stack = _Stack(graph, part, prefix, job)
+        stack = _StackNodes(graph, part, prefix, job)
         stack.add()
         notes.append(f"{part.stack.name}: {stack.signature()}".removeprefix(": "))
     lacking = sorted(str(dtype) for dtype in dtypes if str(dtype) in _NOT_IN_ONNXRUNTIME)
@@ -93,7 +93,7 @@ class _OnnxGraph(ProtoNodes):
         return self.shared(f"scalar_{value}", np.array(value, np.int64))
 
 
-class _Stack:
+class _StackNodes:
     """One stack, written into a graph."""
 
     def __init__(self, graph: _OnnxGraph, part: Fitted, prefix: str, job: Job) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rnnconvert.running.sequences import Sequences
 
-from .run_node import STATES, Operator, solved
+from .run_node import STATES, PreparedNode, solved
 from .run_session import RECURRENT, Session, refuse_absent, wide
 from .run_witness import run_whole
 
@@ -131,7 +131,7 @@ def _nodes(file: Path, names: Sequence[str], sequences: Sequences, provider: str
     constants_of = _constants_of if file.stat().st_size < _LARGEST else _constants_of.__wrapped__
     providers: dict[str, str] = {}
 
-    def run(node: _Constants, left: Sequences) -> dict[str, Any]:
+    def run(node: _ConstantInputs, left: Sequences) -> dict[str, Any]:
         fed = left.first(node.directions)
         answer, session = solved(node.operator, node.arrays(fed), fed, lambda model: Session(model, provider, profiled=True))
         providers[node.name] = session.providers.get(node.operator.name, "")
@@ -142,13 +142,13 @@ def _nodes(file: Path, names: Sequence[str], sequences: Sequences, provider: str
 
 
 @functools.lru_cache(maxsize=1)
-def _constants_of(file: str, written: int, layers: Sequence[str]) -> list[_Constants]:
+def _constants_of(file: str, written: int, layers: Sequence[str]) -> list[_ConstantInputs]:
     """Return nodes of a file with their weights; read once, as all cases of a layer are run one after the other."""
     import onnx
 
     model = onnx.load(file)
     nodes = [_recurrent_node(model, name) for name in layers]
-    return [_Constants(model, node, name) for name, node in zip(layers, nodes)]
+    return [_ConstantInputs(model, node, name) for name, node in zip(layers, nodes)]
 
 
 def _label(node: Any) -> str:
@@ -173,7 +173,7 @@ _FREE = (1, 16, 256)
 """Lengths of a model's free axes that are tried, where only shapes are computed from it: a convolution may need some."""
 
 
-class _Constants:
+class _ConstantInputs:
     """What a node reads that is not a sequence, each evaluated by onnxruntime where the model computes it."""
 
     def __init__(self, model: Any, node: Any, name: str) -> None:
@@ -183,7 +183,7 @@ class _Constants:
         attributes = {
             attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute if attribute.name != "hidden_size"
         }
-        self.operator = Operator(node.op_type, attributes, list(model.opset_import), {})
+        self.operator = PreparedNode(node.op_type, attributes, list(model.opset_import), {})
         self._initializers = {tensor.name: tensor for tensor in model.graph.initializer}
         self._to_array = numpy_helper.to_array
         self._producers = {output: other for other in model.graph.node for output in other.output if output}

@@ -25,7 +25,7 @@ _AS_INPUTS = 1 << 24
 """Weights larger than this many bytes are passed as inputs: to write them into a model of one node takes longer than to run it."""
 
 
-class Operator(NamedTuple):
+class PreparedNode(NamedTuple):
     """What a node computes.
 
     sessions  models of this node that are ready to run, by the inputs that they take
@@ -47,7 +47,7 @@ class Operator(NamedTuple):
 
 
 def solved(
-    operator: Operator, arrays: Mapping[str, Array], sequences: Sequences, ready: Callable[[bytes], Session]
+    operator: PreparedNode, arrays: Mapping[str, Array], sequences: Sequences, ready: Callable[[bytes], Session]
 ) -> tuple[dict[str, Any], Session]:
     """Run a model of one node; return its answer, and the session that ran it.
 
@@ -87,7 +87,7 @@ def run(operator: str, attributes: Mapping[str, Any], arrays: Mapping[str, Array
 
     Raises onnxruntime's errors for a node that it refuses, NotImplementedError for one that it has no kernel for.
     """
-    plain = Operator(operator, attributes, (), {})
+    plain = PreparedNode(operator, attributes, (), {})
     return solved(plain, arrays, sequences, lambda model: Session(model, "CPUExecutionProvider"))[0]
 
 
@@ -100,7 +100,7 @@ _SHAPES = {
 """The axes of a node's inputs that differ from case to case."""
 
 
-def _model(operator: Operator, inputs: Mapping[str, Array], constants: Mapping[str, Array], width: int) -> bytes:
+def _model(operator: PreparedNode, inputs: Mapping[str, Array], constants: Mapping[str, Array], width: int) -> bytes:
     """Return a model of one node, which takes as many steps and sequences as it is given."""
     import onnx
     from onnx import helper

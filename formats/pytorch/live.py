@@ -82,9 +82,9 @@ def layer_of(module: Any, name: str, arrays: Mapping[str, Source] | None = None)
     """Return the layer in a module, see from_torch, with these arrays for its parameters, by its own names; read now if None."""
     from torch import nn
 
-    from rnnconvert.formats.pytorch.module import OwnRecurrent
+    from rnnconvert.formats.pytorch.module import ForeignRecurrent
 
-    if isinstance(module, OwnRecurrent):
+    if isinstance(module, ForeignRecurrent):
         return outline.filled(outline.from_text(module.text), outline.TORCH, _read(module) if arrays is None else arrays, name)
     stacks = {nn.LSTM: "lstm", nn.GRU: "gru", nn.RNN: "rnn"}
     cells = {nn.LSTMCell: "lstm_cell", nn.GRUCell: "gru_cell", nn.RNNCell: "rnn_cell"}
@@ -109,9 +109,9 @@ def tensors_of(module: Any) -> dict[str, Any]:
     """Return the tensors that a recurrent module computes with, by its own names; those of rnnconvert's own modules as a
     parametrization or pruning makes them.
     """
-    from rnnconvert.formats.pytorch.module import OwnRecurrent
+    from rnnconvert.formats.pytorch.module import ForeignRecurrent
 
-    if not isinstance(module, OwnRecurrent):
+    if not isinstance(module, ForeignRecurrent):
         return dict(module.state_dict())
     return {name: getattr(module, name) for name in outline.shapes(outline.from_text(module.text), outline.TORCH)}
 

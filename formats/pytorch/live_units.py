@@ -23,7 +23,7 @@ def units_of(name: str, module: Any, arrays: Mapping[str, Source]) -> Iterator[U
 
     prefix = f"{name}." if name else ""
     ours = sys.modules.get("rnnconvert.formats.pytorch.module")
-    if ours is not None and isinstance(module, ours.OwnRecurrent):
+    if ours is not None and isinstance(module, ours.ForeignRecurrent):
         names, stack = _layer(name, prefix, module, arrays)
         facts = {"batch_first": module.batch_first}
         yield from units_of_ours(name, stack, outline.TORCH, names, facts, type(module).__name__)

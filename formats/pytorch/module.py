@@ -20,7 +20,7 @@ States = Any
 """h, or (h, c) where any cell is an LSTM; each a tensor, or where the directions' widths differ a tuple of tensors."""
 
 
-class OwnRecurrent(Scriptable):
+class ForeignRecurrent(Scriptable):
     """A recurrent layer that torch.nn has no class for: what ForeignRNN, ForeignGRU and ForeignLSTM have in common.
 
     They are called as torch.nn.RNN, GRU and LSTM are. rnnconvert.to_torch makes them with their weights, `module_of_text` with zeros.
@@ -188,8 +188,8 @@ def _picked(state: Tensor, rows: Tensor | None) -> Tensor:
     return state if rows is None else state.index_select(0, rows)
 
 
-class ForeignGRU(OwnRecurrent):
-    """Gated recurrent units that are not torch.nn.GRU's, called as that is; see OwnRecurrent."""
+class ForeignGRU(ForeignRecurrent):
+    """Gated recurrent units that are not torch.nn.GRU's, called as that is; see ForeignRecurrent."""
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the outputs and h_n."""
@@ -202,11 +202,11 @@ class ForeignGRU(OwnRecurrent):
 
 
 class ForeignRNN(ForeignGRU):
-    """Plain recurrent units that are not torch.nn.RNN's, called as that is; see OwnRecurrent."""
+    """Plain recurrent units that are not torch.nn.RNN's, called as that is; see ForeignRecurrent."""
 
 
-class ForeignLSTM(OwnRecurrent):
-    """LSTM cells that are not torch.nn.LSTM's, or a stack with any, called as that is; see OwnRecurrent."""
+class ForeignLSTM(ForeignRecurrent):
+    """LSTM cells that are not torch.nn.LSTM's, or a stack with any, called as that is; see ForeignRecurrent."""
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Return the outputs and (h_n, c_n)."""
@@ -225,7 +225,7 @@ class ForeignLSTM(OwnRecurrent):
 _CLASSES = {"rnn": ForeignRNN, "gru": ForeignGRU, "lstm": ForeignLSTM}
 
 
-def module_of_text(text: str, batch_first: bool = False, device: Any = None, dtype: Any = None) -> OwnRecurrent:
+def module_of_text(text: str, batch_first: bool = False, device: Any = None, dtype: Any = None) -> ForeignRecurrent:
     """Return the module that an outline describes, with zeros for weights.
 
     Raises UsageError for a text that is not an outline, RefusedError for an unknown function.
@@ -234,7 +234,7 @@ def module_of_text(text: str, batch_first: bool = False, device: Any = None, dty
     return _CLASSES["lstm" if "lstm" in kinds else kinds[0]](text, batch_first, device, dtype)
 
 
-def module_of(stack: Recurrent, dtype: str | None = None) -> OwnRecurrent:
+def module_of(stack: Recurrent, dtype: str | None = None) -> ForeignRecurrent:
     """Return the module of a stack, with its weights.
 
     Raises RefusedError for an unknown function: see rnnconvert.rewrites.limits.check.

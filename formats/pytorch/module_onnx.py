@@ -21,13 +21,13 @@ from rnnconvert.language import outline, registry
 from rnnconvert.rewrites.fit_to_layout import allows
 
 if TYPE_CHECKING:
-    from rnnconvert.formats.pytorch.module import OwnRecurrent
+    from rnnconvert.formats.pytorch.module import ForeignRecurrent
 
 INPUTS = ("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P")
 """An operator's inputs in their order; those that are not given are left empty."""
 
 
-def exported(module: OwnRecurrent, x: Tensor, states: list[list[Tensor]] | None) -> tuple[Tensor, list[list[Tensor]]]:
+def exported(module: ForeignRecurrent, x: Tensor, states: list[list[Tensor]] | None) -> tuple[Tensor, list[list[Tensor]]]:
     """Return what a module gives, as operators; x is (time, batch, in), states are as the module's own, None for the default.
 
     Raises RefusedError for what no ONNX operator computes.
@@ -61,7 +61,7 @@ def _memory(unit: tuple[Direction, ...], ends: list[str], x: Tensor, initial: li
 
 
 def _node(
-    module: OwnRecurrent, unit: tuple[Direction, ...], ends: list[str], x: Tensor, states: list[list[Tensor]] | None
+    module: ForeignRecurrent, unit: tuple[Direction, ...], ends: list[str], x: Tensor, states: list[list[Tensor]] | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return one operator: Y (time, directions, batch, hidden), Y_h, and Y_c of an LSTM."""
     for direction in unit:
@@ -117,18 +117,18 @@ def _ordered(rows: Tensor, direction: Direction) -> Tensor:
     return torch.cat([rows.narrow(0, GATES[cell.kind].index(gate) * size, size) for gate in order])
 
 
-def _input(module: OwnRecurrent, direction: Direction, end: str) -> Tensor:
+def _input(module: ForeignRecurrent, direction: Direction, end: str) -> Tensor:
     if not direction.skip_input:
         return _ordered(getattr(module, "weight_ih" + end), direction)
     like = getattr(module, "weight_hh" + end)
     return torch.eye(direction.hidden_size, dtype=like.dtype, device=like.device).repeat(len(direction.cell.gates), 1)
 
 
-def _recurrent(module: OwnRecurrent, direction: Direction, end: str) -> Tensor:
+def _recurrent(module: ForeignRecurrent, direction: Direction, end: str) -> Tensor:
     return _ordered(getattr(module, "weight_hh" + end), direction)
 
 
-def _biases(module: OwnRecurrent, direction: Direction, end: str) -> Tensor | None:
+def _biases(module: ForeignRecurrent, direction: Direction, end: str) -> Tensor | None:
     added = outline.constants(direction.cell, direction.hidden_size)
     if direction.biases == "none" and added is None:
         return None
@@ -139,14 +139,14 @@ def _biases(module: OwnRecurrent, direction: Direction, end: str) -> Tensor | No
     return torch.cat([_ordered(first, direction), _ordered(second, direction)])
 
 
-def _peephole(module: OwnRecurrent, direction: Direction, end: str) -> Tensor | None:
+def _peephole(module: ForeignRecurrent, direction: Direction, end: str) -> Tensor | None:
     if not direction.has_peepholes:
         return None
     rows, size = getattr(module, "weight_peephole" + end), direction.hidden_size
     return torch.cat([rows.narrow(0, PEEPHOLE_GATES.index(gate) * size, size) for gate in ("i", "o", "f")])
 
 
-def _state(module: OwnRecurrent, unit: tuple[Direction, ...], ends: list[str], x: Tensor, part: str) -> Tensor | None:
+def _state(module: ForeignRecurrent, unit: tuple[Direction, ...], ends: list[str], x: Tensor, part: str) -> Tensor | None:
     """Return the learned states of an operator, spread over the batch; None where it has none."""
     learned = [getattr(module, part + end, None) for end in ends]
     if all(state is None for state in learned):

@@ -38,16 +38,16 @@ class WeightsCall:
 
 
 @dataclass(frozen=True)
-class _Value:
+class _FollowedValue:
     """What is known about a value: its attribute, its list, the products that it sums, or its constant."""
 
     path: str | None = None
-    items: tuple[_Value, ...] | None = None
+    items: tuple[_FollowedValue, ...] | None = None
     sums: tuple[str, ...] = ()
     constant: Any = None
 
 
-_UNKNOWN = _Value()
+_UNKNOWN = _FollowedValue()
 _TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(-?\d[\w.+-]*)|([A-Za-z_]\w*)|(.))')
 _CLASS = re.compile(r"class (\w+)\(")
 _METHOD = re.compile(r"  def \w+\((\w+)")
@@ -55,7 +55,7 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*),? (?::[^=\"]*)?= ")
 _RETURNED = re.compile(r"(?:return|if|elif) ")
 
 
-class _UnreadError(Exception):
+class _UnfollowedError(Exception):
     """A line that is not followed."""
 
 
@@ -87,7 +87,7 @@ class _Method:
 
     def __init__(self, itself: str) -> None:
         self.calls: list[WeightsCall] = []
-        self._values: dict[str, _Value] = {itself: _Value(path=""), "CONSTANTS": _Value(path="CONSTANTS")}
+        self._values: dict[str, _FollowedValue] = {itself: _FollowedValue(path=""), "CONSTANTS": _FollowedValue(path="CONSTANTS")}
 
     def read(self, line: str) -> None:
         targets: list[str] = []
@@ -97,7 +97,7 @@ class _Method:
             line = line[returned.end() :]
         try:
             value = _Expression(line, self._values, self.calls).value(0)
-        except _UnreadError:
+        except _UnfollowedError:
             value = _UNKNOWN
         many = value.items if value.items is not None and len(targets) == len(value.items) > 1 else None
         for number, target in enumerate(targets):
@@ -114,7 +114,7 @@ class _Method:
 class _Expression:
     """A parser of one expression, which follows what is known of its parts."""
 
-    def __init__(self, text: str, values: Mapping[str, _Value], collected: list[WeightsCall]) -> None:
+    def __init__(self, text: str, values: Mapping[str, _FollowedValue], collected: list[WeightsCall]) -> None:
         self._tokens = [match.groups() for match in _TOKEN.finditer(text)]
         self._at = 0
         self._values = values
@@ -125,43 +125,43 @@ class _Expression:
 
     def _take(self) -> tuple[str | None, ...]:
         if self._at >= len(self._tokens):
-            raise _UnreadError
+            raise _UnfollowedError
         self._at += 1
         return self._tokens[self._at - 1]
 
     def _expect(self, mark: str) -> None:
         if self._take()[3] != mark:
-            raise _UnreadError
+            raise _UnfollowedError
 
-    def value(self, depth: int) -> _Value:
+    def value(self, depth: int) -> _FollowedValue:
         """Return the value that begins here, up to a comma or a closing bracket."""
         if depth > LINE_NESTING:
-            raise _UnreadError
+            raise _UnfollowedError
         text, number, name, mark = self._take()
         dotted = ""
         if text is not None:
-            value = _Value(constant=text[1:-1])
+            value = _FollowedValue(constant=text[1:-1])
         elif number is not None:
-            value = _Value(constant=_number(number))
+            value = _FollowedValue(constant=_number(number))
         elif name in ("True", "False"):
-            value = _Value(constant=name == "True")
+            value = _FollowedValue(constant=name == "True")
         elif name is not None:
             dotted = name
             value = self._values.get(name, _UNKNOWN)
         elif mark in ("(", "["):
             items = self._list(")" if mark == "(" else "]", depth)
-            value = items[0] if mark == "(" and len(items) == 1 else _Value(items=tuple(items))
+            value = items[0] if mark == "(" and len(items) == 1 else _FollowedValue(items=tuple(items))
         else:
-            raise _UnreadError
+            raise _UnfollowedError
         while self._mark() in (".", "(", "["):
             mark = self._take()[3]
             if mark == ".":
                 part = self._take()[2]
                 if part is None:
-                    raise _UnreadError
+                    raise _UnfollowedError
                 dotted = f"{dotted}.{part}" if dotted else ""
                 path = value.path
-                value = _UNKNOWN if path is None else _Value(path=f"{path}.{part}" if path else part)
+                value = _UNKNOWN if path is None else _FollowedValue(path=f"{path}.{part}" if path else part)
             elif mark == "(":
                 value = self._called(dotted, self._list(")", depth))
                 dotted = ""
@@ -173,10 +173,10 @@ class _Expression:
                 value = items_of[number_of] if within else _UNKNOWN  # type: ignore[index]
                 dotted = ""
         if self._at < len(self._tokens) and self._mark() not in (",", ")", "]"):
-            raise _UnreadError  # an operator, or something else that is not followed
+            raise _UnfollowedError  # an operator, or something else that is not followed
         return value
 
-    def _list(self, end: str, depth: int) -> list[_Value]:
+    def _list(self, end: str, depth: int) -> list[_FollowedValue]:
         items = []
         while self._mark() != end:
             if self._at + 1 < len(self._tokens) and self._tokens[self._at + 1][3] == "=":
@@ -187,11 +187,11 @@ class _Expression:
             if self._mark() == ",":
                 self._at += 1
             elif self._mark() != end:
-                raise _UnreadError
+                raise _UnfollowedError
         self._expect(end)
         return items
 
-    def _called(self, dotted: str, arguments: list[_Value]) -> _Value:
+    def _called(self, dotted: str, arguments: list[_FollowedValue]) -> _FollowedValue:
         owner, _, function = dotted.rpartition(".")
         if owner not in ("torch", "ops.aten"):
             return _UNKNOWN
@@ -204,15 +204,15 @@ class _Expression:
         elif function in _VIEWS and arguments:
             return arguments[0]
         elif function in _PRODUCTS:
-            return _Value(sums=tuple(name for value in arguments for name in (*_named(value), *value.sums)))
+            return _FollowedValue(sums=tuple(name for value in arguments for name in (*_named(value), *value.sums)))
         elif function in _SUMS:
             with_weights = any(value.sums for value in arguments)
-            return _Value(sums=tuple(n for v in arguments for n in (*_named(v), *v.sums)) if with_weights else ())
+            return _FollowedValue(sums=tuple(n for v in arguments for n in (*_named(v), *v.sums)) if with_weights else ())
         elif arguments and arguments[0].sums:
             self._calls.append(WeightsCall(function, arguments[0].sums))
         return _UNKNOWN
 
-    def _sequence(self, function: str, arguments: list[_Value]) -> None:
+    def _sequence(self, function: str, arguments: list[_FollowedValue]) -> None:
         for number, value in enumerate(arguments):
             # The weights are the list before `has_biases`; an LSTM's states are a list, too.
             behind = arguments[number + 1 : number + 2]
@@ -225,7 +225,7 @@ class _Expression:
             return
 
 
-def _named(value: _Value) -> tuple[str, ...]:
+def _named(value: _FollowedValue) -> tuple[str, ...]:
     return (value.path,) if value.path else ()
 
 

@@ -47,7 +47,7 @@ class _Space:
 
 
 @dataclass(eq=False)
-class _Variable:
+class _LoopVariable:
     """A variable of a loop.
 
     before  its first value, and its type
@@ -227,7 +227,7 @@ class GraphDefLowering:
         numbers = [self._numbers(space, place) for place in (sources[0], sources[2])]
         return [number is not None and number.size == 1 and int(number.reshape(())) for number in numbers] == [0, 1]
 
-    def _single(self, variable: _Variable) -> bool:
+    def _single(self, variable: _LoopVariable) -> bool:
         """Return whether a variable is a list of one element."""
         name = variable.before.rpartition(":")[0]
         node = self.graph.nodes.get(name)
@@ -275,7 +275,7 @@ class GraphDefLowering:
         kinds = kinds if len(kinds) == len(inputs) else [1] * len(inputs)
         prefix = f"{node.name}/body/"
         states = [f"{prefix}state_{number}" for number in range(len(inputs))]
-        variables = [_Variable(*fields) for fields in zip(inputs, kinds, states, body.outputs, outputs, strict=True)]
+        variables = [_LoopVariable(*fields) for fields in zip(inputs, kinds, states, body.outputs, outputs, strict=True)]
 
         def step(block: Block) -> _Space:
             space = _Space(body.nodes, dict(zip(body.inputs, states, strict=True)), block, prefix, 1)
@@ -308,7 +308,7 @@ class GraphDefLowering:
             switch = switches.get(merge.name, "")
             state = f"{prefix}state_{number}"
             before = self._value(self.space, enter.inputs[0])
-            variables.append(_Variable(before, int(merge.number("T", 1)), state, again.inputs[0], finals.get(switch, "")))
+            variables.append(_LoopVariable(before, int(merge.number("T", 1)), state, again.inputs[0], finals.get(switch, "")))
             state_values[f"{switch}:1"] = state
         constant = {
             f"{enter.name}:0": self._value(self.space, enter.inputs[0])
@@ -331,15 +331,19 @@ class GraphDefLowering:
         self._loop(name, variables, step, going)
 
     def _loop(
-        self, name: str, variables: Sequence[_Variable], step: Callable[[Block], _Space], going: Callable[[Sequence[str], Block, str], str]
+        self,
+        name: str,
+        variables: Sequence[_LoopVariable],
+        step: Callable[[Block], _Space],
+        going: Callable[[Sequence[str], Block, str], str],
     ) -> None:
         """Write a loop: a Loop with the variables that change, and what it collects at each step."""
         block = Block(f"{name}/body/", self.arrays)
         space = step(block)
         after = [self._value(space, variable.after) for variable in variables]
-        states: list[tuple[_Variable, str]] = []
+        states: list[tuple[_LoopVariable, str]] = []
         collected: list[tuple[str, str]] = []
-        single: list[tuple[_Variable, str]] = []
+        single: list[tuple[_LoopVariable, str]] = []
         counters = {variable.name for variable in variables if self._counts(space, variable)}
         self.counts |= {variable.final: name for variable in variables if variable.final and variable.name in counters}
         for variable, value in zip(variables, after, strict=True):
@@ -354,7 +358,7 @@ class GraphDefLowering:
         begins = going([variable.before for variable in variables], self.main, "first")
         goes_on = going(after, block, "next")
 
-        def variables_of(part: Sequence[tuple[_Variable, str]]) -> list[Variable]:
+        def variables_of(part: Sequence[tuple[_LoopVariable, str]]) -> list[Variable]:
             return [
                 Variable(variable.before, TYPES.get(variable.kind, TYPES[1]), variable.name, value, variable.final)
                 for variable, value in part
@@ -362,7 +366,7 @@ class GraphDefLowering:
 
         LoopLowering(name, begins, goes_on, variables_of(states), variables_of(single), collected).write(self.main, block)
 
-    def _counts(self, space: _Space, variable: _Variable) -> bool:
+    def _counts(self, space: _Space, variable: _LoopVariable) -> bool:
         """Return whether a variable is the number of the step: 0, 1, 2 and so on."""
         first = self.arrays.get(variable.before)
         node = space.nodes.get(self._passed(space, variable.after).partition(":")[0])
@@ -383,7 +387,7 @@ class GraphDefLowering:
             source = node.inputs[0]
         return source
 
-    def _collected(self, space: _Space, variable: _Variable, counters: set[str]) -> tuple[str, bool] | None:
+    def _collected(self, space: _Space, variable: _LoopVariable, counters: set[str]) -> tuple[str, bool] | None:
         """Return what a loop puts into a list at each step, and whether each element has a place of its own.
 
         None for any other variable.

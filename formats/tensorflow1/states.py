@@ -129,7 +129,7 @@ def _start(graph: GraphDef, source: str, made_of: list[GraphDefNode], arrays: Ma
     """Return what a state begins with."""
     name = source.partition(":")[0]
     try:
-        value = np.asarray(_Values(graph, arrays).of(source, 0))
+        value = np.asarray(_BatchlessNumbers(graph, arrays).of(source, 0))
     except _Unread as error:
         if any(node.op in _FED for node in made_of):
             return Start(fed=name)
@@ -144,7 +144,7 @@ def _start(graph: GraphDef, source: str, made_of: list[GraphDefNode], arrays: Ma
     return Start(np.ascontiguousarray(rows[0]), made_of=frozenset(node.name for node in made_of if node.name in arrays))
 
 
-class _Values:
+class _BatchlessNumbers:
     """The numbers of outputs, but for the length of the batch: an axis along which all are alike has the length 1."""
 
     def __init__(self, graph: GraphDef, arrays: Mapping[str, Array]) -> None:

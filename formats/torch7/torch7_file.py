@@ -62,12 +62,12 @@ class Object:
 
 
 @dataclass(eq=False)
-class _Storage:
+class _Torch7Storage:
     data: Array
 
 
 @dataclass
-class _Frame:
+class _PartialObject:
     """Something whose parts are being read: it is full when `left` parts have come."""
 
     value: Any
@@ -111,7 +111,7 @@ class _Torch7Reader:
         self.bytes = data.data
         self.at = 0
         self.objects: dict[int, Any] = {}
-        self.stack: list[_Frame] = []
+        self.stack: list[_PartialObject] = []
         self._spent = charging(data.size)
 
     def read(self) -> Any:
@@ -182,7 +182,7 @@ class _Torch7Reader:
     def _begin(self, value: Any, left: int, kind: str, **more: Any) -> tuple[Any, bool]:
         if not left:
             return value, True
-        self.stack.append(_Frame(value, left, kind, **more))
+        self.stack.append(_PartialObject(value, left, kind, **more))
         return None, False
 
     def _object(self, number: int) -> tuple[Any, bool]:
@@ -203,17 +203,17 @@ class _Torch7Reader:
             item = np.dtype(dtype if not (self.long == 4 and match["type"] == "Long") else "<i4")
             begin = self.at
             self._raw(size * item.itemsize)
-            self.objects[number] = _Storage(view(self.data, begin, (size,), item, self.path, name))
+            self.objects[number] = _Torch7Storage(view(self.data, begin, (size,), item, self.path, name))
             return self.objects[number], True
         axes = self._int()
         if not 0 <= axes <= _MOST_AXES:
             raise self._wrong(f"a tensor of {axes} axes")
         shape, strides = (tuple(self._long() for _ in range(axes)) for _ in range(2))
         offset = self._long() - 1
-        self.stack.append(_Frame(None, 1, "tensor", dtype, number, (shape, strides, offset)))
+        self.stack.append(_PartialObject(None, 1, "tensor", dtype, number, (shape, strides, offset)))
         return None, False
 
-    def _take(self, frame: _Frame, value: Any) -> bool:
+    def _take(self, frame: _PartialObject, value: Any) -> bool:
         """Give a value to what waits for it; return whether that is now whole."""
         frame.left -= 1
         if frame.kind == "table":
@@ -231,12 +231,12 @@ class _Torch7Reader:
             frame.value = self.objects[frame.key] = self._tensor(frame, value)
         return frame.left == 0
 
-    def _tensor(self, frame: _Frame, storage: Any) -> Array:
+    def _tensor(self, frame: _PartialObject, storage: Any) -> Array:
         (shape, strides, offset), dtype = frame.shape, np.dtype(frame.dtype)
         if not shape or 0 in shape:
             few = all(length >= 0 for length in shape) and math.prod(max(length, 1) for length in shape) < 1 << 40
             return np.zeros(shape or (0,), dtype) if few else self._odd(shape)
-        if not isinstance(storage, _Storage):
+        if not isinstance(storage, _Torch7Storage):
             raise self._wrong(f"a tensor of shape {shape} without a storage")
         reach = sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
         # Steps of zero make much of little: no layer is as large.

@@ -25,10 +25,10 @@ def write(path: Path, root: Any) -> None:
     Raises UsageError for anything else, or if nothing can be written there.
     """
     with replacing(path) as file:
-        _Writer(file, path).put(root)
+        _ObjectWriter(file, path).put(root)
 
 
-class _Writer:
+class _ObjectWriter:
     """Objects in the order in which they occur, each with a number; one that was met before is its number alone."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:

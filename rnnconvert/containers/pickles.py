@@ -63,7 +63,7 @@ def load(data: Array | bytes, path: object, meanings: Meanings = PLAIN, start: i
     Raises UnreadableError if the pickle is damaged, too large, or names a function of the system.
     """
     memory = data.data if isinstance(data, np.ndarray) else memoryview(data)
-    window = _Window(memory[start : start + most])
+    window = _ByteReader(memory[start : start + most])
     return _Machine(path, meanings, charging(len(memory))).run(window, start)
 
 
@@ -86,7 +86,7 @@ def load_row(data: Array, path: object, meanings: Meanings = PLAIN) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-class _Window:
+class _ByteReader:
     """Bytes that read as a file; what is not read is not copied."""
 
     def __init__(self, data: memoryview) -> None:
@@ -119,7 +119,7 @@ class _Window:
 _CODES = {opcode.code: opcode for opcode in pickletools.opcodes}
 
 
-def _instructions(window: _Window) -> Iterator[tuple[str, Any]]:
+def _instructions(window: _ByteReader) -> Iterator[tuple[str, Any]]:
     """Yield each instruction and its argument, as `pickletools.genops` does, and Python 2's texts of any bytes, which it does not read.
 
     Raises ValueError for bytes that are not an instruction.
@@ -144,7 +144,7 @@ class _Machine:
     def __init__(self, path: object, meanings: Meanings, reading: Reading) -> None:
         self._reading = reading
         self._followers = meanings.followers
-        self._window = _Window(memoryview(b""))
+        self._window = _ByteReader(memoryview(b""))
         self._path = path
         self._builders = {**CONTAINERS, **meanings.builders}
         self._persistent = meanings.persistent
@@ -153,7 +153,7 @@ class _Machine:
         self._memo: dict[int, Any] = {}
         self._steps = 0
 
-    def run(self, window: _Window, start: int) -> tuple[Any, int]:
+    def run(self, window: _ByteReader, start: int) -> tuple[Any, int]:
         self._window = window
         try:
             with warnings.catch_warnings():

@@ -68,7 +68,7 @@ def names(index: Path) -> list[str]:
 
 
 @dataclass
-class _Entry:
+class _BundleEntry:
     """What the index says of one variable, or of one slice of it."""
 
     dtype: int = 0
@@ -135,7 +135,7 @@ class _Shards:
             self._files[number] = path, np.zeros(0, np.uint8) if empty else map_file(path)
         return self._files[number]
 
-    def content(self, entry: _Entry, name: str) -> Array:
+    def content(self, entry: _BundleEntry, name: str) -> Array:
         """Return the bytes of an entry. Raises UnreadableError if they are not those that were written."""
         path, data = self._file(entry.shard)
         content = view(data, entry.offset, (entry.size,), np.dtype("u1"), path, name)
@@ -143,7 +143,7 @@ class _Shards:
             raise UnreadableError(path, f"the checksum of {name!r} is wrong", "Fetch the file again.")
         return content
 
-    def array(self, entry: _Entry, name: str) -> Array:
+    def array(self, entry: _BundleEntry, name: str) -> Array:
         """Return the numbers of an entry."""
         dtype = TYPES[entry.dtype]
         if math.prod(entry.shape) * dtype.itemsize != entry.size:
@@ -153,8 +153,8 @@ class _Shards:
         return view(data, entry.offset, entry.shape, dtype, path, name)
 
 
-def _entry(value: memoryview, key: bytes, path: Path) -> _Entry:
-    entry = _Entry()
+def _entry(value: memoryview, key: bytes, path: Path) -> _BundleEntry:
+    entry = _BundleEntry()
     for number, content in wire.values(value, path):
         if isinstance(content, memoryview):
             if number == 2:
@@ -184,7 +184,7 @@ def _extents(content: memoryview, path: Path) -> tuple[tuple[int, int], ...]:
     return tuple(extents)
 
 
-def _joined(entry: _Entry, key: bytes, entries: Mapping[bytes, _Entry], shards: _Shards, name: str) -> Array:
+def _joined(entry: _BundleEntry, key: bytes, entries: Mapping[bytes, _BundleEntry], shards: _Shards, name: str) -> Array:
     """Return a partitioned variable. The keys of its slices begin with its name, and are in the order of their places."""
     start = b"\0" + key + b"\0\1"
     slices = [entries[label] for label in sorted(label for label in entries if label.startswith(start))]

@@ -139,7 +139,7 @@ class Reference:
 
         Raises RefusedError for an unknown activation.
         """
-        numbers = _Numbers([d for *_, d in self.stack.directions()], self.dtype, self.before)
+        numbers = _TypedDirections([d for *_, d in self.stack.directions()], self.dtype, self.before)
         readout = [_ready(matrix, self.dtype) for matrix in self.stack.readout]
         steps = _StackSteps(np, self.stack, numbers, readout, self.readings, self.functions, self.before)
         return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
@@ -195,7 +195,7 @@ _SMALL = 1 << 28
 """Products of weights, steps and sequences below which one thread is enough."""
 
 
-class _Numbers(Sequence[Mapping[Key, Any]]):
+class _TypedDirections(Sequence[Mapping[Key, Any]]):
     """Each direction's numbers in an element type, made when that direction is run: never those of all at once."""
 
     def __init__(self, directions: Sequence[Direction], dtype: Any, before: Callable[[], None] | None) -> None:

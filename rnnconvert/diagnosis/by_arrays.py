@@ -217,7 +217,7 @@ def words_of(stack: Recurrent, places: Sequence[Place]) -> str:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _SourceArray:
     """An array of A in some way of reading it.
 
     turn  reads its rows so
@@ -240,14 +240,14 @@ class _Sources:
     """Every array of a stack, as it is and as a wrong conversion may leave it."""
 
     def __init__(self, stack: Recurrent) -> None:
-        self._by_shape: dict[tuple[int, ...], list[_Source]] = {}
+        self._by_shape: dict[tuple[int, ...], list[_SourceArray]] = {}
         for index, number, direction in stack.directions():
             for key, source in direction.arrays.items():
                 for how, numbers, turn in _readings(np.asarray(source)):
-                    entry = _Source((index, number), key, how, numbers, turn)
+                    entry = _SourceArray((index, number), key, how, numbers, turn)
                     self._by_shape.setdefault(numbers.shape, []).append(entry)
 
-    def of(self, array: Array) -> _Source | None:
+    def of(self, array: Array) -> _SourceArray | None:
         """Return the array of A that this is; None if it is another, or all zeros."""
         if not array.any():
             return None

@@ -13,7 +13,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.language.layout import Layout
 
 
-class _Function(NamedTuple):
+class _CellFunction(NamedTuple):
     """A function of a cell that an option decides: the cell's field, and what it is called in questions."""
 
     field: str
@@ -21,9 +21,9 @@ class _Function(NamedTuple):
 
 
 _FUNCTIONS = {
-    "activation": _Function("activation", "function"),
-    "recurrent_activation": _Function("gate_activation", "gates' function"),
-    "output_activation": _Function("output_activation", "output's function"),
+    "activation": _CellFunction("activation", "function"),
+    "recurrent_activation": _CellFunction("gate_activation", "gates' function"),
+    "output_activation": _CellFunction("output_activation", "output's function"),
 }
 
 

@@ -6,7 +6,7 @@ A room builds a `Graph` and gives it its framework's `Dialect`; `calls` returns 
 from __future__ import annotations
 
 from rnnconvert.graphs.between import calls, origin
-from rnnconvert.graphs.graph import UNFOLLOWED, Graph, LayerCall, Node, Value
+from rnnconvert.graphs.graph import UNFOLLOWED, Graph, GraphNode, GraphValue, LayerCall
 from rnnconvert.graphs.operators import (
     SAME,
     Applied,
@@ -31,13 +31,13 @@ __all__ = [
     "Computes",
     "Dialect",
     "Graph",
+    "GraphNode",
+    "GraphValue",
     "LayerCall",
     "Measures",
     "Moves",
-    "Node",
     "Operator",
     "UnfitError",
-    "Value",
     "calls",
     "origin",
 ]

@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Call, Directly, Input, Reads, Through, Unknown
 from rnnconvert.graphs.alone import standing_alone
 from rnnconvert.graphs.elements import BITS, Elements, ElementSource, canonical
-from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
+from rnnconvert.graphs.graph import Graph, GraphNode, GraphValue, LayerCall
 from rnnconvert.graphs.operators import Casts, Chooses, Measures, Moves
 from rnnconvert.graphs.trace import Trace
 
@@ -53,7 +53,7 @@ def calls(graph: Graph, parts: bool = True) -> dict[str, tuple[Call, ...]]:
 _LEFT = Unknown("its model leaves to the caller what it reads, and what reads it")
 
 
-def origin(graph: Graph, value: Value) -> str:
+def origin(graph: Graph, value: GraphValue) -> str:
     """Return where a state comes from, as `Call.states` says it: "" if no input of the model decides it."""
     layers, operators, inputs = dict[str, None](), dict[str, None](), False
     waiting, seen = [value], {value}
@@ -135,9 +135,9 @@ class _Pass:
         self._graph = graph
         time, batch = (*lengths, *_PRIMES[:2])[:2]
         self.trace = Trace(graph, dict(zip(names, itertools.cycle(lengths), strict=False)), (time, batch))
-        self._traced: dict[Value, _Before] = {}
+        self._traced: dict[GraphValue, _Before] = {}
 
-    def _before(self, value: Value) -> _Before:
+    def _before(self, value: GraphValue) -> _Before:
         if value not in self._traced:
             self._traced[value] = _Before(self._graph, self.trace, value)
         return self._traced[value]
@@ -238,10 +238,10 @@ def _words(axes: str) -> str:
 class _Before:
     """What lies before a layer: back to the recurrent layers that come first on each way, or to the model's inputs."""
 
-    def __init__(self, graph: Graph, trace: Trace, value: Value) -> None:
+    def __init__(self, graph: Graph, trace: Trace, value: GraphValue) -> None:
         self._trace = trace
         self.layers: dict[str, None] = {}
-        self.operators: dict[Node, None] = {}
+        self.operators: dict[GraphNode, None] = {}
         self.states: dict[str, None] = {}
         waiting, seen = [value], {value}
         while waiting and len(seen) < _VISITED:
@@ -284,6 +284,6 @@ class _Before:
         changes = [f"{' and '.join(labels)}: {moved}" if labels else moved] if moved else labels
         return Through(tuple(self.layers), tuple(changes))
 
-    def _is_plain(self, node: Node) -> bool:
+    def _is_plain(self, node: GraphNode) -> bool:
         """Return whether an operator gives numbers that are known: shapes, places and other constants."""
         return all(value is None or isinstance(self._trace.of(value), np.ndarray) for value in node.outputs)

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.graphs.graph import LayerCall, Node, Value
+from rnnconvert.graphs.graph import GraphNode, GraphValue, LayerCall
 
 BITS = 40
 """Bits of an element's number within its source; the source's number stands above them."""
@@ -39,7 +39,7 @@ class ElementSource:
     shape   of a whole sequence: its lengths of time and batch
     """
 
-    maker: LayerCall | Node | Value
+    maker: LayerCall | GraphNode | GraphValue
     words: str = ""
     shape: tuple[int, int] | None = None
 

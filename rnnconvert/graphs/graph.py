@@ -17,7 +17,7 @@ Dims = Sequence["int | str | None"]
 
 
 @dataclass(eq=False)
-class Value:
+class GraphValue:
     """What goes from one node to others.
 
     name      what the file calls it, for messages
@@ -27,13 +27,13 @@ class Value:
     """
 
     name: str
-    node: Node | LayerCall | None = None
+    node: GraphNode | LayerCall | None = None
     constant: Array | Callable[[], Array | None] | None = None
     dims: Dims | None = None
 
 
 @dataclass(eq=False)
-class Node:
+class GraphNode:
     """An operator.
 
     kind        its key in the dialect, a string for most: where names are not enough, a tuple with the operator's domain
@@ -43,8 +43,8 @@ class Node:
     """
 
     kind: Hashable
-    inputs: tuple[Value | None, ...]
-    outputs: tuple[Value | None, ...]
+    inputs: tuple[GraphValue | None, ...]
+    outputs: tuple[GraphValue | None, ...]
     attributes: Mapping[str, Any]
     label: str
 
@@ -85,9 +85,9 @@ class LayerCall:
     """
 
     layer: str
-    sequence: tuple[Value, str]
-    outputs: tuple[tuple[Value, str], ...]
-    states: tuple[tuple[Value, str], ...]
+    sequence: tuple[GraphValue, str]
+    outputs: tuple[tuple[GraphValue, str], ...]
+    states: tuple[tuple[GraphValue, str], ...]
     sizes: CallSizes
     received: Call = PLAIN
 
@@ -106,15 +106,15 @@ class Graph:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.layers: list[LayerCall] = []
-        self._values: dict[Hashable, Value] = {}
+        self._values: dict[Hashable, GraphValue] = {}
 
-    def value(self, key: Hashable) -> Value:
+    def value(self, key: Hashable) -> GraphValue:
         """Return the value of a key; the same key is the same value."""
         if key not in self._values:
-            self._values[key] = Value(str(key[-1] if isinstance(key, tuple) and key else key))
+            self._values[key] = GraphValue(str(key[-1] if isinstance(key, tuple) and key else key))
         return self._values[key]
 
-    def values(self) -> Iterable[Value]:
+    def values(self) -> Iterable[GraphValue]:
         """Return every value."""
         return self._values.values()
 
@@ -134,7 +134,7 @@ class Graph:
         attributes: Mapping[str, Any] | None = None,
         label: str | None = "",
         over: bool = False,
-    ) -> Node:
+    ) -> GraphNode:
         """Note an operator; None for an input or output that is left out.
 
         label  what messages call it; its kind, if nothing is given; None for one that the file does not have, which they leave out
@@ -142,7 +142,7 @@ class Graph:
         """
         read = tuple(None if key is None else self.value(key) for key in inputs)
         gives = tuple(None if key is None else self.value(key) for key in outputs)
-        node = Node(kind, read, gives, attributes or {}, "" if label is None else label or str(kind))
+        node = GraphNode(kind, read, gives, attributes or {}, "" if label is None else label or str(kind))
         for value in gives:
             if value is not None and (over or value.node is None):
                 value.node = node

@@ -87,7 +87,7 @@ class Layered:
 
     def __init__(self, model: Entry, path: Where) -> None:
         self._path = path
-        self._plans: dict[int, _Plan] = {}
+        self._plans: dict[int, _RunOrder] = {}
         self.steps: list[LayerStep] = []
         self.stated = model.built_in and model.class_name in MODELS
         if self.stated or "output_layers" in model.config:
@@ -128,7 +128,7 @@ class Layered:
                 tensors = [self._note(_called(layer, label, Arguments(), tensors, training)).output(0)]
         return tensors or []
 
-    def _plan(self, model: Entry) -> _Plan:
+    def _plan(self, model: Entry) -> _RunOrder:
         """Return how a model runs its layers; made once, however often it is called."""
         if id(model.config) not in self._plans:
             self._plans[id(model.config)] = _plan(model, self._path)
@@ -168,7 +168,7 @@ class Layered:
         return [tensor(end) for end in plan.ends]
 
 
-class _Plan(NamedTuple):
+class _RunOrder(NamedTuple):
     """How a model runs its layers.
 
     layers  by name
@@ -185,7 +185,7 @@ class _Plan(NamedTuple):
     ends: Sequence[LayerOutput]
 
 
-def _plan(model: Entry, path: Where) -> _Plan:
+def _plan(model: Entry, path: Where) -> _RunOrder:
     layers = {layer.name: layer for layer in children(model)}
     if len(layers) != len(children(model)):
         raise UnreadableError(path, f"two layers of {quoted(model.name)} have one name")
@@ -200,7 +200,7 @@ def _plan(model: Entry, path: Where) -> _Plan:
     base |= {name: int("output_layers" in layers[name].config) for name in modern}
     everything = [LayerOutput(name, number, 0) for name, several in calls.items() for number in range(len(several))]
     inputs = [ref.layer for ref in starts] or [n for n, layer in layers.items() if layer.class_name == "InputLayer"]
-    return _Plan(layers, calls, ordered(calls, everything, path)[0], inputs, [counted(end, base) for end in ends])
+    return _RunOrder(layers, calls, ordered(calls, everything, path)[0], inputs, [counted(end, base) for end in ends])
 
 
 def is_model(layer: Entry) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from rnnconvert.graphs.between import origin
-from rnnconvert.graphs.graph import Graph, Node
+from rnnconvert.graphs.graph import Graph, GraphNode
 from rnnconvert.graphs.operators import SAME, Casts
 
 _FOLLOWED = 1 << 12
@@ -26,9 +26,9 @@ def source(graph: Graph, key: Hashable | None) -> str:
         return ""
     value = graph.value(key)
     for _ in range(_FOLLOWED):
-        operator = graph.dialect.get(value.node.kind) if isinstance(value.node, Node) else None
+        operator = graph.dialect.get(value.node.kind) if isinstance(value.node, GraphNode) else None
         if not (operator is SAME or isinstance(operator, Casts)):
             break
-        assert isinstance(value.node, Node) and value.node.inputs[0] is not None
+        assert isinstance(value.node, GraphNode) and value.node.inputs[0] is not None
         value = value.node.inputs[0]
     return value.name

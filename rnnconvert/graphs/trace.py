@@ -13,7 +13,7 @@ from rnnconvert.core.limits import PUSHED_ELEMENTS, PUSHED_OPERATORS
 from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs import elements
 from rnnconvert.graphs.elements import BITS, Elements, ElementSource
-from rnnconvert.graphs.graph import Graph, LayerCall, Node, Value
+from rnnconvert.graphs.graph import Graph, GraphNode, GraphValue, LayerCall
 from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves, UnfitError
 
 _INTEGERS = 1 << 12
@@ -37,19 +37,19 @@ class Trace:
 
     def __init__(self, graph: Graph, lengths: Mapping[str, int], shape: tuple[int, int]) -> None:
         self._graph, self._lengths, self._shape = graph, lengths, shape
-        self._values: dict[Value, Elements | Array] = {}
+        self._values: dict[GraphValue, Elements | Array] = {}
         # Zeros that an operator puts between elements, as padding does, come from source 0.
-        self.sources: list[ElementSource] = [ElementSource(Value("constants"))]
-        self.moving: set[Node] = set()
-        self.changes: dict[Node, str] = {}
-        self.unfit: dict[Node, str] = {}
-        self.chosen: dict[Node, int] = {}
+        self.sources: list[ElementSource] = [ElementSource(GraphValue("constants"))]
+        self.moving: set[GraphNode] = set()
+        self.changes: dict[GraphNode, str] = {}
+        self.unfit: dict[GraphNode, str] = {}
+        self.chosen: dict[GraphNode, int] = {}
         self.integers: set[int] = set()
         self._left, self._nodes = PUSHED_ELEMENTS, PUSHED_OPERATORS
 
-    def of(self, value: Value) -> Elements | Array:
+    def of(self, value: GraphValue) -> Elements | Array:
         """Return a value's elements; an array where no input of the model decides it."""
-        open_values: set[Value] = set()
+        open_values: set[GraphValue] = set()
         waiting = [value]
         while waiting:
             current = waiting[-1]
@@ -65,7 +65,7 @@ class Trace:
                 self._give(current)
         return self._values[value]
 
-    def _read(self, value: Value) -> list[Value]:
+    def _read(self, value: GraphValue) -> list[GraphValue]:
         """Return the values that have to be known first."""
         if value.constant is not None or value.node is None:
             return []
@@ -73,7 +73,7 @@ class Trace:
             return [value.node.sequence[0]]
         return [read for read in value.node.inputs if read is not None]
 
-    def _give(self, value: Value) -> None:
+    def _give(self, value: GraphValue) -> None:
         if value.constant is not None:
             numbers = value.constant() if callable(value.constant) else value.constant
             if numbers is not None:
@@ -86,7 +86,7 @@ class Trace:
         if value not in self._values:
             self._values[value] = self._opaque(ElementSource(value.node or value), self._stated(value))
 
-    def _stated(self, value: Value) -> tuple[int, ...] | None:
+    def _stated(self, value: GraphValue) -> tuple[int, ...] | None:
         if value.dims is None or None in value.dims:
             return None
         return tuple(self._lengths[axis] if isinstance(axis, str) else int(axis or 0) for axis in value.dims)
@@ -125,7 +125,7 @@ class Trace:
         self._left -= size
         return self._left >= 0
 
-    def _apply(self, node: Node) -> None:
+    def _apply(self, node: GraphNode) -> None:
         inputs = [None if read is None else self._values.get(read) for read in node.inputs]
         operator = self._graph.dialect.get(node.kind)
         self._nodes -= 1
@@ -161,7 +161,7 @@ class Trace:
     def _listed(results: Array | Sequence[Array]) -> list[Any]:
         return [np.asarray(results)] if isinstance(results, np.ndarray | np.generic) else list(results)
 
-    def _move(self, node: Node, operator: Moves, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
+    def _move(self, node: GraphNode, operator: Moves, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
         data = [place for place, value in enumerate(inputs) if value is not None and operator.carries(place, len(inputs))]
         for place, value in enumerate(inputs):
             if isinstance(value, np.ndarray) and place not in data and value.size <= _INTEGERS and value.dtype.kind in "iu":
@@ -183,14 +183,14 @@ class Trace:
         exact, dtype = kinds[0] if len(set(kinds)) == 1 else (None, None)
         return [Elements(result, exact, dtype) for result in results]
 
-    def _constant(self, node: Node, function: Any, inputs: Sequence[Any]) -> list[Any] | None:
+    def _constant(self, node: GraphNode, function: Any, inputs: Sequence[Any]) -> list[Any] | None:
         """Compute constants, as long as they are few numbers: shapes, axes, indices."""
         if function is None or any(value is not None and value.size > _INTEGERS for value in inputs):
             return None
         results = self._listed(function(_applied(node, inputs)))
         return results if all(result.size <= _INTEGERS for result in results) else None
 
-    def _cast(self, node: Node, operator: Casts, inputs: Sequence[Elements | Array | None]) -> Any:
+    def _cast(self, node: GraphNode, operator: Casts, inputs: Sequence[Elements | Array | None]) -> Any:
         value, dtype = inputs[0], operator.dtype(_applied(node, [None] * len(inputs)))
         if isinstance(value, np.ndarray):
             return value.astype(dtype)
@@ -199,7 +199,7 @@ class Trace:
             raise ChangesError(f"{node.label} to {dtype}")
         return Elements(value.origins, value.exact, dtype)
 
-    def _choose(self, node: Node, inputs: Sequence[Elements | Array | None]) -> Any:
+    def _choose(self, node: GraphNode, inputs: Sequence[Elements | Array | None]) -> Any:
         number, choices = inputs[0], inputs[1:]
         if isinstance(number, np.ndarray) and number.size == 1:
             place = int(number.reshape(-1)[0])
@@ -211,7 +211,7 @@ class Trace:
         self.chosen[node] = 1
         return choices[0]
 
-    def _compute(self, node: Node, operator: Any, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
+    def _compute(self, node: GraphNode, operator: Any, inputs: Sequence[Elements | Array | None]) -> list[Any] | None:
         if operator is not None and all(value is None or isinstance(value, np.ndarray) for value in inputs):
             results = self._constant(node, operator.function, inputs)
             if results is not None:
@@ -243,5 +243,5 @@ def _origins(value: Elements | Array | None) -> Array | None:
     return None if value is None else value.origins
 
 
-def _applied(node: Node, inputs: Sequence[Any]) -> Applied:
+def _applied(node: GraphNode, inputs: Sequence[Any]) -> Applied:
     return Applied(node.kind, inputs, node.attributes, len(node.outputs))

@@ -24,8 +24,8 @@ from rnnconvert.files.load import load
 from rnnconvert.files.opened import Opened
 from rnnconvert.identification import naming, sample, statistics
 from rnnconvert.identification.deadline import NEVER, Deadline
-from rnnconvert.identification.reading import Reading, blocks_of
-from rnnconvert.identification.search import TIERS, Findings, Search
+from rnnconvert.identification.reading import LayerReading, blocks_of
+from rnnconvert.identification.search import TIERS, Search, SearchResult
 from rnnconvert.identification.statistics import Candidate
 from rnnconvert.identification.structures import Tier
 
@@ -284,14 +284,14 @@ def identified(source: str, search: Search, tiers: Sequence[Tier] = TIERS) -> Id
     )
 
 
-def _groups(readings: Sequence[Reading], search: Search) -> list[list[Reading]]:
+def _groups(readings: Sequence[LayerReading], search: Search) -> list[list[LayerReading]]:
     """Return readings that compute the same for every input together; in each group those first that use most arrays.
 
     Those for whose comparison no time is left belong to no group.
     """
     if len(readings) == 1:
         return [[*readings]]
-    groups: list[tuple[_Behaviour, list[Reading]]] = []
+    groups: list[tuple[_Behaviour, list[LayerReading]]] = []
     with search.ending():
         for reading in readings:
             behaviour = _Behaviour.of(reading.stack(blocks_of(reading.structure, search.arrays)), search.end)
@@ -339,7 +339,7 @@ def same(first: Recurrent, other: Recurrent) -> bool:
     return _Behaviour.of(first).equals(_Behaviour.of(other))
 
 
-def _function(group: Sequence[Reading], search: Search, error: float) -> Function:
+def _function(group: Sequence[LayerReading], search: Search, error: float) -> Function:
     named = {id(reading): naming.names(reading) for reading in group[:_MOST_SHOWN]}
     first = max(group[:_MOST_SHOWN], key=lambda reading: (len(reading.structure.binding), len(named[id(reading)])))
     names = tuple(dict.fromkeys(name for reading in (first, *group[:_MOST_SHOWN]) for name in named[id(reading)]))
@@ -358,7 +358,7 @@ def _function(group: Sequence[Reading], search: Search, error: float) -> Functio
     )
 
 
-def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], findings: Findings, unseen: Sequence[str]) -> Iterator[str]:
+def _left_open(verdict: Verdict, samples: Sequence[sample.Sample], findings: SearchResult, unseen: Sequence[str]) -> Iterator[str]:
     """Yield what would decide between functions, or find one."""
     first = samples[0]
     if unseen:

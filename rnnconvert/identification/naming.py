@@ -15,7 +15,7 @@ from rnnconvert.core.cells import Activation
 from rnnconvert.core.printable import in_toml
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import BIAS_PARTS, GATE_PARTS, Key, gates_of
-from rnnconvert.identification.reading import Reading, blocks_of
+from rnnconvert.identification.reading import LayerReading, blocks_of
 from rnnconvert.identification.structures import Structure
 from rnnconvert.language import registry
 from rnnconvert.language.layout import UNUSED, Cut, Layout, Slot, Tensor, c_strides
@@ -25,7 +25,7 @@ _SMALL = {"input_size": 5, "hidden_size": 3}
 """Sizes at which layouts are compared: where an element stands does not depend on how many there are."""
 
 
-def names(reading: Reading) -> list[str]:
+def names(reading: LayerReading) -> list[str]:
     """Return the known layouts that keep the same numbers at the same places and compute the same."""
     small, ids = _numbered(reading)
     matching = []
@@ -35,7 +35,7 @@ def names(reading: Reading) -> list[str]:
     return matching
 
 
-def _numbered(reading: Reading) -> tuple[Structure, dict[str, Array]]:
+def _numbered(reading: LayerReading) -> tuple[Structure, dict[str, Array]]:
     """Return the structure at small sizes, and arrays in which every number is another one."""
     structure = reading.structure
     projection = 2 if structure.sizes.projection_size else 0
@@ -53,7 +53,7 @@ def _numbered(reading: Reading) -> tuple[Structure, dict[str, Array]]:
     return replace(structure, sizes=sizes, binding={block: block for block in arrays}, places=places), arrays
 
 
-def _computes(layout: Layout, reading: Reading) -> bool:
+def _computes(layout: Layout, reading: LayerReading) -> bool:
     """Return whether the layout's cell can be this one."""
     cell, holds, sizes = reading.cell, layout.holds, reading.structure.sizes
     constants = {gate: value for gate, value in cell.constants.items() if value}
@@ -77,7 +77,7 @@ def _has(allowed: Sequence[str | Activation], function: Activation) -> bool:
     )
 
 
-def _keeps(layout: Layout, reading: Reading, structure: Structure, ids: Mapping[str, Array]) -> bool:
+def _keeps(layout: Layout, reading: LayerReading, structure: Structure, ids: Mapping[str, Array]) -> bool:
     """Return whether arrays of the layout that hold this reading's numbers are the arrays that were found."""
     blocks = blocks_of(structure, ids)
     parts = structure.sizes.parts & layout.part_names
@@ -119,7 +119,7 @@ def _names(tensor: Tensor, word: str) -> bool:
     return word in words or f"{{{word}}}" in tensor.name or "{pseudo_layer}" in tensor.name
 
 
-def _put(slot: Slot, target: Array, blocks: Mapping[Key, Array], reading: Reading) -> bool:
+def _put(slot: Slot, target: Array, blocks: Mapping[Key, Array], reading: LayerReading) -> bool:
     """Write a reading's numbers where a layout keeps them; return whether it keeps them with the same sign."""
     part, gate = slot.key
     block = blocks.get(reading.block_of(part, gate))
@@ -132,7 +132,7 @@ def _put(slot: Slot, target: Array, blocks: Mapping[Key, Array], reading: Readin
     return True
 
 
-def layout_file(reading: Reading, arrays: Mapping[str, Array], name: str = "found") -> str:
+def layout_file(reading: LayerReading, arrays: Mapping[str, Array], name: str = "found") -> str:
     """Return a layout file that `--layout` accepts and that describes this reading, with the arrays' own names.
 
     Where names do not count layers and directions, and where one array holds several, it says what lies where. It is "" for an
@@ -190,7 +190,7 @@ def layout_file(reading: Reading, arrays: Mapping[str, Array], name: str = "foun
     return "\n".join(lines) + "\n"
 
 
-def cut_apart(reading: Reading, arrays: Mapping[str, Array], name: str) -> tuple[Layout, list[Cut]]:
+def cut_apart(reading: LayerReading, arrays: Mapping[str, Array], name: str) -> tuple[Layout, list[Cut]]:
     """Return a layout with an array for each gate of each part, and where these lie in the file's arrays; no cuts where the
     elements of a gate are not at equal distances.
     """
@@ -235,7 +235,7 @@ def _function(function: Activation) -> str:
     return f"{{ {', '.join([f'name = {in_toml(function.name)}', *constants])} }}" if constants else f'"{function.name}"'
 
 
-def described(reading: Reading, name: str = "found") -> tuple[Layout, dict[str, str]]:
+def described(reading: LayerReading, name: str = "found") -> tuple[Layout, dict[str, str]]:
     """Return a reading as a layout with the arrays' own names, and the arrays that need another name, new to old."""
     layout, binding = reading.structure.layout, reading.structure.binding
     slots_of = [gate for gate in gates_of(layout.kind, "input") if gate != layout.coupled]

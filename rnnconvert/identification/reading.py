@@ -46,7 +46,7 @@ def blocks_of(structure: Structure, arrays: Mapping[str, Array]) -> Blocks:
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class LayerReading:
     """One way to read arrays as a layer, and a sample as what it gave.
 
     structure  which array is which part

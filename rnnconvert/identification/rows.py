@@ -14,7 +14,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.cells import GATES, PEEPHOLE_GATES, Cell
 from rnnconvert.core.weights import BIAS_PARTS
 from rnnconvert.identification.conventions import FORGET_BIAS, SIGNED, Functions, functions, reset_modes
-from rnnconvert.identification.reading import Reading
+from rnnconvert.identification.reading import LayerReading
 from rnnconvert.identification.structures import Tier, candidates_only
 from rnnconvert.language.layout import Layout
 
@@ -112,7 +112,7 @@ def completed(rows: RowReadings, layout: Layout, tier: Tier) -> RowReadings:
     return result._replace(forget=np.tile(added, rows.number * count))
 
 
-def varied(reading: Reading) -> Iterator[RowReadings]:
+def varied(reading: LayerReading) -> Iterator[RowReadings]:
     """Yield the readings with the same places and other functions, constants and reset modes."""
     layout = reading.structure.layout
     slots = slots_of(layout)
@@ -141,7 +141,7 @@ def varied(reading: Reading) -> Iterator[RowReadings]:
             yield rows._replace(functions=chosen, reset_after=reset)
 
 
-def reading_of(base: Reading, rows: RowReadings, row: int) -> Reading:
+def reading_of(base: LayerReading, rows: RowReadings, row: int) -> LayerReading:
     """Return one row as a reading."""
     layout = base.structure.layout
     slots = slots_of(layout)

@@ -22,7 +22,7 @@ from rnnconvert.core.weights import Merge
 from rnnconvert.identification.bindings import bindings
 from rnnconvert.identification.deadline import Deadline, OutOfTimeError
 from rnnconvert.identification.many import errors
-from rnnconvert.identification.reading import Blocks, Reading, blocks_of, in_rounding, off, pairs, solve, unseen
+from rnnconvert.identification.reading import Blocks, LayerReading, blocks_of, in_rounding, off, pairs, solve, unseen
 from rnnconvert.identification.rows import RowReadings, begun, completed, reading_of, varied
 from rnnconvert.identification.sample import Sample, States
 from rnnconvert.identification.structures import Arranged, Options, Structure, Tier, arranged, enough, known_templates, possible, templates
@@ -60,7 +60,7 @@ TIERS = (
 
 
 @dataclass
-class Findings:
+class SearchResult:
     """What a search found.
 
     readings  those that give the outputs, but for rounding
@@ -70,8 +70,8 @@ class Findings:
     complete  whether the time sufficed for all of the last tier
     """
 
-    readings: list[Reading] = field(default_factory=list)
-    near: list[tuple[float, Reading]] = field(default_factory=list)
+    readings: list[LayerReading] = field(default_factory=list)
+    near: list[tuple[float, LayerReading]] = field(default_factory=list)
     tried: int = 0
     searched: list[str] = field(default_factory=list)
     complete: bool = True
@@ -119,7 +119,7 @@ class Search:
         self.dtype: np.dtype[Any] = max(types, key=lambda dtype: float(ml_dtypes.finfo(dtype).eps)).newbyteorder("=")
         eps = float(ml_dtypes.finfo(self.dtype).eps)
         self.loose = min(max(400 * eps, _LOOSE), _LOOSEST)
-        self.findings = Findings()
+        self.findings = SearchResult()
         self._searching, self.end = Deadline.after(_SEARCHING * seconds), Deadline.after(seconds)
         self._firsts: dict[object, Array] = {}
         self._seen: set[object] = set()
@@ -130,9 +130,9 @@ class Search:
         self._arrangements: dict[object, list[tuple[Merge, Arranged]]] = {}
         self._spans: dict[object, list[tuple[Sizes, Merge]]] = {}
         self._halves: dict[object, Sample] = {}
-        self._turned: dict[object, list[_Way]] = {}
+        self._turned: dict[object, list[_SampleWay]] = {}
 
-    def run(self, tiers: Sequence[Tier] = TIERS) -> Findings:
+    def run(self, tiers: Sequence[Tier] = TIERS) -> SearchResult:
         """Return what was found in the first tier that has readings which give the outputs; else all that come near.
 
         tiers  those to go through; a second call goes on with others
@@ -164,7 +164,7 @@ class Search:
         self.findings.complete &= left
         return left
 
-    def _otherwise(self, reading: Reading) -> None:
+    def _otherwise(self, reading: LayerReading) -> None:
         """Try the same places with every other function, constant and reset mode: small numbers hide what functions are."""
         blocks = blocks_of(reading.structure, self.arrays)
         sample = next(candidate for candidate in self.samples if candidate.axes == reading.axes)
@@ -174,7 +174,7 @@ class Search:
             for other in self._passing(reading, rows, blocks, glimpse):
                 self._judge(other, blocks)
 
-    def unseen(self, reading: Reading) -> list[str]:
+    def unseen(self, reading: LayerReading) -> list[str]:
         """Return the parts whose numbers the sample does not show: with their rows exchanged the outputs are the same.
 
         None of them where the time ends first; the search is incomplete then.
@@ -186,7 +186,7 @@ class Search:
             parts += unseen(reading.stack(blocks, forward=True), sample, self.dtype, self.end)
         return parts
 
-    def _tier(self, tier: Tier) -> Iterator[tuple[Reading, Blocks]]:
+    def _tier(self, tier: Tier) -> Iterator[tuple[LayerReading, Blocks]]:
         """Yield the readings that pass the first three steps."""
         for sample in self.samples:
             for merge, arrangement in self._arranged(sample, tier):
@@ -264,7 +264,7 @@ class Search:
             sizes = {n // k for n in lengths for k in (1, 4, 8) if n % k == 0}
             yield from sorted(size for size in sizes | {width} if size >= width)
 
-    def _of(self, structure: Structure, sample: Sample, merge: Merge, tier: Tier, fed: object) -> Iterator[tuple[Reading, Blocks]]:
+    def _of(self, structure: Structure, sample: Sample, merge: Merge, tier: Tier, fed: object) -> Iterator[tuple[LayerReading, Blocks]]:
         key = (structure.where, structure.layout.coupled, sample.axes, merge, tier.tied, tier.plain)
         if key in self._tried:
             return
@@ -275,7 +275,7 @@ class Search:
             return
         self._alive = False
         for way in self._ways(sample, structure.sizes.num_directions == 1):
-            base = Reading(structure, Cell("rnn"), {}, False, merge, sample.axes, way.reverse, way.order)
+            base = LayerReading(structure, Cell("rnn"), {}, False, merge, sample.axes, way.reverse, way.order)
             for rows in self._begun(base, blocks, way, tier):
                 self._alive = True
                 for reading in self._passing(base, rows, blocks, way.glimpse):
@@ -283,7 +283,7 @@ class Search:
         if not self._alive:
             self._dead.add(fed)
 
-    def _passing(self, base: Reading, rows: RowReadings, blocks: Blocks, glimpse: Sample) -> Iterator[Reading]:
+    def _passing(self, base: LayerReading, rows: RowReadings, blocks: Blocks, glimpse: Sample) -> Iterator[LayerReading]:
         """Yield those of some readings that give what a part of a sample shows, each once."""
         self.findings.tried += rows.number
         off = errors(rows, base.structure, blocks, glimpse, base.merge, self._searching)
@@ -294,7 +294,7 @@ class Search:
                 self._seen.add(what)
                 yield reading
 
-    def _ways(self, sample: Sample, single: bool) -> list[_Way]:
+    def _ways(self, sample: Sample, single: bool) -> list[_SampleWay]:
         """Return the sample as it is, and for a single direction, turned as a layer sees it that reads from the end."""
         key = (id(sample), single)
         if key not in self._turned:
@@ -302,11 +302,11 @@ class Search:
             if single:
                 turns += [sample.turned()] + ([sample.turned("processing")] if sample.y is not None else [])
             self._turned[key] = [
-                _Way(turned.reverse, turned.order, turned, turned.few(2, 1), _glimpse(turned, single, 3)) for turned in turns
+                _SampleWay(turned.reverse, turned.order, turned, turned.few(2, 1), _glimpse(turned, single, 3)) for turned in turns
             ]
         return self._turned[key]
 
-    def _begun(self, base: Reading, blocks: Blocks, way: _Way, tier: Tier) -> Iterator[RowReadings]:
+    def _begun(self, base: LayerReading, blocks: Blocks, way: _SampleWay, tier: Tier) -> Iterator[RowReadings]:
         """Yield readings that pass the first step; all, where running the whole alone shows it."""
         structure = base.structure
         layout, sizes, sample = structure.layout, structure.sizes, way.sample
@@ -326,7 +326,7 @@ class Search:
             else:
                 yield completed(rows, layout, tier)
 
-    def _first(self, structure: Structure, blocks: Blocks, way: _Way, rows: RowReadings) -> RowReadings:
+    def _first(self, structure: Structure, blocks: Blocks, way: _SampleWay, rows: RowReadings) -> RowReadings:
         """Return the readings that pass the first step of each direction from a zero state, in which R has no part."""
         sizes = structure.sizes
         alone = replace(structure, sizes=replace(sizes, num_directions=1))
@@ -340,7 +340,7 @@ class Search:
             rows = rows.chosen(self._firsts[key])
         return rows
 
-    def _half(self, way: _Way, width: int, direction: int) -> Sample:
+    def _half(self, way: _SampleWay, width: int, direction: int) -> Sample:
         """Return the first step of one of two directions, which a layer gives side by side."""
         key = id(way), width, direction
         if key not in self._halves:
@@ -357,7 +357,7 @@ class Search:
         self.findings.tried += rows.number
         return np.flatnonzero(errors(rows, structure, blocks, sample, "concat", self._searching) <= self.loose)
 
-    def _judge(self, reading: Reading, blocks: Blocks) -> None:
+    def _judge(self, reading: LayerReading, blocks: Blocks) -> None:
         sample = next(candidate for candidate in self.samples if candidate.axes == reading.axes)
         turned = reading.turned(sample)
         stack = reading.stack(blocks, forward=True)
@@ -383,7 +383,7 @@ def _of_units(blocks: Blocks, first: Sample) -> tuple[Blocks, Sample]:
     return {**blocks, top: last}, replace(first, y=np.asarray(first.y)[..., units])
 
 
-class _Way(NamedTuple):
+class _SampleWay(NamedTuple):
     """A sample as a layer sees it, its first step, and its first three where a layer reads forward."""
 
     reverse: bool

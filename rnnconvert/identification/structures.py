@@ -198,7 +198,7 @@ class Arranged(NamedTuple):
     fed: tuple[tuple[str, ...], tuple[tuple[Slot, ...], ...]]
 
 
-class _Option(NamedTuple):
+class _AxisOrder(NamedTuple):
     """How the axes of one family of arrays may lie: the shape of each, the place of each gate, and the habit it shows."""
 
     tensor: Tensor
@@ -207,7 +207,7 @@ class _Option(NamedTuple):
     interleaved: bool | None
 
 
-Options = dict[object, list[_Option]]
+Options = dict[object, list[_AxisOrder]]
 """What was found for a family of arrays: templates have most of them in common."""
 
 
@@ -298,7 +298,7 @@ def _counts(layout: Layout, tensor: Tensor, sizes: Sizes) -> Iterator[int]:
                     yield count
 
 
-def _options(layout: Layout, tensor: Tensor, sizes: Sizes, array_shapes: Mapping[str, Shape], registered: bool) -> list[_Option]:
+def _options(layout: Layout, tensor: Tensor, sizes: Sizes, array_shapes: Mapping[str, Shape], registered: bool) -> list[_AxisOrder]:
     """Return how the axes of one family of arrays may lie."""
     words = [word for word in _WORDS if any(word in group for group in tensor.groups)]
     have = Counter(array_shapes.values())
@@ -315,7 +315,7 @@ def _options(layout: Layout, tensor: Tensor, sizes: Sizes, array_shapes: Mapping
             if blocks and all(have[shape] >= count for shape, count in Counter(blocks.values()).items()):
                 by_blocks.setdefault(tuple(blocks.items()), []).append(other)
     return [
-        _Option(other, blocks, tuple(slots(replace(single, tensors=(other,)), sizes)), _interleaved(other))
+        _AxisOrder(other, blocks, tuple(slots(replace(single, tensors=(other,)), sizes)), _interleaved(other))
         for blocks, others in by_blocks.items()
         for other in others
     ]

@@ -15,7 +15,7 @@ from rnnconvert.language.layout import INNER, OUTER, UNUSED, Layout, Place, Shap
 
 
 @dataclass
-class _Leaf:
+class _DirectionPart:
     """One part of one direction in an array.
 
     values  the value of each word that the array gathers
@@ -34,7 +34,7 @@ class _Leaf:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _ArrayContents:
     """One array: what fills in its name, and the parts in it."""
 
     layout: Layout
@@ -67,11 +67,11 @@ class _Block:
         return gates or tuple(letter for letter, _ in self.layout.order if letter in allowed)
 
     @cached_property
-    def leaves(self) -> list[_Leaf]:
+    def leaves(self) -> list[_DirectionPart]:
         """The parts in it, in the order of the words that it gathers, each with the shape it has alone."""
         return list(self._leaves(self.tensor.outer, {}))
 
-    def _leaves(self, words: tuple[str, ...], bound: dict[str, int]) -> Iterator[_Leaf]:
+    def _leaves(self, words: tuple[str, ...], bound: dict[str, int]) -> Iterator[_DirectionPart]:
         sections = self.tensor.sections
         if words:
             word, *rest = words
@@ -83,7 +83,7 @@ class _Block:
         shape = self.sizes.shape(bound["layer"], part)
         if gates and shape is not None:
             lengths = {"gate": len(gates), **dict(zip(INNER[1:], shape, strict=False))}
-            yield _Leaf(bound, part, gates, lengths, [0] * len(self.tensor.groups))
+            yield _DirectionPart(bound, part, gates, lengths, [0] * len(self.tensor.groups))
 
     def _choices(self, word: str, bound: Mapping[str, int]) -> Sequence[int]:
         """Return the values that a word takes."""
@@ -114,7 +114,7 @@ class _Block:
             raise ValueError(f"{where} cannot hold parts side by side if a layer lacks one of them")
         return tuple(self._lay(axis, tuple(group), self.leaves, 0) for axis, group in enumerate(self.tensor.groups))
 
-    def _lay(self, axis: int, words: tuple[str, ...], leaves: list[_Leaf], start: int) -> int:
+    def _lay(self, axis: int, words: tuple[str, ...], leaves: list[_DirectionPart], start: int) -> int:
         """Give leaves their place along an axis, from `start` on; the words are its own, slowest first. Return the length."""
         if not words:
             for leaf in leaves:
@@ -123,7 +123,7 @@ class _Block:
         word, *rest = words
         if word in OUTER:
             length = 0
-            among: dict[int, list[_Leaf]] = {}
+            among: dict[int, list[_DirectionPart]] = {}
             for leaf in leaves:
                 among.setdefault(leaf.values[word], []).append(leaf)
             for value in sorted(among):
@@ -165,7 +165,7 @@ class _Block:
                 )
 
 
-def _blocks(layout: Layout, sizes: Sizes) -> Iterator[_Block]:
+def _blocks(layout: Layout, sizes: Sizes) -> Iterator[_ArrayContents]:
     if sizes.kind != layout.kind:
         raise ValueError(f"{layout.name} holds a {layout.kind}, not a {sizes.kind}")
     lengths = {"layer": sizes.num_layers, "direction": sizes.num_directions, "gate": len(layout.order)}
@@ -173,7 +173,7 @@ def _blocks(layout: Layout, sizes: Sizes) -> Iterator[_Block]:
         name = tensor.name.replace("{pseudo_layer}", "{layer}{direction}")
         ranges = [range(n) if f"{{{word}}}" in name else [None] for word, n in lengths.items()]
         for layer, direction, gate in itertools.product(*ranges):
-            block = _Block(layout, tensor, sizes, layer, direction, gate)
+            block = _ArrayContents(layout, tensor, sizes, layer, direction, gate)
             if block.leaves:
                 yield block
 

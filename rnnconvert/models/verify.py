@@ -90,7 +90,7 @@ class ModelCalls:
     apply: Apply | None = None
     before: Any = ()
 
-    def runner(self, model: Model) -> ModelRunner | _Applied | LoadedFunction:
+    def runner(self, model: Model) -> ModelRunner | _CallersFramework | LoadedFunction:
         """Return what runs a model. Raises UsageError for one without code."""
         if isinstance(model.live, LoadedFunction):
             return model.live
@@ -101,7 +101,7 @@ class ModelCalls:
             raise UsageError(
                 f"{model.title} holds no code. Hand in the function that calls it, as in apply=lambda tree, x: model.apply(tree, x)"
             )
-        return _Applied(self.apply)
+        return _CallersFramework(self.apply)
 
     def run(self, model: Model) -> Ran:
         """Return what a model gives. Raises UsageError where its framework raises anything."""
@@ -215,7 +215,7 @@ def _opened(source: Any, calls: ModelCalls) -> tuple[Model, tuple[str, ...]]:
     return replace(model, live=live), (*notes, *filter(None, [note]))
 
 
-class _Applied:
+class _CallersFramework:
     """A framework whose models are trees without code: the caller's function runs them."""
 
     def __init__(self, apply: Apply) -> None:

@@ -25,7 +25,7 @@ _FLOATS = tuple(FLOATS.values())
 
 
 @dataclass(frozen=True, eq=False)
-class _Body:
+class _LoopBody:
     """A Loop or Scan.
 
     states    the body's names of its states, what they become, what they begin with, and the node's final outputs
@@ -150,7 +150,7 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
     )
 
 
-def _loop(scope: Scope, inner: Scope, node: Operation) -> _Body:
+def _loop(scope: Scope, inner: Scope, node: Operation) -> _LoopBody:
     body = inner.body
     inputs, outputs = list(body.inputs), list(body.outputs)
     count = len(inputs) - 2
@@ -159,10 +159,10 @@ def _loop(scope: Scope, inner: Scope, node: Operation) -> _Body:
         raise UnmatchedError("its body does not fit its inputs")
     states = list(zip(inputs[2:], outputs[1:], node.inputs[2:], finals, strict=False))[:count]
     gathered = [(value, final, 0, False) for value, final in zip(outputs[1 + count :], finals[count:], strict=False)]
-    return _Body(scope, inner, node, states, {}, gathered)
+    return _LoopBody(scope, inner, node, states, {}, gathered)
 
 
-def _scan(scope: Scope, inner: Scope, node: Operation) -> _Body:
+def _scan(scope: Scope, inner: Scope, node: Operation) -> _LoopBody:
     if scope.opset < 9:
         raise UnmatchedError("Scan has another meaning before the operator set 9")
     body, attributes = inner.body, scope.attributes(node)
@@ -187,7 +187,7 @@ def _scan(scope: Scope, inner: Scope, node: Operation) -> _Body:
     gathered = [
         (value, final, axis, bool(way)) for value, final, axis, way in zip(outputs[count:], finals[count:], out_axes, out_ways, strict=True)
     ]
-    return _Body(scope, inner, node, states, elements, gathered)
+    return _LoopBody(scope, inner, node, states, elements, gathered)
 
 
 def _counts(inner: Scope, name: str, states: Sequence[State]) -> bool:
@@ -251,7 +251,7 @@ def _cell(tracer: Tracer, inner: Scope, hidden: Sequence[State]) -> tuple[Match,
     raise problem or UnmatchedError("it carries no state")
 
 
-def _uses(body: _Body, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int) -> list[Use]:
+def _uses(body: _LoopBody, used: set[str], state: State, memory: State | None, hidden: Sequence[State], rank: int) -> list[Use]:
     """Return the outputs of a loop that something reads. Raises UnmatchedError for what the operator does not give."""
     inner = body.inner
     uses = []

@@ -15,7 +15,7 @@ from rnnconvert.scaffolding.moved import Group, Moved, unmoved
 from rnnconvert.scaffolding.nodes import Nodes
 from rnnconvert.scaffolding.sizes import Dim, Dims, broadcast, product
 from rnnconvert.scaffolding.slices import FAR, bound, is_before, is_last, step_count
-from rnnconvert.scaffolding.tensors import Tensor, only_number, stacks
+from rnnconvert.scaffolding.tensors import SourceTensor, only_number, stacks
 
 _ARITHMETIC = ("add", "subtract", "multiply", "divide", "maximum", "minimum")
 
@@ -26,22 +26,22 @@ class Builder(Nodes):
 
     # Moves
 
-    def moved(self, x: Tensor) -> tuple[Tensor, Moved]:
+    def moved(self, x: SourceTensor) -> tuple[SourceTensor, Moved]:
         """Return what a tensor is moved from, and how."""
         return x.origin if x.origin is not None else (x, unmoved(x.dims))
 
-    def _again(self, x: Tensor, base: Tensor, moved: Moved, dims: Dims) -> Tensor:
+    def _again(self, x: SourceTensor, base: SourceTensor, moved: Moved, dims: Dims) -> SourceTensor:
         if x.filled is not None:
-            return Tensor(dims, x.dtype, x.name, filled=x.filled)
+            return SourceTensor(dims, x.dtype, x.name, filled=x.filled)
         same = all(a == b for a, b in zip(moved.base, moved.groups, strict=False)) and base.dims == dims
-        return base if same else Tensor(dims, x.dtype, x.name, origin=(base, moved))
+        return base if same else SourceTensor(dims, x.dtype, x.name, origin=(base, moved))
 
-    def transpose(self, x: Tensor, order: Sequence[int]) -> Tensor:
+    def transpose(self, x: SourceTensor, order: Sequence[int]) -> SourceTensor:
         """Return a tensor with its axes in another order."""
         base, moved = self.moved(x)
         return self._again(x, base, moved.transposed(order), tuple(x.dims[axis] for axis in order))
 
-    def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+    def squeeze(self, x: SourceTensor, axes: Sequence[int]) -> SourceTensor:
         """Return a tensor without axes of length 1. Raises RefusedError for another length."""
         if any(x.dims[axis] != 1 for axis in axes):
             raise self.refuse(f"axes of lengths {[x.dims[axis] for axis in axes]} taken away", "only those of length 1 can be")
@@ -50,7 +50,7 @@ class Builder(Nodes):
         base, moved = self.moved(x)
         return self._again(x, base, moved.squeezed(axes), tuple(dim for axis, dim in enumerate(x.dims) if axis not in axes))
 
-    def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+    def unsqueeze(self, x: SourceTensor, axes: Sequence[int]) -> SourceTensor:
         """Return a tensor with new axes of length 1, at these places among them all."""
         base, moved = self.moved(x)
         dims = list(x.dims)
@@ -58,7 +58,7 @@ class Builder(Nodes):
             dims.insert(axis, 1)
         return self._again(x, base, moved.unsqueezed(axes), tuple(dims))
 
-    def reshape(self, x: Tensor, dims: Dims) -> Tensor:
+    def reshape(self, x: SourceTensor, dims: Dims) -> SourceTensor:
         """Return a tensor in another shape. Raises ValueError if that has more or fewer elements, NeedError if it asks for a length."""
         if x.dims == dims:
             return x
@@ -69,7 +69,7 @@ class Builder(Nodes):
             return self._again(x, base, again or moved, dims)
         return self._viewed(x, dims)
 
-    def _viewed(self, x: Tensor, dims: Dims) -> Tensor:
+    def _viewed(self, x: SourceTensor, dims: Dims) -> SourceTensor:
         """Add a new shape."""
         old = x.dims
         front = next((n for n, (a, b) in enumerate(zip(old, dims, strict=False)) if a != b), min(len(old), len(dims)))
@@ -95,7 +95,7 @@ class Builder(Nodes):
                 stated.append(-1)
         return self.add("view", read, dims, lengths=tuple(stated), name=x.name)
 
-    def settled(self, base: Tensor, moved: Moved, dims: Dims) -> Value:
+    def settled(self, base: SourceTensor, moved: Moved, dims: Dims) -> Value:
         """Add the moves of a tensor, as few as there can be."""
         start = tuple(atom for axis in moved.base for atom in axis)
         x, order = base, [start.index(atom) for atom in moved.atoms]
@@ -109,7 +109,7 @@ class Builder(Nodes):
         assert x.value is not None
         return x.value
 
-    def _reformed(self, x: Tensor, before: Sequence[Group], after: Sequence[Group]) -> Tensor:
+    def _reformed(self, x: SourceTensor, before: Sequence[Group], after: Sequence[Group]) -> SourceTensor:
         """Add a new shape of parts that keep their order."""
         if tuple(before) == tuple(after):
             self.read(x)
@@ -121,17 +121,17 @@ class Builder(Nodes):
                 return self._ones_moved(x, away, new)
         return self._viewed(x, dims)
 
-    def expand(self, x: Tensor, dims: Dims) -> Tensor:
+    def expand(self, x: SourceTensor, dims: Dims) -> SourceTensor:
         """Return a tensor spread over other axes, in front and instead of those of length 1."""
         if x.dims == dims:
             return x
         if x.filled is not None or self.is_zero(x):
-            return Tensor(dims, x.dtype, x.name, filled=x.filled or 0)
+            return SourceTensor(dims, x.dtype, x.name, filled=x.filled or 0)
         read = [self.read(x)]
         lengths = self.lengths(dims, read)
         return self.add("expand", read, dims, lengths=lengths, name=x.name)
 
-    def _ones_moved(self, x: Tensor, away: Sequence[int], new: Sequence[int]) -> Tensor:
+    def _ones_moved(self, x: SourceTensor, away: Sequence[int], new: Sequence[int]) -> SourceTensor:
         """Add what takes axes of length 1 away, or puts new ones in."""
         for axis in sorted(away, reverse=True):
             x = self.add("squeeze", [x], tuple(dim for n, dim in enumerate(x.dims) if n != axis), axis=axis, name=x.name)
@@ -139,31 +139,31 @@ class Builder(Nodes):
             x = self.add("unsqueeze", [x], (*x.dims[:axis], 1, *x.dims[axis:]), axis=axis, name=x.name)
         return x
 
-    def flip(self, x: Tensor, axis: int) -> Tensor:
+    def flip(self, x: SourceTensor, axis: int) -> SourceTensor:
         """Return a tensor turned around along an axis."""
         return self.add("flip", [x], x.dims, axes=(axis,), name=x.name)
 
-    def cast(self, x: Tensor, dtype: str) -> Tensor:
+    def cast(self, x: SourceTensor, dtype: str) -> SourceTensor:
         """Return a tensor in another element type."""
         if x.dtype == dtype:
             return x
         return self.several("cast", "", [x], [(x.dims, dtype, x.name)], dtype=dtype)[0]
 
-    def clip(self, x: Tensor, low: float | None, high: float | None) -> Tensor:
+    def clip(self, x: SourceTensor, low: float | None, high: float | None) -> SourceTensor:
         """Return a tensor within bounds, None for one without an end."""
         return self.add("clip", [x], x.dims, min=low, max=high, name="clip")
 
-    def parameter(self, shape: Sequence[int], dtype: str, layer: str) -> Tensor:
+    def parameter(self, shape: Sequence[int], dtype: str, layer: str) -> SourceTensor:
         """Return an array of the file that belongs to no layer."""
         return self.add_layer("parameter", [], tuple(shape), dtype, layer=layer, sizes=tuple(shape))
 
-    def stacked(self, parts: Sequence[Tensor]) -> Tensor:
+    def stacked(self, parts: Sequence[SourceTensor]) -> SourceTensor:
         """Return tensors side by side on a new first axis."""
         if len(parts) == 1:
             return self.unsqueeze(parts[0], [0])
-        return Tensor((len(parts), *parts[0].dims), parts[0].dtype, parts[0].name, parts=tuple(parts))
+        return SourceTensor((len(parts), *parts[0].dims), parts[0].dtype, parts[0].name, parts=tuple(parts))
 
-    def select(self, x: Tensor, axis: int, index: int) -> Tensor:
+    def select(self, x: SourceTensor, axis: int, index: int) -> SourceTensor:
         """Return a tensor at one index of an axis."""
         if x.parts and axis == 0 and -len(x.parts) <= index < len(x.parts):
             return x.parts[index]
@@ -171,9 +171,9 @@ class Builder(Nodes):
             return self.squeeze(x, [axis])
         dims = tuple(dim for n, dim in enumerate(x.dims) if n != axis)
         if x.filled is not None:
-            return Tensor(dims, x.dtype, x.name, filled=x.filled)
+            return SourceTensor(dims, x.dtype, x.name, filled=x.filled)
         if x.numbers is not None and x.numbers.dtype != object:
-            return Tensor(dims, x.dtype, x.name, numbers=np.take(x.numbers, index, axis))
+            return SourceTensor(dims, x.dtype, x.name, numbers=np.take(x.numbers, index, axis))
         base, moved = self.moved(x)
         group = moved.groups[axis]
         if x.origin is not None and len(group) == 1 and group in moved.base:
@@ -183,7 +183,7 @@ class Builder(Nodes):
             return self._again(part, part, rest, dims)
         return self.add("select", [x], dims, axis=axis, index=index, name=x.name)
 
-    def slice(self, x: Tensor, axis: int, start: Dim, end: Dim, step: int) -> Tensor:
+    def slice(self, x: SourceTensor, axis: int, start: Dim, end: Dim, step: int) -> SourceTensor:
         """Return some steps of an axis, as Python's slices take them; backwards, a whole axis alone."""
         length = x.dims[axis]
         if step == -1 and is_last(start, length) and isinstance(end, int) and is_before(end, length):
@@ -201,7 +201,7 @@ class Builder(Nodes):
             return self.unsqueeze(self.select(x, axis, start), [axis])
         dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
         if x.filled is not None:
-            return Tensor(dims, x.dtype, x.name, filled=x.filled)
+            return SourceTensor(dims, x.dtype, x.name, filled=x.filled)
         read = [self.read(x)]
         low, high = (self._stated(bound, length, read) for bound in (start, end))
         kind = "slice between" if isinstance(low, Length) or isinstance(high, Length) else "slice"
@@ -216,7 +216,7 @@ class Builder(Nodes):
             return behind or None
         return self.length(bound, read)
 
-    def concatenate(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+    def concatenate(self, tensors: Sequence[SourceTensor], axis: int) -> SourceTensor:
         """Return tensors behind one another along an axis."""
         if len(tensors) == 1:
             return tensors[0]
@@ -229,19 +229,19 @@ class Builder(Nodes):
             total = total + tensor.dims[axis]
         rest = broadcast([tuple(dim for n, dim in enumerate(tensor.dims) if n != axis) for tensor in tensors])
         if len(filled) == 1 and None not in filled:
-            return Tensor((*rest[:axis], total, *rest[axis:]), tensors[0].dtype, "full", filled=filled.pop())
+            return SourceTensor((*rest[:axis], total, *rest[axis:]), tensors[0].dtype, "full", filled=filled.pop())
         return self.add("concatenate", tensors, (*rest[:axis], total, *rest[axis:]), axis=axis, name="joined")
 
     # What broadcasts
 
-    def elementwise(self, operation: str, tensors: Sequence[Tensor], dtype: str = "") -> Tensor:
+    def elementwise(self, operation: str, tensors: Sequence[SourceTensor], dtype: str = "") -> SourceTensor:
         """Return a function of tensors spread over one another as numpy does it; single numbers are written out."""
         dims = broadcast([tensor.dims for tensor in tensors])
         rank = max((tensor.rank for tensor in tensors if only_number(tensor) is None), default=-1)
         if operation in _ARITHMETIC and len(tensors) > 1 and all(only_number(tensor) is None for tensor in tensors):
             alike = [self.unsqueeze(tensor, list(range(rank - tensor.rank))) for tensor in tensors]
             return self.add("arithmetic", alike, dims, dtype or tensors[0].dtype, operation=operation, name=operation)
-        inputs, operands = list[Tensor](), list[Any]()
+        inputs, operands = list[SourceTensor](), list[Any]()
         for tensor in tensors:
             number = only_number(tensor)
             if number is not None and tensor.rank <= rank:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.scaffolding.description import Node, Scope, Value
+from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.windows import reached, same
 
 Order = tuple[int, ...]
@@ -23,7 +23,7 @@ class Ended:
     A value of the source is another one with its axes in an order: axis n of the source's is axis order[n] of that one.
     """
 
-    def __init__(self, scope: Scope, partial: bool = False) -> None:
+    def __init__(self, scope: DescribedModel, partial: bool = False) -> None:
         self.scope, self.partial = scope, partial
         self.before, scope.nodes = scope.nodes, []
         self._places: dict[int, tuple[Value, Order]] = {}
@@ -286,7 +286,7 @@ _FIRST: dict[str, Callable[[Ended, Node], None]] = {
 }
 
 
-def channels_last(top: Scope, partial: bool = False) -> None:
+def channels_last(top: DescribedModel, partial: bool = False) -> None:
     """Give the layers over space of a model, and of the models in it, their channels at the end.
 
     partial  leave out a window that no layer with channels at the end has

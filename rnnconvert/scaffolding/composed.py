@@ -16,7 +16,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
-from rnnconvert.scaffolding.description import Node, Scope, Value
+from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.names import Names
 
 _MOST = 12
@@ -77,7 +77,7 @@ class _Chains:
     producers  the nodes with their places, by the values that they give
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: DescribedModel) -> None:
         self.scope = scope
         self.producers = {id(node.y): (place, node) for place, node in enumerate(scope.nodes) if len(node.outputs) == 1}
 
@@ -191,7 +191,7 @@ def _rewritten(chains: _Chains, node: Node, names: Names) -> Node | None:
     return None
 
 
-def recompose(top: Scope) -> None:
+def recompose(top: DescribedModel) -> None:
     """Put one call in the place of operators that are one, in a model and in those in it; what nothing reads then is left for `prune`."""
     for scope in (*top.inner(), top):
         chains, names = _Chains(scope), Names(node.layer for node in scope.nodes)

@@ -116,7 +116,7 @@ class Node:
 
 
 @dataclass(eq=False)
-class Scope:
+class DescribedModel:
     """A model: its inputs, its nodes in the order of running, its outputs.
 
     name  what the source calls it
@@ -144,7 +144,7 @@ class Scope:
         self.nodes.append(node)
         return node
 
-    def inner(self) -> Iterator[Scope]:
+    def inner(self) -> Iterator[DescribedModel]:
         """Yield the models in this model, each once, the innermost first."""
         done: set[int] = set()
         for node in self.nodes:
@@ -170,7 +170,7 @@ class Scope:
         self.nodes = remaining[::-1]
 
 
-def prune(top: Scope) -> None:
+def prune(top: DescribedModel) -> None:
     """Drop what no output depends on, such as masks that no layer reads, in a model and in the models in it."""
     top.drop_unread()
     for scope in reversed(list(top.inner())):  # from the outside to the inside
@@ -204,7 +204,7 @@ class Description:
     partial  whether what cannot be written is left out, and named in the file
     """
 
-    scope: Scope
+    scope: DescribedModel
     notes: tuple[str, ...] = ()
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rnnconvert.scaffolding.description import Node, Scope, Value
+from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 
 WAYS = ("forward", "backward")
 _MERGES = {"sum": "add", "mul": "multiply", "ave": "average"}
 
 
-def apart(top: Scope) -> None:
+def apart(top: DescribedModel) -> None:
     """Let each direction of unlike cells, sizes or biases be a layer of its own, in a model and in the models in it.
 
     Their node's setting "of" is the layer that both are in the source.

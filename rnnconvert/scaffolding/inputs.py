@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.scaffolding.description import Description, Scope, Value
+from rnnconvert.scaffolding.description import DescribedModel, Description, Value
 
 BATCHES_AND_TIMES = ((3, 11), (1, 16), (2, 9))
 """The sizes that are tried in turn: the batch, and every other axis that the model leaves open."""
@@ -62,7 +62,7 @@ def _input(
     return x.astype(value.dtype)
 
 
-def _read_by(scope: Scope, same: dict[int, int]) -> tuple[dict[int, int], dict[int, float]]:
+def _read_by(scope: DescribedModel, same: dict[int, int]) -> tuple[dict[int, int], dict[int, float]]:
     """Return which inputs an embedding or a gather reads, with its rows, and which are compared with a number that masks them.
 
     same  for a tensor that is another one, moved at most, that one

@@ -12,11 +12,11 @@ import numpy as np
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
-from rnnconvert.scaffolding.description import Length, Lengths, Scope, Value
+from rnnconvert.scaffolding.description import DescribedModel, Length, Lengths, Value
 from rnnconvert.scaffolding.moved import Moved
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
-from rnnconvert.scaffolding.tensors import Tensor, written
+from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 _INLINE = 16
 """The most numbers of a constant that are written into the file."""
@@ -35,25 +35,25 @@ class Nodes(ABC):
     partial  whether a node "left out" stands for what cannot be read
     """
 
-    scope: Scope
+    scope: DescribedModel
     place: str = ""
     words: dict[str, str] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
-    hold: Callable[[Tensor], Value] | None = None
+    hold: Callable[[SourceTensor], Value] | None = None
     needs: Needs = field(default_factory=dict)
     partial: bool = False
     _where: dict[str, tuple[Value, int]] = field(default_factory=dict)
 
     # Tensors
 
-    def input(self, name: str, dims: Dims, dtype: str) -> Tensor:
+    def input(self, name: str, dims: Dims, dtype: str) -> SourceTensor:
         """Return a new input of the model."""
-        tensor = Tensor(dims, dtype, name)
+        tensor = SourceTensor(dims, dtype, name)
         tensor.value = self._value(name, dims, dtype)
         self.scope.inputs += (tensor.value,)
         return tensor
 
-    def value(self, like: Tensor) -> Value:
+    def value(self, like: SourceTensor) -> Value:
         """Return a new value of a tensor's axes and type."""
         return self._value(like.name, like.dims, like.dtype)
 
@@ -69,27 +69,31 @@ class Nodes(ABC):
         self,
         kind: str,
         layer: str,
-        inputs: Sequence[Tensor | Value],
+        inputs: Sequence[SourceTensor | Value],
         outputs: Sequence[tuple[Dims, str, str]],
-        named: Mapping[str, Sequence[Tensor]] | None = None,
+        named: Mapping[str, Sequence[SourceTensor]] | None = None,
         **settings: Any,
-    ) -> list[Tensor]:
+    ) -> list[SourceTensor]:
         """Add a node, and return what it gives.
 
         outputs  for each its axes, its element type and its name
         """
         read = [self.read(tensor) for tensor in inputs]
         others = {key: [self.read(tensor) for tensor in tensors] for key, tensors in (named or {}).items()}
-        tensors = [Tensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
+        tensors = [SourceTensor(dims, dtype, name, self._value(name, dims, dtype)) for dims, dtype, name in outputs]
         self.scope.add(kind, layer, read, [tensor.value for tensor in tensors if tensor.value is not None], others, **settings)
         return tensors
 
-    def add(self, kind: str, inputs: Sequence[Tensor | Value], dims: Dims, dtype: str = "", *, name: str = "", **settings: Any) -> Tensor:
+    def add(
+        self, kind: str, inputs: Sequence[SourceTensor | Value], dims: Dims, dtype: str = "", *, name: str = "", **settings: Any
+    ) -> SourceTensor:
         """Add a node of one output, of the first input's element type unless another is stated, and return that."""
         element_type = dtype or (inputs[0].dtype if inputs else "float32")
         return self.several(kind, "", inputs, [(dims, element_type, name or kind)], **settings)[0]
 
-    def add_layer(self, kind: str, inputs: Sequence[Tensor], dims: Dims, dtype: str = "", *, layer: str, **settings: Any) -> Tensor:
+    def add_layer(
+        self, kind: str, inputs: Sequence[SourceTensor], dims: Dims, dtype: str = "", *, layer: str, **settings: Any
+    ) -> SourceTensor:
         """Add a node of one output, as `add` does, for a layer of the source; return what it gives, under the layer's name."""
         element_type = dtype or (inputs[0].dtype if inputs else "float32")
         return self.several(kind, layer, inputs, [(dims, element_type, layer)], **settings)[0]
@@ -98,7 +102,7 @@ class Nodes(ABC):
         """Return what says that something cannot be written, at the place that is being read."""
         return RefusedError(feature, "a model written as code", reason, "", self.place)
 
-    def read(self, tensor: Tensor | Value) -> Value:
+    def read(self, tensor: SourceTensor | Value) -> Value:
         """Return a tensor as the description has it, moved now if that was put off."""
         if isinstance(tensor, Value):
             return tensor
@@ -127,7 +131,7 @@ class Nodes(ABC):
             text = str(error) if isinstance(error, ValueError) else in_words(error)
             raise self.refuse(feature, f"{reason}: {text}") from None
 
-    def check_sized(self, tensors: Sequence[Tensor], rank: int = 0) -> None:
+    def check_sized(self, tensors: Sequence[SourceTensor], rank: int = 0) -> None:
         """Raise RefusedError for a tensor of unknown axes among what is read, NeedError where it can only have so many."""
         for tensor in tensors:
             if tensor.unsized and rank:
@@ -135,7 +139,9 @@ class Nodes(ABC):
             if tensor.unsized:
                 raise self.refuse("a tensor of unknown shape", "it is what an operator gives that is left out")
 
-    def left_out(self, error: RefusedError, inputs: Sequence[Tensor], outputs: Sequence[tuple[Dims | None, str, str]]) -> list[Tensor]:
+    def left_out(
+        self, error: RefusedError, inputs: Sequence[SourceTensor], outputs: Sequence[tuple[Dims | None, str, str]]
+    ) -> list[SourceTensor]:
         """Add what stands for an operator that cannot be read, and return what it gives.
 
         outputs  for each its axes, its element type and its name. Where the source states no axes there are as many as the first input
@@ -154,15 +160,17 @@ class Nodes(ABC):
             dims = dims if stated is None else stated
             value = self._value(name, dims, dtype)
             sized = stated is not None or bool(dims)
-            tensors.append(Tensor(dims, dtype, name, value if sized else replace(value, sized=False), unsized="" if sized else symbol))
+            tensors.append(
+                SourceTensor(dims, dtype, name, value if sized else replace(value, sized=False), unsized="" if sized else symbol)
+            )
         self.scope.add("left out", "", read, [tensor.value for tensor in tensors if tensor.value is not None], error=error)
         return tensors
 
     @abstractmethod
-    def settled(self, base: Tensor, moved: Moved, dims: Dims) -> Value:
+    def settled(self, base: SourceTensor, moved: Moved, dims: Dims) -> Value:
         """Add the moves of a tensor, as few as there can be."""
 
-    def _constant(self, tensor: Tensor) -> Value:
+    def _constant(self, tensor: SourceTensor) -> Value:
         """Add numbers that are known as the source is read."""
         numbers = tensor.numbers
         if tensor.filled is not None:
@@ -184,7 +192,7 @@ class Nodes(ABC):
         assert tensor_made.value is not None
         return tensor_made.value
 
-    def _full(self, tensor: Tensor, number: float) -> Value:
+    def _full(self, tensor: SourceTensor, number: float) -> Value:
         """Add a tensor that is one number everywhere."""
         read: list[Value] = []
         lengths = self.lengths(tensor.dims, read)
@@ -192,7 +200,7 @@ class Nodes(ABC):
         assert tensor_made.value is not None
         return tensor_made.value
 
-    def is_zero(self, x: Tensor) -> bool:
+    def is_zero(self, x: SourceTensor) -> bool:
         """Return whether nothing but zeros is in a tensor, in every run."""
         if x.parts:
             return all(map(self.is_zero, x.parts))

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.sizes import Dim, Dims, broadcast, product
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 
-def function(build: Builder, x: Tensor, operation: str, dtype: str = "", name: str = "") -> Tensor:
+def function(build: Builder, x: SourceTensor, operation: str, dtype: str = "", name: str = "") -> SourceTensor:
     """Add a function of each number."""
     return build.add("elementwise", [x], x.dims, dtype, operation=operation, operands=(("input", 0),), name=name or operation)
 
 
-def activation(build: Builder, x: Tensor, word: str, alpha: float | None = None, axis: int = -1) -> Tensor:
+def activation(build: Builder, x: SourceTensor, word: str, alpha: float | None = None, axis: int = -1) -> SourceTensor:
     """Add an activation function."""
     place = -1 if axis == x.rank - 1 else axis
     return build.several("activation", "", [x], [(x.dims, x.dtype, word)], name=word, alpha=alpha, axis=place)[0]
@@ -25,31 +25,33 @@ def left(dims: Sequence[Dim], axes: Sequence[int], keep: bool) -> Dims:
     return tuple(1 if n in axes else dim for n, dim in enumerate(dims) if keep or n not in axes)
 
 
-def reduced(build: Builder, x: Tensor, operation: str, axes: Sequence[int], keep: bool, name: str = "", dtype: str = "") -> Tensor:
+def reduced(
+    build: Builder, x: SourceTensor, operation: str, axes: Sequence[int], keep: bool, name: str = "", dtype: str = ""
+) -> SourceTensor:
     """Add a reduction over axes."""
     dims = left(x.dims, axes, keep)
     return build.add("reduce", [x], dims, dtype, operation=operation, axes=tuple(sorted(axes)), keep=keep, name=name or operation)
 
 
-def place(build: Builder, x: Tensor, operation: str, axis: int, keep: bool) -> Tensor:
+def place(build: Builder, x: SourceTensor, operation: str, axis: int, keep: bool) -> SourceTensor:
     """Add the place of the largest or the smallest number along an axis."""
     return build.add("arg", [x], left(x.dims, (axis,), keep), "int64", operation=operation, axis=axis, keep=keep, name="places")
 
 
-def top(build: Builder, x: Tensor, count: int, axis: int, largest: bool) -> list[Tensor]:
+def top(build: Builder, x: SourceTensor, count: int, axis: int, largest: bool) -> list[SourceTensor]:
     """Add the largest or the smallest numbers along an axis, and their places."""
     dims = tuple(count if n == axis else dim for n, dim in enumerate(x.dims))
     outputs = [(dims, x.dtype, "values"), (dims, "int64", "indices")]
     return build.several("top", "", [x], outputs, count=count, axis=axis, largest=largest)
 
 
-def parts(build: Builder, x: Tensor, axis: int, sizes: Sequence[Dim]) -> list[Tensor]:
+def parts(build: Builder, x: SourceTensor, axis: int, sizes: Sequence[Dim]) -> list[SourceTensor]:
     """Add the parts of a tensor along an axis."""
     dims = [tuple(size if n == axis else dim for n, dim in enumerate(x.dims)) for size in sizes]
     return build.several("split", "", [x], [(shape, x.dtype, "part") for shape in dims], axis=axis, sizes=tuple(sizes))
 
 
-def matmul(build: Builder, x: Tensor, y: Tensor) -> Tensor:
+def matmul(build: Builder, x: SourceTensor, y: SourceTensor) -> SourceTensor:
     """Add a product of matrices, or of a matrix and a vector. Raises ValueError for a number, and for others."""
     if min(x.rank, y.rank) < 1:
         raise ValueError("a product of no matrices")
@@ -60,7 +62,7 @@ def matmul(build: Builder, x: Tensor, y: Tensor) -> Tensor:
     return build.add("matmul", [x, y], (*lead, *rows, *columns), name="product")
 
 
-def einsum(build: Builder, equation: str, tensors: Sequence[Tensor]) -> Tensor:
+def einsum(build: Builder, equation: str, tensors: Sequence[SourceTensor]) -> SourceTensor:
     """Add a sum of products. Raises RefusedError for an equation of other than letters for every axis, with an arrow."""
     plain = equation.replace(" ", "")
     letters, arrow, out = plain.partition("->")
@@ -72,14 +74,14 @@ def einsum(build: Builder, equation: str, tensors: Sequence[Tensor]) -> Tensor:
     return build.add("einsum", tensors, tuple(lengths[letter] for letter in out), equation=plain, name="product")
 
 
-def tiled(build: Builder, x: Tensor, by: Sequence[int] | None) -> Tensor:
+def tiled(build: Builder, x: SourceTensor, by: Sequence[int] | None) -> SourceTensor:
     """Add a tensor repeated along each of its axes. Raises ValueError for other axes."""
     if by is None or len(by) != x.rank or not all(isinstance(n, int) for n in by):
         raise ValueError("repeats of other axes")
     return build.add("tile", [x], tuple(dim * n for dim, n in zip(x.dims, by, strict=True)), by=tuple(by), name=x.name)
 
 
-def padded(build: Builder, x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, number: float) -> Tensor:
+def padded(build: Builder, x: SourceTensor, pairs: Sequence[tuple[int, int]], mode: str, number: float) -> SourceTensor:
     """Add a tensor with more places at both ends of its axes.
 
     mode  "constant", "reflect" or "edge"

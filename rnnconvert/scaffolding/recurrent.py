@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 
 def recurrent(
-    build: Builder, unit: Unit, x: Tensor, states: Sequence[Tensor], mask: Tensor | None = None, sequences: bool = True
-) -> tuple[Tensor, list[Tensor]]:
+    build: Builder, unit: Unit, x: SourceTensor, states: Sequence[SourceTensor], mask: SourceTensor | None = None, sequences: bool = True
+) -> tuple[SourceTensor, list[SourceTensor]]:
     """Add a call of a layer on (batch, time, features); return its output, and for each direction its final states.
 
     unit       a stack of one layer; of one direction that reads from the end the output stands in the order in which it is computed

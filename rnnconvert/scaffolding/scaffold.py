@@ -24,7 +24,7 @@ from rnnconvert.models.runners import Loaded, LoadedFunction
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.scaffolding.composed import recompose
-from rnnconvert.scaffolding.description import Description, Scope, prune
+from rnnconvert.scaffolding.description import DescribedModel, Description, prune
 from rnnconvert.scaffolding.inputs import drawn
 from rnnconvert.scaffolding.simplify import simplify
 
@@ -320,7 +320,7 @@ def _seen(description: Description) -> set[str]:
     return {name for name, plain in calls.items() if plain == [True]}
 
 
-def _count(scope: Scope) -> int:
+def _count(scope: DescribedModel) -> int:
     return len({node.layer for node in scope.nodes if node.layer and node.kind != "model"}) + sum(
         len({node.layer for node in inner.nodes if node.layer and node.kind != "model"}) for inner in scope.inner()
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from rnnconvert.scaffolding.description import Node, Scope, Value
+from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 
 
-class _Scope:
+class _Simplification:
     """A model being simplified.
 
     same  what stands for a value that was dropped
     wide  masks that are alike along their last axis: what they are where any of these holds
     """
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: DescribedModel) -> None:
         self.scope = scope
         self.same: dict[int, Value] = {}
         self.wide: dict[int, tuple[Value, ...]] = {}
@@ -84,7 +84,7 @@ class _Scope:
 
     def _model(self, node: Node) -> Node:
         """Let what a model hands through be what was handed in."""
-        inner: Scope = node["scope"]
+        inner: DescribedModel = node["scope"]
         handed = {id(start): value for start, value in zip(inner.inputs, node.inputs, strict=True)}
         for inside, outside in zip(inner.outputs, node.outputs, strict=True):
             if inside.dtype == "bool" and id(inside) in handed:
@@ -92,7 +92,7 @@ class _Scope:
         return node
 
 
-def simplify(top: Scope) -> None:
+def simplify(top: DescribedModel) -> None:
     """Simplify the masks of a model and of the models in it; what nothing reads then is left for `prune`."""
     for scope in (*top.inner(), top):
-        _Scope(scope).run()
+        _Simplification(scope).run()

@@ -14,7 +14,7 @@ from rnnconvert.scaffolding.sizes import Dims, Size
 
 
 @dataclass(eq=False)
-class Tensor:
+class SourceTensor:
     """A tensor of the source.
 
     dims     the lengths of its axes
@@ -34,8 +34,8 @@ class Tensor:
     name: str = ""
     value: Value | None = None
     numbers: Array | None = None
-    origin: tuple[Tensor, Moved] | None = None
-    parts: tuple[Tensor, ...] = ()
+    origin: tuple[SourceTensor, Moved] | None = None
+    parts: tuple[SourceTensor, ...] = ()
     filled: float | None = None
     stored: str = ""
     unsized: str = ""
@@ -46,7 +46,7 @@ class Tensor:
         return len(self.dims)
 
 
-def only_number(tensor: Tensor) -> Any:
+def only_number(tensor: SourceTensor) -> Any:
     """Return the only number of a constant; None for other tensors."""
     if tensor.numbers is None or tensor.numbers.size != 1:
         return None
@@ -65,7 +65,7 @@ def written(number: Any) -> int | float | bool:
     return int(number) if isinstance(number, (int, np.integer)) else float(number)
 
 
-def stacks(tensor: Tensor) -> bool:
+def stacks(tensor: SourceTensor) -> bool:
     """Return whether a tensor consists of parts, or of one that is a layer's own state."""
     if tensor.parts:
         return True

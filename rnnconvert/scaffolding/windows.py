@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.sizes import Dim
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -30,7 +30,7 @@ def windows(length: Dim, window: int, stride: int, pads: tuple[int, int], ceil: 
     return (free + (stride - 1 if ceil else 0)) // stride + 1
 
 
-def conv(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads, **settings: Any) -> Tensor:
+def conv(build: Builder, x: SourceTensor, weight: Sequence[int], pads: Pads, **settings: Any) -> SourceTensor:
     """Add a convolution.
 
     weight    the axes of its weight: filters, channels of a group, the kernel
@@ -47,7 +47,9 @@ def conv(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads, **setting
     return build.add_layer("conv first", [x], (x.dims[0], filters, *space), **words)
 
 
-def conv_transposed(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads, more: Sequence[int], **settings: Any) -> Tensor:
+def conv_transposed(
+    build: Builder, x: SourceTensor, weight: Sequence[int], pads: Pads, more: Sequence[int], **settings: Any
+) -> SourceTensor:
     """Add a transposed convolution.
 
     weight    the axes of its weight: channels, filters of a group, the kernel
@@ -69,7 +71,7 @@ def conv_transposed(build: Builder, x: Tensor, weight: Sequence[int], pads: Pads
     return build.add_layer("conv transposed first", [x], (x.dims[0], filters, *space), **words, output_padding=tuple(more))
 
 
-def _check(x: Tensor, rank: int, channels: int) -> None:
+def _check(x: SourceTensor, rank: int, channels: int) -> None:
     if x.rank != rank + 2 or x.dims[1] != channels:
         raise ValueError(f"a weight for {channels} channels and {rank} axes of space on a tensor of {x.dims}")
 
@@ -89,7 +91,7 @@ class Windows(NamedTuple):
         return zip(dims, reached(self.kernel, self.dilation), self.strides, self.pads, strict=True)
 
 
-def pool(build: Builder, x: Tensor, operation: str, looks: Windows, ceil: bool, counted: bool) -> Tensor:
+def pool(build: Builder, x: SourceTensor, operation: str, looks: Windows, ceil: bool, counted: bool) -> SourceTensor:
     """Add a pool.
 
     operation  "max" or "average"

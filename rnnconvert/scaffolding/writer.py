@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.scaffolding.description import Node, Scope, Shape, Value
+from rnnconvert.scaffolding.description import DescribedModel, Node, Shape, Value
 from rnnconvert.scaffolding.names import RESERVED, Names, comment, identifier
 from rnnconvert.scaffolding.spelling import axes
 
@@ -81,7 +81,7 @@ class Module(ABC):
     SEPARATOR: ClassVar[str] = "."
     FORGETTING: ClassVar[str] = "{of} = None"
 
-    def __init__(self, file: File, scope: Scope) -> None:
+    def __init__(self, file: File, scope: DescribedModel) -> None:
         self.file, self.scope = file, scope
         self.parts: dict[str, tuple[str, str]] = {}
         self.states: dict[str, str] = {}

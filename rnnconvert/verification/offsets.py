@@ -21,7 +21,7 @@ Place = tuple[int, int, str, str, float, tuple[int, ...]]
 """Layer, direction, part, gate, first element, shape."""
 
 
-class _Row(NamedTuple):
+class _OffsetLine(NamedTuple):
     """A line of the library's table.
 
     identity  linLayerID
@@ -52,7 +52,7 @@ def disagreement(layout: Layout, sizes: Sizes, itemsize: int, nbytes: int, rows:
     rows      the fields of _Row, as it reports them
     """
     library = registry.title(layout.framework)
-    theirs = {_Row(*row[:5]).place(sizes, itemsize) for row in rows}
+    theirs = {_OffsetLine(*row[:5]).place(sizes, itemsize) for row in rows}
     ours: set[Place] = {(r.layer, r.direction, r.part, r.gate, r.offset, r.shape) for r in offsets(layout, sizes)}
     for place in sorted(ours ^ theirs, key=str):
         who = library if place in theirs else "rnnconvert"

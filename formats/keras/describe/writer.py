@@ -17,7 +17,7 @@ from rnnconvert.formats.keras.export.masks import hand_on, masks_on
 from rnnconvert.formats.keras.policy import policy_of
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
-from rnnconvert.scaffolding.description import Scope, Value
+from rnnconvert.scaffolding.description import DescribedModel, Value
 from rnnconvert.scaffolding.names import Names
 
 Tell = Callable[["Writer", LayerFacts, Sequence[Value]], list[Value]]
@@ -38,7 +38,7 @@ class Writer(Walk[Value]):
 
     def __init__(self, partial: bool = False) -> None:
         self.partial = partial
-        self.scope = Scope("")
+        self.scope = DescribedModel("")
         self.path: tuple[str, ...] = ()
         self.masks: dict[str, Value] = {}
         self.dtypes: dict[str, str] = {}
@@ -224,7 +224,7 @@ class Writer(Walk[Value]):
         self, old: SourceLayer, path: tuple[str, ...], values: Sequence[Value], masks: Sequence[Any], kind: tuple[Any, ...]
     ) -> _Inner:
         outer, before = self.scope, self.path
-        self.scope, self.path = Scope(old.name, "/".join(path)), path
+        self.scope, self.path = DescribedModel(old.name, "/".join(path)), path
         inputs = [layer.name for layer in old.inside if layer.kind == "InputLayer"]
         named = dict(enumerate(inputs)) if len(inputs) == len(values) else {}
         starts = [self.value(named.get(n, "x"), value.shape, value.dtype) for n, value in enumerate(values)]
@@ -244,7 +244,7 @@ class Writer(Walk[Value]):
 class _Inner:
     """A model in the model, and the masks that its outputs have."""
 
-    def __init__(self, scope: Scope, kind: tuple[Any, ...], count: int, masks: tuple[Value | None, ...]) -> None:
+    def __init__(self, scope: DescribedModel, kind: tuple[Any, ...], count: int, masks: tuple[Value | None, ...]) -> None:
         self.scope, self.kind, self.count, self.masks = scope, kind, count, masks
 
 

@@ -114,7 +114,7 @@ def export_model(
     if not dry_run:
         only_replace(out, force)
     with of_file(path, "rnnconvert.formats.keras"):
-        model = _Exported(read(path, check=_check))
+        model = _ExportWalk(read(path, check=_check))
         proto, done = model.finished(str(path), str(out))
     if dry_run:
         return done
@@ -154,7 +154,7 @@ _SEVERAL: Mapping[str, EmitAll] = {**RECURRENT, **ATTENTION}
 _SUPPORTED = {*_SINGLE, *_SEVERAL, "InputLayer", "TimeDistributed"}
 
 
-class _Exported(Walk[ModelTensor]):
+class _ExportWalk(Walk[ModelTensor]):
     """A model on its way into a graph."""
 
     def __init__(self, top: SourceLayer) -> None:

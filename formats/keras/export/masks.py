@@ -30,7 +30,7 @@ _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional"}
 _MERGES = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
 
 
-class Masked(Protocol):
+class NamedTensor(Protocol):
     """A tensor of a model, with a name and its axes."""
 
     @property
@@ -40,10 +40,10 @@ class Masked(Protocol):
     def shape(self) -> tuple[int | None, ...]: ...
 
 
-T = TypeVar("T", bound=Masked)
+T = TypeVar("T", bound=NamedTensor)
 
 
-class Masks(Protocol[T]):
+class MaskedTensors(Protocol[T]):
     """What keeps masks beside tensors: a graph of ONNX under construction, or a model on its way into a description.
 
     masks   the masks by the tensors' names
@@ -62,7 +62,7 @@ Behind = Callable[[Any, LayerFacts, Sequence[Any], Sequence[Any], int], Any]
 """Makes the mask on tensors that are concatenated along an axis other than the last."""
 
 
-def masks_on(build: Masks[T], facts: LayerFacts, values: Sequence[T]) -> list[T | None]:
+def masks_on(build: MaskedTensors[T], facts: LayerFacts, values: Sequence[T]) -> list[T | None]:
     """Return the mask on each of a layer's inputs: those that the call names, or those that Keras hands on."""
     named: list[Any] = list(facts.named.get("mask", ()))
     if not named:
@@ -75,7 +75,7 @@ def masks_on(build: Masks[T], facts: LayerFacts, values: Sequence[T]) -> list[T 
     return [*named, *[None] * (len(values) - len(named))]
 
 
-def mask_on(build: Masks[T], facts: LayerFacts, x: T, axes: int | None = None) -> T | None:
+def mask_on(build: MaskedTensors[T], facts: LayerFacts, x: T, axes: int | None = None) -> T | None:
     """Return the mask on a layer's only input, of as many axes as the layer needs.
 
     axes  the input's own, less the last, where this is None
@@ -88,7 +88,7 @@ def mask_on(build: Masks[T], facts: LayerFacts, x: T, axes: int | None = None) -
     return mask
 
 
-def hand_on(build: Masks[T], facts: LayerFacts, values: Sequence[T], outputs: Sequence[T], behind: Behind) -> None:
+def hand_on(build: MaskedTensors[T], facts: LayerFacts, values: Sequence[T], outputs: Sequence[T], behind: Behind) -> None:
     """Note the masks on what a layer gave, where Keras sets them and the layer itself did not."""
     kind = facts.old.kind
     if not values or not outputs or outputs[0].name in build.masks:
@@ -110,7 +110,7 @@ def hand_on(build: Masks[T], facts: LayerFacts, values: Sequence[T], outputs: Se
         build.masks[outputs[0].name] = mask
 
 
-def either(build: Masks[T], facts: LayerFacts, masks: Sequence[T | None]) -> T | None:
+def either(build: MaskedTensors[T], facts: LayerFacts, masks: Sequence[T | None]) -> T | None:
     """Return the mask on a merge: a step counts if it counts in one of its inputs; none if one of them has none."""
     there = [mask for mask in masks if mask is not None]
     if len(there) != len(masks):
@@ -125,7 +125,7 @@ def either(build: Masks[T], facts: LayerFacts, masks: Sequence[T | None]) -> T |
     return together
 
 
-def _concatenated(build: Masks[T], facts: LayerFacts, values: Sequence[T], masks: Sequence[T | None], behind: Behind) -> T | None:
+def _concatenated(build: MaskedTensors[T], facts: LayerFacts, values: Sequence[T], masks: Sequence[T | None], behind: Behind) -> T | None:
     """Return the mask on a Concatenate: those of its inputs, one behind the other, or joined along the last axis."""
     if all(mask is None for mask in masks):
         return None

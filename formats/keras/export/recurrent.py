@@ -29,12 +29,12 @@ def _run(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) 
     """Return what a recurrent layer gives."""
     start = _start(build, facts, values)
     sequences, zero = bool(facts.get("return_sequences", False)), bool(facts.get("zero_output_for_mask", False))
-    output, finals = _node(build, facts, start, _Wish(sequences, zero))
+    output, finals = _node(build, facts, start, _LayerOutputs(sequences, zero))
     return [output, *finals] if facts.get("return_state", False) else [output]
 
 
 @dataclass(frozen=True)
-class _Start:
+class _LayerInputs:
     """What a recurrent layer reads, the states that it starts from, and which steps count; None for all."""
 
     x: ModelTensor
@@ -43,7 +43,7 @@ class _Start:
 
 
 @dataclass(frozen=True)
-class _Wish:
+class _LayerOutputs:
     """What a recurrent layer gives.
 
     sequences  its outputs at all steps
@@ -56,7 +56,7 @@ class _Wish:
     turned: bool = False
 
 
-def _start(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> _Start:
+def _start(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> _LayerInputs:
     """Return what a layer starts with: its states follow the input or have a name in the call.
 
     Keras hands a layer the mask of its input where the input is the only tensor of the call.
@@ -69,10 +69,10 @@ def _start(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]
     mask = mask_on(build, facts, x) if not states or "mask" in facts.named else None
     if mask is not None and mask.name not in build.steps:
         build.steps[mask.name] = steps(build, mask.name, mask.name)
-    return _Start(x, states, None if mask is None else build.steps[mask.name])
+    return _LayerInputs(x, states, None if mask is None else build.steps[mask.name])
 
 
-def _node(build: GraphBuilder, facts: LayerFacts, start: _Start, wish: _Wish) -> tuple[ModelTensor, list[ModelTensor]]:
+def _node(build: GraphBuilder, facts: LayerFacts, start: _LayerInputs, wish: _LayerOutputs) -> tuple[ModelTensor, list[ModelTensor]]:
     """Return the output of a recurrent layer in the order in which Keras has it, and its final states."""
     x, states, counting = start.x, start.states, start.steps
     for key in ("use_bias", "activation", "recurrent_activation", "reset_after", "units"):
@@ -157,7 +157,7 @@ def _both(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor])
             raise refuse(name, "one initial state for both directions", "each direction starts from its own")
         # A Bidirectional makes its layers give zeros at masked steps if they give sequences, and not otherwise.
         sequences = bool(inner.get("return_sequences", False))
-        end, last = _node(build, inner, replace(start, states=own_states), _Wish(sequences, sequences, turned=True))
+        end, last = _node(build, inner, replace(start, states=own_states), _LayerOutputs(sequences, sequences, turned=True))
         ends.append(end)
         finals += last if inner.get("return_state", False) else []
         inner.finish()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from rnnconvert.formats.keras.scaffold.layers import RULES
-from rnnconvert.scaffolding.description import Node, Scope, Value
+from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.names import class_name, identifier
 from rnnconvert.scaffolding.text import Style
 from rnnconvert.scaffolding.writer import File, Module
@@ -35,7 +35,7 @@ class KerasModule(Module):
     VARIABLES = frozenset({"keras", "layers", "ops"})
     SEPARATOR = "/"
 
-    def __init__(self, file: File, scope: Scope) -> None:
+    def __init__(self, file: File, scope: DescribedModel) -> None:
         super().__init__(file, scope)
         self._calls: dict[str, list[Node]] = {}
         for node in scope.nodes:

@@ -15,7 +15,7 @@ from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.scaffolding.nodes import Nodes
 from rnnconvert.scaffolding.sizes import Size
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
 """The operators that work on lengths as on numbers."""
@@ -44,7 +44,7 @@ class Op:
 
     scope: Scope
     node: Operation
-    inputs: tuple[Tensor | None, ...]
+    inputs: tuple[SourceTensor | None, ...]
     values: Mapping[str, Any]
 
     @property
@@ -58,18 +58,18 @@ class Op:
         return self.scope.opset
 
     @property
-    def tensors(self) -> list[Tensor]:
+    def tensors(self) -> list[SourceTensor]:
         """The inputs that are there."""
         return [x for x in self.inputs if x is not None]
 
-    def __getitem__(self, index: int) -> Tensor:
+    def __getitem__(self, index: int) -> SourceTensor:
         """Return an input that must be there. Raises ValueError if it is not."""
         x = self.optional(index)
         if x is None:
             raise ValueError(f"it has no input {index}")
         return x
 
-    def optional(self, index: int) -> Tensor | None:
+    def optional(self, index: int) -> SourceTensor | None:
         """Return an input, None where it is left out."""
         return self.inputs[index] if index < len(self.inputs) else None
 
@@ -78,7 +78,7 @@ class Op:
         return index < len(self.node.outputs) and bool(self.node.outputs[index])
 
 
-def count(build: Nodes, op: Op) -> list[Tensor | None] | None:
+def count(build: Nodes, op: Op) -> list[SourceTensor | None] | None:
     """Return what an operator makes of lengths; None where it reads anything else."""
     held = [None if x is None else x.numbers for x in op.inputs]
     numbers = [array for array in held if array is not None]
@@ -87,7 +87,7 @@ def count(build: Nodes, op: Op) -> list[Tensor | None] | None:
     first = next(x for x in op.inputs if x is not None)
     if all(array.dtype.kind == "f" for array in numbers) and op.kind in FUNCTIONS:
         result = np.asarray(FUNCTIONS[op.kind](*numbers), numbers[0].dtype)
-        return [Tensor(result.shape, first.dtype, first.name, numbers=result)]
+        return [SourceTensor(result.shape, first.dtype, first.name, numbers=result)]
     if any(array.dtype.kind not in "iuO" for array in numbers):
         return None
     if op.kind == "Div":
@@ -101,8 +101,8 @@ def count(build: Nodes, op: Op) -> list[Tensor | None] | None:
     return [counted(array, first.dtype) for array in folded]
 
 
-def counted(numbers: Array, dtype: str = "int64") -> Tensor:
+def counted(numbers: Array, dtype: str = "int64") -> SourceTensor:
     """Return a tensor of lengths."""
     listed = np.asarray(numbers, object)
     stated = not any(isinstance(length, Size) for length in listed.reshape(-1))
-    return Tensor(listed.shape, dtype, "size", numbers=listed.astype(dtype) if stated else listed)
+    return SourceTensor(listed.shape, dtype, "size", numbers=listed.astype(dtype) if stated else listed)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.onnx.describe.counting import Op, counted
-from rnnconvert.formats.onnx.describe.model import FLOATS, Reading, Rule
+from rnnconvert.formats.onnx.describe.model import FLOATS, GraphReading, Rule
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import Size, product
-from rnnconvert.scaffolding.tensors import Tensor, written
+from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 _SPREADING = 7
 """The operator set since which operators spread their inputs over one another as numpy does."""
 
 
-def axis_of(op: Op, x: Tensor, default: int, key: str = "axis") -> int:
+def axis_of(op: Op, x: SourceTensor, default: int, key: str = "axis") -> int:
     """Return an axis counted from the front."""
     axis = int(op.values.get(key, default))
     if not -x.rank <= axis < x.rank:
@@ -25,7 +25,7 @@ def axis_of(op: Op, x: Tensor, default: int, key: str = "axis") -> int:
     return axis % x.rank
 
 
-def axes_of(r: Reading, op: Op, x: Tensor, index: int = 1) -> list[int] | None:
+def axes_of(r: GraphReading, op: Op, x: SourceTensor, index: int = 1) -> list[int] | None:
     listed_axes = r.integers(op, "axes", index)
     return None if listed_axes is None else sorted(axis % x.rank for axis in listed_axes)
 
@@ -33,7 +33,7 @@ def axes_of(r: Reading, op: Op, x: Tensor, index: int = 1) -> list[int] | None:
 def _plain(operation: str, dtype: str = "") -> Rule:
     """Return the rule of an operator that works on numbers at the same place."""
 
-    def rule(r: Reading, op: Op) -> Tensor:
+    def rule(r: GraphReading, op: Op) -> SourceTensor:
         tensors = [op[number] for number in range(len(op.inputs))]
         if op.opset < _SPREADING and (op.values.get("broadcast") or op.values.get("axis")):
             raise r.build.refuse(f"{op.kind} that spreads along a stated axis", "operator sets before 7 do that in their own way")
@@ -54,17 +54,17 @@ def _plain(operation: str, dtype: str = "") -> Rule:
     return rule
 
 
-def _mean(r: Reading, op: Op) -> Tensor:
+def _mean(r: GraphReading, op: Op) -> SourceTensor:
     total = _plain("add")(r, op)
-    assert isinstance(total, Tensor)
+    assert isinstance(total, SourceTensor)
     return r.build.elementwise("divide", [total, number(len(op.inputs))])
 
 
-def number(value: float) -> Tensor:
-    return Tensor((), "float32", "number", numbers=np.asarray(value, np.float32))
+def number(value: float) -> SourceTensor:
+    return SourceTensor((), "float32", "number", numbers=np.asarray(value, np.float32))
 
 
-def _where(r: Reading, op: Op) -> Tensor:
+def _where(r: GraphReading, op: Op) -> SourceTensor:
     condition, left, right = op[0], op[1], op[2]
     held = [x.numbers for x in (condition, left, right)]
     if all(numbers is not None for numbers in held):
@@ -73,7 +73,7 @@ def _where(r: Reading, op: Op) -> Tensor:
 
 
 def _compared(operation: str, function: Callable[[Any, Any], Any]) -> Rule:
-    def rule(r: Reading, op: Op) -> Tensor:
+    def rule(r: GraphReading, op: Op) -> SourceTensor:
         left, right = op[0], op[1]
         if left.numbers is not None and right.numbers is not None:
             return _lengths_compared(r, op, left, right, function)
@@ -82,7 +82,9 @@ def _compared(operation: str, function: Callable[[Any, Any], Any]) -> Rule:
     return rule
 
 
-def _lengths_compared(r: Reading, op: Op, left: Tensor, right: Tensor, function: Callable[[Any, Any], Any]) -> Tensor:
+def _lengths_compared(
+    r: GraphReading, op: Op, left: SourceTensor, right: SourceTensor, function: Callable[[Any, Any], Any]
+) -> SourceTensor:
     """Return a comparison of lengths, where it is the same in every run."""
     pairs = np.broadcast(np.asarray(left.numbers, object), np.asarray(right.numbers, object))
     truths = []
@@ -94,7 +96,7 @@ def _lengths_compared(r: Reading, op: Op, left: Tensor, right: Tensor, function:
         if not (difference.positive or (-difference).positive):
             raise r.build.refuse(f"{op.kind} of lengths", "its truth is decided by a run")
         truths.append(bool(function(1 if difference.positive else -1, 0)))
-    return Tensor(pairs.shape, "bool", "condition", numbers=np.asarray(truths, bool).reshape(pairs.shape))
+    return SourceTensor(pairs.shape, "bool", "condition", numbers=np.asarray(truths, bool).reshape(pairs.shape))
 
 
 def _of_one(operation: str, dtype: str = "") -> Rule:
@@ -104,24 +106,24 @@ def _of_one(operation: str, dtype: str = "") -> Rule:
 def _act(word: str, key: str = "", default: float = 0.0) -> Rule:
     """Return the rule of an activation function with one number, by the attribute that states it."""
 
-    def rule(r: Reading, op: Op) -> Tensor:
+    def rule(r: GraphReading, op: Op) -> SourceTensor:
         number = float(written(np.float32(op.values.get(key, default)))) if key else None
         return operations.activation(r.build, op[0], word, number)
 
     return rule
 
 
-def _selu(r: Reading, op: Op) -> Tensor:
+def _selu(r: GraphReading, op: Op) -> SourceTensor:
     if op.values:
         raise r.build.refuse("Selu with constants of its own", "torch and Keras have those of the paper")
     return operations.activation(r.build, op[0], "selu")
 
 
-def _gelu(r: Reading, op: Op) -> Tensor:
+def _gelu(r: GraphReading, op: Op) -> SourceTensor:
     return operations.activation(r.build, op[0], "gelu" if op.values.get("approximate", "none") == "none" else "gelu_tanh")
 
 
-def _hard_sigmoid(r: Reading, op: Op) -> Tensor:
+def _hard_sigmoid(r: GraphReading, op: Op) -> SourceTensor:
     alpha, beta = (np.float32(op.values.get(key, default)) for key, default in (("alpha", 0.2), ("beta", 0.5)))
     if alpha == np.float32(1 / 6) and beta == np.float32(0.5):
         return operations.activation(r.build, op[0], "hard_sigmoid")
@@ -130,13 +132,13 @@ def _hard_sigmoid(r: Reading, op: Op) -> Tensor:
     return r.build.clip(moved, 0, 1)
 
 
-def _thresholded(r: Reading, op: Op) -> Tensor:
+def _thresholded(r: GraphReading, op: Op) -> SourceTensor:
     above = r.build.elementwise("greater", [op[0], number(op.values.get("alpha", 1.0))], "bool")
     return r.build.elementwise("where", [above, op[0], number(0.0)], op[0].dtype)
 
 
 def _softmax(word: str) -> Rule:
-    def rule(r: Reading, op: Op) -> Tensor:
+    def rule(r: GraphReading, op: Op) -> SourceTensor:
         old = op.opset < 13
         x, axis = op[0], axis_of(op, op[0], 1 if old else -1)
         if not old or axis == x.rank - 1:
@@ -147,7 +149,7 @@ def _softmax(word: str) -> Rule:
     return rule
 
 
-def _clip(r: Reading, op: Op) -> Tensor:
+def _clip(r: GraphReading, op: Op) -> SourceTensor:
     ends: list[float | int | None] = []
     x = op[0]
     for number, key in ((1, "min"), (2, "max")):
@@ -169,7 +171,7 @@ def _clip(r: Reading, op: Op) -> Tensor:
     return r.build.clip(x, low, high)
 
 
-def _cast(r: Reading, op: Op) -> Tensor:
+def _cast(r: GraphReading, op: Op) -> SourceTensor:
     x = op[0]
     kind = op.values["to"] if op.kind == "Cast" else np.dtype(op[1].dtype)
     if kind is None or kind.name not in (*FLOATS, "int32", "int64", "bool", "uint8", "int8"):
@@ -180,9 +182,9 @@ def _cast(r: Reading, op: Op) -> Tensor:
         return x
     if x.numbers is not None and (x.numbers.dtype == object or x.numbers.size <= 16):
         if x.numbers.dtype == object and kind.kind in "iu":
-            return Tensor(x.dims, kind.name, x.name, numbers=x.numbers)
+            return SourceTensor(x.dims, kind.name, x.name, numbers=x.numbers)
         if x.numbers.dtype != object:
-            return Tensor(x.dims, kind.name, x.name, numbers=x.numbers.astype(kind))
+            return SourceTensor(x.dims, kind.name, x.name, numbers=x.numbers.astype(kind))
     return r.build.cast(x, kind.name)
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rnnconvert.formats.onnx.describe.model import Reading
+from rnnconvert.formats.onnx.describe.model import GraphReading
 from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, number, single
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.sizes import Dims
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 from rnnconvert.scaffolding.windows import Pads, conv, conv_transposed, reached
 
 
-def layer(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def layer(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     """Return what a layer gives."""
     rule = _LAYERS.get(layer.operator)
     if rule is None:
@@ -29,7 +29,7 @@ def _shape(layer: GraphLayer, word: str) -> tuple[int, ...]:
     return tuple(array.shape)
 
 
-def _dense(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _dense(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     weight = _shape(layer, "B")
     inputs, units = weight[::-1] if layer.operator == "Gemm(transB=1)" else weight
     if x.rank < 2:
@@ -39,7 +39,7 @@ def _dense(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     return r.build.add_layer("dense", [x], dims, layer=unit.name, units=units, bias="C" in layer.values)
 
 
-def _embedding(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _embedding(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     rows, width = _shape(layer, "data")
     return r.build.add_layer("embedding", [x], (*x.dims, width), "float32", layer=unit.name, input_size=rows, output_size=width)
 
@@ -55,7 +55,7 @@ def listed(values: Mapping[str, Any], key: str, rank: int, default: int = 1) -> 
     return stated
 
 
-def padding(r: Reading, values: Mapping[str, Any], space: Dims, reach: Sequence[int], strides: Sequence[int]) -> Pads:
+def padding(r: GraphReading, values: Mapping[str, Any], space: Dims, reach: Sequence[int], strides: Sequence[int]) -> Pads:
     """Return how many places are added at both ends of each axis of space.
 
     Raises RefusedError where that depends on lengths that a run decides.
@@ -78,7 +78,7 @@ def padding(r: Reading, values: Mapping[str, Any], space: Dims, reach: Sequence[
     return tuple(pairs)
 
 
-def _window(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> tuple[Mapping[str, Any], dict[str, Any]]:
+def _window(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """Return the attributes of a convolution, and its settings."""
     values = r.attributes(layer.scope, layer.nodes[0])
     kernel = _shape(layer, "W")[2:]
@@ -96,14 +96,14 @@ def _window(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> tuple[Mappi
     }
 
 
-def _conv(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _conv(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     (values, settings), weight = _window(r, unit, layer, x), _shape(layer, "W")
     r.build.need(x.dims[1], weight[1] * settings["groups"])
     pads = padding(r, values, x.dims[2:], reached(weight[2:], settings["dilation"]), settings["strides"])
     return conv(r.build, x, weight, pads, **settings)
 
 
-def _conv_transposed(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _conv_transposed(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     (values, settings), weight = _window(r, unit, layer, x), _shape(layer, "W")
     if values.get("output_shape") or values.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise r.build.refuse("a ConvTranspose that states its output's shape or auto_pad", "its pads then depend on the input")
@@ -115,11 +115,11 @@ def _conv_transposed(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Te
 # Norms
 
 
-def _epsilon(r: Reading, layer: GraphLayer) -> float:
+def _epsilon(r: GraphReading, layer: GraphLayer) -> float:
     return float(layer.facts.get("epsilon", 1e-5))
 
 
-def _batch_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _batch_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     node, attributes = layer.nodes[0], layer.scope.attributes(layer.nodes[0])
     if number(attributes, "training_mode", 0) or any(node.outputs[1:]) or not number(attributes, "spatial", 1):
         raise r.build.refuse(
@@ -135,8 +135,8 @@ def _batch_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     )
 
 
-def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tensor]:
-    def rule(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _layer_norm(kind: str) -> Callable[[GraphReading, Unit, GraphLayer, SourceTensor], SourceTensor]:
+    def rule(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
         sizes = _shape(layer, "scale")
         if any(layer.nodes[0].outputs[1:]) or x.rank < len(sizes):
             raise r.build.refuse(f"a {kind} that gives more than its output, or of other axes than the last", "no line is known for it")
@@ -149,7 +149,7 @@ def _layer_norm(kind: str) -> Callable[[Reading, Unit, GraphLayer, Tensor], Tens
     return rule
 
 
-def _instance_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _instance_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     (size,) = _shape(layer, "scale")
     if x.rank not in (3, 4, 5):
         raise r.build.refuse(f"an InstanceNormalization of {x.rank} axes", "one to three axes of space are known here")
@@ -157,7 +157,7 @@ def _instance_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tens
     return r.build.add_layer("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(r, layer))
 
 
-def _group_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _group_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     size, groups = max(_shape(layer, "scale")), int(layer.facts["num_groups"])
     if x.rank < 2 or size % groups:
         raise r.build.refuse(f"a group norm of {groups} groups with {size} scales", "it has one scale a channel")
@@ -165,7 +165,7 @@ def _group_norm(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
     return r.build.add_layer("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, layer))
 
 
-def _prelu(r: Reading, unit: Unit, layer: GraphLayer, x: Tensor) -> Tensor:
+def _prelu(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
     slopes = (*(1,) * (x.rank - len(_shape(layer, "slope"))), *_shape(layer, "slope"))
     long = [axis for axis, size in enumerate(slopes) if size > 1]
     axis = long[0] if long else 1

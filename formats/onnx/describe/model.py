@@ -22,11 +22,10 @@ from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.description import Description, prune
-from rnnconvert.scaffolding.description import Scope as Described
+from rnnconvert.scaffolding.description import DescribedModel, Description, prune
 from rnnconvert.scaffolding.needs import Needs, Tries
 from rnnconvert.scaffolding.sizes import Dim, Dims, Size
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")
 
@@ -46,11 +45,11 @@ _BY_EXPORTERS = ("main_graph", "main", "tf2onnx", "torch_jit", "torch-jit-export
 _RANKS = {"Gemm": 2, "Gemm(transB=1)": 2, "MatMul": 2}
 """How many axes layers read at least."""
 
-Rule = Callable[["Reading", Op], "Tensor | list[Tensor | None]"]
+Rule = Callable[["GraphReading", Op], "SourceTensor | list[SourceTensor | None]"]
 """Adds what an operator computes, and returns what it gives."""
 
 
-class Reading:
+class GraphReading:
     """A model on its way into a description.
 
     build  the description in the making
@@ -59,9 +58,9 @@ class Reading:
 
     def __init__(self, work: OnnxModel, units: Sequence[Unit], name: str, needs: Needs, partial: bool) -> None:
         self.work = work
-        self.build = Builder(Described(name), needs=needs, partial=partial)
+        self.build = Builder(DescribedModel(name), needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
-        self._values: dict[tuple[Scope, str], Tensor] = {}
+        self._values: dict[tuple[Scope, str], SourceTensor] = {}
         self._uses: dict[Scope, Uses] = {}
         self._by_name = {unit.name: unit for unit in units}
         self._layer_names = layer_names([unit for unit in units if not unit.alias])
@@ -95,7 +94,7 @@ class Reading:
         prune(scope)
         return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
 
-    def _input(self, value: Declared) -> Tensor:
+    def _input(self, value: Declared) -> SourceTensor:
         self.build.place = f"the input {value.name!r}"
         dtype = value.dtype
         if dtype is None or dtype.name not in (*FLOATS, *_INTEGERS, "bool"):
@@ -145,13 +144,13 @@ class Reading:
             if name and tensor is not None:
                 self._values[scope, name] = tensor
 
-    def _left_out(self, scope: Scope, node: Operation, error: RefusedError) -> list[Tensor]:
+    def _left_out(self, scope: Scope, node: Operation, error: RefusedError) -> list[SourceTensor]:
         """Return what stands for what a node gives, with the axes that the file states or that follow from others."""
         within = self._layers.get(node)
         inputs = self._those(node.inputs if within is None else [within[1].data], scope)
         return self.build.left_out(error, inputs, self._stated(scope, node.outputs, node.kind.lower()))
 
-    def _those(self, names: Iterable[str], scope: Scope) -> list[Tensor]:
+    def _those(self, names: Iterable[str], scope: Scope) -> list[SourceTensor]:
         """Return the values among some that can be read."""
         tensors = []
         for name in names:
@@ -171,7 +170,7 @@ class Reading:
             outputs.append((dims, "float32" if dtype is None else dtype.name, word))
         return outputs
 
-    def _results(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
+    def _results(self, scope: Scope, node: Operation) -> Sequence[SourceTensor | None]:
         from rnnconvert.formats.onnx.describe.layers import layer
         from rnnconvert.formats.onnx.describe.operators import RULES
         from rnnconvert.formats.onnx.describe.recurrent import recurrent
@@ -209,12 +208,12 @@ class Reading:
         values = self.attributes(scope, node)
         return Op(scope, node, self._read_by(scope, node), values)
 
-    def _read_by(self, scope: Scope, node: Operation) -> tuple[Tensor | None, ...]:
+    def _read_by(self, scope: Scope, node: Operation) -> tuple[SourceTensor | None, ...]:
         # A recurrent node's weights are its layer's: what they are made of is nobody else's.
         weights = (1, 2, 3, 7) if node in self._homes else ()
         return tuple(self.tensor(scope, name) if name and number not in weights else None for number, name in enumerate(node.inputs))
 
-    def _branch(self, scope: Scope, node: Operation) -> Sequence[Tensor | None]:
+    def _branch(self, scope: Scope, node: Operation) -> Sequence[SourceTensor | None]:
         """Return what the branch of an If gives that is always taken."""
         condition = self.tensor(scope, node.inputs[0]).numbers
         if condition is None:
@@ -234,7 +233,7 @@ class Reading:
 
     # Values
 
-    def tensor(self, scope: Scope, name: str) -> Tensor:
+    def tensor(self, scope: Scope, name: str) -> SourceTensor:
         """Return a value. Raises RefusedError for one that nothing gives."""
         where, local = scope.resolve(name)
         key = where, local
@@ -265,7 +264,7 @@ class Reading:
                 self._values[scope, value] = tensor
         self.build.place = place
 
-    def _held(self, scope: Scope, name: str, numbers: Array) -> Tensor:
+    def _held(self, scope: Scope, name: str, numbers: Array) -> SourceTensor:
         """Return a constant: written out if it is short, else a parameter that is filled, or what nodes make of one."""
         dtype = str(numbers.dtype)
         stored, produced = self._stored.get(scope.key(name)), scope.producer(name)
@@ -279,9 +278,9 @@ class Reading:
             self._node(scope, produced[0])
             if (scope, name) in self._values:
                 return self._values[scope, name]
-        return Tensor(numbers.shape, dtype, name, numbers=numbers)
+        return SourceTensor(numbers.shape, dtype, name, numbers=numbers)
 
-    def give(self, scope: Scope, name: str, tensor: Tensor) -> None:
+    def give(self, scope: Scope, name: str, tensor: SourceTensor) -> None:
         """Note what a value is."""
         self._values[scope, name] = tensor
 
@@ -300,13 +299,13 @@ class Reading:
             return None if stated is None else [int(n) for n in (stated if isinstance(stated, list) else [stated])]
         return [int(n) for n in self.constant(x, name).reshape(-1)]
 
-    def constant(self, x: Tensor, what: str) -> Array:
+    def constant(self, x: SourceTensor, what: str) -> Array:
         """Return the numbers of a tensor. Raises RefusedError for one that a run decides."""
         if x.numbers is None:
             raise self.build.refuse(f"{what} that a run decides", "only numbers that the file states are known here")
         return x.numbers
 
-    def lengths(self, x: Tensor) -> list[Dim]:
+    def lengths(self, x: SourceTensor) -> list[Dim]:
         """Return the lengths that a tensor holds. Raises RefusedError where a run decides them by other than shapes."""
         return [n if isinstance(n, Size) else int(n) for n in self.constant(x, "a shape").reshape(-1)]
 
@@ -322,7 +321,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     work = OnnxModel(load_with(path, "onnx", Options()))
     model, name = work.model(str(path)), work.read.file.model.graph.name
     title = "model" if name.lower() in _BY_EXPORTERS else name or "model"
-    description = Tries().read(lambda needs: Reading(work, model.units, title, needs, partial).description())
+    description = Tries().read(lambda needs: GraphReading(work, model.units, title, needs, partial).description())
     if description is None:
         raise RefusedError("its open lengths", "a model written as code", "its layers ask for several lengths of one axis", "", "")
     return description

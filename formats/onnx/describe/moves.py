@@ -8,14 +8,14 @@ import numpy as np
 
 from rnnconvert.formats.onnx.describe.counting import Op, counted
 from rnnconvert.formats.onnx.describe.functions import axes_of, axis_of
-from rnnconvert.formats.onnx.describe.model import Reading, Rule
+from rnnconvert.formats.onnx.describe.model import GraphReading, Rule
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.sizes import Dim, Size, broadcast, product
-from rnnconvert.scaffolding.tensors import Tensor, written
+from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 
-def _transpose(r: Reading, op: Op) -> Tensor:
+def _transpose(r: GraphReading, op: Op) -> SourceTensor:
     x = op[0]
     order = op.values.get("perm") or list(range(x.rank))[::-1]
     if sorted(order) != list(range(x.rank)):
@@ -23,7 +23,7 @@ def _transpose(r: Reading, op: Op) -> Tensor:
     return r.build.transpose(x, order)
 
 
-def _reshape(r: Reading, op: Op) -> Tensor:
+def _reshape(r: GraphReading, op: Op) -> SourceTensor:
     x = op[0]
     shape = r.lengths(op[1]) if len(op.inputs) > 1 else [int(n) for n in op.values["shape"]]
     if not op.values.get("allowzero"):
@@ -31,13 +31,13 @@ def _reshape(r: Reading, op: Op) -> Tensor:
     return r.build.reshape(x, operations.filled(x.dims, shape))
 
 
-def _flatten(r: Reading, op: Op) -> Tensor:
+def _flatten(r: GraphReading, op: Op) -> SourceTensor:
     x, axis = op[0], int(op.values.get("axis", 1))
     axis += x.rank if axis < 0 else 0
     return r.build.reshape(x, (product(x.dims[:axis]), product(x.dims[axis:])))
 
 
-def _squeeze(r: Reading, op: Op) -> Tensor:
+def _squeeze(r: GraphReading, op: Op) -> SourceTensor:
     x = op[0]
     axes = axes_of(r, op, x)
     if axes is None:
@@ -47,7 +47,7 @@ def _squeeze(r: Reading, op: Op) -> Tensor:
     return r.build.squeeze(x, axes)
 
 
-def _unsqueeze(r: Reading, op: Op) -> Tensor:
+def _unsqueeze(r: GraphReading, op: Op) -> SourceTensor:
     axes = r.integers(op, "axes", 1)
     if axes is None:
         raise ValueError("no axes")
@@ -55,20 +55,20 @@ def _unsqueeze(r: Reading, op: Op) -> Tensor:
     return r.build.unsqueeze(op[0], [axis % rank for axis in axes])
 
 
-def _shape(r: Reading, op: Op) -> Tensor:
+def _shape(r: GraphReading, op: Op) -> SourceTensor:
     dims = op[0].dims[slice(op.values.get("start", 0), op.values.get("end"))]
     return counted(np.asarray([*dims, None], object)[:-1])
 
 
-def _size(r: Reading, op: Op) -> Tensor:
+def _size(r: GraphReading, op: Op) -> SourceTensor:
     return counted(np.asarray(product(op[0].dims), object))
 
 
-def _identity(r: Reading, op: Op) -> Tensor:
+def _identity(r: GraphReading, op: Op) -> SourceTensor:
     return op[0]
 
 
-def _dropout(r: Reading, op: Op) -> list[Tensor | None]:
+def _dropout(r: GraphReading, op: Op) -> list[SourceTensor | None]:
     training = op.optional(2)
     if (
         op.has(1)
@@ -79,12 +79,12 @@ def _dropout(r: Reading, op: Op) -> list[Tensor | None]:
     return [op[0]]
 
 
-def _concat(r: Reading, op: Op) -> Tensor:
+def _concat(r: GraphReading, op: Op) -> SourceTensor:
     tensors = [op[number] for number in range(len(op.inputs))]
     return r.build.concatenate(tensors, axis_of(op, tensors[0], 1))
 
 
-def _split(r: Reading, op: Op) -> list[Tensor | None]:
+def _split(r: GraphReading, op: Op) -> list[SourceTensor | None]:
     x, axis = op[0], axis_of(op, op[0], 0)
     count, length = len(op.node.outputs), x.dims[axis]
     sizes = r.integers(op, "split", 1)
@@ -98,7 +98,7 @@ def _split(r: Reading, op: Op) -> list[Tensor | None]:
     return [*operations.parts(r.build, x, axis, sizes)]
 
 
-def _slice(r: Reading, op: Op) -> Tensor:
+def _slice(r: GraphReading, op: Op) -> SourceTensor:
     x = op[0]
     starts, ends = _bounds(r, op, "starts", 1), _bounds(r, op, "ends", 2)
     axes = r.integers(op, "axes", 3) or list(range(len(starts)))
@@ -109,12 +109,12 @@ def _slice(r: Reading, op: Op) -> Tensor:
     return result
 
 
-def _bounds(r: Reading, op: Op, key: str, index: int) -> list[Dim]:
+def _bounds(r: GraphReading, op: Op, key: str, index: int) -> list[Dim]:
     x = op.optional(index)
     return r.lengths(x) if x is not None else [int(n) for n in op.values[key]]
 
 
-def _gather(r: Reading, op: Op) -> Tensor:
+def _gather(r: GraphReading, op: Op) -> SourceTensor:
     x, indices = op[0], op[1]
     axis = axis_of(op, x, 0)
     if indices.numbers is not None and indices.numbers.dtype != object:
@@ -130,20 +130,20 @@ def _gather(r: Reading, op: Op) -> Tensor:
     return r.build.add("gather", [x, indices], dims, axis=axis, name="taken")
 
 
-def _gather_elements(r: Reading, op: Op) -> Tensor:
+def _gather_elements(r: GraphReading, op: Op) -> SourceTensor:
     x, indices = op[0], op[1]
     return r.build.add("gather elements", [x, indices], indices.dims, axis=axis_of(op, x, 0), name="taken")
 
 
-def _expand(r: Reading, op: Op) -> Tensor:
+def _expand(r: GraphReading, op: Op) -> SourceTensor:
     return r.build.expand(op[0], broadcast([op[0].dims, tuple(r.lengths(op[1]))]))
 
 
-def _tile(r: Reading, op: Op) -> Tensor:
+def _tile(r: GraphReading, op: Op) -> SourceTensor:
     return operations.tiled(r.build, op[0], r.integers(op, "repeats", 1))
 
 
-def _pad(r: Reading, op: Op) -> Tensor:
+def _pad(r: GraphReading, op: Op) -> SourceTensor:
     x, mode = op[0], op.values.get("mode", "constant")
     stated = r.integers(op, "pads", 1)
     if stated is None and op.opset < 2:
@@ -165,12 +165,12 @@ def _pad(r: Reading, op: Op) -> Tensor:
     return operations.padded(r.build, x, pairs, mode, number)
 
 
-def _full(dims: Sequence[Dim], dtype: str, number: float) -> Tensor:
+def _full(dims: Sequence[Dim], dtype: str, number: float) -> SourceTensor:
     """Return a tensor of one number."""
-    return Tensor(tuple(dims), dtype, "zeros" if not number else "full", filled=number)
+    return SourceTensor(tuple(dims), dtype, "zeros" if not number else "full", filled=number)
 
 
-def _constant_of_shape(r: Reading, op: Op) -> Tensor:
+def _constant_of_shape(r: GraphReading, op: Op) -> SourceTensor:
     value = op.values.get("value")
     value = np.zeros(1, np.float32) if value is None else np.asarray(value)
     dims = r.lengths(op[0])
@@ -179,7 +179,7 @@ def _constant_of_shape(r: Reading, op: Op) -> Tensor:
     return _full(dims, str(value.dtype), written(value.reshape(())[()]))
 
 
-def _range(r: Reading, op: Op) -> Tensor:
+def _range(r: GraphReading, op: Op) -> SourceTensor:
     start, stop, step = (r.lengths(op[number])[0] for number in range(3))
     if not isinstance(step, int) or step < 1:
         raise r.build.refuse(f"a Range in steps of {step}", "only upwards is known here")
@@ -189,12 +189,12 @@ def _range(r: Reading, op: Op) -> Tensor:
     return r.build.add("range", read, (count,), op[0].dtype, start=low, stop=high, step=step, name="steps")
 
 
-def _triangle(r: Reading, op: Op) -> Tensor:
+def _triangle(r: GraphReading, op: Op) -> SourceTensor:
     by = int(r.constant(op[1], "a diagonal").reshape(())) if op.optional(1) is not None else 0
     return r.build.add("triangle", [op[0]], op[0].dims, upper=bool(op.values.get("upper", 1)), diagonal=by, name="triangle")
 
 
-def _one_hot(r: Reading, op: Op) -> Tensor:
+def _one_hot(r: GraphReading, op: Op) -> SourceTensor:
     depth, values = int(r.constant(op[1], "a depth").reshape(())), r.constant(op[2], "values")
     if op.values.get("axis", -1) not in (-1, op[0].rank) or values.tolist() != [0, 1]:
         raise r.build.refuse("OneHot of other numbers than 0 and 1, or on another axis than a new last one", "no line is known for it")

@@ -8,11 +8,11 @@ from rnnconvert.formats.onnx.describe.counting import Op, counted
 from rnnconvert.formats.onnx.describe.functions import FUNCTIONS, axes_of, axis_of
 from rnnconvert.formats.onnx.describe.functions import number as _number
 from rnnconvert.formats.onnx.describe.layers import listed, padding
-from rnnconvert.formats.onnx.describe.model import Reading, Rule
+from rnnconvert.formats.onnx.describe.model import GraphReading, Rule
 from rnnconvert.formats.onnx.describe.moves import MOVES
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import Size, product
-from rnnconvert.scaffolding.tensors import Tensor, written
+from rnnconvert.scaffolding.tensors import SourceTensor, written
 from rnnconvert.scaffolding.windows import Windows, pool, reached
 
 _REDUCED = {
@@ -27,7 +27,7 @@ _REDUCED = {
 }
 
 
-def _reduce(r: Reading, op: Op) -> Tensor:
+def _reduce(r: GraphReading, op: Op) -> SourceTensor:
     x, keep = op[0], bool(op.values.get("keepdims", 1))
     axes = axes_of(r, op, x)
     if not axes:
@@ -46,7 +46,7 @@ def _reduce(r: Reading, op: Op) -> Tensor:
 
 
 def _arg(operation: str) -> Rule:
-    def rule(r: Reading, op: Op) -> Tensor:
+    def rule(r: GraphReading, op: Op) -> SourceTensor:
         x, axis, keep = op[0], axis_of(op, op[0], 0), bool(op.values.get("keepdims", 1))
         if op.values.get("select_last_index"):
             raise r.build.refuse(f"{op.kind} that takes the last of several", "torch and Keras take the first")
@@ -55,7 +55,7 @@ def _arg(operation: str) -> Rule:
     return rule
 
 
-def _top(r: Reading, op: Op) -> list[Tensor | None]:
+def _top(r: GraphReading, op: Op) -> list[SourceTensor | None]:
     x, axis = op[0], axis_of(op, op[0], -1)
     count = r.integers(op, "k", 1)
     if not count or len(count) != 1 or not op.values.get("sorted", 1):
@@ -63,7 +63,7 @@ def _top(r: Reading, op: Op) -> list[Tensor | None]:
     return [*operations.top(r.build, x, count[0], axis, bool(op.values.get("largest", 1)))]
 
 
-def _cumulative(r: Reading, op: Op) -> Tensor:
+def _cumulative(r: GraphReading, op: Op) -> SourceTensor:
     x = op[0]
     axis = int(r.constant(op[1], "an axis").reshape(())) % x.rank
     if op.values.get("exclusive"):
@@ -74,11 +74,11 @@ def _cumulative(r: Reading, op: Op) -> Tensor:
     return r.build.flip(result, axis) if back else result
 
 
-def _matmul(r: Reading, op: Op) -> Tensor:
+def _matmul(r: GraphReading, op: Op) -> SourceTensor:
     return operations.matmul(r.build, op[0], op[1])
 
 
-def _gemm(r: Reading, op: Op) -> Tensor:
+def _gemm(r: GraphReading, op: Op) -> SourceTensor:
     left, right = op[0], op[1]
     left = r.build.transpose(left, (1, 0)) if op.values.get("transA") else left
     right = r.build.transpose(right, (1, 0)) if op.values.get("transB") else right
@@ -92,12 +92,12 @@ def _gemm(r: Reading, op: Op) -> Tensor:
     return r.build.elementwise("add", [result, more])
 
 
-def _einsum(r: Reading, op: Op) -> Tensor:
+def _einsum(r: GraphReading, op: Op) -> SourceTensor:
     return operations.einsum(r.build, str(op.values["equation"]), [op[number] for number in range(len(op.inputs))])
 
 
 def _pool(operation: str) -> Rule:
-    def rule(r: Reading, op: Op) -> list[Tensor | None]:
+    def rule(r: GraphReading, op: Op) -> list[SourceTensor | None]:
         x, rank = op[0], op[0].rank - 2
         kernel = listed(op.values, "kernel_shape", rank)
         strides, dilation = listed(op.values, "strides", rank), listed(op.values, "dilations", rank)
@@ -111,7 +111,7 @@ def _pool(operation: str) -> Rule:
 
 
 def _global(operation: str) -> Rule:
-    def rule(r: Reading, op: Op) -> Tensor:
+    def rule(r: GraphReading, op: Op) -> SourceTensor:
         x = op[0]
         return operations.reduced(r.build, x, operation, range(2, x.rank), True, "pooled")
 

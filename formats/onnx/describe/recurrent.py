@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnconvert.core.weights import Direction
 from rnnconvert.formats.onnx.describe.counting import Op
-from rnnconvert.formats.onnx.describe.model import Reading
+from rnnconvert.formats.onnx.describe.model import GraphReading
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Unit
 from rnnconvert.recognition.computed import Computed
@@ -20,10 +20,10 @@ from rnnconvert.recognition.recognised import ReadSequence
 from rnnconvert.scaffolding.moved import Atom, Moved
 from rnnconvert.scaffolding.recurrent import recurrent as called
 from rnnconvert.scaffolding.sizes import Dim
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 
-def recurrent(r: Reading, op: Op, unit: Unit) -> list[Tensor | None]:
+def recurrent(r: GraphReading, op: Op, unit: Unit) -> list[SourceTensor | None]:
     """Return what a node LSTM, GRU or RNN gives."""
     stack, batch_first = unit.stack, bool(op.values.get("layout", 0))
     assert stack is not None
@@ -35,7 +35,7 @@ def recurrent(r: Reading, op: Op, unit: Unit) -> list[Tensor | None]:
     mask = _mask(r, op.optional(4), x)
     wanted = [op.has(number) and _is_read(r, op, number) for number in range(3)]
     sequence, finals = called(r.build, unit, x, states, mask, wanted[0])
-    outputs: list[Tensor | None] = [None, None, None]
+    outputs: list[SourceTensor | None] = [None, None, None]
     if wanted[0]:
         sequence = _turned(r, sequence) if stack.first.reverse and ways == 1 else sequence
         outputs[0] = _with_directions(sequence, ways, (0, 1, 2, 3) if batch_first else (1, 2, 0, 3))
@@ -45,11 +45,11 @@ def recurrent(r: Reading, op: Op, unit: Unit) -> list[Tensor | None]:
     return outputs
 
 
-def _is_read(r: Reading, op: Op, number: int) -> bool:
+def _is_read(r: GraphReading, op: Op, number: int) -> bool:
     return r.uses(op.scope).any(op.node.outputs[number])
 
 
-def _check(r: Reading, direction: Direction) -> None:
+def _check(r: GraphReading, direction: Direction) -> None:
     """Raise RefusedError for what no line here computes."""
     elsewhere = [clip for clip in direction.cell.clips if clip.kind != "gates"]
     odd = [*direction.cell.describe()] if direction.cell.coupled or elsewhere else []
@@ -58,7 +58,7 @@ def _check(r: Reading, direction: Direction) -> None:
         raise r.build.refuse(f"a cell with {', '.join(odd)}", "the layers of other frameworks have none")
 
 
-def _states(r: Reading, op: Op, ways: int, lstm: bool, batch_first: bool, batch: Dim) -> list[Tensor]:
+def _states(r: GraphReading, op: Op, ways: int, lstm: bool, batch_first: bool, batch: Dim) -> list[SourceTensor]:
     """Return the initial states, for each direction its hidden state and its cell state; none where they are zeros."""
     stated = [op.optional(number) for number in (5, 6)[: 1 + lstm]]
     if all(x is None or r.build.is_zero(x) for x in stated):
@@ -69,7 +69,7 @@ def _states(r: Reading, op: Op, ways: int, lstm: bool, batch_first: bool, batch:
     return [_for_batch(r, r.build.select(x, axis, way), batch) for way in range(ways) for x in stated if x is not None]
 
 
-def _for_batch(r: Reading, state: Tensor, batch: Dim) -> Tensor:
+def _for_batch(r: GraphReading, state: SourceTensor, batch: Dim) -> SourceTensor:
     """Return a state of (batch, unit), where it is learned the same for every sequence."""
     if state.dims[0] == batch:
         return state
@@ -78,7 +78,7 @@ def _for_batch(r: Reading, state: Tensor, batch: Dim) -> Tensor:
     return r.build.expand(state, (batch, state.dims[1]))
 
 
-def _mask(r: Reading, lengths: Tensor | None, x: Tensor) -> Tensor | None:
+def _mask(r: GraphReading, lengths: SourceTensor | None, x: SourceTensor) -> SourceTensor | None:
     """Return which steps count, where the node reads the lengths of its sequences."""
     if lengths is None:
         return None
@@ -87,12 +87,12 @@ def _mask(r: Reading, lengths: Tensor | None, x: Tensor) -> Tensor | None:
     return r.build.add("mask", [lengths, x], x.dims[:2], "bool", operation="lengths", name="mask")
 
 
-def _turned(r: Reading, x: Tensor) -> Tensor:
+def _turned(r: GraphReading, x: SourceTensor) -> SourceTensor:
     """Return a sequence turned around."""
     return r.build.flip(x, 1)
 
 
-def _with_directions(sequence: Tensor, ways: int, order: Sequence[int]) -> Tensor:
+def _with_directions(sequence: SourceTensor, ways: int, order: Sequence[int]) -> SourceTensor:
     """Return (batch, time, directions and units) with an axis for the directions, and batch, time, direction, unit in an order."""
     batch, time, both = sequence.dims
     assert isinstance(both, int)
@@ -101,10 +101,10 @@ def _with_directions(sequence: Tensor, ways: int, order: Sequence[int]) -> Tenso
     groups = [() if n == 2 and ways == 1 else group for n, group in enumerate(groups)]
     base = groups[0], groups[1], (*groups[2], *groups[3])
     moved = Moved(base, tuple(groups[n] for n in order))
-    return Tensor(tuple(parts[n].dim for n in order), sequence.dtype, sequence.name, origin=(sequence, moved))
+    return SourceTensor(tuple(parts[n].dim for n in order), sequence.dtype, sequence.name, origin=(sequence, moved))
 
 
-def computed(r: Reading, scope: Scope, unit: Unit, layer: Computed) -> None:
+def computed(r: GraphReading, scope: Scope, unit: Unit, layer: Computed) -> None:
     """Read a layer that other operators compute, and note each of its outputs that is used."""
     match, stack = layer.recognised, layer.stack
     r.build.place = f"{stack.name} ({match.what})"
@@ -136,7 +136,7 @@ def computed(r: Reading, scope: Scope, unit: Unit, layer: Computed) -> None:
         r.give(scope, use.value, output)
 
 
-def _sequence(r: Reading, scope: Scope, read: ReadSequence, value: str) -> Tensor:
+def _sequence(r: GraphReading, scope: Scope, read: ReadSequence, value: str) -> SourceTensor:
     """Return what a layer reads as (batch, time, features): a value, or its written-out steps."""
     if read.steps:
         steps = [r.tensor(scope, step) for step in read.steps]

@@ -23,7 +23,7 @@ from rnnconvert.recognition.recognised import Mask, ReadSequence, RecognisedLaye
 NodesAndArrays = tuple[list[onnx.NodeProto], dict[str, "Array | Pieced"]]
 
 
-class _Nodes(ProtoNodes):
+class _FusedNodes(ProtoNodes):
     """Nodes under construction, for an operator set."""
 
     def __init__(self, prefix: str, opset: int, dtype: np.dtype) -> None:
@@ -65,7 +65,7 @@ def as_nodes(layer: RecognisedLayer, prefix: str, opset: int, states: Mapping[st
     prefix  what their names begin with
     states  initial states to give; those that are not here are zero
     """
-    nodes = _Nodes(prefix, opset, layer.direction.dtype)
+    nodes = _FusedNodes(prefix, opset, layer.direction.dtype)
     x = [_sequence(nodes, read, number) for number, read in enumerate(layer.reads)]
     sequence = x[0] if len(x) == 1 else nodes.add("Concat", x, "x", axis=2)
     counting = None if layer.mask is None else _counting(nodes, layer.mask, sequence)
@@ -92,7 +92,7 @@ def as_nodes(layer: RecognisedLayer, prefix: str, opset: int, states: Mapping[st
     return nodes.nodes, nodes.arrays
 
 
-def _counting(nodes: _Nodes, mask: Mask, x: str) -> CountedSteps:
+def _counting(nodes: _FusedNodes, mask: Mask, x: str) -> CountedSteps:
     """Add which steps of each sequence count."""
     if nodes.opset < 13:
         raise UnmatchedError(f"its mask {mask.value!r} needs operators of set 13 or later")
@@ -114,7 +114,9 @@ def _counting(nodes: _Nodes, mask: Mask, x: str) -> CountedSteps:
     return steps(nodes, truths, "mask")
 
 
-def _give_masked(nodes: _Nodes, layer: RecognisedLayer, counting: CountedSteps, outputs: Sequence[str], states: Mapping[str, str]) -> None:
+def _give_masked(
+    nodes: _FusedNodes, layer: RecognisedLayer, counting: CountedSteps, outputs: Sequence[str], states: Mapping[str, str]
+) -> None:
     """Add what turns the operator's outputs into the values that are used, with what stands for steps that do not count."""
     every = nodes.add("Transpose", [nodes.axes("Squeeze", outputs[0], [1], "states")], "states_by_sequence", perm=[1, 0, 2])
     for number, use in enumerate(layer.uses):
@@ -131,7 +133,7 @@ def _give_masked(nodes: _Nodes, layer: RecognisedLayer, counting: CountedSteps, 
         nodes.add("Identity", [counting.ended(nodes, name, last, first or nodes.zero())], f"{name}_given", use.value)
 
 
-def _sequence(nodes: _Nodes, read: ReadSequence, number: int) -> str:
+def _sequence(nodes: _FusedNodes, read: ReadSequence, number: int) -> str:
     """Return a sequence (time, batch, features) of what the steps read."""
     if read.steps:
         parts = [nodes.axes("Unsqueeze", step, [0], f"x{number}_{n}") for n, step in enumerate(read.steps)]
@@ -144,7 +146,7 @@ def _sequence(nodes: _Nodes, read: ReadSequence, number: int) -> str:
     return value
 
 
-def _give(nodes: _Nodes, layer: RecognisedLayer, outputs: Sequence[str]) -> None:
+def _give(nodes: _FusedNodes, layer: RecognisedLayer, outputs: Sequence[str]) -> None:
     """Add what turns the operator's outputs into the values that are used."""
     states = ""
     for use in layer.uses:

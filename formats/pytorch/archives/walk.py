@@ -44,7 +44,7 @@ def flatten(root: Any, records: Records, path: object, byte_swapped: bool = Fals
 
     Raises UnreadableError if a tensor reaches outside its storage, or the whole cannot be walked.
     """
-    walk = _Walk(records, path, byte_swapped, constants or (lambda made_by: {}))
+    walk = _ValuePass(records, path, byte_swapped, constants or (lambda made_by: {}))
     walk.visit(root, "", 0, True)
     walk.unpack()
     metadata = {
@@ -68,7 +68,7 @@ def _root(root: Any) -> str:
     return "state_dict" if plain else "envelope"
 
 
-class _Walk:
+class _ValuePass:
     """One pass over a value, with what it has found."""
 
     def __init__(self, records: Records, path: object, byte_swapped: bool, constants: Constants) -> None:

@@ -8,26 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import Size
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 FLOATS = ("float32", "float64")
 
 
-def number(value: Any, dtype: str = "float32") -> Tensor:
+def number(value: Any, dtype: str = "float32") -> SourceTensor:
     """Return a number as a tensor without axes."""
-    return Tensor((), dtype, "number", numbers=np.asarray(value, object if isinstance(value, Size) else dtype))
+    return SourceTensor((), dtype, "number", numbers=np.asarray(value, object if isinstance(value, Size) else dtype))
 
 
-def _operand(value: Any, like: Tensor) -> Tensor:
+def _operand(value: Any, like: SourceTensor) -> SourceTensor:
     """Return what an operator reads beside a tensor: of a number, what the tensor's element type makes of it.
 
     A trace holds Python's numbers as tensors without axes. Beside a tensor with axes these do not decide the element type.
     Source: torch.result_type.
     """
-    if isinstance(value, Tensor):
+    if isinstance(value, SourceTensor):
         a_number = value.numbers is not None and not value.dims and like.dims
         lower = value.dtype in FLOATS or value.dtype in ("int64", "int32", "bool")
         return number(value.numbers, like.dtype) if a_number and lower and like.dtype in FLOATS else value
@@ -45,13 +45,13 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
     swapped  whether the second comes first
     """
 
-    def rule(r: Reading, call: Call) -> Any:
+    def rule(r: ProgramReading, call: BoundCall) -> Any:
         left, right = call("x"), call("other")
-        if not isinstance(left, Tensor) and not isinstance(right, Tensor):
+        if not isinstance(left, SourceTensor) and not isinstance(right, SourceTensor):
             return _NUMBERS[operation](left, right)
         if operation == "add" and call("alpha", 1) == 1 and (dense := r.sum(left, right)) is not None:
             return dense
-        like = left if isinstance(left, Tensor) and (left.dims or not isinstance(right, Tensor)) else right
+        like = left if isinstance(left, SourceTensor) and (left.dims or not isinstance(right, SourceTensor)) else right
         if operation == "divide" and call("rounding_mode") is not None:
             raise ValueError("a division that rounds")
         left, right = _operand(left, like), _operand(right, like)
@@ -70,7 +70,7 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
     return rule
 
 
-def _floor_divide(r: Reading, call: Call) -> Any:
+def _floor_divide(r: ProgramReading, call: BoundCall) -> Any:
     return operations.function(r.build, pair("divide")(r, call), "floor")
 
 
@@ -96,9 +96,9 @@ _NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
 def _compared(operation: str) -> Rule:
     compare = pair(operation, "bool")
 
-    def rule(r: Reading, call: Call) -> Any:
+    def rule(r: ProgramReading, call: BoundCall) -> Any:
         left, right = call("x"), call("other")
-        if isinstance(left, list) or isinstance(right, list) or isinstance(left, Tensor) or isinstance(right, Tensor):
+        if isinstance(left, list) or isinstance(right, list) or isinstance(left, SourceTensor) or isinstance(right, SourceTensor):
             return _NUMBERS[operation](left, right) if isinstance(left, list) else compare(r, call)
         difference = left - right
         if isinstance(difference, Size):
@@ -114,9 +114,9 @@ _OF_A_NUMBER: dict[str, Callable[[Any], Any]] = {"not": numbers.not_, "neg": num
 
 
 def _unary(operation: str) -> Rule:
-    def rule(r: Reading, call: Call) -> Any:
+    def rule(r: ProgramReading, call: BoundCall) -> Any:
         x = call("x")
-        if not isinstance(x, Tensor):
+        if not isinstance(x, SourceTensor):
             return _OF_A_NUMBER[operation](x)
         return operations.function(r.build, x, operation)
 
@@ -127,24 +127,24 @@ def _function(word: str, key: str = "", default: Any = None) -> Rule:
     return lambda r, call: operations.activation(r.build, call.tensor(), word, float(call(key, default)) if key else None)
 
 
-def _elu(r: Reading, call: Call) -> Tensor:
+def _elu(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("scale", 1) != 1 or call("input_scale", 1) != 1:
         raise ValueError("an elu with scales")
     return operations.activation(r.build, call.tensor(), "elu", float(call("alpha", 1.0)))
 
 
-def _gelu(r: Reading, call: Call) -> Tensor:
+def _gelu(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return operations.activation(r.build, call.tensor(), "gelu" if call("approximate", "none") == "none" else "gelu_tanh")
 
 
-def _softplus(r: Reading, call: Call) -> Tensor:
+def _softplus(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("beta", 1) != 1 or call("threshold", 20) != 20:
         raise ValueError("a softplus with numbers of its own")
     return operations.activation(r.build, call.tensor(), "softplus")
 
 
 def _softmax(word: str) -> Rule:
-    def rule(r: Reading, call: Call) -> Tensor:
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
         x, axis = call.tensor(), call.axis()
         if call("dtype") not in (None, False) and str(call("dtype")) != x.dtype:
             raise ValueError("a softmax in another element type")
@@ -154,21 +154,21 @@ def _softmax(word: str) -> Rule:
 
 
 def _clamp(low: str, high: str) -> Rule:
-    def rule(r: Reading, call: Call) -> Tensor:
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
         x = call.tensor()
         ends = [call(low) if low else None, call(high) if high else None]
-        if any(isinstance(end, Tensor) for end in ends):
+        if any(isinstance(end, SourceTensor) for end in ends):
             raise ValueError("bounds that are tensors")
         return r.build.clip(x, ends[0], ends[1])
 
     return rule
 
 
-def _same(r: Reading, call: Call) -> Any:
+def _same(r: ProgramReading, call: BoundCall) -> Any:
     return call("x")
 
 
-def _dropout(r: Reading, call: Call) -> Tensor:
+def _dropout(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("train") is True and call("p", 0) != 0:
         raise r.build.refuse("dropout that is on", "it is random: save the model in evaluation, model.eval()")
     x, kind = call.tensor(), r.module(call.operation)
@@ -178,7 +178,7 @@ def _dropout(r: Reading, call: Call) -> Tensor:
     return r.build.several("dropout", layer, [x], [(x.dims, x.dtype, x.name)], name=kind, rate=float(call("p", 0.5)))[0]
 
 
-def _cast(r: Reading, call: Call) -> Any:
+def _cast(r: ProgramReading, call: BoundCall) -> Any:
     x, dtype = call.tensor(), call.operation.attributes.get("dtype")
     if dtype is None:
         return x
@@ -187,12 +187,12 @@ def _cast(r: Reading, call: Call) -> Any:
     return x if str(dtype) == x.dtype else r.build.cast(x, str(dtype))
 
 
-def _where(r: Reading, call: Call) -> Tensor:
-    like = next(x for x in (call("yes"), call("no")) if isinstance(x, Tensor))
+def _where(r: ProgramReading, call: BoundCall) -> SourceTensor:
+    like = next(x for x in (call("yes"), call("no")) if isinstance(x, SourceTensor))
     return r.build.elementwise("where", [call.tensor(), _operand(call("yes"), like), _operand(call("no"), like)], like.dtype)
 
 
-def _masked_fill(r: Reading, call: Call) -> Tensor:
+def _masked_fill(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = call.tensor()
     return r.build.elementwise("where", [call.tensor("mask"), _operand(call("value"), x), x], x.dtype)
 

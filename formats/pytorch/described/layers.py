@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.formats.pytorch.described.recurrent import recurrent
 from rnnconvert.formats.pytorch.program.program import RECURRENT
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.needs import NeedError
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 from rnnconvert.scaffolding.windows import Windows, conv, conv_transposed, pool, reached, same
 
 
-def _float(x: Tensor) -> None:
+def _float(x: SourceTensor) -> None:
     if x.dtype != "float32":
         raise ValueError(f"a layer of {x.dtype}")
 
 
-def _linear(r: Reading, call: Call) -> Tensor:
+def _linear(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return r.dense(call.tensor(), call.tensor("weight"), call("bias"))
 
 
-def _embedding(r: Reading, call: Call) -> Tensor:
+def _embedding(r: ProgramReading, call: BoundCall) -> SourceTensor:
     weight, x = call.tensor("weight"), call.tensor()
     if x.dtype not in ("int32", "int64"):
         raise NeedError(f"type of {x.name}", "int64")
@@ -42,12 +42,12 @@ def spread(value: Any, rank: int) -> tuple[int, ...]:
     return tuple(int(n) for n in (listed * rank if len(listed) == 1 else listed))
 
 
-def _lengths(weight: Tensor) -> list[int]:
+def _lengths(weight: SourceTensor) -> list[int]:
     """Return the lengths of a weight's axes, all of which its file states."""
     return [n for n in weight.dims if isinstance(n, int)]
 
 
-def _settings(r: Reading, call: Call, rank: int) -> dict[str, Any]:
+def _settings(r: ProgramReading, call: BoundCall, rank: int) -> dict[str, Any]:
     return {
         "layer": r.unit(call.tensor("weight"), call("bias")).name,
         "strides": spread(call("stride", 1), rank),
@@ -57,7 +57,7 @@ def _settings(r: Reading, call: Call, rank: int) -> dict[str, Any]:
     }
 
 
-def _conv(r: Reading, call: Call) -> Tensor:
+def _conv(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("transposed"):
         return _transposed(r, call)
     x, weight, padding = call.tensor(), _lengths(call.tensor("weight")), call("padding", 0)
@@ -74,7 +74,7 @@ def _conv(r: Reading, call: Call) -> Tensor:
     return conv(r.build, x, weight, pads, **settings)
 
 
-def _transposed(r: Reading, call: Call) -> Tensor:
+def _transposed(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, weight = call.tensor(), _lengths(call.tensor("weight"))
     rank = len(weight) - 2
     _float(x)
@@ -84,7 +84,7 @@ def _transposed(r: Reading, call: Call) -> Tensor:
     return conv_transposed(r.build, x, weight, pads, more, **_settings(r, call, rank))
 
 
-def _batch_norm(r: Reading, call: Call) -> Tensor:
+def _batch_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, arrays = call.tensor(), [call(word) for word in ("weight", "bias", "mean", "variance")]
     if call("training") or arrays[2] is None or (arrays[0] is None) != (arrays[1] is None):
         raise r.build.refuse("a batch norm in training, or without statistics", "save the model in evaluation, model.eval()")
@@ -108,7 +108,7 @@ def _batch_norm(r: Reading, call: Call) -> Tensor:
 def _over_last(kind: str, epsilon: float) -> Rule:
     """Return the rule of a norm over the last axes."""
 
-    def rule(r: Reading, call: Call) -> Tensor:
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
         x, weight, bias, sizes = call.tensor(), call("weight"), call("bias"), tuple(call("shape"))
         _float(x)
         for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
@@ -125,7 +125,7 @@ def _over_last(kind: str, epsilon: float) -> Rule:
     return rule
 
 
-def _group_norm(r: Reading, call: Call) -> Tensor:
+def _group_norm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, weight, bias = call.tensor(), call("weight"), call("bias")
     if weight is None or bias is None:
         raise r.build.refuse("a group norm without a scale", "no layer of the file is one")
@@ -142,7 +142,7 @@ def _group_norm(r: Reading, call: Call) -> Tensor:
     )
 
 
-def _prelu(r: Reading, call: Call) -> Tensor:
+def _prelu(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, weight = call.tensor(), call.tensor("weight")
     if x.rank < 2 or (weight.dims[0] != 1 and x.dims[1] != weight.dims[0]):
         raise ValueError("a prelu of other channels")
@@ -152,7 +152,7 @@ def _prelu(r: Reading, call: Call) -> Tensor:
 
 
 def _pool(operation: str, rank: int) -> Rule:
-    def rule(r: Reading, call: Call) -> Tensor:
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
         if call("divisor") is not None:
             raise ValueError("an average with a divisor of its own")
         kernel = spread(call("kernel"), rank)
@@ -166,7 +166,7 @@ def _pool(operation: str, rank: int) -> Rule:
 
 
 def _global(operation: str, rank: int) -> Rule:
-    def rule(r: Reading, call: Call) -> Tensor:
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
         x = call.tensor()
         if set(spread(call("size"), rank)) != {1}:
             raise ValueError("an adaptive pool to more than one place")

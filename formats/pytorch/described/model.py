@@ -17,7 +17,7 @@ from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
-from rnnconvert.formats.pytorch.described.reading import Reading
+from rnnconvert.formats.pytorch.described.reading import ProgramReading
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.program.program import RECURRENT, OperatorProgram, Ref
 from rnnconvert.formats.pytorch.stored import stored_arrays as stored_in
@@ -38,7 +38,7 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     program = _program(path)
     checkpoint = load_with(path, "pytorch", Options())
     units = of_checkpoint(checkpoint).units
-    return _tried(program, lambda needs, partial: Reading(program, units, checkpoint.arrays, "model", needs, partial), partial)
+    return _tried(program, lambda needs, partial: ProgramReading(program, units, checkpoint.arrays, "model", needs, partial), partial)
 
 
 def describe_live(module: Any, example: Sequence[Any], partial: bool = False) -> Description:
@@ -53,8 +53,8 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
         opened = exported(module, example, path := Path(folder) / "module.pt2")
         program = _program(path)
 
-        def reading(needs: Needs, partial: bool) -> Reading:
-            return Reading(program, model.units, model.arrays, type(module).__name__, needs, partial)
+        def reading(needs: Needs, partial: bool) -> ProgramReading:
+            return ProgramReading(program, model.units, model.arrays, type(module).__name__, needs, partial)
 
         stated, first = {ref: ref.dims for ref in _refs(program)}, None
         for attempt in range(3 + partial):
@@ -128,7 +128,7 @@ def exported(module: Any, example: Sequence[Any], path: Path) -> list[list[int]]
             part.training = True
 
 
-def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], Reading], partial: bool) -> Description:
+def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], partial: bool) -> Description:
     """Return the description for the first choice of inputs that every operator takes; in part, for that with the fewest left out."""
     kinds = {operation.kind for operation in program.operations}
     over_time = kinds & {*RECURRENT, "conv1d", "convolution", "_convolution"}

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch.program.program import Caller, OperatorCall, Ref, refs
-from rnnconvert.scaffolding.description import Scope, Value
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.description import DescribedModel, Value
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 if TYPE_CHECKING:
-    from rnnconvert.formats.pytorch.described.reading import Reading
+    from rnnconvert.formats.pytorch.described.reading import ProgramReading
 
 
 class Modules:
@@ -22,9 +22,9 @@ class Modules:
     reading  the program on its way into a description
     """
 
-    def __init__(self, reading: Reading, operations: Sequence[OperatorCall], outputs: Any) -> None:
+    def __init__(self, reading: ProgramReading, operations: Sequence[OperatorCall], outputs: Any) -> None:
         self.reading = reading
-        self._done: dict[str, Scope] = {}
+        self._done: dict[str, DescribedModel] = {}
         self._readers: dict[Ref, list[OperatorCall | None]] = {}
         for operation in operations:
             for ref in _read(operation):
@@ -95,7 +95,7 @@ class Modules:
 
     def _described(
         self, caller: Caller, operations: list[OperatorCall], depth: int, gives: list[Ref]
-    ) -> tuple[Scope, list[Tensor], list[Any]] | None:
+    ) -> tuple[DescribedModel, list[SourceTensor], list[Any]] | None:
         """Return a module as a model, the tensors that it reads and what it gives; None for one that cannot be a model."""
         reading = self.reading
         produced = {ref for operation in operations for ref in operation.outputs.values()}
@@ -103,11 +103,11 @@ class Modules:
         outside = {ref: reading.outcome(ref) for ref in wanted}
         if any(isinstance(value, Exception) for value in outside.values()):
             return None
-        done, inputs = dict(self._done), list[Tensor]()
-        scope = Scope(caller.kind.rpartition(".")[2], caller.path.replace(".", "/"))
+        done, inputs = dict(self._done), list[SourceTensor]()
+        scope = DescribedModel(caller.kind.rpartition(".")[2], caller.path.replace(".", "/"))
         with reading.within(scope):
 
-            def enter(x: Tensor) -> Value:
+            def enter(x: SourceTensor) -> Value:
                 inputs.append(x)
                 value = reading.build.value(x)
                 scope.inputs += (value,)
@@ -127,22 +127,22 @@ class Modules:
         return scope, inputs, results
 
 
-def _renewed(value: Any, make: Callable[[Tensor], Value]) -> Any:
+def _renewed(value: Any, make: Callable[[SourceTensor], Value]) -> Any:
     """Return what stands for a value in another model: numbers are the same there, other tensors are made anew."""
     if isinstance(value, (list, tuple)):
         return [_renewed(item, make) for item in value]
-    if not isinstance(value, Tensor):
+    if not isinstance(value, SourceTensor):
         return value
     if value.numbers is not None or value.filled is not None or value.stored:
         return replace(value, value=None)
     if value.parts and value.value is None:
         return replace(value, parts=tuple(_renewed(part, make) for part in value.parts))
-    return Tensor(value.dims, value.dtype, value.name, make(value))
+    return SourceTensor(value.dims, value.dtype, value.name, make(value))
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def _tensors(value: Any) -> list[SourceTensor]:
     """Return the tensors that `_renewed` makes anew, in its order."""
-    tensors: list[Tensor] = []
+    tensors: list[SourceTensor] = []
     _renewed(value, lambda x: tensors.append(x) or Value(x.name, ()))  # type: ignore[func-returns-value]
     return tensors
 
@@ -150,7 +150,7 @@ def _tensors(value: Any) -> list[Tensor]:
 def _values(value: Any) -> list[Value]:
     if isinstance(value, list):
         return [inner for item in value for inner in _values(item)]
-    if not isinstance(value, Tensor):
+    if not isinstance(value, SourceTensor):
         return []
     return [value.value] if value.value is not None else [inner for part in value.parts for inner in _values(part)]
 
@@ -166,7 +166,7 @@ def _read(operation: OperatorCall) -> Iterable[Ref]:
     return refs([operation.inputs, *called])
 
 
-def _form(scope: Scope) -> Any:
+def _form(scope: DescribedModel) -> Any:
     """Return what is the same for two calls of a module that compute the same."""
     numbers: dict[int, int] = {}
 
@@ -174,7 +174,7 @@ def _form(scope: Scope) -> Any:
         return numbers.setdefault(id(value), len(numbers)), value.shape, value.dtype
 
     def settings(node: Any) -> Any:
-        return sorted((key, repr(_form(value) if isinstance(value, Scope) else value)) for key, value in node.settings.items())
+        return sorted((key, repr(_form(value) if isinstance(value, DescribedModel) else value)) for key, value in node.settings.items())
 
     start = [number(value) for value in scope.inputs]
     nodes = [(node.kind, node.layer, [number(value) for value in (*node.reads(), *node.outputs)], settings(node)) for node in scope.nodes]

@@ -6,27 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.needs import NeedError
 from rnnconvert.scaffolding.sizes import Dim, Size, divided, open_size, product
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 
-def _transpose(r: Reading, call: Call) -> Tensor:
+def _transpose(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, order = call.tensor(), list(range(call.tensor().rank))
     first, two = call.axis("dim0"), call.axis("dim1")
     order[first], order[two] = order[two], order[first]
     return r.build.transpose(x, order)
 
 
-def _t(r: Reading, call: Call) -> Tensor:
+def _t(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = call.tensor()
     return r.build.transpose(x, (*range(x.rank - 2), x.rank - 1, x.rank - 2)) if x.rank > 1 else x
 
 
-def _movedim(r: Reading, call: Call) -> Tensor:
+def _movedim(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, (source, place) = call.tensor(), (call("source"), call("destination"))
     moved, places = ([n % x.rank for n in (axes if isinstance(axes, list) else [axes])] for axes in (source, place))
     order = [n for n in range(x.rank) if n not in moved]
@@ -35,7 +35,7 @@ def _movedim(r: Reading, call: Call) -> Tensor:
     return r.build.transpose(x, order)
 
 
-def _permute(r: Reading, call: Call) -> Tensor:
+def _permute(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = call.tensor()
     return r.build.transpose(x, [axis % x.rank for axis in call("dims")])
 
@@ -45,23 +45,23 @@ def lengths(value: Any) -> list[Dim]:
     return [length if isinstance(length, Size) else int(length) for length in (value if isinstance(value, (list, tuple)) else [value])]
 
 
-def _reshape(r: Reading, call: Call) -> Tensor:
+def _reshape(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, shape = call.tensor(), lengths(call("size"))
     return r.build.reshape(x, operations.filled(x.dims, shape))
 
 
-def _flatten(r: Reading, call: Call) -> Tensor:
+def _flatten(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = call.tensor()
     start, end = call.axis("start_dim", 0), call.axis("end_dim", -1)
     return r.build.reshape(x, (*x.dims[:start], product(x.dims[start : end + 1]), *x.dims[end + 1 :]))
 
 
-def _unflatten(r: Reading, call: Call) -> Tensor:
+def _unflatten(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, axis = call.tensor(), call.axis()
     return r.build.reshape(x, (*x.dims[:axis], *operations.filled([x.dims[axis]], lengths(call("sizes"))), *x.dims[axis + 1 :]))
 
 
-def _squeeze(r: Reading, call: Call) -> Tensor:
+def _squeeze(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, stated = call.tensor(), call("dim")
     axes = range(x.rank) if stated is None else [axis % x.rank for axis in (stated if isinstance(stated, list) else [stated])]
     if any(isinstance(x.dims[axis], Size) for axis in axes):
@@ -69,39 +69,39 @@ def _squeeze(r: Reading, call: Call) -> Tensor:
     return r.build.squeeze(x, [axis for axis in axes if x.dims[axis] == 1])
 
 
-def _unsqueeze(r: Reading, call: Call) -> Tensor:
+def _unsqueeze(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = call.tensor()
     return r.build.unsqueeze(x, [call("dim") % (x.rank + 1)])
 
 
-def _expand(r: Reading, call: Call) -> Tensor:
+def _expand(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, shape = call.tensor(), lengths(call("size"))
     front = len(shape) - x.rank
     dims = tuple(x.dims[n - front] if isinstance(size, int) and size == -1 else size for n, size in enumerate(shape))
     return r.build.expand(x, dims)
 
 
-def _cat(r: Reading, call: Call) -> Tensor:
+def _cat(r: ProgramReading, call: BoundCall) -> SourceTensor:
     tensors = call("tensors")
-    if not all(isinstance(x, Tensor) for x in tensors):
+    if not all(isinstance(x, SourceTensor) for x in tensors):
         raise ValueError("a list of other than tensors")
     return r.build.concatenate(tensors, call("dim", 0) % tensors[0].rank)
 
 
-def _stack(r: Reading, call: Call) -> Tensor:
+def _stack(r: ProgramReading, call: BoundCall) -> SourceTensor:
     tensors = call("tensors")
     axis = call("dim", 0) % (tensors[0].rank + 1)
     return r.build.concatenate([r.build.unsqueeze(x, [axis]) for x in tensors], axis)
 
 
-def _fixed(x: Tensor, axis: int) -> int:
+def _fixed(x: SourceTensor, axis: int) -> int:
     length = x.dims[axis]
     if not isinstance(length, int):
         raise ValueError("an open axis cut into parts")
     return length
 
 
-def _chunk(r: Reading, call: Call) -> list[Tensor]:
+def _chunk(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
     x, axis, count = call.tensor(), call.axis("dim", 0), int(call("chunks"))
     length = x.dims[axis]
     if isinstance(length, Size) and count > 1:
@@ -114,7 +114,7 @@ def _chunk(r: Reading, call: Call) -> list[Tensor]:
     return operations.parts(r.build, x, axis, [min(step, _fixed(x, axis) - start) for start in range(0, _fixed(x, axis), step)])
 
 
-def _split(r: Reading, call: Call) -> list[Tensor]:
+def _split(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
     x, axis, sizes = call.tensor(), call.axis("dim", 0), call("split_sizes")
     if isinstance(sizes, int):
         length = _fixed(x, axis)
@@ -122,38 +122,38 @@ def _split(r: Reading, call: Call) -> list[Tensor]:
     return operations.parts(r.build, x, axis, [int(size) for size in sizes])
 
 
-def _unbind(r: Reading, call: Call) -> list[Tensor]:
+def _unbind(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
     x, axis = call.tensor(), call.axis("dim", 0)
     return [r.build.select(x, axis, index) for index in range(_fixed(x, axis))]
 
 
-def _select(r: Reading, call: Call) -> Tensor:
+def _select(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if not isinstance(call("index"), int):
         raise ValueError("an index that a run decides")
     return r.build.select(call.tensor(), call.axis(), call("index"))
 
 
-def _slice(r: Reading, call: Call) -> Tensor:
+def _slice(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, axis, step = call.tensor(), call.axis("dim", 0), call("step", 1)
     return r.build.slice(x, axis, call("start", 0), call("end", 1 << 62), step)
 
 
-def _narrow(r: Reading, call: Call) -> Tensor:
+def _narrow(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return r.build.slice(call.tensor(), call.axis(), call("start"), call("start") + call("length"), 1)
 
 
-def _flip(r: Reading, call: Call) -> Tensor:
+def _flip(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x = call.tensor()
     for axis in call("dims"):
         x = r.build.flip(x, axis % x.rank)
     return x
 
 
-def _repeat(r: Reading, call: Call) -> Tensor:
+def _repeat(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return operations.tiled(r.build, call.tensor(), call("repeats"))
 
 
-def _pad(r: Reading, call: Call) -> Tensor:
+def _pad(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, flat, mode, value = call.tensor(), call("pad"), call("mode", "constant"), call("value", 0.0)
     mode = mode if isinstance(mode, str) else "constant"
     pairs = [(0, 0)] * (x.rank - len(flat) // 2) + list(zip(flat[::2], flat[1::2], strict=True))[::-1]
@@ -162,24 +162,24 @@ def _pad(r: Reading, call: Call) -> Tensor:
     return operations.padded(r.build, x, pairs, "edge" if mode == "replicate" else mode, value)
 
 
-def _size(r: Reading, call: Call) -> Any:
+def _size(r: ProgramReading, call: BoundCall) -> Any:
     x = call.tensor()
     return [*x.dims] if call("dim") is None else x.dims[call.axis()]
 
 
 def _zeros(value: float) -> Rule:
-    def rule(r: Reading, call: Call) -> Tensor:
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
         dtype = call("dtype")
-        return Tensor(tuple(lengths(call("size"))), str(dtype) if isinstance(dtype, np.dtype) else "float32", "zeros", filled=value)
+        return SourceTensor(tuple(lengths(call("size"))), str(dtype) if isinstance(dtype, np.dtype) else "float32", "zeros", filled=value)
 
     return rule
 
 
 def _like(value: float) -> Rule:
-    return lambda r, call: Tensor(call.tensor().dims, call.tensor().dtype, "zeros", filled=value)
+    return lambda r, call: SourceTensor(call.tensor().dims, call.tensor().dtype, "zeros", filled=value)
 
 
-def _arange(r: Reading, call: Call) -> Tensor:
+def _arange(r: ProgramReading, call: BoundCall) -> SourceTensor:
     ends = [call(word) for word in ("x", "stop", "step")]
     start, stop = (0, ends[0]) if ends[1] is None else ends[:2]
     if not all(isinstance(end, (int, Size)) for end in (start, stop)) or ends[2] not in (None, 1):

@@ -9,14 +9,14 @@ from rnnconvert.formats.pytorch.described.functions import FLOATS, FUNCTIONS, nu
 from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.described.layers import LAYERS
 from rnnconvert.formats.pytorch.described.moves import MOVES
-from rnnconvert.formats.pytorch.described.reading import Call, Reading, Rule
+from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import product
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 
 def _reduce(operation: str) -> Rule:
-    def rule(r: Reading, call: Call) -> Any:
+    def rule(r: ProgramReading, call: BoundCall) -> Any:
         x, stated, keep = call.tensor(), call("dim"), bool(call("keepdim", False))
         if x.dtype not in FLOATS and operation != "sum":
             raise ValueError(f"a {operation} of {x.dtype}")
@@ -26,12 +26,12 @@ def _reduce(operation: str) -> Rule:
     return rule
 
 
-def _norm(r: Reading, call: Call) -> Any:
+def _norm(r: ProgramReading, call: BoundCall) -> Any:
     if call("p", 2) != 2:
         raise ValueError(f"a norm of order {call('p')}")
     x = call.tensor()
     total = _reduce("sum")(
-        r, Call("sum", call.operation, [r.build.elementwise("multiply", [x, x]), call("dim"), call("keepdim")], {}, _OVER)
+        r, BoundCall("sum", call.operation, [r.build.elementwise("multiply", [x, x]), call("dim"), call("keepdim")], {}, _OVER)
     )
     return operations.function(r.build, total, "sqrt", name="norm")
 
@@ -39,7 +39,7 @@ def _norm(r: Reading, call: Call) -> Any:
 def _spread(root: bool) -> Rule:
     """Return the rule of a variance, or of its root."""
 
-    def rule(r: Reading, call: Call) -> Any:
+    def rule(r: ProgramReading, call: BoundCall) -> Any:
         x, stated = call.tensor(), call("dim")
         by = call("correction", call("unbiased", True))
         if isinstance(stated, bool):  # the overload without axes
@@ -63,8 +63,8 @@ def _extreme(operation: str) -> Rule:
     """Return the rule of max and min: of two tensors, of a whole tensor, or along an axis with the places."""
     reduced, pair = _reduce(operation), _pair(f"{operation}imum")
 
-    def rule(r: Reading, call: Call) -> Any:
-        if isinstance(call("dim"), Tensor):
+    def rule(r: ProgramReading, call: BoundCall) -> Any:
+        if isinstance(call("dim"), SourceTensor):
             return r.build.elementwise(f"{operation}imum", [call.tensor(), call("dim")])
         if call("other") is not None:
             return pair(r, call)
@@ -78,17 +78,17 @@ def _extreme(operation: str) -> Rule:
 
 
 def _arg(operation: str) -> Rule:
-    def rule(r: Reading, call: Call) -> Tensor:
+    def rule(r: ProgramReading, call: BoundCall) -> SourceTensor:
         return operations.place(r.build, call.tensor(), operation, call.axis(), bool(call("keepdim", False)))
 
     return rule
 
 
-def _cumsum(r: Reading, call: Call) -> Tensor:
+def _cumsum(r: ProgramReading, call: BoundCall) -> SourceTensor:
     return r.build.add("cumulative", [call.tensor()], call.tensor().dims, axis=call.axis(), name="sums")
 
 
-def _attention(r: Reading, call: Call) -> Tensor:
+def _attention(r: ProgramReading, call: BoundCall) -> SourceTensor:
     query, key, value, mask = call.tensor("query"), call.tensor("key"), call.tensor("value"), call("attn_mask")
     if call("dropout_p", 0) or call("is_causal") or call("enable_gqa") or (mask is not None and mask.dtype == "bool"):
         raise ValueError("attention with dropout, or with a mask of truths")
@@ -103,31 +103,31 @@ def _attention(r: Reading, call: Call) -> Tensor:
     return operations.matmul(r.build, operations.activation(r.build, scores, "softmax"), value)
 
 
-def _addmm(r: Reading, call: Call) -> Tensor:
+def _addmm(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("beta", 1) != 1 or call("alpha", 1) != 1:
         raise ValueError("a product with factors")
     product = r.product(call.tensor("left"), call.tensor("right"))
     return r.sum(product, call.tensor()) or r.build.elementwise("add", [product, call.tensor()])
 
 
-def _index_select(r: Reading, call: Call) -> Tensor:
+def _index_select(r: ProgramReading, call: BoundCall) -> SourceTensor:
     x, axis, index = call.tensor(), call.axis(), call.tensor("index")
     return r.build.add("gather", [x, index], (*x.dims[:axis], *index.dims, *x.dims[axis + 1 :]), axis=axis, name="taken")
 
 
-def _top(r: Reading, call: Call) -> list[Tensor]:
+def _top(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
     return operations.top(r.build, call.tensor(), call("k"), call.axis("dim", -1), bool(call("largest", True)))
 
 
-def _item(r: Reading, call: Call) -> Any:
+def _item(r: ProgramReading, call: BoundCall) -> Any:
     return call("x")[call("index")]
 
 
-def _contains(r: Reading, call: Call) -> bool:
+def _contains(r: ProgramReading, call: BoundCall) -> bool:
     return call("other") in call("x")
 
 
-def _length(r: Reading, call: Call) -> Any:
+def _length(r: ProgramReading, call: BoundCall) -> Any:
     x = call("x")
     return len(x) if isinstance(x, list) else call.tensor().dims[0]
 

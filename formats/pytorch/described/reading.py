@@ -17,19 +17,19 @@ from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorPro
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.description import Description, Node, Scope, Value, prune
+from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, prune
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.sizes import Dims
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 _INLINE = 16
 
 
-Rule = Callable[["Reading", "Call"], Any]
-"""Adds what an operator computes, and returns what it gives: a Tensor, a number, or a list of them."""
+Rule = Callable[["ProgramReading", "BoundCall"], Any]
+"""Adds what an operator computes, and returns what it gives: a SourceTensor, a number, or a list of them."""
 
 
-class Call:
+class BoundCall:
     """An operator that is being read, with its arguments by name.
 
     names  its parameters, in the order in which calls have them
@@ -59,10 +59,10 @@ class Call:
         value = self._values.get(word)
         return default if value is None else value
 
-    def tensor(self, word: str = "x") -> Tensor:
+    def tensor(self, word: str = "x") -> SourceTensor:
         """Return an argument that must be a tensor."""
         value = self(word)
-        if not isinstance(value, Tensor):
+        if not isinstance(value, SourceTensor):
             raise ValueError(f"{word} is not a tensor")
         return value
 
@@ -74,7 +74,7 @@ class Call:
         return axis % rank
 
 
-class Reading:
+class ProgramReading:
     """A program on its way into a description, for one choice of what its inputs are.
 
     build  the description in the making
@@ -84,14 +84,14 @@ class Reading:
     def __init__(
         self, program: OperatorProgram, units: Sequence[Unit], arrays: Mapping[str, Source], name: str, needs: Needs, partial: bool
     ) -> None:
-        self.build = Builder(Scope(name), hold=self._hold, needs=needs, partial=partial)
+        self.build = Builder(DescribedModel(name), hold=self._hold, needs=needs, partial=partial)
         self.names: dict[str, tuple[str, ...]] = {}
         self.arrays: dict[str, Source] = {**program.constants, **arrays}
         self._program = program
         self._values: dict[Ref, Any] = {}
-        self._held: dict[str, Tensor] = {}
+        self._held: dict[str, SourceTensor] = {}
         self._used: dict[str, str] = {}
-        self._products: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+        self._products: dict[int, tuple[SourceTensor, SourceTensor, SourceTensor]] = {}
         self._modules = Modules(self, program.operations, program.outputs)
         self._by_array = {name: unit for unit in units if not unit.alias for name in unit.arrays}
 
@@ -105,7 +105,7 @@ class Reading:
         outputs = self._program.outputs if isinstance(self._program.outputs, list) else [self._program.outputs]
         ends = [end for output in outputs for end in _flat(self.value(output))]
         self.build.place = "its outputs"
-        if not ends or not all(isinstance(end, Tensor) for end in ends):
+        if not ends or not all(isinstance(end, SourceTensor) for end in ends):
             raise self.build.refuse("a program that gives other than tensors", "a module gives tensors here")
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
@@ -115,7 +115,7 @@ class Reading:
         return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
 
     @contextlib.contextmanager
-    def within(self, scope: Scope) -> Iterator[None]:
+    def within(self, scope: DescribedModel) -> Iterator[None]:
         """Read into a model in the model, in which nothing stands for the outer one's values yet."""
         before = self.build, self._values, self._held
         self.build, self._values, self._held = replace(self.build, scope=scope, _where={}), {}, {}
@@ -157,7 +157,7 @@ class Reading:
         need = next((outcome for outcome in outcomes if isinstance(outcome, NeedError)), None)
         if need is not None:
             return need
-        inputs = [x for x in outcomes if isinstance(x, Tensor)]
+        inputs = [x for x in outcomes if isinstance(x, SourceTensor)]
         outputs: list[tuple[Dims | None, str, str]] = []
         for ref in operation.outputs.values():
             dims = (
@@ -191,8 +191,8 @@ class Reading:
         names, function = rule
         values = [self.value(argument) for argument in arguments]
         options = {key: self.value(argument) for key, argument in named.items()}
-        self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, Tensor)])
-        return function(self, Call(kind, operation, values, options, names))
+        self.build.check_sized([x for x in _flat([values, *options.values()]) if isinstance(x, SourceTensor)])
+        return function(self, BoundCall(kind, operation, values, options, names))
 
     def value(self, argument: Any) -> Any:
         """Return an argument as the description has it. Raises what was wrong with it."""
@@ -207,19 +207,19 @@ class Reading:
             raise self.build.refuse(f"the value {argument.name!r}", "nothing before it gives it")
         return value
 
-    def parameter(self, name: str) -> Tensor:
+    def parameter(self, name: str) -> SourceTensor:
         """Return a parameter, buffer or constant as a tensor of its own."""
         if name not in self._held:
             array = self.arrays.get(name)
             if array is None:
                 raise self.build.refuse(f"the constant {name!r}", "its numbers are not among the file's weights")
-            self._held[name] = tensor = Tensor(tuple(array.shape), str(array.dtype), name, stored=name)
+            self._held[name] = tensor = SourceTensor(tuple(array.shape), str(array.dtype), name, stored=name)
             written = array.size <= _INLINE and (array.ndim == 0 or name not in self._by_array)  # what a file learned is filled
             if written or array.dtype.kind != "f":
                 tensor.numbers = np.asarray(array)
         return self._held[name]
 
-    def unit(self, *tensors: Tensor | None) -> Unit:
+    def unit(self, *tensors: SourceTensor | None) -> Unit:
         """Return the layer whose arrays some tensors are. Raises RefusedError if they belong to none, or to several."""
         units = {id(unit): unit for x in tensors if x is not None and (unit := self._by_array.get(x.stored)) is not None}
         if len(units) != 1 or any(x is not None and x.stored not in next(iter(units.values())).arrays for x in tensors):
@@ -227,7 +227,7 @@ class Reading:
         (unit,) = units.values()
         return unit.replace(name=self.layer(unit.name))
 
-    def product(self, x: Tensor, y: Tensor) -> Tensor:
+    def product(self, x: SourceTensor, y: SourceTensor) -> SourceTensor:
         """Return a product, as code from before aten had `linear` spells a dense layer: with its matrix, turned; its bias follows."""
         base, moved = y.origin or (y, None)
         turned = moved is not None and (base.rank, y.rank) == (2, 2) and moved.groups == moved.base[::-1]
@@ -240,16 +240,16 @@ class Reading:
         self._products[id(product)] = product, x, base
         return product
 
-    def sum(self, left: Any, right: Any) -> Tensor | None:
+    def sum(self, left: Any, right: Any) -> SourceTensor | None:
         """Return the dense layer that a product with its bias added is; None for other operands."""
         for product, bias in ((left, right), (right, left)):
-            if id(product) in self._products and isinstance(bias, Tensor) and bias.stored:
+            if id(product) in self._products and isinstance(bias, SourceTensor) and bias.stored:
                 _, x, weight = self._products[id(product)]
                 if self._by_array.get(bias.stored) is self._by_array[weight.stored]:
                     return self.dense(x, weight, bias)
         return None
 
-    def dense(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    def dense(self, x: SourceTensor, weight: SourceTensor, bias: SourceTensor | None = None) -> SourceTensor:
         """Add a dense layer: a product alone, with a matrix that is computed, or another layer's."""
         units, width = weight.dims
         if x.dtype != "float32":
@@ -262,7 +262,7 @@ class Reading:
             return product if bias is None else self.build.elementwise("add", [product, bias])
         return self.build.add_layer("dense", [x], (*x.dims[:-1], units), layer=self.layer(unit.name), units=units, bias=bias is not None)
 
-    def used_as(self, weight: Tensor, kind: str) -> Unit | None:
+    def used_as(self, weight: SourceTensor, kind: str) -> Unit | None:
         """Return the layer of a kind whose matrix a tensor is; None for other tensors, and for a layer that is used as another kind."""
         unit = self._by_array.get(weight.stored)
         if unit is None or kind not in unit.kinds or unit.names.get("weight") != weight.stored:
@@ -291,7 +291,7 @@ class Reading:
             return path.removeprefix(within).lstrip(".")
         return f"{default}_{len(self.build.scope.nodes)}"
 
-    def _hold(self, x: Tensor) -> Value:
+    def _hold(self, x: SourceTensor) -> Value:
         """Add a parameter of no layer as one of the model's own."""
         unit = self._by_array.get(x.stored)
         kind = "" if unit is None else self._used.get(unit.name, next((k for k in ("dense", "embedding") if k in unit.kinds), ""))
@@ -316,7 +316,7 @@ class Reading:
 _OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")
 
 
-def _every(scope: Scope) -> Iterator[Node]:
+def _every(scope: DescribedModel) -> Iterator[Node]:
     """Yield the nodes of a model and of the models in it."""
     for inside in (*scope.inner(), scope):
         yield from inside.nodes

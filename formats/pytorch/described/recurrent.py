@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rnnconvert.formats.pytorch.described.reading import Call, Reading
+from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.recurrent import recurrent as called
 from rnnconvert.scaffolding.sizes import Dim
-from rnnconvert.scaffolding.tensors import Tensor
+from rnnconvert.scaffolding.tensors import SourceTensor
 
 _CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", "tanh"), "rnn_relu": ("rnn", "relu")}
 """By their operators the kinds of cells, and their functions."""
 
 
-def recurrent(r: Reading, call: Call) -> list[Tensor]:
+def recurrent(r: ProgramReading, call: BoundCall) -> list[SourceTensor]:
     """Return what a recurrent operator gives: its output, and the final states of all its layers."""
     arguments, lstm = call.arguments, call.name == "lstm"
     if len(arguments) != 9 or isinstance(arguments[1 if lstm else 2], bool):
@@ -23,7 +23,7 @@ def recurrent(r: Reading, call: Call) -> list[Tensor]:
     x, states, weights, biased, layers, _, training, both, first = arguments
     if training and arguments[5] and layers > 1:
         raise r.build.refuse("dropout between layers that is on", "save the model in evaluation, model.eval()")
-    if not isinstance(x, Tensor) or x.rank != 3:
+    if not isinstance(x, SourceTensor) or x.rank != 3:
         raise ValueError("a sequence of other than three axes")
     if x.dtype != "float32":
         raise ValueError(f"a layer of {x.dtype}")
@@ -34,7 +34,7 @@ def recurrent(r: Reading, call: Call) -> list[Tensor]:
             raise ValueError("states of other than three axes")
         r.build.need(state.dims[0], layers * (1 + bool(both)))
     ways, per = 1 + bool(both), len(weights) // (layers * (1 + bool(both)))
-    finals: list[list[Tensor]] = [[] for _ in range(1 + lstm)]
+    finals: list[list[SourceTensor]] = [[] for _ in range(1 + lstm)]
     for layer in range(layers):
         arrays = weights[layer * ways * per : (layer + 1) * ways * per]
         begun = [[r.build.select(state, 0, layer * ways + way) for state in states] for way in range(ways)]
@@ -45,7 +45,7 @@ def recurrent(r: Reading, call: Call) -> list[Tensor]:
     return [x if first else r.build.transpose(x, (1, 0, 2)), *(r.build.stacked(listed) for listed in finals)]
 
 
-def _unit(r: Reading, operator: str, weights: Sequence[Any], ways: int, biased: bool) -> Unit:
+def _unit(r: ProgramReading, operator: str, weights: Sequence[Any], ways: int, biased: bool) -> Unit:
     """Return the layer that weights are of. Raises RefusedError where the operator reads them as others."""
     unit: Unit = r.unit(*weights)
     stack = unit.stack
@@ -61,7 +61,7 @@ def _unit(r: Reading, operator: str, weights: Sequence[Any], ways: int, biased: 
     return unit
 
 
-def _states(r: Reading, unit: Unit, states: Sequence[Tensor], batch: Dim) -> list[Tensor]:
+def _states(r: ProgramReading, unit: Unit, states: Sequence[SourceTensor], batch: Dim) -> list[SourceTensor]:
     """Return initial states for a batch; none where they are zeros."""
     if all(map(r.build.is_zero, states)):
         return []

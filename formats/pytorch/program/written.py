@@ -16,7 +16,7 @@ _READERS = 64
 """The most operators that read one value of a cell that is written out."""
 
 
-class _Uses:
+class _OperatorUses:
     """The operators of a program by what they read."""
 
     def __init__(self, operations: Iterable[OperatorCall]) -> None:
@@ -84,7 +84,7 @@ def written_out(
     products = {candidate: product for candidate in operations if (product := _product(candidate, owners)) is not None}
     if not products:
         return {}, {}
-    uses = _Uses(operations)
+    uses = _OperatorUses(operations)
     steps: dict[str, list[CellStep]] = {}
     others: dict[str, int] = {}
     for operation, (weight, h) in products.items():
@@ -100,7 +100,7 @@ def written_out(
 
 
 def _step(
-    uses: _Uses,
+    uses: _OperatorUses,
     recurrent: OperatorCall,
     h: Any,
     name: str,
@@ -131,7 +131,7 @@ def _input(ref: Ref, name: str, products: Mapping[OperatorCall, tuple[str, Any]]
     return x if weight and owners[weight][0] == name and owners[weight][1].startswith("weight_ih") else None
 
 
-def _lstm(uses: _Uses, total: Ref | None, x: Any, h: Any) -> CellStep | None:
+def _lstm(uses: _OperatorUses, total: Ref | None, x: Any, h: Any) -> CellStep | None:
     i, f, g, o = uses.parts(total, 4)
     i, f, o = (uses.gives("sigmoid", gate) for gate in (i, f, o))
     added = uses.gives("mul", i, uses.gives("tanh", g))
@@ -147,13 +147,13 @@ def _lstm(uses: _Uses, total: Ref | None, x: Any, h: Any) -> CellStep | None:
     return None
 
 
-def _gru(uses: _Uses, by_h: Sequence[Ref | None], by_x: Sequence[Ref | None], x: Any, h: Any) -> CellStep | None:
+def _gru(uses: _OperatorUses, by_h: Sequence[Ref | None], by_x: Sequence[Ref | None], x: Any, h: Any) -> CellStep | None:
     r, z = (uses.gives("sigmoid", uses.gives("add", by_h[at], by_x[at])) for at in (0, 1))
     n = uses.gives("tanh", uses.gives("add", by_x[2], uses.gives("mul", by_h[2], r)))
     last = uses.single("add", uses.gives("mul", uses.gives("sub", h, n), z), n) if isinstance(h, Ref) else None
     return None if last is None else CellStep(last, x, h, None, last.outputs.get(0))
 
 
-def _rnn(uses: _Uses, total: Ref | None, x: Any, h: Any) -> CellStep | None:
+def _rnn(uses: _OperatorUses, total: Ref | None, x: Any, h: Any) -> CellStep | None:
     last = uses.single("tanh relu", total)
     return None if last is None else CellStep(last, x, h, None, last.outputs.get(0))
