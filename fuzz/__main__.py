@@ -37,8 +37,8 @@ class Runner:
     findings  what was found, by (kind, what, where), with how often
     """
 
-    def __init__(self, found: Sequence[Seed], limits: Limits, folder: Path, kept: Path | None) -> None:
-        self._seeds, self._limits, self._folder, self._kept = found, limits, folder, kept
+    def __init__(self, all_seeds: Sequence[Seed], limits: Limits, folder: Path, cases: Path | None) -> None:
+        self._seeds, self._limits, self._folder, self._cases = all_seeds, limits, folder, cases
         self._ticks = mmap.mmap(-1, _TICKS.size)
         self.ends: collections.Counter[tuple[str, str]] = collections.Counter()
         self.findings: collections.Counter[tuple[str, str, str]] = collections.Counter()
@@ -92,8 +92,8 @@ class Runner:
         self.findings[key] += 1
         if self.findings[key] == 1:
             print(f"FOUND {kind}: {finding.what} at {finding.where}", flush=True)
-        if self._kept is not None and case is not None and self.findings[key] <= 3:
-            _copied(case, self._kept, kind, finding)
+        if self._cases is not None and case is not None and self.findings[key] <= 3:
+            _copied(case, self._cases, kind, finding)
 
     def _work(self, deadline: float, seed: int, share: int, report: Path) -> None:
         """Make executions: the life of a child."""
@@ -108,11 +108,11 @@ class Runner:
             folder.mkdir()
         rng = random.Random(seed)
         by_kind: dict[str, list[int]] = collections.defaultdict(list)
-        for number, one in enumerate(self._seeds):
-            by_kind[one.kind].append(number)
+        for number, file_seed in enumerate(self._seeds):
+            by_kind[file_seed.kind].append(number)
         kinds = list(by_kind)
         ends: collections.Counter[tuple[str, str]] = collections.Counter()
-        told: collections.Counter[tuple[str, str, str]] = collections.Counter()
+        counts: collections.Counter[tuple[str, str, str]] = collections.Counter()
         slowest = 0.0
         spent = dict.fromkeys(kinds, 0.0)
         with report.open("a") as lines:
@@ -133,10 +133,10 @@ class Runner:
                     ends[chosen.kind, end] += 1
                     continue
                 key = chosen.kind, finding.what, finding.where
-                told[key] += 1
-                if told[key] == 1 and self._kept is not None:
-                    _copied(case, self._kept, chosen.kind, finding)
-                if told[key] <= 50:
+                counts[key] += 1
+                if counts[key] == 1 and self._cases is not None:
+                    _copied(case, self._cases, chosen.kind, finding)
+                if counts[key] <= 50:
                     lines.write(json.dumps([chosen.kind, "", finding.what, finding.where, finding.trace[-4000:], 0]) + "\n")
                     lines.flush()
                 if finding.what in ("MemoryError", "memory"):
@@ -152,16 +152,16 @@ class Runner:
 def _processor_time(child: int) -> float:
     """Return the seconds of processor time that a child has taken; 0 where the system does not say."""
     try:
-        taken = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
+        ticks = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]
     except OSError:
         return 0.0
-    return sum(map(int, taken)) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
-def _copied(case: Path, kept: Path, kind: str, finding: Finding) -> None:
+def _copied(case: Path, cases: Path, kind: str, finding: Finding) -> None:
     where = "".join(letter if letter.isalnum() else "-" for letter in f"{kind}-{finding.what}-{finding.where}")[:100]
     for number in range(3):
-        target = kept / f"{where}-{number}"
+        target = cases / f"{where}-{number}"
         if not target.exists():
             shutil.copytree(case, target)
             (target / "TRACE.txt").write_text(finding.trace)
@@ -181,49 +181,49 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, default=None, help="a folder for the cases that were found")
     parser.add_argument("--figures", type=Path, default=None, help="a JSON file to which the figures of this run are added")
     parser.add_argument("--atheris", action="store_true", help="let coverage guide the changes (pip install atheris)")
-    given = parser.parse_args(words)
-    first = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
-    if given.atheris:
+    arguments = parser.parse_args(words)
+    first = random.SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
+    if arguments.atheris:
         from fuzz.steering import guided
 
-        guided(given.seconds, given.kinds, Limits(given.limit, given.memory << 20), given.keep)
+        guided(arguments.seconds, arguments.kinds, Limits(arguments.limit, arguments.memory << 20), arguments.keep)
         return 0
     home = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=home) as name:
         folder = Path(name)
         (folder / "seeds").mkdir()
-        found = seeds.made(folder / "seeds", not given.no_corpus, given.kinds)
-        if given.list or not found:
-            for kind, count in sorted(collections.Counter(seed.kind for seed in found).items()):
+        every_seed = seeds.build(folder / "seeds", not arguments.no_corpus, arguments.kinds)
+        if arguments.list or not every_seed:
+            for kind, count in sorted(collections.Counter(seed.kind for seed in every_seed).items()):
                 print(f"{kind:24}{count:4} seeds")
-            return 0 if found else 2
-        if given.keep is not None:
-            given.keep.mkdir(exist_ok=True, parents=True)
-        runner = Runner(found, Limits(given.limit, given.memory << 20), folder, given.keep)
-        print(f"{len(found)} seeds of {len({seed.kind for seed in found})} kinds, --seed {first}", flush=True)
+            return 0 if every_seed else 2
+        if arguments.keep is not None:
+            arguments.keep.mkdir(exist_ok=True, parents=True)
+        runner = Runner(every_seed, Limits(arguments.limit, arguments.memory << 20), folder, arguments.keep)
+        print(f"{len(every_seed)} seeds of {len({seed.kind for seed in every_seed})} kinds, --seed {first}", flush=True)
         start = time.monotonic()
-        runner.run(start + given.seconds, first, given.executions)
-        taken = time.monotonic() - start
+        runner.run(start + arguments.seconds, first, arguments.executions)
+        elapsed = time.monotonic() - start
     ends: collections.Counter[str] = collections.Counter()
     for (_, end), count in runner.ends.items():
         ends[end] += count
-    print(f"{runner.executions} executions in {taken:.0f} s; the slowest took {runner.slowest:.2f} s of CPU time")
+    print(f"{runner.executions} executions in {elapsed:.0f} s; the slowest took {runner.slowest:.2f} s of CPU time")
     print("; ".join(f"{end}: {count}" for end, count in ends.most_common()))
     for (kind, what, where), count in runner.findings.most_common():
         print(f"  {count:5} x {kind}: {what} at {where}")
-    if given.figures is not None:
-        _add(given.figures, runner, taken, first)
+    if arguments.figures is not None:
+        _add(arguments.figures, runner, elapsed, first)
     return 1 if runner.findings else 0
 
 
-def _add(path: Path, runner: Runner, taken: float, first: int) -> None:
+def _add(path: Path, runner: Runner, elapsed: float, first: int) -> None:
     """Add the figures of a run to a file of them."""
     runs = json.loads(path.read_text()) if path.exists() else []
     kinds = collections.Counter()
     for (kind, _), count in runner.ends.items():
         kinds[kind] += count
     runs.append({
-        "seed": first, "seconds": round(taken), "executions": runner.executions, "slowest_cpu_seconds": round(runner.slowest, 2),
+        "seed": first, "seconds": round(elapsed), "executions": runner.executions, "slowest_cpu_seconds": round(runner.slowest, 2),
         "by_kind": dict(kinds), "ends": {f"{kind}: {end}": count for (kind, end), count in sorted(runner.ends.items())},
         "findings": [[*key, count] for key, count in runner.findings.items()],
     })  # fmt: skip

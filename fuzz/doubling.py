@@ -181,10 +181,10 @@ def writers(folder: Path, formats: Iterable[tuple[str, str]]) -> Iterator[Case]:
     for format, ending in formats:
         inside = folder / f"{format}{ending}"
         inside.mkdir()
-        one = small(format, ending, inside)
-        for word, (make, first, last) in GROWING.items() if one is not None else ():
+        seed = small(format, ending, inside)
+        for word, (make, first, last) in GROWING.items() if seed is not None else ():
             for verb, how in (("writing", _writing), ("reading", _READING), ("inspecting", _INSPECTING)):
-                yield Case(f"{format} {ending}: {word}: {verb}", how(one, make), first, last)
+                yield Case(f"{format} {ending}: {word}: {verb}", how(seed, make), first, last)
 
 
 def _writing(small: Small, make: Layers) -> Prepare:
@@ -222,10 +222,10 @@ def readers(seeds: Sequence[Seed], places: int, seed: int) -> Iterator[Case]:
     places  how many places of each are tried
     seed    draws them
     """
-    for number, one in enumerate(seeds):
+    for number, start in enumerate(seeds):
         for place in range(places):
             drawn = random.Random(f"{seed} {number} {place}").randrange(1 << 30)
-            yield Case(f"{one.kind} {one.entry} ({one.format}): place {drawn}", _grown(one, drawn), 1 << 6, 1 << 17)
+            yield Case(f"{start.kind} {start.entry} ({start.format}): place {drawn}", _grown(start, drawn), 1 << 6, 1 << 17)
 
 
 def _grown(seed: Seed, place: int) -> Prepare:
@@ -272,9 +272,9 @@ def _lines(case: Case) -> tuple[float, int, str]:
 
 def _timed(case: Case, target: float, lines: float) -> Growth:
     n = case.first * 8
-    while (taken := _time(case, n))[0] < target and n < case.last:
+    while (measurement := _time(case, n))[0] < target and n < case.last:
         n *= 2
-    seconds, end = taken
+    seconds, end = measurement
     least, exponent = math.inf, 0.0
     for number in range(TRIES):
         least = min(least, *(_time(case, n // 8)[0] for _ in range(3)))
@@ -341,7 +341,7 @@ def _counted(case: Case, n: int) -> tuple[float, str]:
     return _prepared(case, n, counted)
 
 
-_OURS = tuple(str(Path(one).resolve()) for package in (rc, rnnconvert.formats) for one in package.__path__)
+_OURS = tuple(str(Path(folder).resolve()) for package in (rc, rnnconvert.formats) for folder in package.__path__)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -354,24 +354,24 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="draws the places")
     parser.add_argument("--only", nargs="*", default=(), help="parts of the names of cases")
     parser.add_argument("--figures", help="a file for what was measured")
-    given = parser.parse_args(words)
+    arguments = parser.parse_args(words)
     apart.is_possible = lambda: False  # HDF5 is read in this process, whose time is measured
     measured: list[tuple[str, Growth]] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for part in ("seeds", "small"):
             (folder / part).mkdir()
-        files = seeds.made(folder / "seeds", corpus=False) if given.places else []
-        for case in itertools.chain(writers(folder / "small", written()), readers(files, given.places, given.seed)):
-            if not all(word in case.name for word in given.only):
+        files = seeds.build(folder / "seeds", corpus=False) if arguments.places else []
+        for case in itertools.chain(writers(folder / "small", written()), readers(files, arguments.places, arguments.seed)):
+            if not all(word in case.name for word in arguments.only):
                 continue
-            found = measure(case, given.target)
-            if found is not None:
-                measured.append((case.name, found))
-                print(f"{'QUADRATIC ' if found.quadratic else ''}{case.name}: {found}", flush=True)
-    if given.figures:
-        Path(given.figures).write_text(json.dumps({name: asdict(found) for name, found in measured}), encoding="utf-8")
-    return int(any(found.quadratic for _, found in measured))
+            growth = measure(case, arguments.target)
+            if growth is not None:
+                measured.append((case.name, growth))
+                print(f"{'QUADRATIC ' if growth.quadratic else ''}{case.name}: {growth}", flush=True)
+    if arguments.figures:
+        Path(arguments.figures).write_text(json.dumps({name: asdict(growth) for name, growth in measured}), encoding="utf-8")
+    return int(any(growth.quadratic for _, growth in measured))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ def container(path: Path) -> Callable[[Path], object] | None:
         ".jld2": jld2.read, ".pdparams": paddle_params.read, ".pt": legacy.read, ".index": tensor_bundle.read,
         ".safetensors": archives.reader(path, b"\0" * 8 + b"{"), ".msgpack": archives.reader(path, b"\x81\xa1a"),
     }  # fmt: skip
-    return next((one for end, one in by_end.items() if name.endswith(end)), None)
+    return next((reader for end, reader in by_end.items() if name.endswith(end)), None)
 
 
 def fused(path: Path, rng: Random, out: Path) -> str:
@@ -131,8 +131,8 @@ def fused(path: Path, rng: Random, out: Path) -> str:
     from rnnconvert.formats.onnx.fuse import proof as fuse_proof
     from rnnconvert.formats.onnx.proto import write
 
-    one = np.ones(3)
-    equal = compare(Output("trial", "y"), one, one, Allowance([one], np.dtype(np.float32)))
+    numbers = np.ones(3)
+    equal = compare(Output("trial", "y"), numbers, numbers, Allowance([numbers], np.dtype(np.float32)))
     believed = fuse_proof.PairVerdict((equal,))
 
     def believe(pairs: Sequence[Any], folder: Path, least: int = 1) -> list[Any]:
@@ -182,7 +182,7 @@ def execute(path: Path, rng: Random, format: str | None, out: Path, limits: Limi
     """Read a case within limits: the documented end and None, or "" and what must not have happened."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.process_time()
-    for folder in [one for one in temporary._held if one.name.endswith(".folder")]:
+    for folder in [path for path in temporary._held if path.name.endswith(".folder")]:
         temporary._remove(folder)  # what was unpacked stays as long as the process lives, which here is long
     try:
         with _alarm(limits.seconds), warnings.catch_warnings():

@@ -16,20 +16,20 @@ from typing import Any
 from fuzz import __main__ as readers
 from fuzz import doubling, writes
 
-KEPT = Path(__file__).with_name("figures.json")
+STORED = Path(__file__).with_name("figures.json")
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 BEGIN, END = "<!-- figures -->", "<!-- end of the figures -->"
 
 Figures = dict[str, Any]
 
 
-def text(kept: Figures) -> str:
+def text(figures: Figures) -> str:
     """Return the tables of all runs."""
-    return "\n".join([*_attacks(kept), *_growth(kept.get("doubling", {}))])
+    return "\n".join([*_attacks(figures), *_growth(figures.get("doubling", {}))])
 
 
-def _attacks(kept: Figures) -> list[str]:
-    runs, kinds, ends = kept["reads"], Counter[str](), Counter[str]()
+def _attacks(figures: Figures) -> list[str]:
+    runs, kinds, ends = figures["reads"], Counter[str](), Counter[str]()
     for run in runs:
         kinds.update(run["by_kind"])
         for name, count in run["ends"].items():
@@ -50,18 +50,18 @@ def _attacks(kept: Figures) -> list[str]:
         "What these runs found, all mended since:" if any(run["findings"] for run in runs) else "These runs found nothing.",
         "",
     ]
-    found: Counter[tuple[str, str]] = Counter()
+    findings: Counter[tuple[str, str]] = Counter()
     for run in runs:
         for kind, what, where, count in run["findings"]:
-            found[kind, f"{what} at {where}"] += count
-    lines += [f"- {kind}: {what} ({count} times)" for (kind, what), count in found.items()]
+            findings[kind, f"{what} at {where}"] += count
+    lines += [f"- {kind}: {what} ({count} times)" for (kind, what), count in findings.items()]
     lines += [f"- {remark}" for run in runs for remark in run.get("remarks", ())]
     writing: Counter[str] = Counter()
     problems: list[str] = []
-    for run in kept["writes"]:
+    for run in figures["writes"]:
         writing.update(run["runs"])
         problems += run["problems"]
-    most = max(run["kinds"] for run in kept["writes"])
+    most = max(run["kinds"] for run in figures["writes"])
     lines += [
         "",
         f"**Writing**: {sum(writing.values()):,} attacks over {most} kinds of files, {len(problems)} problems.",
@@ -78,12 +78,12 @@ def _growth(measured: dict[str, dict[str, Any]]) -> list[str]:
     if not measured:
         return []
     written: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-    if read := [found["lines"] for name, found in measured.items() if ": place " in name]:
+    if read := [growth["lines"] for name, growth in measured.items() if ": place " in name]:
         written["(any file grown)"] = [("one of its places", {"lines": max(read), "times": 0.0, "time": 0.0})]
-    for name, found in measured.items():
+    for name, growth in measured.items():
         format, _, what = name.partition(" ")
         if ": place " not in name:
-            written.setdefault(format, []).append((what, found))
+            written.setdefault(format, []).append((what, growth))
     lines = [
         "",
         f"**Doubling**: {len(measured)} things doubled; the largest exponent of each format, of written, read and inspected files:",
@@ -93,10 +93,10 @@ def _growth(measured: dict[str, dict[str, Any]]) -> list[str]:
     ]
     for format, cases in sorted(written.items()):
         where, _ = max(cases, key=lambda case: max(case[1]["lines"], case[1]["times"]))
-        slowest = max(one["times"] for _, one in cases)
+        slowest = max(growth["times"] for _, growth in cases)
         lines.append(
-            f"| {format} | {len(cases)} | {max(one['lines'] for _, one in cases):.2f} | "
-            f"{f'{slowest:.2f}' if any(one['time'] for _, one in cases) else '-'} | {where} |"
+            f"| {format} | {len(cases)} | {max(growth['lines'] for _, growth in cases):.2f} | "
+            f"{f'{slowest:.2f}' if any(growth['time'] for _, growth in cases) else '-'} | {where} |"
         )
     return lines
 
@@ -115,26 +115,26 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--kills", type=int, default=0, help="attack the writers, with so many kills at random times")
     parser.add_argument("--doubling", type=float, help="double what files hold until it takes so many seconds; 0 counts lines alone")
     parser.add_argument("--only", nargs="*", default=(), help="parts of the names of what is doubled")
-    given = parser.parse_args(words)
-    kept: Figures = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.exists() else {"reads": [], "writes": []}
+    arguments = parser.parse_args(words)
+    figures: Figures = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {"reads": [], "writes": []}
     code = 0
     with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder) / "figures.json"
-        if given.seconds:
-            code |= readers.main(["--seconds", str(given.seconds), "--figures", str(made)])
-            kept["reads"] += json.loads(made.read_text())
-            made.unlink()
-        if given.kills:
-            code |= writes.main(["--kills", str(given.kills), "--figures", str(made)])
-            kept["writes"].append(json.loads(made.read_text()))
-            made.unlink()
-        if given.doubling is not None:
-            code |= doubling.main(["--target", str(given.doubling), "--figures", str(made), "--only", *given.only])
-            kept.setdefault("doubling", {}).update(json.loads(made.read_text()))
-    KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        run_figures = Path(folder) / "figures.json"
+        if arguments.seconds:
+            code |= readers.main(["--seconds", str(arguments.seconds), "--figures", str(run_figures)])
+            figures["reads"] += json.loads(run_figures.read_text())
+            run_figures.unlink()
+        if arguments.kills:
+            code |= writes.main(["--kills", str(arguments.kills), "--figures", str(run_figures)])
+            figures["writes"].append(json.loads(run_figures.read_text()))
+            run_figures.unlink()
+        if arguments.doubling is not None:
+            code |= doubling.main(["--target", str(arguments.doubling), "--figures", str(run_figures), "--only", *arguments.only])
+            figures.setdefault("doubling", {}).update(json.loads(run_figures.read_text()))
+    STORED.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{text(kept)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{text(figures)}\n\n{END}{rest.partition(END)[2]}", encoding="utf-8")
     return code
 
 

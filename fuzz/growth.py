@@ -52,9 +52,9 @@ def text(data: bytes, rng: Random, n: int) -> bytes:
         return json.dumps(value(json.loads(data), rng, n)).encode()
     except (ValueError, RecursionError):
         pass
-    elements = [found.span() for found in re.finditer(rb"<(\w+)[^<>]*(/>|>[^<>]*</\1>)", data)]
-    lines = [found.span() for found in re.finditer(rb"[^\n]+\n", data)]
-    words = [found.span() for found in re.finditer(rb"[^\s,]+[\s,]", data)]
+    elements = [match.span() for match in re.finditer(rb"<(\w+)[^<>]*(/>|>[^<>]*</\1>)", data)]
+    lines = [match.span() for match in re.finditer(rb"[^\n]+\n", data)]
+    words = [match.span() for match in re.finditer(rb"[^\s,]+[\s,]", data)]
     begin, end = rng.choice(rng.choice([spans for spans in (elements, lines, words) if spans] or [[(0, len(data))]]))
     part = data[begin:end]
     if rng.random() < 0.3:  # a longer word in place of more of them
@@ -99,8 +99,8 @@ def zipped(data: bytes, rng: Random, n: int) -> bytes:
     out = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(out, "w") as archive:
         warnings.simplefilter("ignore")
-        for one, inside in entries:
-            archive.writestr(zipfile.ZipInfo(one), inside)
+        for entry, inside in entries:
+            archive.writestr(zipfile.ZipInfo(entry), inside)
     return out.getvalue()
 
 
@@ -154,7 +154,7 @@ def hdf5(data: bytes, rng: Random, n: int) -> bytes:
     held = io.BytesIO(data)
     with h5py.File(held, "r+") as file:
         groups: list[Any] = [file]
-        file.visititems(lambda _, one: groups.append(one) if isinstance(one, h5py.Group) else None)
+        file.visititems(lambda _, item: groups.append(item) if isinstance(item, h5py.Group) else None)
         group, how = rng.choice(groups), rng.randrange(5)
         if how == 0:
             for number in range(n):
@@ -187,7 +187,7 @@ def table(data: bytes, rng: Random, n: int) -> bytes:
     """Give a table of TensorFlow's n more entries, or grow a value of it."""
     from rnnconvert.containers import sorted_table
 
-    entries = {name: bytes(one) for name, one in dict(sorted_table.read(memoryview(data), "table")).items()}
+    entries = {name: bytes(value) for name, value in dict(sorted_table.read(memoryview(data), "table")).items()}
     key = rng.choice(sorted(entries))
     if rng.random() < 0.5:
         entries |= {key + b"/%08d" % number: entries[key] for number in range(n)}

@@ -100,7 +100,7 @@ def value(tree: Any, rng: Random, depth: int = 0) -> Any:
         key = rng.choice(keys)
         how = rng.random()
         if how < 0.1:
-            return {name: one for name, one in tree.items() if name != key}
+            return {name: value for name, value in tree.items() if name != key}
         if how < 0.2:
             return {**tree, plain(str(key).encode(), rng).decode("utf-8", "replace"): tree[key]}
         if how < 0.25:
@@ -190,7 +190,7 @@ def zipped(data: bytes, rng: Random) -> bytes:
     if not entries:
         return plain(data, rng)
     at = rng.randrange(len(entries))
-    small = [place for place, (_, one) in enumerate(entries) if not one[:1].isdigit() and len(one) != 4]
+    small = [place for place, (_, inside) in enumerate(entries) if not inside[:1].isdigit() and len(inside) != 4]
     if small and rng.random() < 0.5:
         at = rng.choice(small)
     info, content = entries[at]
@@ -210,13 +210,13 @@ def zipped(data: bytes, rng: Random) -> bytes:
 
     with warnings.catch_warnings(), zipfile.ZipFile(out, "w") as archive:
         warnings.simplefilter("ignore")
-        for place, (one, inside) in enumerate(entries):
+        for place, (entry, inside) in enumerate(entries):
             if place == at and how >= 0.95:
                 continue
             mine = place == at
-            made = zipfile.ZipInfo(name if mine else one.filename)
-            packed = one.compress_type if not mine or how < 0.9 else rng.choice((0, 8))
-            archive.writestr(made, content if mine else inside, packed if packed in (0, 8) else 0)
+            written = zipfile.ZipInfo(name if mine else entry.filename)
+            packed = entry.compress_type if not mine or how < 0.9 else rng.choice((0, 8))
+            archive.writestr(written, content if mine else inside, packed if packed in (0, 8) else 0)
     return out.getvalue()
 
 
@@ -230,13 +230,13 @@ def safetensors(data: bytes, rng: Random) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    found = shift = 0
+    number = shift = 0
     while True:
         byte = data[at]
-        found |= (byte & 0x7F) << shift
+        number |= (byte & 0x7F) << shift
         at += 1
         if byte < 0x80:
-            return found, at
+            return number, at
         shift += 7
         if shift > 63:
             raise ValueError
@@ -253,7 +253,7 @@ def _unsigned(value: int) -> bytes:
 
 def _fields(data: bytes) -> list[tuple[int, Any]] | None:
     """Return the fields of a message, as (tag, number or bytes); None for bytes that are not a message."""
-    found: list[tuple[int, Any]] = []
+    fields: list[tuple[int, Any]] = []
     at = 0
     try:
         while at < len(data):
@@ -262,8 +262,8 @@ def _fields(data: bytes) -> list[tuple[int, Any]] | None:
             if not tag >> 3 or tag >> 3 > 5000:
                 return None
             if kind == 0:
-                one, at = _varint(data, at)
-                found.append((tag, one))
+                number, at = _varint(data, at)
+                fields.append((tag, number))
                 continue
             if kind not in (1, 2, 5):
                 return None
@@ -272,21 +272,21 @@ def _fields(data: bytes) -> list[tuple[int, Any]] | None:
                 size, at = _varint(data, at)
             if at + size > len(data):
                 return None
-            found.append((tag, data[at : at + size]))
+            fields.append((tag, data[at : at + size]))
             at += size
     except (IndexError, ValueError):
         return None
-    return found
+    return fields
 
 
 def _message(fields: list[tuple[int, Any]]) -> bytes:
     out = bytearray()
-    for tag, one in fields:
+    for tag, value in fields:
         out += _unsigned(tag)
-        if isinstance(one, int):
-            out += _unsigned(one)
+        if isinstance(value, int):
+            out += _unsigned(value)
         else:
-            out += _unsigned(len(one)) + one if tag & 7 == 2 else one
+            out += _unsigned(len(value)) + value if tag & 7 == 2 else value
     return bytes(out)
 
 
@@ -296,7 +296,7 @@ def protobuf(data: bytes, rng: Random, depth: int = 0) -> bytes:
     if not fields or depth > 12 or (depth == 0 and rng.random() < 0.05):
         return plain(data, rng) if data else b"x"
     at = rng.randrange(len(fields))
-    tag, one = fields[at]
+    tag, value = fields[at]
     how = rng.random()
     if how < 0.08:
         del fields[at]
@@ -304,17 +304,17 @@ def protobuf(data: bytes, rng: Random, depth: int = 0) -> bytes:
         fields[at:at] = [fields[at]] * rng.choice((1, 1, 40))
     elif how < 0.24:
         other = rng.randrange(len(fields))
-        fields[at], fields[other] = ((tag, fields[other][1]) if type(fields[other][1]) is type(one) else fields[other], fields[at])
+        fields[at], fields[other] = ((tag, fields[other][1]) if type(fields[other][1]) is type(value) else fields[other], fields[at])
     elif how < 0.28:
-        fields[at] = (tag & 7 | rng.randrange(1, 32) << 3, one)
-    elif how < 0.31 and isinstance(one, bytes) and tag & 7 == 2:
+        fields[at] = (tag & 7 | rng.randrange(1, 32) << 3, value)
+    elif how < 0.31 and isinstance(value, bytes) and tag & 7 == 2:
         for _ in range(rng.choice((3, 120))):
-            one = _message([(tag, one)])
-        fields[at] = (tag, one)
-    elif isinstance(one, int):
-        fields[at] = (tag, rng.choice((rng.choice(INTEGERS), one + 1, -1, one ^ 1 << rng.randrange(64))))
+            value = _message([(tag, value)])
+        fields[at] = (tag, value)
+    elif isinstance(value, int):
+        fields[at] = (tag, rng.choice((rng.choice(INTEGERS), value + 1, -1, value ^ 1 << rng.randrange(64))))
     else:
-        fields[at] = (tag, protobuf(one, rng, depth + 1) if tag & 7 == 2 else plain(one, rng)[: len(one)].ljust(len(one), b"\0"))
+        fields[at] = (tag, protobuf(value, rng, depth + 1) if tag & 7 == 2 else plain(value, rng)[: len(value)].ljust(len(value), b"\0"))
     return _message(fields)
 
 
@@ -399,7 +399,7 @@ def table(data: bytes, rng: Random) -> bytes:
         entries[plain(key, rng)] = entries.pop(key)
     else:
         entries[key] = memoryview(protobuf(bytes(entries[key]), rng))
-    return sorted_table.build([(name, bytes(one)) for name, one in sorted(entries.items())])
+    return sorted_table.build([(name, bytes(value)) for name, value in sorted(entries.items())])
 
 
 BY_SUFFIX: dict[str, Mutator] = {

@@ -49,23 +49,23 @@ class Seed:
     format: str | None = None
 
 
-def made(folder: Path, corpus: bool = True, kinds: Sequence[str] = ()) -> list[Seed]:
+def build(folder: Path, corpus: bool = True, kinds: Sequence[str] = ()) -> list[Seed]:
     """Make the seeds of some kinds, or all, in an empty folder.
 
     corpus  and take those of the folder of real files, if there is one
     """
-    found: list[Seed] = []
+    every_seed: list[Seed] = []
     for number, make in enumerate((_written, _others, _golden, *([_real] if corpus else []))):
         inside = folder / str(number)
         inside.mkdir()
-        found += make(inside, kinds)
-    return [seed for seed in found if (not kinds or seed.kind in kinds) and 0 < sum(map(len, seed.files.values())) <= LARGEST]
+        every_seed += make(inside, kinds)
+    return [seed for seed in every_seed if (not kinds or seed.kind in kinds) and 0 < sum(map(len, seed.files.values())) <= LARGEST]
 
 
 def _seed(kind: str, path: Path, format: str | None = None) -> Seed:
     """Return the seed of a path and of everything that lies in its folder."""
     root = path.parent
-    files = {str(one.relative_to(root)): one.read_bytes() for one in sorted(root.rglob("*")) if one.is_file()}
+    files = {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.rglob("*")) if file.is_file()}
     return Seed(kind, path.name, files, format)
 
 
@@ -124,13 +124,13 @@ def _others(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
 
 def _make(folder: Path, names: Sequence[str]) -> dict[str, list[str]]:
     """Make the seeds of some makers; return the paths of each, inside its folder. A library that is not installed makes none."""
-    made: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for name in names:
         inside = folder / name
         inside.mkdir()
         with contextlib.suppress(ImportError):
-            made[name] = [str(path.relative_to(inside)) for path in _MAKERS[name](inside)]
-    return made
+            paths[name] = [str(path.relative_to(inside)) for path in _MAKERS[name](inside)]
+    return paths
 
 
 def _torch(folder: Path) -> Iterator[Path]:
@@ -196,7 +196,7 @@ def _folded(folder: Path) -> Iterator[Path]:
     def constant(name: str, array: Any) -> Any:
         return numpy_helper.from_array(np.asarray(array), name)
 
-    given = [constant("w", np.ones((9, 2), np.float32)), constant("r", np.ones((1, 9, 3), np.float32)), constant("axes", np.array([0])),
+    constants = [constant("w", np.ones((9, 2), np.float32)), constant("r", np.ones((1, 9, 3), np.float32)), constant("axes", np.array([0])),
              constant("b", np.ones((1, 9), np.float32)), constant("starts", np.array([0])), constant("ends", np.array([3])),
              constant("one", np.array([1])),
              constant("shape", np.array([1, 9, 3])), constant("idx", np.array([0, 1, 2])),
@@ -216,7 +216,7 @@ def _folded(folder: Path) -> Iterator[Path]:
         helper.make_node("GRU", ["X", "W", "R", "B"], ["Y", "Yh"], hidden_size=3, linear_before_reset=1),
     ]  # fmt: skip
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("X", 1, [None, None, 2])],
-                              [helper.make_tensor_value_info("Y", 1, None)], given)  # fmt: skip
+                              [helper.make_tensor_value_info("Y", 1, None)], constants)  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), folder / "m.onnx")
     yield folder / "m.onnx"
 
@@ -369,7 +369,7 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield the small files that other frameworks wrote for the tests."""
     for path in sorted((GOLDEN / "frozen").glob("*.tflite")):
         yield Seed("tflite-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
-    for path in sorted((GOLDEN / "fuse").glob("*.onnx"), key=lambda one: one.stat().st_size)[:16]:
+    for path in sorted((GOLDEN / "fuse").glob("*.onnx"), key=lambda file: file.stat().st_size)[:16]:
         yield Seed("onnx-steps", f"steps_{path.name}", {f"steps_{path.name}": path.read_bytes()})
         yield Seed("fuse", f"fuse_{path.name}", {f"fuse_{path.name}": path.read_bytes()})
     masked = (GOLDEN / "fuse" / "keras_masked.onnx").read_bytes()
@@ -385,30 +385,30 @@ def _golden(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
             and "Data" not in path.parts
         ):
             name = path.name
-            beside = [one for one in path.parent.iterdir() if one.is_file() and one.name.startswith(path.stem) and one != path]
-            files = {name: path.read_bytes()} | ({one.name: one.read_bytes() for one in beside} if len(beside) < 4 else {})
+            neighbours = [file for file in path.parent.iterdir() if file.is_file() and file.name.startswith(path.stem) and file != path]
+            files = {name: path.read_bytes()} | ({file.name: file.read_bytes() for file in neighbours} if len(neighbours) < 4 else {})
             yield Seed(kind_of(name), name, files)
         elif path.suffix == ".mlpackage":
-            files = {str(one.relative_to(path.parent)): one.read_bytes() for one in sorted(path.rglob("*")) if one.is_file()}
+            files = {str(file.relative_to(path.parent)): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
             yield Seed("mlpackage", path.name, files)
-        elif path.is_dir() and any(one.name.endswith(("w_0", "__params__")) for one in path.iterdir()):
-            yield Seed("fluid", path.name, {f"{path.name}/{one.name}": one.read_bytes() for one in path.iterdir() if one.is_file()})
+        elif path.is_dir() and any(file.name.endswith(("w_0", "__params__")) for file in path.iterdir()):
+            yield Seed("fluid", path.name, {f"{path.name}/{file.name}": file.read_bytes() for file in path.iterdir() if file.is_file()})
 
 
 def _real(folder: Path, kinds: Sequence[str]) -> Iterator[Seed]:
     """Yield the smallest real files of every kind, where there are any."""
-    kept: dict[str, int] = {}
+    counts: dict[str, int] = {}
     paths = [path for path in FOLDER.rglob("*") if path.is_file() and path.stat().st_size <= LARGEST] if FOLDER.is_dir() else []
     for path in sorted(paths, key=lambda path: (path.stat().st_size, path)):
         kind = kind_of(path.name)
-        if kind not in REAL or (kinds and kind not in kinds) or kept.get(kind, 0) >= 12:
+        if kind not in REAL or (kinds and kind not in kinds) or counts.get(kind, 0) >= 12:
             continue
         try:
             if not rc.load(path).layers:
                 continue
         except Exception:  # only files that are read are seeds; what else is found is the fuzzer's to report
             continue
-        kept[kind] = kept.get(kind, 0) + 1
+        counts[kind] = counts.get(kind, 0) + 1
         yield Seed(kind, path.name, {path.name: path.read_bytes()})
 
 

@@ -56,10 +56,10 @@ Variants = Callable[[bytes], Iterator[bytes]]
 def values(tree: Any) -> Iterator[Any]:
     """Yield a tree of dictionaries and lists with one statement exchanged in each."""
     if isinstance(tree, dict):
-        for key, one in tree.items():
-            yield from ({**tree, key: changed} for changed in values(one))
+        for key, value in tree.items():
+            yield from ({**tree, key: changed} for changed in values(value))
     elif isinstance(tree, list):
-        if tree and all(isinstance(one, (int, float)) for one in tree):
+        if tree and all(isinstance(item, (int, float)) for item in tree):
             yield from LISTS
         places = range(len(tree)) if len(tree) <= LONGEST else (0, len(tree) - 1)
         for at in places:
@@ -75,11 +75,11 @@ def text(data: bytes) -> Iterator[bytes]:
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError):
-        for found in re.finditer(rb"-?\d+(?:\.\d+)?|(?<=\")\w+(?=\")", data):
-            for one in (*NUMBERS[:8], "1," * 99 + "1", *TYPES[:4]):
-                yield data[: found.start()] + str(one).encode() + data[found.end() :]
+        for match in re.finditer(rb"-?\d+(?:\.\d+)?|(?<=\")\w+(?=\")", data):
+            for value in (*NUMBERS[:8], "1," * 99 + "1", *TYPES[:4]):
+                yield data[: match.start()] + str(value).encode() + data[match.end() :]
         return
-    yield from (json.dumps(one).encode() for one in values(tree))
+    yield from (json.dumps(changed).encode() for changed in values(tree))
 
 
 def safetensors(data: bytes) -> Iterator[bytes]:
@@ -96,9 +96,9 @@ def npy(data: bytes) -> Iterator[bytes]:
     element = re.search(rb"'descr': ('.*?')", head)
     if shape is None or element is None:
         return
-    for found, ones in ((shape, [tuple(one) if isinstance(one, list) else one for one in LISTS]), (element, TYPES)):
-        for one in ones:
-            changed = head[: found.start(1)] + repr(one).encode() + head[found.end(1) :]
+    for match, ones in ((shape, [tuple(value) if isinstance(value, list) else value for value in LISTS]), (element, TYPES)):
+        for value in ones:
+            changed = head[: match.start(1)] + repr(value).encode() + head[match.end(1) :]
             yield data[:8] + len(changed).to_bytes(start - 8, "little") + changed + data[start + length :]
 
 
@@ -114,7 +114,7 @@ def protobuf(data: bytes) -> Iterator[bytes]:
             changed = protobuf(content) if len(content) < 4096 else iter(())
         else:
             changed = iter((b"\0" * len(content), b"\xff" * len(content)))
-        yield from (_message([*fields[:at], (tag, one), *fields[at + 1 :]]) for one in changed)
+        yield from (_message([*fields[:at], (tag, value), *fields[at + 1 :]]) for value in changed)
         yield _message([*fields[:at], *[fields[at]] * 100, *fields[at + 1 :]])
 
 
@@ -125,8 +125,8 @@ def zipped(data: bytes) -> Iterator[bytes]:
         for changed in variants(name, content):
             out = io.BytesIO()
             with zipfile.ZipFile(out, "w") as archive:
-                for number, (one, inside) in enumerate(entries):
-                    archive.writestr(zipfile.ZipInfo(one), changed if number == at else inside)
+                for number, (entry, inside) in enumerate(entries):
+                    archive.writestr(zipfile.ZipInfo(entry), changed if number == at else inside)
             yield out.getvalue()
 
 
@@ -142,13 +142,13 @@ def msgpack(data: bytes) -> Iterator[bytes]:
             code = tree["extension"] if tree["extension"] in range(128) else 1
             return library.ExtType(code, library.packb(closed(tree["content"])))
         if isinstance(tree, dict):
-            return {key: closed(one) for key, one in tree.items()}
+            return {key: closed(value) for key, value in tree.items()}
         if isinstance(tree, (list, tuple)):
-            return [closed(one) for one in tree]
+            return [closed(item) for item in tree]
         return 2.0**70 if isinstance(tree, int) and not -(1 << 63) <= tree < 1 << 64 else tree
 
     tree = library.unpackb(data, strict_map_key=False, raw=False, ext_hook=opened)
-    yield from (library.packb(closed(one)) for one in values(tree))
+    yield from (library.packb(closed(changed)) for changed in values(tree))
 
 
 PICKLED = (b"K\0", b"J\xff\xff\xff\xff", b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"\x8a\xa7" + b"\x01" * 167, b"G?\xf8" + bytes(6), b"N",
@@ -167,15 +167,15 @@ def pickle(data: bytes) -> Iterator[bytes]:
         if op.name in ("BININT", "BININT1", "BININT2", "LONG1", "INT", "LONG"):
             ones = PICKLED
         elif op.name in ("BINUNICODE", "SHORT_BINUNICODE", "SHORT_BINSTRING") and re.fullmatch(r"[<>|=]?[a-zA-Z]?\d?", str(argument)):
-            texts = [one.encode() for one in TYPES if isinstance(one, str)]
-            ones = [b"X" + len(one).to_bytes(4, "little") + one for one in texts] + [b"N", b"K\5", b"]"]
-        yield from (data[:at] + one + data[end:] for one in ones)
+            texts = [kind.encode() for kind in TYPES if isinstance(kind, str)]
+            ones = [b"X" + len(text).to_bytes(4, "little") + text for text in texts] + [b"N", b"K\5", b"]"]
+        yield from (data[:at] + stated + data[end:] for stated in ones)
 
 
 def table(data: bytes) -> Iterator[bytes]:
     from rnnconvert.containers import sorted_table
 
-    entries = {name: bytes(one) for name, one in dict(sorted_table.read(memoryview(data), "table")).items()}
+    entries = {name: bytes(value) for name, value in dict(sorted_table.read(memoryview(data), "table")).items()}
     for key, content in entries.items():
         for changed in protobuf(content):
             yield sorted_table.build(sorted({**entries, key: changed}.items()))
@@ -191,15 +191,15 @@ def hdf5(data: bytes) -> Iterator[bytes]:
     kinds += [np.zeros(3, [("a", "f4"), ("b", "i4")]), np.zeros((3, 3), np.longdouble), np.zeros((3, 3), ">f2")]
 
     def paths(file: Any) -> list[tuple[str, str]]:
-        found: list[tuple[str, str]] = [("/", name) for name in file.attrs]
+        places: list[tuple[str, str]] = [("/", name) for name in file.attrs]
 
-        def visit(path: str, one: Any) -> None:
-            found.extend((path, name) for name in one.attrs)
-            if isinstance(one, h5py.Dataset):
-                found.append((path, ""))
+        def visit(path: str, item: Any) -> None:
+            places.extend((path, name) for name in item.attrs)
+            if isinstance(item, h5py.Dataset):
+                places.append((path, ""))
 
         file.visititems(visit)
-        return found
+        return places
 
     with h5py.File(io.BytesIO(data), "r") as file:
         places = paths(file)
@@ -223,8 +223,8 @@ def words(data: bytes) -> Iterator[bytes]:
         for width in (4, 8):
             old = int.from_bytes(data[at : at + width], "little")
             if old < 256 and at + width <= len(data) and data[at]:
-                for one in (0, -1, 1 << 31, (1 << 63) - 1):
-                    yield data[:at] + (one & (1 << 8 * width) - 1).to_bytes(width, "little") + data[at + width :]
+                for number in (0, -1, 1 << 31, (1 << 63) - 1):
+                    yield data[:at] + (number & (1 << 8 * width) - 1).to_bytes(width, "little") + data[at + width :]
 
 
 BY_SUFFIX: dict[str, Variants] = {
@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "seeds").mkdir()
-        for seed in seeds.made(folder / "seeds", corpus=False, kinds=chosen.kinds):
+        for seed in seeds.build(folder / "seeds", corpus=False, kinds=chosen.kinds):
             for files in itertools.islice(cases(seed), 0, None, chosen.each):
                 try:
                     ends[f"{seed.kind}: {ended(seed, files, folder)}"] += 1

@@ -26,14 +26,14 @@ class Decisions(random.Random):
         size = (bits + 7) // 8
         if len(self._rest) < size:
             return self._after.getrandbits(bits)
-        taken, self._rest = self._rest[:size], self._rest[size:]
-        return int.from_bytes(taken, "little") & (1 << bits) - 1
+        decision, self._rest = self._rest[:size], self._rest[size:]
+        return int.from_bytes(decision, "little") & (1 << bits) - 1
 
     def random(self) -> float:
         return self.getrandbits(24) / (1 << 24)
 
 
-def guided(seconds: float, kinds: Sequence[str], limits: Limits, kept: Path | None) -> None:
+def guided(seconds: float, kinds: Sequence[str], limits: Limits, cases: Path | None) -> None:
     """Run atheris until the time is over; it ends the process. It stops at the first finding, which it keeps."""
     import atheris
 
@@ -43,17 +43,17 @@ def guided(seconds: float, kinds: Sequence[str], limits: Limits, kept: Path | No
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     for name in ("seeds", "case", "out"):
         (folder / name).mkdir()
-    found = seeds.made(folder / "seeds", kinds=kinds)
+    every_seed = seeds.build(folder / "seeds", kinds=kinds)
     bound(4 * limits.memory)
 
     def once(data: bytes) -> None:
         rng: Any = Decisions(data)
-        chosen = rng.choice(found)
+        chosen = rng.choice(every_seed)
         path = put(folder / "case", changed(chosen, rng), chosen.entry)
         _, finding = execute(path, rng, chosen.format, folder / "out", limits)
         if finding is not None:
             raise AssertionError(f"{chosen.kind}: {finding.what} at {finding.where}\n{finding.trace}")
 
-    where = [f"-artifact_prefix={kept}/"] if kept is not None else []
+    where = [f"-artifact_prefix={cases}/"] if cases is not None else []
     atheris.Setup([sys.argv[0], f"-max_total_time={int(seconds)}", "-max_len=256", "-rss_limit_mb=8192", *where], once)
     atheris.Fuzz()

@@ -72,12 +72,12 @@ def _is_written(target: Target) -> bool:
 
 def several(names: Iterable[str]) -> list[str]:
     """Return those of some targets that are several files; found by writing them."""
-    found = []
+    as_folders = []
     for name in names:
         with tempfile.TemporaryDirectory() as place:
             write(name, Path(place), 1)
-            found += [name] if len(contents(Path(place))) > 1 else []
-    return found
+            as_folders += [name] if len(contents(Path(place))) > 1 else []
+    return as_folders
 
 
 def is_noticed(name: str) -> bool:
@@ -139,27 +139,27 @@ def hooked(hook: Hook, short: bool = False) -> Iterator[None]:
     """
     real = {name: getattr(os, name) for name in (*CALLS, "fdopen")}
 
-    def told(name: str) -> Callable[..., Any]:
-        def call(*given: Any, **more: Any) -> Any:
-            if name != "open" or (len(given) > 1 and given[1] & os.O_CREAT):
+    def reporting(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
+            if name != "open" or (len(arguments) > 1 and arguments[1] & os.O_CREAT):
                 hook(name)
-            return real[name](*given, **more)
+            return real[name](*arguments, **more)
 
         return call
 
-    def fdopen(handle: int, mode: str = "r", *given: Any, **more: Any) -> Any:
+    def fdopen(handle: int, mode: str = "r", *arguments: Any, **more: Any) -> Any:
         if mode != "w+b":
-            return real["fdopen"](handle, mode, *given, **more)
+            return real["fdopen"](handle, mode, *arguments, **more)
         return io.BufferedRandom(_Raw(handle, hook, short), 512)
 
     try:
         for name in CALLS:
-            setattr(os, name, told(name))
+            setattr(os, name, reporting(name))
         os.fdopen = fdopen  # type: ignore[assignment]
         yield
     finally:
-        for name, one in real.items():
-            setattr(os, name, one)
+        for name, function in real.items():
+            setattr(os, name, function)
 
 
 def checkpoint(seed: int) -> rc.Checkpoint:
@@ -176,20 +176,20 @@ def numbers(name: str, folder: Path) -> bytes | None:
     """Return the numbers that a reader finds, or None where it refuses the file."""
     file, format, _ = targets()[name]
     try:
-        (found,) = rc.load(folder / file, format).layers.values()
+        (stack,) = rc.load(folder / file, format).layers.values()
     except UnreadableError:
         return None
-    return np.asarray(found.first.get("recurrent", "i")).tobytes()
+    return np.asarray(stack.first.get("recurrent", "i")).tobytes()
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return every file by its name, but for temporary ones."""
-    return {one.name: one.read_bytes() for one in sorted(folder.iterdir()) if not one.name.startswith(".")}
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if not file.name.startswith(".")}
 
 
 def left(folder: Path) -> list[str]:
     """Return the names of temporary files."""
-    return [one.name for one in folder.iterdir() if one.name.startswith(".")]
+    return [file.name for file in folder.iterdir() if file.name.startswith(".")]
 
 
 def calls(name: str, folder: Path) -> int:
@@ -263,8 +263,8 @@ def kill_at(name: str, folder: Path, number: int) -> str:
 
 def after(name: str, folder: Path) -> str:
     """Return which file is there after a kill, and make sure that the next write succeeds. Raises Problem."""
-    found = numbers(name, folder)
-    state = "old" if found == _recurrent(1) else "new" if found == _recurrent(2) else "refused" if found is None else "WRONG"
+    bits = numbers(name, folder)
+    state = "old" if bits == _recurrent(1) else "new" if bits == _recurrent(2) else "refused" if bits is None else "WRONG"
     if state == "WRONG" or (state == "refused" and not is_noticed(name)):
         raise Problem(f"{name}: {state}, {sorted(contents(folder))}")
     temporary._swept.clear()
@@ -314,14 +314,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--kinds", nargs="*", default=list(targets()), help="only these kinds")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--figures", type=Path, default=None, help="a JSON file for the figures of this run")
-    given = parser.parse_args(words)
-    seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
+    arguments = parser.parse_args(words)
+    seed = random.SystemRandom().randrange(1 << 32) if arguments.seed is None else arguments.seed
     rng, problems, attacked = random.Random(seed), list[str](), 0
-    found: Counter[tuple[str, str]] = Counter()
+    ends: Counter[tuple[str, str]] = Counter()
 
     def note(what: str, run: Callable[[], str]) -> None:
         try:
-            found[what, run()] += 1
+            ends[what, run()] += 1
         except Problem as problem:
             problems.append(f"{what}: {problem}")
             print(f"FOUND {problems[-1]}", flush=True)
@@ -329,7 +329,7 @@ def main(words: Sequence[str] | None = None) -> int:
     print(f"--seed {seed}")
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as place:
         folder = Path(place) / "case"
-        for name in given.kinds:
+        for name in arguments.kinds:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             write(name, folder, 1)
@@ -341,18 +341,18 @@ def main(words: Sequence[str] | None = None) -> int:
             start = time.monotonic()
             write(name, folder, 2)
             lasts = 1.5 * (time.monotonic() - start) + 0.005
-            for _ in range(given.kills // len(given.kinds)):
+            for _ in range(arguments.kills // len(arguments.kinds)):
                 note("killed at any time", partial(kill_some_time, name, folder, rng, lasts))
             note("two writers", partial(two_writers, name, folder, 30))
             print(f"{name}: {count} calls", flush=True)
             attacked += 1
-            if given.figures is not None:  # after each kind: a run that is ended early has its figures, too
-                runs = {f"{what}: {end}": number for (what, end), number in sorted(found.items())}
+            if arguments.figures is not None:  # after each kind: a run that is ended early has its figures, too
+                runs = {f"{what}: {end}": number for (what, end), number in sorted(ends.items())}
                 figures = {"seed": seed, "kinds": attacked, "problems": problems, "runs": runs}
-                given.figures.write_text(json.dumps(figures, indent=1))
-    for (what, end), number in sorted(found.items()):
+                arguments.figures.write_text(json.dumps(figures, indent=1))
+    for (what, end), number in sorted(ends.items()):
         print(f"  {number:6} {what}: {end}")
-    print(f"{sum(found.values())} runs, {len(problems)} problems")
+    print(f"{sum(ends.values())} runs, {len(problems)} problems")
     return 1 if problems else 0
 
 

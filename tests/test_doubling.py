@@ -37,7 +37,7 @@ def test_twice_as_much_is_twice_the_work(format: str, ending: str, tmp_path: Pat
 
 def test_files_of_every_kind_are_read_in_proportion(tmp_path: Path) -> None:
     kinds = {*seeds.OTHERS, *(seeds.kind_of(f"m{ending}") for _, ending in doubling.written())}
-    files = seeds.made(tmp_path, corpus=False, kinds=() if drawn.LONG else drawn.drawn(sorted(kinds), 1, "kinds"))
+    files = seeds.build(tmp_path, corpus=False, kinds=() if drawn.LONG else drawn.drawn(sorted(kinds), 1, "kinds"))
     cases = doubling.readers(files, 3, drawn.SEED)
     each(drawn.drawn(cases, 4, "files"), check, lambda case: case.name)
 

@@ -35,7 +35,7 @@ LIMITS = Limits(10, 1 << 30)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[Seed]:
-    return seeds.made(tmp_path_factory.mktemp("seeds"), corpus=False)
+    return seeds.build(tmp_path_factory.mktemp("seeds"), corpus=False)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

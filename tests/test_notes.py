@@ -101,7 +101,7 @@ def test_no_reader_spells_a_layer_into_a_text() -> None:
 def test_notes_of_every_format_are_data(tmp_path: Path) -> None:
     """What is said of a layer names it as data, in files of every kind."""
     spelt = []
-    every = seeds.made(tmp_path, corpus=False)
+    every = seeds.build(tmp_path, corpus=False)
     kinds = dict.fromkeys(seed.kind for seed in every)
     for seed in (seed for kind in kinds for seed in drawn((other for other in every if other.kind == kind), 3, kind)):
         path = put(tmp_path / "case", seed.files, seed.entry)

@@ -9,11 +9,11 @@ Source: torch/csrc/jit/serialization/python_print.cpp.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rnnconvert.core.limits import LINE_NESTING
+from rnnconvert.formats.pytorch.script.code_expressions import Expression, ExpressionReader, UnreadError
 
 SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in SEQUENCES)
@@ -48,15 +48,10 @@ class _FollowedValue:
 
 
 _UNKNOWN = _FollowedValue()
-_TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(-?\d[\w.+-]*)|([A-Za-z_]\w*)|(.))')
 _CLASS = re.compile(r"class (\w+)\(")
 _METHOD = re.compile(r"  def \w+\((\w+)")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*(?:, [A-Za-z_]\w*)*),? (?::[^=\"]*)?= ")
 _RETURNED = re.compile(r"(?:return|if|elif) ")
-
-
-class _UnfollowedError(Exception):
-    """A line that is not followed."""
 
 
 def calls(text: str) -> dict[str, list[WeightsCall]]:
@@ -94,10 +89,10 @@ class _Method:
         if assigned := _ASSIGNED.match(line):
             targets, line = assigned.group(1).split(", "), line[assigned.end() :]
         elif returned := _RETURNED.match(line):
-            line = line[returned.end() :]
+            line = line[returned.end() :].removesuffix(":")
         try:
-            value = _Expression(line, self._values, self.calls).value(0)
-        except _UnfollowedError:
+            value = self._value(ExpressionReader(line).only())
+        except UnreadError:
             value = _UNKNOWN
         many = value.items if value.items is not None and len(targets) == len(value.items) > 1 else None
         for number, target in enumerate(targets):
@@ -110,86 +105,33 @@ class _Method:
             # A name that two branches set may be either.
             self._values[target] = new if self._values.get(target, new) == new else _UNKNOWN
 
-
-class _Expression:
-    """A parser of one expression, which follows what is known of its parts."""
-
-    def __init__(self, text: str, values: Mapping[str, _FollowedValue], collected: list[WeightsCall]) -> None:
-        self._tokens = [match.groups() for match in _TOKEN.finditer(text)]
-        self._at = 0
-        self._values = values
-        self._calls = collected
-
-    def _mark(self) -> str:
-        return (self._tokens[self._at][3] or "") if self._at < len(self._tokens) else ""
-
-    def _take(self) -> tuple[str | None, ...]:
-        if self._at >= len(self._tokens):
-            raise _UnfollowedError
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def _expect(self, mark: str) -> None:
-        if self._take()[3] != mark:
-            raise _UnfollowedError
-
-    def value(self, depth: int) -> _FollowedValue:
-        """Return the value that begins here, up to a comma or a closing bracket."""
-        if depth > LINE_NESTING:
-            raise _UnfollowedError
-        text, number, name, mark = self._take()
-        dotted = ""
-        if text is not None:
-            value = _FollowedValue(constant=text[1:-1])
-        elif number is not None:
-            value = _FollowedValue(constant=_number(number))
-        elif name in ("True", "False"):
-            value = _FollowedValue(constant=name == "True")
-        elif name is not None:
-            dotted = name
-            value = self._values.get(name, _UNKNOWN)
-        elif mark in ("(", "["):
-            items = self._list(")" if mark == "(" else "]", depth)
-            value = items[0] if mark == "(" and len(items) == 1 else _FollowedValue(items=tuple(items))
-        else:
-            raise _UnfollowedError
-        while self._mark() in (".", "(", "["):
-            mark = self._take()[3]
-            if mark == ".":
-                part = self._take()[2]
-                if part is None:
-                    raise _UnfollowedError
-                dotted = f"{dotted}.{part}" if dotted else ""
-                path = value.path
-                value = _UNKNOWN if path is None else _FollowedValue(path=f"{path}.{part}" if path else part)
-            elif mark == "(":
-                value = self._called(dotted, self._list(")", depth))
-                dotted = ""
-            else:
-                index = self._list("]", depth)
-                number_of = index[0].constant if len(index) == 1 else None
-                items_of = value.items or ()
-                within = isinstance(number_of, int) and 0 <= number_of < len(items_of)
-                value = items_of[number_of] if within else _UNKNOWN  # type: ignore[index]
-                dotted = ""
-        if self._at < len(self._tokens) and self._mark() not in (",", ")", "]"):
-            raise _UnfollowedError  # an operator, or something else that is not followed
+    def _value(self, expression: Expression) -> _FollowedValue:
+        """Return what is known of an expression, and note the calls in it."""
+        steps = []
+        while expression[0] in ("attribute", "call", "index"):  # as deep as they are many: not by recursion
+            steps.append(expression)
+            expression = expression[1]
+        value, dotted = _UNKNOWN, ""
+        match expression:
+            case ("constant", constant):
+                value = _FollowedValue(constant=constant)
+            case ("name", dotted):
+                value = self._values.get(dotted, _UNKNOWN)
+            case ("list" | "tuple", items):
+                value = _FollowedValue(items=tuple(map(self._value, items)))
+        for step in reversed(steps):
+            match step:
+                case ("attribute", _, name):
+                    dotted = f"{dotted}.{name}" if dotted else ""
+                    value = _UNKNOWN if value.path is None else _FollowedValue(path=f"{value.path}.{name}" if value.path else name)
+                    continue
+                case ("call", _, arguments, keywords):
+                    followed = [self._value(argument) for argument in (*arguments, *keywords.values())]
+                    value = self._called(dotted, followed[: len(arguments)])
+                case ("index", _, index):
+                    value = _element(value, [self._value(part) for part in index])
+            dotted = ""
         return value
-
-    def _list(self, end: str, depth: int) -> list[_FollowedValue]:
-        items = []
-        while self._mark() != end:
-            if self._at + 1 < len(self._tokens) and self._tokens[self._at + 1][3] == "=":
-                self._at += 2  # a keyword
-                self.value(depth + 1)
-            else:
-                items.append(self.value(depth + 1))
-            if self._mark() == ",":
-                self._at += 1
-            elif self._mark() != end:
-                raise _UnfollowedError
-        self._expect(end)
-        return items
 
     def _called(self, dotted: str, arguments: list[_FollowedValue]) -> _FollowedValue:
         owner, _, function = dotted.rpartition(".")
@@ -200,7 +142,7 @@ class _Expression:
         elif function in CELLS:
             tensors = tuple(value.path for value in arguments[2:] if value.path)
             if tensors:
-                self._calls.append(WeightsCall(function, tensors))
+                self.calls.append(WeightsCall(function, tensors))
         elif function in _VIEWS and arguments:
             return arguments[0]
         elif function in _PRODUCTS:
@@ -209,7 +151,7 @@ class _Expression:
             with_weights = any(value.sums for value in arguments)
             return _FollowedValue(sums=tuple(n for v in arguments for n in (*_named(v), *v.sums)) if with_weights else ())
         elif arguments and arguments[0].sums:
-            self._calls.append(WeightsCall(function, arguments[0].sums))
+            self.calls.append(WeightsCall(function, arguments[0].sums))
         return _UNKNOWN
 
     def _sequence(self, function: str, arguments: list[_FollowedValue]) -> None:
@@ -221,7 +163,7 @@ class _Expression:
             named = [value] if value.path else list(value.items or ())
             if named and all(tensor.path for tensor in named):
                 constants = tuple(tensor.constant for tensor in arguments[number + 1 :])
-                self._calls.append(WeightsCall(function, tuple(str(argument.path) for argument in named), constants))
+                self.calls.append(WeightsCall(function, tuple(str(argument.path) for argument in named), constants))
             return
 
 
@@ -229,8 +171,6 @@ def _named(value: _FollowedValue) -> tuple[str, ...]:
     return (value.path,) if value.path else ()
 
 
-def _number(text: str) -> int | float | None:
-    try:
-        return float(text) if any(letter in text for letter in ".en") else int(text)
-    except ValueError:
-        return None
+def _element(value: _FollowedValue, index: list[_FollowedValue]) -> _FollowedValue:
+    number, items = index[0].constant if len(index) == 1 else None, value.items or ()
+    return items[number] if isinstance(number, int) and 0 <= number < len(items) else _UNKNOWN

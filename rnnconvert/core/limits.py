@@ -88,8 +88,6 @@ ARGUMENT_NESTING = 20
 """Lists within lists in the arguments of a call."""
 CODE_NESTING = 60
 """Brackets or blocks within one another in code, and calls and attributes after one value."""
-LINE_NESTING = 50
-"""Brackets within one another in a line of code; a line with more is skipped."""
 CALL_NESTING = 40
 """Calls of functions of code within one another."""
 MODULE_NESTING = 60
