@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 
 Lengths = tuple[int | None, ...]
+Way = TypeVar("Way")
 
 
 class Shaped(Protocol):
@@ -18,6 +19,9 @@ class Shaped(Protocol):
     def shape(self) -> Lengths:
         """Its axes, the batch first; None for those that are open."""
         ...
+
+
+T = TypeVar("T", bound=Shaped)
 
 
 def axes_of(facts: LayerFacts, x: Shaped) -> list[int]:
@@ -143,3 +147,25 @@ def wider(size: int | None, other: int | None) -> int | None:
     if size == 1:
         return other
     return size if other == 1 or size is not None else other
+
+
+def attended(facts: LayerFacts, values: Sequence[T]) -> list[T]:
+    """Return query, value and key of a call, the key only where it has one. Raises RefusedError for another order."""
+    named = [word for word in ("query", "value", "key") if word in facts.named]
+    arguments: list[Any] = [*values, *(tensor for word in named for tensor in facts.tensors(word))]
+    if len(arguments) > 3 or (len(values) == 2 and named and "key" not in named):
+        raise refuse(facts.name, "a call in an unknown order", "only query, value and key are known here")
+    return arguments
+
+
+def query_value_key(facts: LayerFacts, values: Sequence[T]) -> tuple[T, T, T]:
+    """Return query, value and key, which is the value where there is no third. Raises RefusedError for other tensors than sequences."""
+    if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
+        raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
+    query, value, key = (*values, values[1])[:3]
+    return query, value, key
+
+
+def each_rank(name: str, make: Callable[[int], Way], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, Way]:
+    """Return what is made of the layers over so many axes of space, by their classes."""
+    return {name.format(rank): make(rank) for rank in ranks}

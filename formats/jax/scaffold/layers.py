@@ -9,9 +9,10 @@ from rnnconvert.formats.jax.scaffold.norms import NORMS, normalized
 from rnnconvert.formats.jax.scaffold.operators import OPERATORS, TYPES
 from rnnconvert.formats.jax.scaffold.recurrent import FUNCTIONS, recurrent
 from rnnconvert.formats.jax.scaffold.space import SPACE, bias, constructed
+from rnnconvert.scaffolding import rules
 from rnnconvert.scaffolding.attention import attention, multi_head
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.spelling import last, letters, number, place
+from rnnconvert.scaffolding.spelling import last, letters, number
 from rnnconvert.scaffolding.writer import Rule
 
 
@@ -52,40 +53,12 @@ def _prelu(m: Any, node: Node) -> str:
     return f"{m.part(node.layer, 'nnx.PReLU()')}({m(node.x)})"
 
 
-def _rescale(m: Any, node: Node) -> str:
-    scaled = f"{m(node.x)} * {node['scale']!r}"
-    return f"{scaled} + {node['shift']!r}" if node["shift"] else scaled
-
-
 def _dropout(m: Any, node: Node) -> str:
     shared = "broadcast_dims=(1,), " if node["name"].endswith("1D") else ""
     if node["name"] not in ("Dropout", "SpatialDropout1D"):
         return str(m(node.x))  # nnx has no such layer, and it acts in training alone
     part = m.part(node.layer, f"nnx.Dropout({node['rate']:g}, {shared}rngs=rngs)")
     return f"{part}({m(node.x)})"
-
-
-def _reshape(m: Any, node: Node) -> str:
-    x = m(node.x)
-    lead = [] if node.kind == "reshape all" else [f"len({x})"]
-    return f"{x}.reshape({', '.join(map(str, (*lead, *node['sizes'])))})"
-
-
-_OPERATORS: dict[str, str] = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
-
-
-def _arithmetic(m: Any, node: Node) -> str:
-    rank = max(len(value.shape) for value in node.inputs)
-    values: list[str] = [m(value) + "[:, None]" * (rank - len(value.shape)) for value in node.inputs]
-    operation = node["operation"]
-    if operation in _OPERATORS:
-        return str(_OPERATORS[operation].join(values))
-    if operation == "average":
-        return f"({' + '.join(values)}) / {len(values)}"
-    code: str = values[0]
-    for other in values[1:]:
-        code = f"jnp.{operation}({code}, {other})"
-    return code
 
 
 def _joined(m: Any, node: Node) -> str:
@@ -102,35 +75,13 @@ def _dot(m: Any, node: Node) -> str:
 
 
 _MASKS = {
-    "not_equal": "{0} != {value}",
-    "equal": "{0} == {value}",
-    "greater": "{0} > {value}",
-    "greater_equal": "{0} >= {value}",
-    "less": "{0} < {value}",
-    "less_equal": "{0} <= {value}",
-    "any": "{0}.any({axis}{keep})",
-    "all": "{0}.all({axis}{keep})",
+    **rules.MASKS,
     "widened": "{0}[..., None]",
     "ones": "jnp.ones_like({0}, dtype=bool)",
     "zeros": "jnp.zeros_like({0}, dtype=bool)",
-    "any differs": "({0} != {value}).any(-1)",
-    "or": "{0} | {1}",
-    "and": "{0} & {1}",
-    "not": "~{0}",
     "all true": "jnp.ones_like({0}[..., 0], dtype=bool)",
     "lengths": "jnp.arange({1}.shape[1]) < {0}[:, None]",
 }
-
-
-def _mask(m: Any, node: Node) -> str:
-    values = [m(value) for value in node.inputs]
-    settings = {
-        "axis": -1,
-        **node.settings,
-        "value": number(node.settings.get("value", 0)),
-        "keep": ", keepdims=True" if node.settings.get("keep") else "",
-    }
-    return _MASKS[node["operation"]].format(*values, **settings)
 
 
 def _where(m: Any, node: Node) -> str:
@@ -152,16 +103,8 @@ _ATTENTION = {
 }
 
 
-_MULTI_HEAD = {"wide": "{mask}[:, None]", "tall": "{mask}[..., None]"}
-
-
 def _multi_head(m: Any, node: Node) -> str:
-    return multi_head(m, node, _MULTI_HEAD, "MultiHeadAttention({words}, rngs=rngs)")
-
-
-def _clip(m: Any, node: Node) -> str:
-    bounds = [f"{key}={number(node[key])}" for key in ("min", "max") if node[key] is not None]
-    return f"{m(node.x)}.clip({', '.join(bounds)})"
+    return multi_head(m, node, _ATTENTION, "MultiHeadAttention({words}, rngs=rngs)")
 
 
 def _parameter(m: Any, node: Node) -> str:
@@ -179,31 +122,20 @@ def _weight(m: Any, node: Node) -> str:
 
 def _model(m: Any, node: Node) -> str:
     part = m.part(node.layer, f"{m.file.classes[id(node['scope'])]}(rngs)")
-    text = f"{part}({', '.join(m(value) for value in node.inputs)})"
-    if len(node.outputs) == 1:
-        return text
-    m.release(node)
-    m.line(f"{', '.join(m.new(value) if m.used(value) else '_' for value in node.outputs)} = {text}")
-    return ""
+    return rules.submodel(m, node, f"{part}({', '.join(m(value) for value in node.inputs)})")
 
 
 RULES: dict[str, Rule] = {
-    **SPACE, **NORMS,
-    **OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation,
- "reduce": _reduce,
- "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
-    "reshape all": _reshape, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",
+    **rules.RULES, **SPACE, **NORMS, **OPERATORS, "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
+    "prelu": _prelu, "dropout": _dropout, "flatten": lambda m, node: f"{m(node.x)}.reshape(len({m(node.x)}), -1)",
     "transpose": lambda m, node: f"{m(node.x)}.transpose({', '.join(map(str, node['order']))})",
     "repeat": lambda m, node: f"{m(node.x)}[:, None].repeat({node['count']}, axis=1)",
-    "arithmetic": _arithmetic, "concatenate": _joined, "stack": _joined, "dot": _dot, "mask": _mask,
-    "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
+    "arithmetic": rules.arithmetic("jnp", "{}[:, None]"), "concatenate": _joined, "stack": _joined, "dot": _dot,
+    "mask": rules.masks(_MASKS), "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION),
     "multi_head": _multi_head, "model": _model,
-    "recurrent": recurrent, "conv_lstm": conv_lstm, "clip": _clip, "parameter": _parameter, "layer's weight": _weight,
-    "select": lambda m, node: f"{m(node.x)}{place(node)}", "slice": lambda m, node: f"{m(node.x)}{place(node)}",
+    "recurrent": recurrent, "conv_lstm": conv_lstm, "clip": rules.clipped("clip"), "parameter": _parameter, "layer's weight": _weight,
     "flip": lambda m, node: f"jnp.flip({m(node.x)}, {node['axes']})",
     "unsqueeze": lambda m, node: f"jnp.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",
-    "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
-    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
     "cast": lambda m, node: f"{m(node.x)}.astype({TYPES.get(node['dtype']) or 'jnp.' + node['dtype']})",
     "steps to batch": lambda m, node: f"{m(node.x)}.reshape(-1, *{m(node.x)}.shape[2:])",
     "batch to steps": lambda m, node: f"{m(node.x)}.reshape(*{m(node.inputs[1])}.shape[:2], *{m(node.x)}.shape[1:])",

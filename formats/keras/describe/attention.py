@@ -7,21 +7,13 @@ says what each setting does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from rnnconvert.formats.keras import heads
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
-from rnnconvert.formats.keras.export.masks import masks_on
+from rnnconvert.formats.keras.export.masks import attention_masks, masks_on
+from rnnconvert.formats.keras.settings import attended, query_value_key
 from rnnconvert.scaffolding.description import Value
-
-
-def _three(facts: LayerFacts, values: Sequence[Value]) -> tuple[Value, Value, Value]:
-    """Return query, value and key. Raises RefusedError for other tensors than sequences."""
-    if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
-        raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
-    query, value, key = (*values, values[1])[:3]
-    return query, value, key
 
 
 def _attention(kind: str, scaled: bool) -> Tell:
@@ -31,7 +23,7 @@ def _attention(kind: str, scaled: bool) -> Tell:
     """
 
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-        query, value, key = _three(facts, values)
+        query, value, key = query_value_key(facts, values)
         facts.need("score_mode", "dot", "concat")
         concat = facts.get("score_mode") == "concat"
         scale = bool(facts.get("use_scale", scaled))
@@ -60,35 +52,10 @@ def _attention(kind: str, scaled: bool) -> Tell:
     return tell
 
 
-def _arguments(facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
-    """Return query, value and key of a call, the key only where it has one."""
-    named = [word for word in ("query", "value", "key") if word in facts.named]
-    arguments: list[Any] = [*values, *(tensor for word in named for tensor in facts.tensors(word))]
-    if len(arguments) > 3 or (len(values) == 2 and named and "key" not in named):
-        raise refuse(facts.name, "a call in an unknown order", "only query, value and key are known here")
-    return arguments
-
-
-def _visible(w: Writer, facts: LayerFacts, tensors: Sequence[Value]) -> dict[str, list[Value]]:
-    """Return the masks of a MultiHeadAttention: over the steps of its query, its value and its key, and over pairs of them."""
-    masks: dict[str, list[Value]] = {}
-    for word, tensor in zip(("query", "value", "key"), tensors, strict=False):
-        named: Sequence[Any] = [] if word == "query" else facts.tensors(f"{word}_mask")
-        mask = named[0] if named else w.masks.get(tensor.name)
-        if mask is not None and (len(mask.shape) != 2 or mask.dtype != "bool"):
-            raise refuse(facts.name, f"the mask of its {word}", "only truths over time are known here")
-        masks[word] = [mask] if mask is not None else []
-    pairs: list[Any] = [*facts.tensors("attention_mask")]
-    if any(len(mask.shape) != 3 or mask.dtype != "bool" for mask in pairs):
-        raise refuse(facts.name, "its attention_mask", "only truths over (batch, query, key) are known here")
-    facts.tensors("query_mask")  # Keras takes that of the tensor instead
-    return {**masks, "pairs": pairs}
-
-
 def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     """Return what a MultiHeadAttention gives: its four dense layers are layers of the file, too."""
-    tensors = _arguments(facts, values)
-    query, value, key = _three(facts, tensors)
+    tensors = attended(facts, values)
+    query, value, key = query_value_key(facts, tensors)
     count, size = int(facts.get("num_heads")), int(facts.get("key_dim"))
     value_size, out = int(facts.get("value_dim") or size), facts.get("output_shape") or query.shape[2]
     out = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
@@ -99,7 +66,8 @@ def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
     facts.need("sliding_window", None)
     facts.need("attention_axes", None, [1], 1)
     facts.get("seed")
-    named, with_scores = _visible(w, facts, tensors), facts.flag("return_attention_scores")
+    (masks, pairs), with_scores = attention_masks(w, facts, tensors), facts.flag("return_attention_scores")
+    named = {**{word: [mask] if mask is not None else [] for word, mask in masks.items()}, "pairs": pairs}
     dropout = float(facts.get("dropout", 0) or 0)
     ends = [w.value(facts.name, (*query.shape[:2], out))]
     if with_scores:

@@ -11,10 +11,11 @@ from typing import Any
 from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import Cell
 from rnnconvert.formats.keras.config import Era, functions
-from rnnconvert.formats.keras.describe.space import channels_of, each, lengths_behind, window_of
+from rnnconvert.formats.keras.describe.space import channels_of, lengths_behind, window_of
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.masks import masks_on
+from rnnconvert.formats.keras.settings import each_rank
 from rnnconvert.scaffolding.description import Value
 
 
@@ -48,5 +49,5 @@ def _conv_lstm(rank: int) -> Tell:
     return tell
 
 
-CONVOLVING: Mapping[str, Tell] = each("ConvLSTM{}D", _conv_lstm)
+CONVOLVING: Mapping[str, Tell] = each_rank("ConvLSTM{}D", _conv_lstm)
 """The layers that are known, by their classes."""

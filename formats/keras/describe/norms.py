@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rnnconvert.formats.keras.defaults import UNIT_LENGTH
 from rnnconvert.formats.keras.describe.writer import Tell, Writer
@@ -15,8 +16,6 @@ from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.formats.keras.settings import axes_of, groups_of, only_axis
 from rnnconvert.scaffolding.description import Value
-
-# Norms
 
 
 def _sizes_of(facts: LayerFacts, x: Value, axes: Sequence[int]) -> tuple[int, ...]:
@@ -27,6 +26,12 @@ def _sizes_of(facts: LayerFacts, x: Value, axes: Sequence[int]) -> tuple[int, ..
     return lengths
 
 
+def _normal(kind: str, w: Writer, facts: LayerFacts, x: Value, **settings: Any) -> list[Value]:
+    """Return what a norm gives that is scaled and shifted."""
+    affine: dict[str, Any] = {"scale": bool(facts.get("scale", True)), "shift": bool(facts.get("center", True))}
+    return [w.add(kind, facts, [x], x.shape, **settings, epsilon=float(facts.get("epsilon")), **affine)]
+
+
 def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = one_input(facts, values)
     axis = only_axis(facts, x)
@@ -34,20 +39,7 @@ def _batch_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
     mask_on(w, facts, x)  # it is read in training alone
     for key in ("synchronized", "renorm_clipping", "renorm_momentum", "virtual_batch_size", "adjustment"):
         facts.get(key)
-    return [
-        w.add(
-            "batch_norm",
-            facts,
-            [x],
-            x.shape,
-            axis=axis,
-            size=_sizes_of(facts, x, [axis])[0],
-            epsilon=float(facts.get("epsilon")),
-            momentum=float(facts.get("momentum")),
-            scale=bool(facts.get("scale", True)),
-            shift=bool(facts.get("center", True)),
-        )
-    ]
+    return _normal("batch_norm", w, facts, x, axis=axis, size=_sizes_of(facts, x, [axis])[0], momentum=float(facts.get("momentum")))
 
 
 def _norm(kind: str) -> Tell:
@@ -57,18 +49,7 @@ def _norm(kind: str) -> Tell:
         facts.need("rms_scaling", False)
         if axes != list(range(axes[0], rank)):
             raise refuse(facts.name, f"axis = {facts.get('axis')!r}", "only the last axes are known here")
-        return [
-            w.add(
-                kind,
-                facts,
-                [x],
-                x.shape,
-                sizes=_sizes_of(facts, x, axes),
-                epsilon=float(facts.get("epsilon")),
-                scale=bool(facts.get("scale", True)),
-                shift=bool(facts.get("center", True)),
-            )
-        ]
+        return _normal(kind, w, facts, x, sizes=_sizes_of(facts, x, axes))
 
     return tell
 
@@ -76,19 +57,7 @@ def _norm(kind: str) -> Tell:
 def _group_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
     x = one_input(facts, values)
     groups, width = groups_of(facts, x)
-    return [
-        w.add(
-            "group_norm",
-            facts,
-            [x],
-            x.shape,
-            groups=groups,
-            size=width,
-            epsilon=float(facts.get("epsilon")),
-            scale=bool(facts.get("scale", True)),
-            shift=bool(facts.get("center", True)),
-        )
-    ]
+    return _normal("group_norm", w, facts, x, groups=groups, size=width)
 
 
 def _unit_norm(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:

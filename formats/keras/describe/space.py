@@ -5,7 +5,7 @@ Sources: keras 3.15 keras/src/layers/{convolutional,pooling,reshaping}.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rnnconvert.formats.keras.describe.functions import applied
@@ -13,7 +13,18 @@ from rnnconvert.formats.keras.describe.writer import Tell, Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
 from rnnconvert.formats.keras.export.layers import one_input
 from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.formats.keras.settings import Lengths, Shaped, grown, lengths_after, over_space, padding_of, pairs, pool_of, sizes
+from rnnconvert.formats.keras.settings import (
+    Lengths,
+    Shaped,
+    each_rank,
+    grown,
+    lengths_after,
+    over_space,
+    padding_of,
+    pairs,
+    pool_of,
+    sizes,
+)
 from rnnconvert.scaffolding.description import Value
 
 # Over space and time
@@ -208,21 +219,17 @@ def _upsampling(rank: int) -> Tell:
     return tell
 
 
-def each(word: str, make: Callable[[int], Tell], ranks: Sequence[int] = (1, 2, 3)) -> dict[str, Tell]:
-    return {word.format(n): make(n) for n in ranks}
-
-
 SPACE: Mapping[str, Tell] = {
-    **each("Conv{}D", _convolution),
-    **each("Conv{}DTranspose", _transposed),
-    **each("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),
-    **each("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
-    **each("MaxPooling{}D", lambda n: _pooling("max", n)),
-    **each("AveragePooling{}D", lambda n: _pooling("average", n)),
-    **each("GlobalMaxPooling{}D", lambda n: _global("max", n)),
-    **each("GlobalAveragePooling{}D", lambda n: _global("mean", n)),
-    **each("ZeroPadding{}D", lambda n: _edges("pad", "padding", 1, n)),
-    **each("Cropping{}D", lambda n: _edges("crop", "cropping", -1, n)),
-    **each("UpSampling{}D", _upsampling),
+    **each_rank("Conv{}D", _convolution),
+    **each_rank("Conv{}DTranspose", _transposed),
+    **each_rank("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),
+    **each_rank("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
+    **each_rank("MaxPooling{}D", lambda n: _pooling("max", n)),
+    **each_rank("AveragePooling{}D", lambda n: _pooling("average", n)),
+    **each_rank("GlobalMaxPooling{}D", lambda n: _global("max", n)),
+    **each_rank("GlobalAveragePooling{}D", lambda n: _global("mean", n)),
+    **each_rank("ZeroPadding{}D", lambda n: _edges("pad", "padding", 1, n)),
+    **each_rank("Cropping{}D", lambda n: _edges("crop", "cropping", -1, n)),
+    **each_rank("UpSampling{}D", _upsampling),
 }
 """The layers over space and time, by their classes."""

@@ -13,19 +13,12 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder
-from rnnconvert.formats.keras.export.masks import masks_on
+from rnnconvert.formats.keras.export.masks import attention_masks, masks_on
+from rnnconvert.formats.keras.settings import attended, query_value_key
 
 
 def _number(build: GraphBuilder, name: str, value: float) -> str:
     return build.constant(name, np.array(value, np.float32))
-
-
-def _three(facts: LayerFacts, values: Sequence[ModelTensor]) -> tuple[ModelTensor, ModelTensor, ModelTensor]:
-    """Return query, value and key. Raises RefusedError for a mask, or other tensors than sequences."""
-    if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
-        raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
-    query, value, key = (*values, values[1])[:3]
-    return query, value, key
 
 
 def _earlier(build: GraphBuilder, name: str, scores: str) -> str:
@@ -78,7 +71,7 @@ def _looked(
     build: GraphBuilder, facts: LayerFacts, tensors: Sequence[ModelTensor], scores: tuple[str, Sequence[int | None]]
 ) -> list[ModelTensor]:
     """Return what Attention and AdditiveAttention give for their scores: zeros at masked steps of the query."""
-    (query, value, _), name = _three(facts, tensors), facts.name
+    (query, value, _), name = query_value_key(facts, tensors), facts.name
     masks = _masks(build, facts, tensors)
     facts.get("dropout")
     visible = _wide(build, name, masks[1], 1)
@@ -104,7 +97,7 @@ def _results(facts: LayerFacts, outputs: tuple[str, str], out: Sequence[int | No
 
 
 def _attention(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
-    query, _, key = _three(facts, values)
+    query, _, key = query_value_key(facts, values)
     name, scale = facts.name, facts.array("scale")
     facts.get("use_scale")
     factor = [build.constant(f"{name}/scale", scale)] if scale is not None else []
@@ -122,7 +115,7 @@ def _attention(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTen
 
 
 def _additive(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
-    query, _, key = _three(facts, values)
+    query, _, key = query_value_key(facts, values)
     name, scale = facts.name, facts.array("scale")
     facts.get("use_scale")
     bent = build.add("Tanh", [_pairs(build, name, query, key)], f"{name}/tanh")
@@ -146,45 +139,26 @@ def _plus(build: GraphBuilder, name: str, value: str, bias: Array | None) -> str
     return value if bias is None else build.add("Add", [value, build.constant(f"{name}/bias", bias)], f"{name}/sum")
 
 
-def _arguments(facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
-    """Return query, value and key of a call, the key only where it is given."""
-    arguments = [*values]
-    named = [word for word in ("query", "value", "key") if word in facts.named]
-    for word in named:
-        arguments += facts.tensors(word)
-    if len(arguments) > 3 or (len(values) == 2 and named and "key" not in named):
-        raise refuse(facts.name, "a call in an unknown order", "only query, value and key are known here")
-    return arguments
-
-
 def _seen(build: GraphBuilder, facts: LayerFacts, tensors: Sequence[ModelTensor], scores: str) -> list[str]:
     """Return which steps each step of the query may see, with masks, as the call says or as Keras hands them on."""
-    name, axes = facts.name, (2, 1, 1)
-    visible = []
-    for word, value, axis in zip(("query", "value", "key"), tensors, axes, strict=False):
-        named = [] if word == "query" else facts.tensors(f"{word}_mask")
-        mask = named[0] if named else build.masks.get(value.name)
-        if mask is not None and (len(mask.shape) != 2 or build.dtypes.get(mask.name) != "bool"):
-            raise refuse(name, f"the mask of its {word}", "only truths over time are known here")
-        visible += _wide(build, f"{name}/{word}", mask, axis)
-    for mask in facts.tensors("attention_mask"):
-        if len(mask.shape) != 3 or build.dtypes.get(mask.name) != "bool":
-            raise refuse(name, "its attention_mask", "only truths over (batch, query, key) are known here")
-        visible.append(mask.name)
+    name, visible = facts.name, []
+    masks, pairs = attention_masks(build, facts, tensors)
+    for word, mask in masks.items():
+        visible += _wide(build, f"{name}/{word}", mask, 2 if word == "query" else 1)
+    visible += [mask.name for mask in pairs]
     if facts.flag("use_causal_mask"):
         visible.append(_earlier(build, name, scores))
     return visible
 
 
 def _multi_head(build: GraphBuilder, facts: LayerFacts, values: Sequence[ModelTensor]) -> list[ModelTensor]:
-    name, tensors = facts.name, _arguments(facts, values)
-    query, value, key = _three(facts, tensors)
+    name, tensors = facts.name, attended(facts, values)
+    query, value, key = query_value_key(facts, tensors)
     for word in ("num_heads", "value_dim", "use_bias", "output_shape"):
         facts.get(word)
     facts.need("use_gate", False)
     facts.need("sliding_window", None)
     facts.need("attention_axes", None, [1], 1)
-    facts.tensors("query_mask")  # Keras takes that of the tensor instead
     rows = _heads(build, facts, query, "query", [0, 2, 1, 3])
     rows = build.add("Mul", [rows, _number(build, f"{name}/scale", 1 / math.sqrt(facts.get("key_dim")))], f"{name}/scaled")
     scores = build.add("MatMul", [rows, _heads(build, facts, key, "key", [0, 2, 3, 1])], f"{name}/scores")

@@ -88,6 +88,25 @@ def mask_on(build: MaskedTensors[T], facts: LayerFacts, x: T, axes: int | None =
     return mask
 
 
+def attention_masks(build: MaskedTensors[T], facts: LayerFacts, tensors: Sequence[T]) -> tuple[dict[str, T | None], list[T]]:
+    """Return the masks of a MultiHeadAttention: over the steps of its query, its value and its key, and over pairs of steps.
+
+    Raises RefusedError for other masks.
+    """
+    masks: dict[str, T | None] = {}
+    for word, tensor in zip(("query", "value", "key"), tensors, strict=False):
+        named: Sequence[Any] = [] if word == "query" else facts.tensors(f"{word}_mask")
+        mask = named[0] if named else build.masks.get(tensor.name)
+        if mask is not None and (len(mask.shape) != 2 or build.dtypes.get(mask.name) != "bool"):
+            raise refuse(facts.name, f"the mask of its {word}", "only truths over time are known here")
+        masks[word] = mask
+    pairs: list[Any] = [*facts.tensors("attention_mask")]
+    if any(len(mask.shape) != 3 or build.dtypes.get(mask.name) != "bool" for mask in pairs):
+        raise refuse(facts.name, "its attention_mask", "only truths over (batch, query, key) are known here")
+    facts.tensors("query_mask")  # Keras takes that of the tensor instead
+    return masks, pairs
+
+
 def hand_on(build: MaskedTensors[T], facts: LayerFacts, values: Sequence[T], outputs: Sequence[T], behind: Behind) -> None:
     """Note the masks on what a layer gave, where Keras sets them and the layer itself did not."""
     kind = facts.old.kind

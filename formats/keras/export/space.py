@@ -6,7 +6,7 @@ keras/src/backend/common/backend_utils.py (what a transposed convolution pads); 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor
 from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, function, one_input
 from rnnconvert.formats.keras.export.masks import mask_on
-from rnnconvert.formats.keras.settings import grown, lengths_after, over_space, padding_of, pool_of, sizes
+from rnnconvert.formats.keras.settings import each_rank, grown, lengths_after, over_space, padding_of, pool_of, sizes
 from rnnconvert.formats.keras.settings import pairs as pairs_of
 
 
@@ -251,21 +251,17 @@ def _upsampling(axes: int) -> Emit:
     return emit
 
 
-def _each(word: str, make: Callable[[int], Emit], dimensions: Sequence[int] = (1, 2, 3)) -> dict[str, Emit]:
-    return {word.format(n): make(n) for n in dimensions}
-
-
 SPACE: Mapping[str, Emit] = {
-    **_each("Conv{}D", _convolution),
-    **_each("Conv{}DTranspose", _transposed),
-    **_each("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),
-    **_each("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
-    **_each("MaxPooling{}D", lambda n: _pooling("MaxPool", n)),
-    **_each("AveragePooling{}D", lambda n: _pooling("AveragePool", n)),
-    **_each("GlobalMaxPooling{}D", lambda n: _global("ReduceMax", n)),
-    **_each("GlobalAveragePooling{}D", lambda n: _global("ReduceMean", n)),
-    **_each("ZeroPadding{}D", _padding),
-    **_each("Cropping{}D", _cropping),
-    **_each("UpSampling{}D", _upsampling),
+    **each_rank("Conv{}D", _convolution),
+    **each_rank("Conv{}DTranspose", _transposed),
+    **each_rank("DepthwiseConv{}D", lambda n: _by_channel(n, False), (1, 2)),
+    **each_rank("SeparableConv{}D", lambda n: _by_channel(n, True), (1, 2)),
+    **each_rank("MaxPooling{}D", lambda n: _pooling("MaxPool", n)),
+    **each_rank("AveragePooling{}D", lambda n: _pooling("AveragePool", n)),
+    **each_rank("GlobalMaxPooling{}D", lambda n: _global("ReduceMax", n)),
+    **each_rank("GlobalAveragePooling{}D", lambda n: _global("ReduceMean", n)),
+    **each_rank("ZeroPadding{}D", _padding),
+    **each_rank("Cropping{}D", _cropping),
+    **each_rank("UpSampling{}D", _upsampling),
 }
 """The layers over space and time, by their classes."""

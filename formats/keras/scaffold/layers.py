@@ -10,6 +10,7 @@ from rnnconvert.formats.keras.scaffold.norms import NORMS, unscaled_rms_norm
 from rnnconvert.formats.keras.scaffold.operators import OPERATORS
 from rnnconvert.formats.keras.scaffold.recurrent import conv_lstm, recurrent
 from rnnconvert.formats.keras.scaffold.space import EDGES, SPACE
+from rnnconvert.scaffolding import rules
 from rnnconvert.scaffolding.description import Node
 from rnnconvert.scaffolding.spelling import last, number, place, sizes
 from rnnconvert.scaffolding.writer import Rule
@@ -57,28 +58,6 @@ def _transpose(m: Any, node: Node) -> str:
     return f"ops.transpose({m(node.x)}, {order})"
 
 
-_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
-
-
-def _arithmetic(m: Any, node: Node) -> str:
-    rank = max(len(value.shape) for value in node.inputs)
-    values = []
-    for value in node.inputs:
-        text = m(value)
-        for _ in range(rank - len(value.shape)):
-            text = f"ops.expand_dims({text}, 1)"
-        values.append(text)
-    operation = node["operation"]
-    if operation in _OPERATORS:
-        return str(_OPERATORS[operation].join(values))
-    if operation == "average":
-        return f"layers.Average()([{', '.join(values)}])"
-    code: str = values[0]
-    for other in values[1:]:
-        code = f"ops.{operation}({code}, {other})"
-    return code
-
-
 def _joined(m: Any, node: Node) -> str:
     values = f"[{', '.join(m(value) for value in node.inputs)}]"
     axis = last(node["axis"], len(node.y.shape))
@@ -110,17 +89,6 @@ _MASKS = {
 }
 
 
-def _mask(m: Any, node: Node) -> str:
-    values = [m(value) for value in node.inputs]
-    settings = {
-        "axis": -1,
-        **node.settings,
-        "value": number(node.settings.get("value", 0)),
-        "keep": ", keepdims=True" if node.settings.get("keep") else "",
-    }
-    return _MASKS[node["operation"]].format(*values, **settings)
-
-
 def _where(m: Any, node: Node) -> str:
     other = m(node.inputs[1]) if len(node.inputs) > 1 else repr(float(node.settings.get("value", 0)))
     return f"ops.where(ops.expand_dims({m(node.named['mask'][0])}, -1), {m(node.x)}, {other})"
@@ -147,11 +115,7 @@ def _model(m: Any, node: Node) -> str:
     part = m.model(node)
     operands = ", ".join(m(value) for value in node.inputs)
     text = f"{part}({operands})" if len(node.inputs) == 1 else f"{part}([{operands}])"
-    if len(node.outputs) == 1:
-        return text
-    m.release(node)
-    m.line(f"{', '.join(m.new(value) if m.used(value) else '_' for value in node.outputs)} = {text}")
-    return ""
+    return rules.submodel(m, node, text)
 
 
 def _each_step(m: Any, node: Node) -> str:
@@ -216,11 +180,11 @@ RULES: dict[str, Rule] = {
     "reduce": _reduce,
     "rms_norm": _rms_norm,
     "transpose": _transpose,
-    "arithmetic": _arithmetic,
+    "arithmetic": rules.arithmetic("ops", "ops.expand_dims({}, 1)", "layers.Average()([{values}])"),
     "concatenate": _joined,
     "stack": _joined,
     "dot": _dot,
-    "mask": _mask,
+    "mask": rules.masks(_MASKS),
     "zero masked": _where,
     "where": _where,
     "attention": attention,
@@ -231,7 +195,7 @@ RULES: dict[str, Rule] = {
     "clip": _clip,
     "parameter": _parameter,
     "layer's weight": _weight,
-    "select": lambda m, node: f"{m(node.x)}{place(node)}",
+    "select": rules.subscript,
     "slice": _slice,
     "flip": lambda m, node: f"ops.flip({m(node.x)}, axis={sizes(node['axes'])})",
     "unsqueeze": lambda m, node: f"ops.expand_dims({m(node.x)}, {last(node['axis'], len(node.y.shape))})",

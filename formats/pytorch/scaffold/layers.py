@@ -9,9 +9,10 @@ from rnnconvert.formats.pytorch.scaffold.norms import NORMS, over_channels
 from rnnconvert.formats.pytorch.scaffold.recurrent import recurrent
 from rnnconvert.formats.pytorch.scaffold.space import SPACE, bias
 from rnnconvert.formats.pytorch.scaffold.tensors import TENSORS
+from rnnconvert.scaffolding import rules
 from rnnconvert.scaffolding.attention import attention, multi_head
 from rnnconvert.scaffolding.description import Node
-from rnnconvert.scaffolding.spelling import last, letters, number, place
+from rnnconvert.scaffolding.spelling import last, letters, number
 from rnnconvert.scaffolding.writer import Module, Rule
 
 
@@ -55,21 +56,10 @@ def _prelu(m: Module, node: Node) -> str:
     return over_channels(m, node, part, len(node.x.shape) - 1)
 
 
-def _rescale(m: Module, node: Node) -> str:
-    scaled = f"{m(node.x)} * {node['scale']!r}"
-    return f"{scaled} + {node['shift']!r}" if node["shift"] else scaled
-
-
 def _dropout(m: Module, node: Node) -> str:
     kind = {"Dropout": "Dropout", "AlphaDropout": "AlphaDropout"}.get(node["name"], f"Dropout{node['name'][-2].lower()}d")
     part = m.part(node.layer, f"nn.{kind}({node['rate']:g})")
     return f"{part}({m(node.x)})" if kind[-1] != "d" else f"{part}({m(node.x)}.movedim(-1, 1)).movedim(1, -1)"
-
-
-def _reshape(m: Module, node: Node) -> str:
-    x = m(node.x)
-    lead = [] if node.kind == "reshape all" else [f"len({x})"]
-    return f"{x}.reshape({', '.join(map(str, (*lead, *node['sizes'])))})"
 
 
 def _transpose(m: Module, node: Node) -> str:
@@ -84,23 +74,6 @@ def _repeat(m: Module, node: Node) -> str:
     return f"{m(node.x)}.unsqueeze(1).expand(-1, {node['count']}, -1)"
 
 
-_OPERATORS = {"add": " + ", "subtract": " - ", "multiply": " * ", "divide": " / "}
-
-
-def _arithmetic(m: Module, node: Node) -> str:
-    rank = max(len(value.shape) for value in node.inputs)
-    values = [m(value) + ".unsqueeze(1)" * (rank - len(value.shape)) for value in node.inputs]
-    operation = node["operation"]
-    if operation in _OPERATORS:
-        return _OPERATORS[operation].join(values)
-    if operation == "average":
-        return f"({' + '.join(values)}) / {len(values)}"
-    text, *others = values
-    for other in others:
-        text = f"torch.{operation}({text}, {other})"
-    return text
-
-
 def _concatenate(m: Module, node: Node) -> str:
     dim = last(node["axis"], len(node.x.shape))
     return f"torch.cat([{', '.join(m(value) for value in node.inputs)}], dim={dim})"
@@ -108,16 +81,6 @@ def _concatenate(m: Module, node: Node) -> str:
 
 def _stack(m: Module, node: Node) -> str:
     return f"torch.stack([{', '.join(m(value) for value in node.inputs)}], dim={last(node['axis'], len(node.y.shape))})"
-
-
-def _index(m: Module, node: Node) -> str:
-    """Return a tensor with an index or a slice in the place of one axis."""
-    return f"{m(node.x)}{place(node)}"
-
-
-def _clip(m: Module, node: Node) -> str:
-    bounds = [f"{key}={number(node[key])}" for key in ("min", "max") if node[key] is not None]
-    return f"{m(node.x)}.clamp({', '.join(bounds)})"
 
 
 def _flip(m: Module, node: Node) -> str:
@@ -144,35 +107,13 @@ def _dot(m: Module, node: Node) -> str:
 
 
 _MASKS = {
-    "not_equal": "{0} != {value}",
-    "equal": "{0} == {value}",
-    "greater": "{0} > {value}",
-    "greater_equal": "{0} >= {value}",
-    "less": "{0} < {value}",
-    "less_equal": "{0} <= {value}",
-    "any": "{0}.any({axis}{keep})",
-    "all": "{0}.all({axis}{keep})",
+    **rules.MASKS,
     "widened": "{0}.unsqueeze(-1)",
     "ones": "torch.ones_like({0}, dtype=torch.bool)",
     "zeros": "torch.zeros_like({0}, dtype=torch.bool)",
-    "any differs": "({0} != {value}).any(-1)",
-    "or": "{0} | {1}",
-    "and": "{0} & {1}",
-    "not": "~{0}",
     "all true": "torch.ones_like({0}[..., 0], dtype=torch.bool)",
     "lengths": "torch.arange({1}.shape[1], device={1}.device) < {0}.unsqueeze(1)",
 }
-
-
-def _mask(m: Module, node: Node) -> str:
-    values = [m(value) for value in node.inputs]
-    settings = {
-        "axis": -1,
-        **node.settings,
-        "value": number(node.settings.get("value", 0)),
-        "keep": ", keepdim=True" if node.settings.get("keep") else "",
-    }
-    return _MASKS[node["operation"]].format(*values, **settings)
 
 
 def _where(m: Module, node: Node) -> str:
@@ -196,36 +137,25 @@ _ATTENTION = {
 }
 
 
-_MULTI_HEAD = {"wide": "{mask}.unsqueeze(1)", "tall": "{mask}.unsqueeze(2)"}
-
-
 def _multi_head(m: Module, node: Node) -> str:
-    return multi_head(m, node, _MULTI_HEAD, "MultiHeadAttention({words})")
+    return multi_head(m, node, _ATTENTION, "MultiHeadAttention({words})")
 
 
 def _model(m: Module, node: Node) -> str:
     part = m.part(node.layer, f"{m.file.classes[id(node['scope'])]}()")
-    text = f"{part}({', '.join(m(value) for value in node.inputs)})"
-    if len(node.outputs) == 1:
-        return text
-    m.release(node)
-    m.line(f"{', '.join(m.new(value) if m.used(value) else '_' for value in node.outputs)} = {text}")
-    return ""
+    return rules.submodel(m, node, f"{part}({', '.join(m(value) for value in node.inputs)})")
 
 
 RULES: dict[str, Rule] = {
-    **SPACE, **NORMS,
-    "dense": _dense, "embedding": _embedding, "activation": _activation,
- "reduce": _reduce,
- "prelu": _prelu, "rescale": _rescale, "dropout": _dropout, "reshape": _reshape,
+    **rules.RULES, **SPACE, **NORMS,
+    "dense": _dense, "embedding": _embedding, "activation": _activation, "reduce": _reduce,
+    "prelu": _prelu, "dropout": _dropout,
     "flatten": lambda m, node: f"{m(node.x)}.flatten(1)", "transpose": _transpose, "repeat": _repeat,
- "arithmetic": _arithmetic, "concatenate": _concatenate, "dot": _dot, "mask": _mask,
-    "zero masked": _where, "where": _where, "attention": lambda m, node: attention(m, node, _ATTENTION), "multi_head": _multi_head,
-    "stack": _stack, "select": _index, "slice": _index, "clip": _clip, "flip": _flip,
-    "parameter": _parameter, "layer's weight": _weight, "reshape all": _reshape,
+    "arithmetic": rules.arithmetic("torch", "{}.unsqueeze(1)"), "concatenate": _concatenate, "dot": _dot,
+    "mask": rules.masks(_MASKS, "keepdim"), "zero masked": _where, "where": _where,
+    "attention": lambda m, node: attention(m, node, _ATTENTION), "multi_head": _multi_head, "stack": _stack,
+    "clip": rules.clipped("clamp"), "flip": _flip, "parameter": _parameter, "layer's weight": _weight,
     "unsqueeze": lambda m, node: f"{m(node.x)}.unsqueeze({last(node['axis'], len(node.y.shape))})",
-    "squeeze": lambda m, node: f"{m(node.x)}.squeeze({last(node['axis'], len(node.x.shape))})",
-    "matmul": lambda m, node: f"{m(node.x)} @ {m(node.inputs[1])}",
     "cast": lambda m, node: f"{m(node.x)}.to(torch.{node['dtype']})", "model": _model, "recurrent": recurrent, "conv_lstm": conv_lstm,
     "steps to batch": lambda m, node: f"{m(node.x)}.flatten(0, 1)",
     "batch to steps": lambda m, node: f"{m(node.x)}.unflatten(0, {m(node.inputs[1])}.shape[:2])", **TENSORS, **FIRST,
