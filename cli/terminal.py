@@ -60,10 +60,10 @@ def put(text: str, *, err: bool = False, hang: int | None = None, wrap: bool = T
         click.echo(joined.encode("utf-8", "backslashreplace").decode("utf-8"), err=err, color=colours)
 
 
-def put_lines(text: str, *, err: bool = False, wrap: bool = False) -> None:
+def put_lines(text: str, *, err: bool = False) -> None:
     """Print text of several lines, each as `put` does; names in it must have no line ends (`printable`)."""
     for line in text.splitlines():
-        put(line, err=err, wrap=wrap)
+        put(line, err=err, wrap=False)
 
 
 def say(text: str, quiet: bool = False, hang: int | None = None) -> None:

@@ -71,11 +71,11 @@ class Message:
 
     def text(self, number: int) -> str:
         """Return a text."""
-        return decoded(self.content(number) or memoryview(b""), self.path)
+        return wire.text_of(self.content(number) or memoryview(b""), self.path)
 
     def texts(self, number: int) -> list[str]:
         """Return the texts of a repeated field."""
-        return [decoded(content, self.path) for content in self.contents(number)]
+        return [wire.text_of(content, self.path) for content in self.contents(number)]
 
     def entries(self, number: int) -> Iterator[tuple[str, Message]]:
         """Yield the keys and values of a map from texts to messages."""
@@ -107,11 +107,3 @@ class Message:
         charging(0).memory(sum(len(piece) for piece in pieces) + 4 * len(values), self.path)
         joined = b"".join(content if isinstance(content, memoryview) else struct.pack("<I", content & 0xFFFFFFFF) for content in values)
         return np.frombuffer(joined, "<f4")
-
-
-def decoded(content: memoryview, path: object) -> str:
-    """Return a text. Raises UnreadableError for bytes that are not UTF-8."""
-    try:
-        return bytes(content).decode()
-    except UnicodeDecodeError:
-        raise UnreadableError(path, f"{bytes(content[:40])!r} is not valid text") from None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, as_written
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation, Cell, Clip
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import MESSAGE_NESTING
@@ -248,12 +248,7 @@ def _function(message: Message | None) -> Activation:
         if number == _SCALED_TANH:
             raise UnknownError("its function is a scaled tanh whose constants the file leaves out")
         return HARD_SIGMOID_KERAS_2 if FUNCTIONS[number] == "hard_sigmoid" else Activation("linear")
-    return Activation(FUNCTIONS[number], _short(inner.real(1)), _short(inner.real(2)))
-
-
-def _short(value: float) -> float:
-    """Return a number as it was written: 0.2 is stored as the nearest float32."""
-    return float(str(np.float32(value)))
+    return Activation(FUNCTIONS[number], as_written(inner.real(1)), as_written(inner.real(2)))
 
 
 def _shapes(width: int, units: int) -> Callable[[str], tuple[int, ...]]:

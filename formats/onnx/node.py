@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from rnnconvert.core.arrays import FLOATS, Array, Source
+from rnnconvert.core.arrays import FLOATS, Array, Source, as_written
 from rnnconvert.core.cells import ACTIVATION_DEFAULTS, SIGMOID, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, LayerNote
@@ -297,7 +297,7 @@ class RecurrentNode:
             function = _FUNCTIONS.get(name.replace("_", ""), name)
             takes = ACTIVATION_DEFAULTS.get(function, (None, None))
             constants = [
-                _single(values.pop(0)) if takes[index] is not None and values else None for index, values in enumerate(lists.values())
+                as_written(values.pop(0)) if takes[index] is not None and values else None for index, values in enumerate(lists.values())
             ]
             for index, key in enumerate(_CONSTANTS):
                 if (function, index) in _WITHOUT_DEFAULT and constants[index] is None:
@@ -341,11 +341,6 @@ class RecurrentNode:
                 states.add(part, self._input(index), batch_first)
         self.warnings += states.warnings
         return states.learned, tuple(states.unconvertible)
-
-
-def _single(value: float) -> float:
-    """Return a constant that the file holds in single precision, as the decimal number that was meant."""
-    return float(str(np.float32(value)))
 
 
 _CONSTANTS = ("activation_alpha", "activation_beta")

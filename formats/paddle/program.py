@@ -115,7 +115,7 @@ def _variable(content: memoryview, path: Path) -> tuple[str, tuple[int, ...], bo
     for number, inner in wire.values(described, path):
         if number == 1 and isinstance(inner, memoryview):
             shape = lod_tensor.described(bytes(inner), path)
-    return _text(name, path), tuple(shape), fields.get(3) == 1
+    return wire.text_of(name, path), tuple(shape), fields.get(3) == 1
 
 
 def stated(program: StatedProgram) -> dict[str, list[LayerStatement]]:
@@ -149,11 +149,11 @@ def _operator(content: memoryview, path: Path) -> ProgramOperator:
     lists: dict[str, tuple[int, ...]] = {}
     for number, value in wire.fields(content, path):
         if number == 3:
-            kind = _text(value, path)
+            kind = wire.text_of(value, path)
         elif number in sides:
             words = list(wire.fields(value, path))
-            parameter = next((_text(part, path) for which, part in words if which == 1), "")
-            sides[number][parameter] = tuple(_text(part, path) for which, part in words if which == 2)
+            parameter = next((wire.text_of(part, path) for which, part in words if which == 1), "")
+            sides[number][parameter] = tuple(wire.text_of(part, path) for which, part in words if which == 2)
         elif number == 4:
             attributes |= _attribute(value, path)
             lists |= _list(value, path)
@@ -165,7 +165,7 @@ def _list(content: memoryview, path: Path) -> dict[str, tuple[int, ...]]:
     name, numbers = "", list[int]()
     for number, value in wire.values(content, path):
         if number == 1 and isinstance(value, memoryview):
-            name = _text(value, path)
+            name = wire.text_of(value, path)
         elif number in _LISTS and isinstance(value, int):  # proto2 writes them one by one
             numbers.append(wire.signed(value))
     return {name: tuple(numbers)} if name and numbers else {}
@@ -180,15 +180,8 @@ def _attribute(content: memoryview, path: Path) -> dict[str, Value]:
         if value is None or not isinstance(name, memoryview):
             continue
         if isinstance(value, memoryview):
-            return {_text(name, path): _text(value, path)}
+            return {wire.text_of(name, path): wire.text_of(value, path)}
         real = struct.unpack("<f", struct.pack("<I", value & 0xFFFFFFFF))[0]
         typed: Value = {"truth": bool(value), "real": real, "whole": wire.signed(value)}.get(sort, value)
-        return {_text(name, path): typed}
+        return {wire.text_of(name, path): typed}
     return {}
-
-
-def _text(content: memoryview, path: Path) -> str:
-    try:
-        return bytes(content).decode()
-    except UnicodeDecodeError:
-        raise UnreadableError(path, f"{bytes(content[:40])!r} is not valid text") from None

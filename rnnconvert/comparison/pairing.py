@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from rnnconvert.comparison.pieces import DIRECTION, Pieces, joined, units, ways_as
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.printable import quoted
+from rnnconvert.core.printable import listed
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
@@ -139,8 +139,8 @@ class _CheckpointPairing:
         """Raise UsageError if anything is left over."""
         if not self.left_a and (selected or not self.left_b):
             return
-        counts = f"{_list(self.left_a)} of A" if self.left_a else ""
-        counts += (" and " if counts and self.left_b else "") + (f"{_list(self.left_b)} of B" if self.left_b else "")
+        counts = f"{listed(self.left_a)} of A" if self.left_a else ""
+        counts += (" and " if counts and self.left_b else "") + (f"{listed(self.left_b)} of B" if self.left_b else "")
         example = ""
         if self.left_a and self.left_b:
             example_pair = f"{next(iter(self.left_a))}={next(iter(self.left_b))}"
@@ -252,7 +252,3 @@ def _worded(unit_a: Pieces, other: Pieces, evidence: str) -> str:
         if flipped and unit.stack.output_order == "processing":
             evidence += ", outputs in processing order left to the caller"
     return evidence
-
-
-def _list(names: Sequence[str] | dict[str, Recurrent]) -> str:
-    return ", ".join(map(quoted, names))

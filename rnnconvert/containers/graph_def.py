@@ -15,7 +15,7 @@ from pathlib import Path
 
 from rnnconvert.containers import wire
 from rnnconvert.containers.files import lowered, map_file
-from rnnconvert.containers.graph_def_node import GraphDefNode, text_of
+from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.errors import UnreadableError
 
 _RESOURCE = 20
@@ -125,11 +125,11 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, GraphDefFunc
             resources: set[str] = set()
             for field_number, two in wire.values(signature, path):
                 if field_number == 1 and isinstance(two, memoryview):
-                    words[1].append(text_of(two, path))
+                    words[1].append(wire.text_of(two, path))
                 elif field_number in (2, 3) and isinstance(two, memoryview):
                     stated = dict(wire.values(two, path))
                     name = stated.get(1, memoryview(b""))
-                    words[field_number].append(text_of(name, path) if isinstance(name, memoryview) else "")
+                    words[field_number].append(wire.text_of(name, path) if isinstance(name, memoryview) else "")
                     if field_number == 2 and stated.get(3) == _RESOURCE:
                         resources.add(words[2][-1])
             outputs: dict[str, str] = {}
@@ -147,7 +147,7 @@ def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, GraphDefFunc
                     entry = dict(wire.values(two, path))
                     key, value = entry.get(1), entry.get(2)
                     if isinstance(key, memoryview) and isinstance(value, memoryview):
-                        outputs[text_of(key, path)] = text_of(value, path)
+                        outputs[wire.text_of(key, path)] = wire.text_of(value, path)
             if words[1] and all(name in outputs for name in words[3]):
                 nodes = {node.name: node for node in _nodes(content, path, 3)}
                 yield (
@@ -163,7 +163,7 @@ def _nodes(data: memoryview, path: Path, kind: int = 1) -> Iterator[GraphDefNode
         words: dict[int, list[str]] = {1: [], 2: [], 3: []}
         for which, value in wire.values(content, path):
             if isinstance(value, memoryview) and which in words:
-                words[which].append(text_of(value, path))
+                words[which].append(wire.text_of(value, path))
         if not words[1] or not words[2]:
             raise UnreadableError(path, "a node of its graph has no name or no operation")
         yield GraphDefNode(path, words[1][0], words[2][0], tuple(words[3]), _attributes(content, path, 5))
@@ -177,5 +177,5 @@ def _attributes(content: memoryview, path: Path, kind: int) -> dict[str, memoryv
             entry = dict(wire.values(value, path))
             key, stated = entry.get(1), entry.get(2)
             if isinstance(key, memoryview) and isinstance(stated, memoryview):
-                attributes[text_of(key, path)] = stated
+                attributes[wire.text_of(key, path)] = stated
     return attributes

@@ -66,7 +66,7 @@ class GraphDefNode:
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
             if which == 10 and isinstance(value, memoryview):
                 name = dict(wire.values(value, self.path)).get(1)
-                return text_of(name, self.path) if isinstance(name, memoryview) else ""
+                return wire.text_of(name, self.path) if isinstance(name, memoryview) else ""
         return ""
 
     def shape(self, key: str) -> list[int] | None:
@@ -87,7 +87,7 @@ class GraphDefNode:
         """Return an attribute that is text; "" where it is left out."""
         for which, value in wire.values(self.attributes.get(key, memoryview(b"")), self.path):
             if which == 2 and isinstance(value, memoryview):
-                return text_of(value, self.path)
+                return wire.text_of(value, self.path)
         return ""
 
     @cached_property
@@ -97,13 +97,6 @@ class GraphDefNode:
             if which == 8 and isinstance(value, memoryview):
                 return _tensor(value, self)
         return None
-
-
-def text_of(content: memoryview, path: Path) -> str:
-    try:
-        return bytes(content).decode()
-    except UnicodeDecodeError:
-        raise UnreadableError(path, f"{bytes(content[:40])!r} is not valid text") from None
 
 
 def _tensor(content: memoryview, node: GraphDefNode) -> Array | None:

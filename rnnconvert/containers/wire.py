@@ -29,6 +29,14 @@ Schema: TypeAlias = Mapping[str, Mapping[int, str]]
 """By message and field number: the child's message, or NUMBERS; other fields are absent."""
 
 
+def text_of(content: memoryview, path: object) -> str:
+    """Return a text. Raises UnreadableError for bytes that are not UTF-8."""
+    try:
+        return bytes(content).decode()
+    except UnicodeDecodeError:
+        raise UnreadableError(path, f"{bytes(content[:40])!r} is not valid text") from None
+
+
 def varint(value: int) -> bytes:
     """Return an unsigned number, seven bits to a byte, least significant first."""
     out = bytearray()

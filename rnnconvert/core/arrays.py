@@ -249,3 +249,8 @@ def copy_tiled(target: Array, source: Array) -> None:
             staged = near[: tile.shape[0], : tile.shape[1]]
             staged[...] = tile
             target[window] = staged
+
+
+def as_written(value: float) -> float:
+    """Return a number that is stored in single precision as the decimal number that was meant: 0.2 is stored as the nearest float32."""
+    return float(str(np.float32(value)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -81,3 +81,14 @@ def finite(value: Any) -> Any:
         return [finite(item) for item in value]
     # A number of numpy's, told without numpy, which a command that only prints need not import.
     return finite(value.item()) if hasattr(value, "dtype") and not getattr(value, "shape", ()) else value
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as people read them, with commas between."""
+    return ", ".join(map(quoted, names))
+
+
+def either(words: Iterable[str]) -> str:
+    """Return words as alternatives: "a", "a or b", "a, b or c"."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last

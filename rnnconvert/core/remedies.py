@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextvars import ContextVar
+
+from rnnconvert.core.printable import either
 
 _calls_by_flags: ContextVar[bool] = ContextVar("calls_by_flags", default=False)
 _accepts: ContextVar[Collection[str]] = ContextVar("accepts", default=())
@@ -69,7 +71,7 @@ class Setting(Remedy):
         """Return `--set [LAYER:]OPTION=VALUE`."""
         if self.option in _accepts.get():
             return f"--accept {self.option}"
-        return f"--set{'-' + self.side if self.side else ''} {self._entry(_listed(self.values))}"
+        return f"--set{'-' + self.side if self.side else ''} {self._entry(either(self.values))}"
 
     @property
     def keywords(self) -> str:
@@ -78,18 +80,12 @@ class Setting(Remedy):
             return f"accept=[{self.option!r}]"
         if self.layer or self.side:
             name = f"settings_{self.side}" if self.side else "settings"
-            return f"{name}=[{self._entry(_listed(self.values))!r}]"
+            return f"{name}=[{self._entry(either(self.values))!r}]"
         choices = [choice for value in self.values for choice in value.split("|")]
-        return f"{self.option}={_listed(list(map(_literal, choices)))}"
+        return f"{self.option}={either(list(map(_literal, choices)))}"
 
     def _entry(self, value: str) -> str:
         return f"{self.layer + ':' if self.layer else ''}{self.option}={value}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    """Return "a", "a or b", "a, b or c"."""
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _literal(value: str) -> str:

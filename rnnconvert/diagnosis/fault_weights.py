@@ -135,13 +135,13 @@ def no_clip(kind: str) -> Change:
     return cell(lambda cell: cell.replace(clips=tuple(clip for clip in cell.clips if clip.kind != kind)))
 
 
-def clip_added(kind: ClipKind, bound: float, kinds: tuple[str, ...]) -> Change:
-    """Add a clip where the cell has none of that kind."""
+def clip_added(kind: ClipKind, kinds: tuple[str, ...]) -> Change:
+    """Add a clip to 3 where the cell has none of that kind."""
 
     def change(cell: Cell) -> Cell | None:
         if cell.kind not in kinds or any(clip.kind == kind for clip in cell.clips):
             return None
-        return cell.replace(clips=(*cell.clips, Clip(kind, -bound, bound)))
+        return cell.replace(clips=(*cell.clips, Clip(kind, -3.0, 3.0)))
 
     return cell(change)
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from rnnconvert import rewrites
 from rnnconvert.core.errors import RefusedError, UsageError
 from rnnconvert.core.names import first_twice
-from rnnconvert.core.printable import quoted
+from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent, Unknown
 from rnnconvert.files.adapter import Adapter
 from rnnconvert.files.checkpoint import Checkpoint
-from rnnconvert.files.load import check_names, in_words
+from rnnconvert.files.load import check_names
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
@@ -55,7 +55,7 @@ def arrange(checkpoint: Checkpoint, options: Options) -> tuple[list[Recurrent], 
         for stack in stacks:
             parts = _split(stack, option, rewrite, options)
             if len(parts) > 1:
-                outcome = f"written as {in_words(part.name for part in parts)}"
+                outcome = f"written as {listed(part.name for part in parts)}"
                 steps.append(Step(rewrite.name, stack.name, outcome, True))
             pieces += parts
         stacks = pieces

@@ -22,7 +22,7 @@ from rnnconvert.core.errors import (
 )
 from rnnconvert.core.names import first_twice
 from rnnconvert.core.notes import LayerNote, each_text, layer_of
-from rnnconvert.core.printable import called, quoted
+from rnnconvert.core.printable import called, listed, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, Unconvertible
 from rnnconvert.files import detect, enclosed
@@ -178,7 +178,7 @@ def _left(options: Options, layer: str, stated: Iterable[Unconvertible]) -> tupl
 def check_names(checkpoint: Checkpoint, options: Options) -> None:
     """Raise UsageError for a setting of a layer that does not exist."""
     for named in sorted(options.settings.layers() - set(checkpoint.layers)):
-        there = f"It has {in_words(checkpoint.layers)}" if checkpoint.layers else "It has none"
+        there = f"It has {listed(checkpoint.layers)}" if checkpoint.layers else "It has none"
         raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}. {there}")
 
 
@@ -216,7 +216,7 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         raise UsageError(f"the layer {twice!r} is named twice. Name it once")
     unknown = [name for name in names if name not in checkpoint.layers]
     if unknown:
-        raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}. It has {in_words(checkpoint.layers)}")
+        raise UsageError(f"{checkpoint.path} has no recurrent layer {unknown[0]!r}. It has {listed(checkpoint.layers)}")
     if not names:
         return checkpoint
     left = [name for name in checkpoint.layers if name not in names]
@@ -225,8 +225,3 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
         warnings=tuple(note for note in checkpoint.warnings if layer_of(note) not in left),
         questions=tuple(question for question in checkpoint.questions if question.layer not in left),
     )
-
-
-def in_words(names: Iterable[str]) -> str:
-    """Return names as people read them, with commas between."""
-    return ", ".join(map(quoted, names))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.printable import either
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import reader_of
@@ -111,15 +112,9 @@ def _model(checkpoint: Checkpoint) -> Model | None:
 def _of_unit(unit: Unit, model: Model, members: tuple[str, ...]) -> Other:
     if unit.kinds == ("array",):
         return Other(unit.name, "", False, tuple(model.arrays[unit.arrays[0]].shape), members)
-    kind = unit.title.split(" ")[0] if unit.stated else _either(word.replace("_", " ") for word in unit.kinds)
+    kind = unit.title.split(" ")[0] if unit.stated else either(word.replace("_", " ") for word in unit.kinds)
     first = max(unit.arrays, key=lambda name: (model.arrays[name].ndim, model.arrays[name].size))
     return Other(unit.name, kind, unit.stated, tuple(model.arrays[first].shape), members)
-
-
-def _either(words: Iterable[str]) -> str:
-    """Return words as alternatives: dense, embedding or layer norm."""
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _of_array(checkpoint: Checkpoint, name: str) -> Other:

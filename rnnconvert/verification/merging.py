@@ -11,7 +11,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.printable import quoted
+from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
 from rnnconvert.judging.case_kinds import Case
@@ -100,7 +100,7 @@ def _counterpart(name: str, first: Results, other: Results) -> LayerResults:
         return other.layers[name]
     if len(first.layers) == len(other.layers) == 1:
         return next(iter(other.layers.values()))
-    raise UsageError(f"the second results have no layer {name!r}. They have {', '.join(map(quoted, other.layers))}")
+    raise UsageError(f"the second results have no layer {name!r}. They have {listed(other.layers)}")
 
 
 def _labelled(model: ModelFile, label: str) -> ModelFile:

@@ -7,7 +7,7 @@ import numpy as np
 from rnnconvert.containers.addresses import local
 from rnnconvert.core import sample_names
 from rnnconvert.core.errors import UnreadableError, UsageError
-from rnnconvert.core.printable import quoted
+from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging import cases as given_cases
 from rnnconvert.judging.case_kinds import Case, Skipped
@@ -41,7 +41,7 @@ def _stored_cases(plan: Plan, stack: Recurrent) -> list[Case]:
     if stored is None and len(plan.given.layers) == 1:
         (stored,) = plan.given.layers.values()
     if stored is None:
-        raise UsageError(f"no inputs were kept for {quoted(stack.name)}. Choose one of: {', '.join(map(quoted, plan.given.layers))}")
+        raise UsageError(f"no inputs were kept for {quoted(stack.name)}. Choose one of: {listed(plan.given.layers)}")
     for case in stored.cases:
         if case.x.shape[2] != stack.input_size:
             raise UsageError(

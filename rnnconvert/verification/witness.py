@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.core.printable import quoted
+from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import Directly, Reads, Recurrent, Through, Unknown
 from rnnconvert.judging.judging import Tolerance
@@ -139,7 +139,7 @@ def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:
     if len(subject.pieces) == 1:
         return None, ()
     if not connected and (subject.model == "B" or stand_apart(subject)):
-        names = ", ".join(map(quoted, subject.pieces))
+        names = listed(subject.pieces)
         return None, (Limit("caller", "", f"its file keeps {names} apart: what calls them hands on what each gives"),)
     return ModelRun("not run", why), ()
 

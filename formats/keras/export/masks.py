@@ -75,15 +75,10 @@ def masks_on(build: MaskedTensors[T], facts: LayerFacts, values: Sequence[T]) ->
     return [*named, *[None] * (len(values) - len(named))]
 
 
-def mask_on(build: MaskedTensors[T], facts: LayerFacts, x: T, axes: int | None = None) -> T | None:
-    """Return the mask on a layer's only input, of as many axes as the layer needs.
-
-    axes  the input's own, less the last, where this is None
-    Raises RefusedError for a mask of another form.
-    """
+def mask_on(build: MaskedTensors[T], facts: LayerFacts, x: T) -> T | None:
+    """Return the mask on a layer's only input: all of its axes but the last. Raises RefusedError for a mask of another form."""
     mask = masks_on(build, facts, [x])[0]
-    axes = len(x.shape) - 1 if axes is None else axes
-    if mask is not None and len(mask.shape) != axes:
+    if mask is not None and len(mask.shape) != len(x.shape) - 1:
         raise refuse(facts.name, f"a mask of {len(mask.shape)} axes on a tensor of {len(x.shape)}", "the layer spreads it over other axes")
     return mask
 

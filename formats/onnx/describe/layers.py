@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rnnconvert.core.arrays import as_written
 from rnnconvert.formats.onnx.describe.model import GraphReading
-from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, number, single
+from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, number
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.sizes import Dims
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -129,7 +130,7 @@ def _batch_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor)
     if x.rank < 2:
         raise ValueError(f"{size} channels for a tensor of {x.dims}")
     r.build.need(x.dims[1], size)
-    momentum = single(number(attributes, "momentum", 0.9))
+    momentum = as_written(number(attributes, "momentum", 0.9))
     return r.build.add_layer(
         "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, layer), momentum=momentum, scale=True, shift=True
     )

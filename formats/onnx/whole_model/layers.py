@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, is_weight, number, operand, single
+from rnnconvert.core.arrays import as_written
+from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, is_weight, number, operand
 from rnnconvert.formats.onnx.whole_model.patterns import group_norm, is_neutral, layer_norm
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
@@ -91,9 +92,9 @@ def _facts(scope: Scope, node: Operation, values: Mapping[str, str]) -> dict[str
     """Return what is set next to the weights, with the defaults of onnx/docs/Operators.md for what is not stated."""
     attributes = scope.attributes(node)
     if node.kind in _NORMS:
-        facts: dict[str, Any] = {"epsilon": single(number(attributes, "epsilon", 1e-5))}
+        facts: dict[str, Any] = {"epsilon": as_written(number(attributes, "epsilon", 1e-5))}
         if node.kind == "BatchNormalization":  # running = running * momentum + batch * (1 - momentum)
-            facts["momentum"] = single(number(attributes, "momentum", 0.9))
+            facts["momentum"] = as_written(number(attributes, "momentum", 0.9))
         if node.kind == "GroupNormalization":
             facts["num_groups"] = int(number(attributes, "num_groups", 0))
         return facts

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from rnnconvert.graphs.program.operations import Operation, bodies
 from rnnconvert.graphs.program.scopes import Scope
 
@@ -87,8 +85,3 @@ def is_weight(scope: Scope, value: str) -> bool:
 def number(attributes: Mapping[str, Any], name: str, default: float) -> float:
     """Return a number among a node's attributes, or the default."""
     return float(attributes.get(name, default))
-
-
-def single(value: float) -> float:
-    """Return a number that the file holds in single precision, as the decimal number that was meant."""
-    return float(str(np.float32(value)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rnnconvert.core.arrays import as_written
 from rnnconvert.formats.onnx.whole_model.names import made_up
-from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, number, operand, single
+from rnnconvert.formats.onnx.whole_model.nodes import GraphLayer, Uses, number, operand
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 
@@ -33,7 +34,7 @@ def group_norm(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
     groups, shape = scope.constant(node.inputs[1]), scope.constant(before[0].inputs[1])
     if groups is None or shape is None or shape.tolist() != [0, groups.size, -1]:
         return None
-    epsilon = single(number(scope.attributes(node), "epsilon", 1e-5))
+    epsilon = as_written(number(scope.attributes(node), "epsilon", 1e-5))
     facts = {"epsilon": epsilon, "num_groups": groups.size}
     nodes = (node, behind, scaled[0], shifted[0])
     return GraphLayer("GroupNormalization", scope, nodes, values, (scaled, shifted), before[0].inputs[0], facts)
@@ -67,7 +68,7 @@ def layer_norm(scope: Scope, node: Operation, uses: Uses) -> GraphLayer | None:
         values["B"] = shifted[0].inputs[shifted[1]]
         read.append(shifted)
         nodes.append(shifted[0])
-    facts = {"epsilon": single(float(epsilon.item()))}
+    facts = {"epsilon": as_written(float(epsilon.item()))}
     return GraphLayer("LayerNormalization", scope, tuple(nodes), values, tuple(read), centred.inputs[0], facts)
 
 

@@ -17,7 +17,7 @@ from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorPro
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.description import DescribedModel, Description, Node, Value, prune
+from rnnconvert.scaffolding.description import DescribedModel, Description, Value, prune
 from rnnconvert.scaffolding.needs import NeedError, Needs
 from rnnconvert.scaffolding.sizes import Dims
 from rnnconvert.scaffolding.tensors import SourceTensor
@@ -110,7 +110,7 @@ class ProgramReading:
         scope = self.build.scope
         scope.outputs = tuple(self.build.read(end) for end in ends)
         prune(scope)
-        if any(not isinstance(size, int) for node in _every(scope) if node.kind == "split" for size in node["sizes"]):
+        if any(not isinstance(size, int) for node in scope.every_node() if node.kind == "split" for size in node["sizes"]):
             raise self.build.refuse("an open axis cut into parts", "no weights ask for a length of them")
         return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
 
@@ -314,12 +314,6 @@ class ProgramReading:
 
 
 _OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")
-
-
-def _every(scope: DescribedModel) -> Iterator[Node]:
-    """Yield the nodes of a model and of the models in it."""
-    for inside in (*scope.inner(), scope):
-        yield from inside.nodes
 
 
 def _flat(value: Any) -> list[Any]:
