@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.program.computing import computed
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation
@@ -19,15 +20,7 @@ from rnnconvert.scaffolding.tensors import SourceTensor
 
 COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")
 """The operators that work on lengths as on numbers."""
-FUNCTIONS = {
-    "Sqrt": np.sqrt,
-    "Div": np.divide,
-    "Mul": np.multiply,
-    "Add": np.add,
-    "Sub": np.subtract,
-    "Pow": np.power,
-    "Reciprocal": np.reciprocal,
-}
+FUNCTIONS = ("Sqrt", "Div", "Mul", "Add", "Sub", "Pow", "Reciprocal")
 """The operators that work on numbers of a file as on lengths."""
 _MOST = 64
 """The most numbers with which lengths are computed."""
@@ -86,8 +79,8 @@ def count(build: Nodes, op: Op) -> list[SourceTensor | None] | None:
         return None
     first = next(x for x in op.inputs if x is not None)
     if all(array.dtype.kind == "f" for array in numbers) and op.kind in FUNCTIONS:
-        result = np.asarray(FUNCTIONS[op.kind](*numbers), numbers[0].dtype)
-        return [SourceTensor(result.shape, first.dtype, first.name, numbers=result)]
+        results = computed(FoldedCall(op.kind, held, {}, 1, op.opset, op.scope.charge))
+        return None if results is None else [SourceTensor(results[0].shape, first.dtype, first.name, numbers=results[0])]
     if any(array.dtype.kind not in "iuO" for array in numbers):
         return None
     if op.kind == "Div":

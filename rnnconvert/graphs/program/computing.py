@@ -13,6 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import COMPARED
 
@@ -153,3 +154,9 @@ COMPUTING: Mapping[str, Operator] = {
     "ReverseV2": lambda call: np.flip(call.input(0), tuple(int(axis) for axis in call.input(1).reshape(-1))),
     "Size": lambda call: np.array(call.input(0).size, np.int64),
 }  # fmt: skip
+
+
+def computed(call: FoldedCall) -> list[Array] | None:
+    """Return what an operation gives, or None if it is unknown here. Raises what numpy does for a use that makes no sense."""
+    operator = COMPUTING.get(call.operator)
+    return fold(call) if operator is None else [operator(call)]

@@ -13,8 +13,7 @@ import numpy as np
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.limits import PROOF_NODES, PROOF_NUMBERS, PROOF_WORK
 from rnnconvert.core.malformed import MALFORMED, passes
-from rnnconvert.graphs.program.computing import COMPUTING
-from rnnconvert.graphs.program.fold import fold
+from rnnconvert.graphs.program.computing import computed
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation, Program
 from rnnconvert.graphs.program.scopes import Scope
@@ -126,7 +125,7 @@ class Evaluation:
                 return [inputs[0]]
             size = len(node.outputs)
             call = FoldedCall(kind, inputs, attributes, size, scope.opset, lambda count: self.budget.spend(0, count))
-            results = [COMPUTING[kind](call)] if kind in COMPUTING else fold(call)
+            results = computed(call)
         except MALFORMED as error:
             if passes(error):
                 raise
