@@ -195,6 +195,8 @@ def reverse_sequences(array: Array, lengths: Array, time: int, batch: int) -> Ar
 
 def tile(array: Array, repeats: Sequence[int]) -> Array:
     """Return an array several times along its axes."""
+    if len(repeats) != array.ndim:
+        raise UnfitError("it repeats other axes than there are")
     bounded([length * repeat for length, repeat in zip(array.shape, repeats, strict=True)])
     return np.tile(array, tuple(repeats))
 

@@ -18,7 +18,7 @@ class ChangesError(Exception):
     """An operator changes values in this use; its text says how, as in "Dropout that is on"."""
 
 
-class UnfitError(Exception):
+class UnfitError(ValueError):
     """An operator cannot be applied to values of these shapes.
 
     numbers  whole numbers that the file states of it: lengths that do not fit, or what they must be multiples of

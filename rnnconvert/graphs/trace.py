@@ -14,7 +14,7 @@ from rnnconvert.core.malformed import MALFORMED, passes
 from rnnconvert.graphs import elements
 from rnnconvert.graphs.elements import BITS, Elements, ElementSource
 from rnnconvert.graphs.graph import Graph, GraphNode, GraphValue, LayerCall
-from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves, UnfitError
+from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves
 
 _INTEGERS = 1 << 12
 """The most numbers of a constant that is computed from shapes and from other constants."""
@@ -145,7 +145,7 @@ class Trace:
                 results = self._compute(node, operator, inputs)
         except ChangesError as change:
             self.changes[node], results = str(change), None
-        except (UnfitError, *MALFORMED) as problem:
+        except MALFORMED as problem:
             if passes(problem):
                 raise
             self.unfit[node], results = str(problem), None

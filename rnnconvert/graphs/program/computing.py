@@ -13,6 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
+from rnnconvert.graphs import moves
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import COMPARED
@@ -117,20 +118,12 @@ def _range(call: FoldedCall) -> Array:
     return np.asarray(np.arange(start, stop, step), call.input(0).dtype)
 
 
-def reverse_sequence(call: FoldedCall) -> Array:
-    """Return each sequence turned around up to its length."""
-    data, lengths = call.input(0), call.input(1)
-    batch, time = call.attributes.get("batch_axis", 1), call.attributes.get("time_axis", 0)
-    if {batch, time} != {0, 1} or data.ndim < 2 or lengths.shape != (data.shape[batch],):
-        raise ValueError("its lengths are not those of its sequences")
-    result = data.copy()
-    for number, length in enumerate(lengths.tolist()):
-        where: Any = (slice(0, length), number) if time == 0 else (number, slice(0, length))
-        result[where] = data[where][::-1]
-    return result
+def _reverse_sequence(call: FoldedCall) -> Array:
+    time, batch = (call.attributes.get(name, default) for name, default in (("time_axis", 0), ("batch_axis", 1)))
+    return moves.reverse_sequences(call.input(0), call.input(1), time, batch)
 
 
-def tile(call: FoldedCall) -> Array:
+def _tile(call: FoldedCall) -> Array:
     """Return a value several times along its axes."""
     data, repeats = call.input(0), [int(count) for count in call.input(1).reshape(-1)]
     if len(repeats) != data.ndim or min(repeats, default=1) < 0:
@@ -149,7 +142,7 @@ COMPUTING: Mapping[str, Operator] = {
     "And": _pair(np.logical_and), "Or": _pair(np.logical_or), "Clip": _clip, "Gemm": _gemm, "Einsum": _einsum,
     "MatMul": lambda call: _product(call, call.input(0), call.input(1)),
     "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min), "ReduceSum": _reduced(np.sum), "ReduceAll": _reduced(np.all),
-    "Range": _range, "ReverseSequence": reverse_sequence, "Dropout": _dropout, "Tile": tile,
+    "Range": _range, "ReverseSequence": _reverse_sequence, "Dropout": _dropout, "Tile": _tile,
     # TensorFlow's, which tf2onnx writes unchanged below operator set 10
     "ReverseV2": lambda call: np.flip(call.input(0), tuple(int(axis) for axis in call.input(1).reshape(-1))),
     "Size": lambda call: np.array(call.input(0).size, np.int64),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,6 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PUSHED_ELEMENTS
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
-from rnnconvert.graphs.operators import Function
-from rnnconvert.graphs.program.computing import reverse_sequence, tile
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import CUTTING, EACH, RESHAPING
@@ -69,20 +66,15 @@ def _slice(applied: Applied) -> list[Array]:
     return _fold(applied)
 
 
+def _reverse_sequence(applied: Applied) -> Array:
+    time, batch = (applied.attributes.get(name, default) for name, default in (("time_axis", 0), ("batch_axis", 1)))
+    return moves.reverse_sequences(applied.input(0), applied.input(1), time, batch)
+
+
 def _listed(applied: Applied, name: str, place: int) -> list[int]:
     """Return a list that is an input, or an attribute in old operator sets."""
     stated = len(applied.inputs) > place and applied.inputs[place] is not None
     return applied.integers(place) if stated else list(applied.attributes.get(name, ()))
-
-
-def _with(operator: Callable[[FoldedCall], Array]) -> Function:
-    """Return a computing operation as one that moves elements."""
-
-    def run(applied: Applied) -> Array:
-        call = _call(applied, applied.inputs)
-        return operator(replace(call, charge=lambda numbers: _bounded(8 * numbers)))
-
-    return run
 
 
 def _dtype(applied: Applied) -> np.dtype[Any]:
@@ -134,8 +126,8 @@ _OPERATORS: Dialect = {
     "Identity": SAME,
     "Dropout": Moves(_dropout),
     "Pad": Moves(_pad),
-    "Tile": Moves(_with(tile)),
-    "ReverseSequence": Moves(_with(reverse_sequence)),
+    "Tile": Moves(lambda applied: moves.tile(applied.input(0), applied.integers(1))),
+    "ReverseSequence": Moves(_reverse_sequence),
     "Concat": Moves(_fold, None),
     "Cast": Casts(_dtype),
     "Shape": Measures(_fold),
