@@ -41,7 +41,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="try every case, where a run tries a part of them by chance")
-    parser.addoption("--slow", action="store_true", help=f"run every slow test, where a run of the whole suite draws one in {slow.SHARE}")
+    text = f"run every slow test, where a run of the whole suite draws one in {slow.SHARE}; so does the variable RNNCONVERT_SLOW"
+    parser.addoption("--slow", action="store_true", default=bool(os.environ.get("RNNCONVERT_SLOW")), help=text)
     parser.addoption("--record-slow", action="store_true", help="write down which tests are slow, after a run of all of them")
     seed = os.environ.get("RNNCONVERT_SEED")
     text = "draw the cases by this number, to repeat a run (default: that of the variable RNNCONVERT_SEED, otherwise another one each time)"
