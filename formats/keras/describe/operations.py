@@ -10,6 +10,7 @@ from typing import Any
 
 from rnnconvert.formats.keras.describe.writer import Writer
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, refuse
+from rnnconvert.formats.keras.settings import joined
 from rnnconvert.scaffolding.description import Value
 
 Operation = Callable[[Writer, LayerFacts, Sequence[Any]], Value]
@@ -105,10 +106,7 @@ def _concatenated(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Val
     """Return masks, one behind the other."""
     if not arguments or any(not isinstance(argument, Value) or argument.dtype != "bool" for argument in arguments):
         raise _unfit(facts, arguments)
-    shape = list(arguments[0].shape)
-    axis = int(facts.get("axis", -1)) % len(shape)
-    widths = [argument.shape[axis] for argument in arguments]
-    shape[axis] = None if None in widths else sum(widths)
+    axis, shape = joined(facts, arguments)
     output = w.value("mask", shape, "bool")
     w.scope.add("concatenate", "", arguments, [output], axis=axis)
     return output

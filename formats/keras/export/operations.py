@@ -15,6 +15,7 @@ from onnx import helper
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.layers import GraphBuilder
 from rnnconvert.formats.keras.export.masks import some
+from rnnconvert.formats.keras.settings import joined
 
 _COMPARING = {
     "NotEqual": "Equal",
@@ -100,10 +101,7 @@ def _joined(build: GraphBuilder, facts: LayerFacts, arguments: Sequence[Any]) ->
     """Return tensors of truths, one behind the other."""
     if not arguments or any(not isinstance(argument, ModelTensor) or _dtype(build, argument) != "bool" for argument in arguments):
         raise _unfit(facts, arguments, set())
-    shape = list(arguments[0].shape)
-    axis = int(facts.get("axis", -1)) % len(shape)
-    widths = [argument.shape[axis] for argument in arguments]
-    shape[axis] = None if None in widths else sum(widths)
+    axis, shape = joined(facts, arguments)
     return build.truth("Concat", [argument.name for argument in arguments], facts.name, shape, axis=axis)
 
 

@@ -64,16 +64,8 @@ def _convolution(axes: int) -> Emit:
         pads, lengths = _window(facts, x, kernel.shape[:axes], strides, dilations)
         weight = _weight(build, facts, kernel, [axes + 1, axes, *range(axes)])
         inputs = [build.transposed(x.name, _lead(axes), f"{name}/in"), weight, *_bias(build, facts)]
-        output = build.add(
-            "Conv",
-            inputs,
-            f"{name}/convolved",
-            strides=strides,
-            dilations=dilations,
-            group=int(facts.get("groups", 1) or 1),
-            kernel_shape=list(kernel.shape[:axes]),
-            **pads,
-        )
+        window = {"strides": strides, "dilations": dilations, "kernel_shape": list(kernel.shape[:axes]), **pads}
+        output = build.add("Conv", inputs, f"{name}/convolved", group=int(facts.get("groups", 1) or 1), **window)
         output = build.transposed(output, _trail(axes), f"{name}/out")
         return function(build, name, facts.get("activation"), ModelTensor(output, (x.shape[0], *lengths, kernel.shape[-1])))
 
@@ -96,16 +88,8 @@ def _by_channel(axes: int, separable: bool) -> Emit:
         inputs = [build.transposed(x.name, _lead(axes), f"{name}/in")]
         inputs.append(build.constant(f"{name}/depthwise", np.ascontiguousarray(turned)))
         bias = _bias(build, facts)
-        output = build.add(
-            "Conv",
-            [*inputs, *([] if separable else bias)],
-            f"{name}/convolved",
-            strides=strides,
-            dilations=dilations,
-            group=channels,
-            kernel_shape=list(kernel.shape[:axes]),
-            **pads,
-        )
+        window = {"strides": strides, "dilations": dilations, "kernel_shape": list(kernel.shape[:axes]), **pads}
+        output = build.add("Conv", [*inputs, *([] if separable else bias)], f"{name}/convolved", group=channels, **window)
         width = channels * many
         if separable:
             point = facts.weight("pointwise_kernel")
