@@ -45,34 +45,35 @@ def python(code: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """Return the variables of every process: Python keeps what it compiled, as it does where packages are installed."""
-    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    inherited = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return {
-        **kept, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(COMPILED), "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow",
+        **inherited, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(COMPILED), "TF_CPP_MIN_LOG_LEVEL": "3",
+        "KERAS_BACKEND": "tensorflow",
     }  # fmt: skip
 
 
 def process(command: list[str]) -> dict[str, Any]:
     """Run a process, and return its wall and processor time in seconds and the most anonymous memory of it, in MiB."""
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as messages:
         start = time.perf_counter()
-        child = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=said)
+        child = subprocess.Popen(command, env=environment(), stdout=subprocess.DEVNULL, stderr=messages)
         most = 0
         while True:
             ended, status, usage = os.wait4(child.pid, os.WNOHANG)
             if ended:
                 break
             try:
-                shown = Path(f"/proc/{child.pid}/status").read_text()
+                status = Path(f"/proc/{child.pid}/status").read_text()
             except OSError:
-                shown = ""
-            if found := re.search(r"RssAnon:\s+(\d+)", shown):
-                most = max(most, int(found[1]))
+                status = ""
+            if match := re.search(r"RssAnon:\s+(\d+)", status):
+                most = max(most, int(match[1]))
             time.sleep(0.002)
         took = time.perf_counter() - start
         child.returncode = status
         if status:
-            said.seek(0)
-            raise RuntimeError(said.read()[-1500:])
+            messages.seek(0)
+            raise RuntimeError(messages.read()[-1500:])
     return {"wall": took, "processor": usage.ru_utime + usage.ru_stime, "memory": most / 1024}
 
 
@@ -130,7 +131,7 @@ def forget(path: Path) -> None:
 
 def copying(folder: Path, sizes: list[tuple[int, int, int]], rounds: int) -> list[dict[str, Any]]:
     """Compare conversions with cp of the same file, in alternating pairs: the first ones, then with the source read from the disk."""
-    convert, found = Converter(), []
+    convert, rows = Converter(), []
     for size in sizes:
         source = checkpoint(folder, size, ".safetensors")
         mib = source.stat().st_size / (1 << 20)
@@ -146,10 +147,10 @@ def copying(folder: Path, sizes: list[tuple[int, int, int]], rounds: int) -> lis
                             forget(source)
                         times[name].append(work(source, out / f"m{ending}"))
                 shutil.rmtree(out)
-                found.append({"mib": mib, "ending": ending, "cold": cold, **times})
+                rows.append({"mib": mib, "ending": ending, "cold": cold, **times})
                 print(f"  {mib:.0f} MiB to {ending}{', cold' if cold else ''}", flush=True)
     convert.close()
-    return found
+    return rows
 
 
 def checkpoint(folder: Path, size: tuple[int, int, int], ending: str = ".pt") -> Path:
@@ -219,7 +220,7 @@ def ways(folder: Path, size: tuple[int, int, int], rounds: int) -> list[dict[str
             ("rnnconvert", "rnnconvert", _OURS), ("keras.export", "keras.export", _KERAS_EXPORT), ("tf2onnx", "keras.export", _TF2ONNX),
         ],
     }  # fmt: skip
-    found = []
+    rows = []
     for module in ("torch, onnx, onnxscript", "tensorflow, keras, onnx, tf2onnx", "rnnconvert.formats.keras.files"):
         process(python(f"import {module}"))  # compiles it
     for task, some in tasks.items():
@@ -232,14 +233,14 @@ def ways(folder: Path, size: tuple[int, int, int], rounds: int) -> list[dict[str
             row: dict[str, Any] = {"task": task, "way": name, "tool": tool}
             try:
                 row |= best([process(python(text)) for _ in range(rounds if name == "rnnconvert" else 1)])
-                row["written"] = sum(one.stat().st_size for one in folder.glob(f"{target.name}*"))
+                row["written"] = sum(path.stat().st_size for path in folder.glob(f"{target.name}*"))
             except RuntimeError as error:
                 row["failed"] = str(error).strip().splitlines()[-1][:200]
             for old in folder.glob("out.*"):
                 old.unlink()
-            found.append(row)
+            rows.append(row)
             print(f"  {task}: {name}", flush=True)
-    return found
+    return rows
 
 
 def filling(folder: Path, size: tuple[int, int, int], rounds: int) -> dict[str, list[tuple[float, float]]]:
@@ -259,8 +260,8 @@ for _ in range({rounds} + 1):
         times[name].append((time.perf_counter() - wall, time.process_time() - processor))
 print(json.dumps({{name: some[1:] for name, some in times.items()}}))"""
     done = subprocess.run(python(code), env=environment(), capture_output=True, text=True, check=True)
-    found: dict[str, list[tuple[float, float]]] = json.loads(done.stdout)
-    return found
+    seconds: dict[str, list[tuple[float, float]]] = json.loads(done.stdout)
+    return seconds
 
 
 def starting(folder: Path, rounds: int) -> dict[str, list[tuple[float, float]]]:
@@ -275,8 +276,8 @@ def starting(folder: Path, rounds: int) -> dict[str, list[tuple[float, float]]]:
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for _ in range(rounds + 1):
         for name, command in commands.items():
-            one = process(command)
-            times[name].append((one["wall"], one["processor"]))
+            run = process(command)
+            times[name].append((run["wall"], run["processor"]))
     return {name: some[1:] for name, some in times.items()}
 
 
@@ -292,15 +293,15 @@ def installed(names: list[str]) -> float:
             continue
         done.add(name)
         try:
-            found = importlib.metadata.distribution(name)
+            package = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-        needed = [Requirement(text) for text in found.requires or ()]
-        waiting += [one.name for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+        needed = [Requirement(text) for text in package.requires or ()]
+        waiting += [requirement.name for requirement in needed if requirement.marker is None or requirement.marker.evaluate({"extra": ""})]
         if name == "rnnconvert":
-            total += sum(one.stat().st_size for top in ("rnnconvert", "formats", "cli") for one in (ROOT / top).rglob("*.py"))
+            total += sum(path.stat().st_size for top in ("rnnconvert", "formats", "cli") for path in (ROOT / top).rglob("*.py"))
             continue
-        total += sum(Path(str(one.locate())).stat().st_size for one in found.files or () if Path(str(one.locate())).is_file())
+        total += sum(Path(str(file.locate())).stat().st_size for file in package.files or () if Path(str(file.locate())).is_file())
     return total / 1e6
 
 
@@ -308,15 +309,15 @@ def machine() -> dict[str, Any]:
     """Return what the figures depend on."""
     model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
     names = ("numpy", "torch", "tensorflow", "keras", "onnx", "onnxscript", "tf2onnx", "h5py")
-    found = {}
+    packages = {}
     for name in names:
         try:
-            found[name] = importlib.metadata.version(name)
+            packages[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
+            packages[name] = "not installed"
     return {
         "python": platform.python_version(), "system": f"{platform.system()} {platform.release()}", "processors": os.cpu_count(),
-        "processor": model[1] if model else platform.machine(), "packages": found,
+        "processor": model[1] if model else platform.machine(), "packages": packages,
     }  # fmt: skip
 
 
@@ -326,14 +327,14 @@ def main() -> None:
     parser.add_argument("--size", choices=list(SIZES), default="full")
     parser.add_argument("--folder", help="a folder on the disk to measure; by default that of temporary files")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    large, medium, rounds = SIZES[given.size]
+    arguments = parser.parse_args()
+    large, medium, rounds = SIZES[arguments.size]
     begun, load = time.time(), [os.getloadavg()[0]]
-    results: dict[str, Any] = {"size": given.size, "machine": machine(), "when": time.strftime("%Y-%m-%d", time.gmtime())}
-    folder = Path(tempfile.mkdtemp(dir=given.folder))
+    results: dict[str, Any] = {"size": arguments.size, "machine": machine(), "when": time.strftime("%Y-%m-%d", time.gmtime())}
+    folder = Path(tempfile.mkdtemp(dir=arguments.folder))
     steps: dict[str, Callable[[], object]] = {
         "start": lambda: starting(folder, 10),
-        "copy": lambda: copying(folder, [*OTHERS, large] if given.size == "full" else list(OTHERS), rounds),
+        "copy": lambda: copying(folder, [*OTHERS, large] if arguments.size == "full" else list(OTHERS), rounds),
         "fill": lambda: filling(folder, large, rounds),
         "ways": lambda: ways(folder, medium, rounds),
         "installed": lambda: {tool: installed(names) for tool, names in TOOLS.items()},
@@ -347,8 +348,8 @@ def main() -> None:
         shutil.rmtree(folder)
     layers, inputs, units = medium
     results |= {"load": load, "seconds": time.time() - begun, "exported": f"{layers} x {inputs} to {units}"}
-    given.results.write_text(json.dumps(results, indent=1) + "\n")
-    if given.results == RESULTS:
+    arguments.results.write_text(json.dumps(results, indent=1) + "\n")
+    if arguments.results == RESULTS:
         subprocess.run([sys.executable, str(HERE / "page.py")], check=True)
 
 

@@ -53,8 +53,8 @@ def tf2onnx_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
 
     for name, model in models_of_keras():
         path = folder / f"tf2onnx_{len(name)}{name[:4]}.onnx"
-        given = [tensorflow.TensorSpec((None, None, INPUTS), tensorflow.float32, name="x")]
-        tf2onnx.convert.from_function(tensorflow.function(model, given), given, output_path=str(path))
+        signature = [tensorflow.TensorSpec((None, None, INPUTS), tensorflow.float32, name="x")]
+        tf2onnx.convert.from_function(tensorflow.function(model, signature), signature, output_path=str(path))
         yield "tf2onnx", name, path
 
 
@@ -71,11 +71,11 @@ def torch_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
         def forward(self, x: Any) -> Any:
             h = c = torch.zeros(x.shape[1], UNITS)
             states = []
-            for one in x.unbind(0):
+            for x_t in x.unbind(0):
                 if isinstance(self.cell, torch.nn.LSTMCell):
-                    h, c = self.cell(one, (h, c))
+                    h, c = self.cell(x_t, (h, c))
                 else:
-                    h = self.cell(one, h)
+                    h = self.cell(x_t, h)
                 states.append(h)
             return self.out(torch.stack(states))
 
@@ -83,8 +83,8 @@ def torch_models(folder: Path) -> Iterator[tuple[str, str, Path]]:
         def forward(self, x: Any) -> Any:
             first = (torch.zeros(x.shape[1], UNITS), torch.zeros(x.shape[1], UNITS))
 
-            def step(states: Any, one: Any) -> Any:
-                new = self.cell(one, states if isinstance(self.cell, torch.nn.LSTMCell) else states[0])
+            def step(states: Any, x_t: Any) -> Any:
+                new = self.cell(x_t, states if isinstance(self.cell, torch.nn.LSTMCell) else states[0])
                 new = new if isinstance(new, tuple) else (new, new.clone())
                 return new, new[0].clone()
 
@@ -110,13 +110,13 @@ def seconds(path: Path) -> tuple[float, float]:
     start = time.perf_counter()
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     loading = time.perf_counter() - start
-    one = session.get_inputs()[0]
-    sizes = [size if isinstance(size, int) else default for size, default in zip(one.shape, (1, STEPS, INPUTS), strict=True)]
-    given = {one.name: np.random.default_rng(0).normal(size=sizes).astype(np.float32)}
+    model_input = session.get_inputs()[0]
+    sizes = [size if isinstance(size, int) else default for size, default in zip(model_input.shape, (1, STEPS, INPUTS), strict=True)]
+    feed = {model_input.name: np.random.default_rng(0).normal(size=sizes).astype(np.float32)}
     best = float("inf")
     for _ in range(RUNS):
         start = time.perf_counter()
-        session.run(None, given)
+        session.run(None, feed)
         best = min(best, time.perf_counter() - start)
     return loading, best
 
@@ -133,12 +133,12 @@ def main(folder: Path, which: str) -> None:
         except rc.RnnConvertError as error:
             print(f"| {exporter} | {cell} | {str(error)[:200]} |")
             continue
-        taken = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         (load, old), (load_new, new) = seconds(path), seconds(fast)
-        sizes = [one.stat().st_size // 1000 for one in (path, fast)]
+        sizes = [file.stat().st_size // 1000 for file in (path, fast)]
         print(
             f"| {exporter} | {cell} | {done.nodes[0]:,} to {done.nodes[1]} | {sizes[0]} to {sizes[1]} "
-            f"| {1e3 * load:.0f} to {1e3 * load_new:.0f} ms | {1e3 * old:.2f} to {1e3 * new:.2f} ms | {old / new:.1f} | {taken:.1f} s |"
+            f"| {1e3 * load:.0f} to {1e3 * load_new:.0f} ms | {1e3 * old:.2f} to {1e3 * new:.2f} ms | {old / new:.1f} | {elapsed:.1f} s |"
         )
 
 

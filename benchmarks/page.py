@@ -58,12 +58,12 @@ def table(head: list[str], rows: list[list[str]]) -> list[str]:
 
 def ratio(times: dict[str, Any], other: str, measure: int = 0) -> float:
     """Return the median over pairs of the other's time as a multiple of ours."""
-    return statistics.median(one[measure] / ours[measure] for one, ours in zip(times[other], times["ours"], strict=True))
+    return statistics.median(run[measure] / ours[measure] for run, ours in zip(times[other], times["ours"], strict=True))
 
 
 def seconds(times: list[list[float]], measure: int = 0) -> str:
     """Return the median of some times, in words."""
-    value = statistics.median(one[measure] for one in times)
+    value = statistics.median(run[measure] for run in times)
     return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.0f} ms"
 
 
@@ -117,9 +117,9 @@ def ways(results: dict[str, Any]) -> list[str]:
         bars = []
         for row in results["ways"]:
             if "failed" not in row:
-                shown = f"{row[key]:,.1f} {unit}" if key == "wall" else f"{row[key]:,.0f} {unit}"
+                label = f"{row[key]:,.1f} {unit}" if key == "wall" else f"{row[key]:,.0f} {unit}"
                 name = f"{row['task']}: {row['way']}".replace(", copying by hand", ", by hand")
-                bars.append(Bar(name, row[key], shown, row["way"] == "rnnconvert"))
+                bars.append(Bar(name, row[key], label, row["way"] == "rnnconvert"))
         (IMAGES / f"benchmark-{key}.svg").write_text(picture(title, bars))
         lines += [f"![{title}](images/benchmark-{key}.svg)", ""]
     return [
@@ -145,8 +145,8 @@ def small(results: dict[str, Any]) -> list[str]:
     ):
         pair = [f"{1 / ratio(times, other):.2f}", f"{1 / ratio(times, other, 1):.2f}"]
         pair[measure] = f"**{pair[measure]}**"
-        one, two = times["ours"], times[other]
-        rows.append([what, seconds(one), seconds(one, 1), name, seconds(two), seconds(two, 1), *pair, goal])
+        mine, two = times["ours"], times[other]
+        rows.append([what, seconds(mine), seconds(mine, 1), name, seconds(two), seconds(two, 1), *pair, goal])
     head = ["what", "time", "processor time", "beside", "time", "processor time", "times the time", "times the processor time", "wanted"]
     return [
         "## Models in memory, and the start",
@@ -161,7 +161,7 @@ def small(results: dict[str, Any]) -> list[str]:
 def text(results: dict[str, Any]) -> str:
     """Return the page."""
     machine = results["machine"]
-    load = ", ".join(f"{one:.1f}" for one in results["load"])
+    load = ", ".join(f"{load_average:.1f}" for load_average in results["load"])
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     return "\n".join([
         "<!-- Made by benchmarks/page.py from benchmarks/results.json. -->",

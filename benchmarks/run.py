@@ -145,8 +145,8 @@ class Sampler:
 def measured(before: str, code: str) -> dict[str, float]:
     """Run code in a separate Python process, after `before`, and return its measurements."""
     text = _MEASURE.format(folder=str(Path(__file__).parent), before=before, code=code)
-    found: dict[str, float] = json.loads(child("-c", text).splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(child("-c", text).splitlines()[-1])
+    return figures
 
 
 def memory(folder: Path, size: tuple[int, int, int]) -> None:
@@ -182,16 +182,16 @@ def memory(folder: Path, size: tuple[int, int, int]) -> None:
             before += f"; from rnnconvert import load; load({str(folder / ('w' + ending))!r})"
         target = folder / f"b{ending}"
         try:
-            found = measured(before, f"convert({str(source)!r}, {str(target)!r}, force=True, {words})")
+            figures = measured(before, f"convert({str(source)!r}, {str(target)!r}, force=True, {words})")
         except RuntimeError as error:
             rows.append((what, source.name, ending, str(error).strip().splitlines()[-1], "", ""))
             continue
         finally:
             for old in (target, folder / f"w{ending}"):
                 old.unlink(missing_ok=True)
-        over = "" if found["grown"] <= 64 + gate else " (too much)"
-        rows.append((what, source.name.partition(".")[2], ending, f"{found['grown']:.0f} MiB{over}", f"{64 + gate:.0f} MiB",
-                     f"{found['seconds']:.2f} s"))  # fmt: skip
+        over = "" if figures["grown"] <= 64 + gate else " (too much)"
+        rows.append((what, source.name.partition(".")[2], ending, f"{figures['grown']:.0f} MiB{over}", f"{64 + gate:.0f} MiB",
+                     f"{figures['seconds']:.2f} s"))  # fmt: skip
     table("conversion | from | to | anonymous memory grows by | allowed | time", rows)
 
 
@@ -211,14 +211,14 @@ def export(folder: Path, size: tuple[int, int, int]) -> None:
         runs["torch.onnx, dynamo=True"] = torch_code % True
     rows, ours = [], None
     for name, code in runs.items():
-        took, found = [], {}
+        took, figures = [], {}
         for _ in range(3):
             start = time.perf_counter()
-            found = measured("", code)
+            figures = measured("", code)
             took.append(time.perf_counter() - start)
-        ours = ours or (min(took), found["anonymous"])
-        rows.append((name, f"{min(took):.1f} s", f"{min(took) / ours[0]:.1f}", f"{found['anonymous']:.0f} MiB",
-                     f"{found['anonymous'] / ours[1]:.0f}", f"{found['total']:.0f} MiB"))  # fmt: skip
+        ours = ours or (min(took), figures["anonymous"])
+        rows.append((name, f"{min(took):.1f} s", f"{min(took) / ours[0]:.1f}", f"{figures['anonymous']:.0f} MiB",
+                     f"{figures['anonymous'] / ours[1]:.0f}", f"{figures['total']:.0f} MiB"))  # fmt: skip
     table("way | time, best of 3 | times ours | peak of anonymous memory | times ours | with pages of mapped files", rows)
     if "torch.onnx, dynamo=True" not in runs:
         print("\ntorch.onnx with dynamo=True needs onnxscript, which is not installed here: not measured.")
@@ -254,8 +254,8 @@ def start(folder: Path, rounds: int) -> None:
                 begin = time.perf_counter()
                 child(*call)
                 spent.append(time.perf_counter() - begin)
-        one, two = (min(spent) for spent in times)
-        rows.append((name, f"{one:.3f} s", other, f"{two:.3f} s", f"{one / two:.2f}", f"{allowed:.2f}"))
+        best, two = (min(spent) for spent in times)
+        rows.append((name, f"{best:.3f} s", other, f"{two:.3f} s", f"{best / two:.2f}", f"{allowed:.2f}"))
     table("what | time, best | compared with | time, best | ratio | allowed", rows)
 
 
@@ -286,8 +286,8 @@ def reference(rounds: int) -> None:
                 begin = time.perf_counter()
                 work()
                 spent.append(time.perf_counter() - begin)
-        one, two = (min(spent[1:]) for spent in times)
-        rows.append((name, f"{one * 1000:.0f} ms", f"{two * 1000:.0f} ms", f"{one / two:.2f}", "3.00"))
+        best, two = (min(spent[1:]) for spent in times)
+        rows.append((name, f"{best * 1000:.0f} ms", f"{two * 1000:.0f} ms", f"{best / two:.2f}", "3.00"))
     table("cell | reference, best | torch, best | ratio | wanted", rows)
 
 
@@ -372,8 +372,8 @@ def proving(folder: Path, size: str, rounds: int) -> None:
         best: dict[str, tuple[float, float, float]] = {}
         for _ in range(rounds):
             for name, command in ways.items():
-                found = spent(*command)
-                best[name] = min(best.get(name, found), found, key=lambda one: one[1])
+                pair_spent = spent(*command)
+                best[name] = min(best.get(name, pair_spent), pair_spent, key=lambda pair: pair[1])
         both = best["torch alone"][1] + best["onnxruntime alone"][1]
         for name, (wall, processor, memory_used) in best.items():
             rows.append((f"{layers} x {units}", name, f"{processor:.1f} s", f"{processor / both:.2f}", f"{wall:.1f} s",
@@ -386,7 +386,7 @@ def transplanting(folder: Path, size: tuple[int, int, int], rounds: int) -> None
     file.
     """
     make(folder / "a.pt", *size)
-    found = json.loads(child("-c", f"""
+    times_of_both = json.loads(child("-c", f"""
 import json, time, torch
 import rnnconvert as rc
 layers, inputs, units = {size}
@@ -400,17 +400,17 @@ for _ in range({rounds} + 1):
         work()
         times[number].append(time.perf_counter() - begin)
 print(json.dumps([one[1:] for one in times]))"""))  # fmt: skip
-    own, ours = (min(times) for times in found)
-    ratios = statistics.median(two / one for one, two in zip(*found, strict=True))
-    rows = [("LSTM from .pt", f"{own:.3f} s", f"{ours:.3f} s", f"{ours / own:.1f}", f"{ratios:.1f}")]
+    theirs, ours = (min(times) for times in times_of_both)
+    ratios = statistics.median(two / seconds for seconds, two in zip(*times_of_both, strict=True))
+    rows = [("LSTM from .pt", f"{theirs:.3f} s", f"{ours:.3f} s", f"{ours / theirs:.1f}", f"{ratios:.1f}")]
     table("what | load_state_dict, best | load_into, best | times, of the best | times, median of pairs", rows)
 
 
 def versions() -> str:
     """Return the versions that the measurements used."""
     names = ("numpy", "onnx", "h5py", "click", "torch", "onnxscript")
-    found = [f"{n} {importlib.metadata.version(n)}" for n in names if importlib.util.find_spec(n)]
-    return f"Python {platform.python_version()}, {', '.join(found)}; {platform.system()}, {os.cpu_count()} CPUs"
+    packages = [f"{n} {importlib.metadata.version(n)}" for n in names if importlib.util.find_spec(n)]
+    return f"Python {platform.python_version()}, {', '.join(packages)}; {platform.system()}, {os.cpu_count()} CPUs"
 
 
 def main() -> None:

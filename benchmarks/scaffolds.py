@@ -66,7 +66,7 @@ def main() -> None:
     chosen = random.Random(asked.seed).sample(files, asked.count) if asked.count else files
     results = []
     print("| file | result | lines | layers | largest difference | seconds |\n|---|---|---|---|---|---|", flush=True)
-    for number, entry in enumerate(sorted(chosen, key=lambda one: (one["repo"], one["path"]))):
+    for number, entry in enumerate(sorted(chosen, key=lambda entry: (entry["repo"], entry["path"]))):
         with tempfile.TemporaryDirectory() as folder:
             place = asked.keep / f"{number}" if asked.keep else Path(folder)
             place.mkdir(parents=True, exist_ok=True)

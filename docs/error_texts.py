@@ -98,21 +98,21 @@ def errors_pages() -> dict[str, str]:
 
     Raises ValueError for a class of errors without advice.
     """
-    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for one in raised():
-        found[one.kind][one.area].add(one.text)
+    texts_by_kind: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for raising in raised():
+        texts_by_kind[raising.kind][raising.area].add(raising.text)
     if missing := sorted({*classes()} - {*ADVICE, "RnnConvertError"}):
         raise ValueError(f"docs/error_texts.py has no advice for {', '.join(missing)}")
     index, pages = [HEAD], {}
     for kind, advice in ADVICE.items():
-        made = getattr(errors, kind)
-        summary = " ".join((made.__doc__ or "").partition("\n\n")[0].split())
-        about = f"Exit code {made.exit_code}, `{made.kind}` in JSON. {summary}\n\n{advice}\n"
+        error_class = getattr(errors, kind)
+        summary = " ".join((error_class.__doc__ or "").partition("\n\n")[0].split())
+        about = f"Exit code {error_class.exit_code}, `{error_class.kind}` in JSON. {summary}\n\n{advice}\n"
         index.append(f"\n## {kind}\n\n{about}")
         order = list(AREAS.values())
-        areas = sorted(found[kind], key=lambda area: (order.index(area) if area in order else len(order), area))
-        texts = {area: "".join(f"- {text}\n" for text in sorted(found[kind][area], key=str.lower)) for area in areas}
-        if sum(map(len, found[kind].values())) <= LONG:
+        areas = sorted(texts_by_kind[kind], key=lambda area: (order.index(area) if area in order else len(order), area))
+        texts = {area: "".join(f"- {text}\n" for text in sorted(texts_by_kind[kind][area], key=str.lower)) for area in areas}
+        if sum(map(len, texts_by_kind[kind].values())) <= LONG:
             index += [f"\n### {kind}: {area}\n\n{text}" for area, text in texts.items()]
             continue
         name = f"errors/{kind.lower()}.md"
@@ -126,25 +126,27 @@ def errors_pages() -> dict[str, str]:
 
 def classes() -> list[str]:
     """Return the names of the project's errors."""
-    return [name for name, one in vars(errors).items() if isinstance(one, type) and issubclass(one, errors.RnnConvertError)]
+    return [name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.RnnConvertError)]
 
 
 def raised() -> Iterator[Raised]:
     """Yield every error with words of its own that the code makes, directly or by a function that returns it."""
-    kept = (ast.Call, ast.FunctionDef)
-    trees = {path: [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kept)] for path in sources()}
+    kinds = (ast.Call, ast.FunctionDef)
+    trees = {
+        path: [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)] for path in sources()
+    }
     helpers = {path: dict(makers(nodes)) for path, nodes in trees.items()}
-    known = {*classes()}
+    error_names = {*classes()}
     everywhere: dict[str, tuple[str, list[str]]] = {}
-    for made in helpers.values():
-        everywhere |= made
+    for calls in helpers.values():
+        everywhere |= calls
     for path, nodes in trees.items():
         near = everywhere | helpers[path]
         for call in (node for node in nodes if isinstance(node, ast.Call)):
             name = called(call)
-            if name in near and name not in known:
+            if name in near and name not in error_names:
                 kind, names = near[name]
-            elif name in known or name in REFUSALS:
+            elif name in error_names or name in REFUSALS:
                 kind, names = ("RefusedError" if name in REFUSALS else name), parameters(name)
             else:
                 continue
@@ -154,9 +156,9 @@ def raised() -> Iterator[Raised]:
 
 def sources() -> list[Path]:
     """Return the files of the program."""
-    found = [path for top in ("cli", "formats", "rnnconvert") for path in sorted((ROOT / top).rglob("*.py"))]
+    paths = [path for top in ("cli", "formats", "rnnconvert") for path in sorted((ROOT / top).rglob("*.py"))]
     links = (ROOT / "rnnconvert" / "formats", ROOT / "rnnconvert" / "cli")
-    return [path for path in found if not any(path.is_relative_to(link) for link in links)]
+    return [path for path in paths if not any(path.is_relative_to(link) for link in links)]
 
 
 def area(path: Path) -> str:
@@ -167,13 +169,13 @@ def area(path: Path) -> str:
 
 def makers(nodes: list[ast.Call | ast.FunctionDef]) -> Iterator[tuple[str, tuple[str, list[str]]]]:
     """Yield the functions of a module that make an error, each with its class and the names of what it takes."""
-    known = {*classes()}
+    error_names = {*classes()}
     for node in nodes:
         if isinstance(node, ast.FunctionDef) and node.returns is not None and node.name not in ("damage", "unreadable"):
             result = ast.unparse(node.returns)
             kind = "UnreadableError" if result == "NoReturn" else result
-            if kind in known:
-                yield node.name, (kind, [one.arg for one in node.args.args if one.arg != "self"])
+            if kind in error_names:
+                yield node.name, (kind, [argument.arg for argument in node.args.args if argument.arg != "self"])
 
 
 def called(call: ast.Call) -> str:
@@ -193,13 +195,13 @@ def parameters(name: str) -> list[str]:
     }.get(name, ["text"])
 
 
-SHOWN = ("feature", "text", "problem", "what", "purpose", "reason", "why", "remedy")
+STATED = ("feature", "text", "problem", "what", "purpose", "reason", "why", "remedy")
 
 
 def message(call: ast.Call, names: list[str]) -> str:
     """Return the words of a call, or nothing where it has none of its own."""
-    given = dict(zip(names, call.args, strict=False)) | {one.arg: one.value for one in call.keywords if one.arg}
-    parts = [words(given[name]).strip().rstrip(".") for name in SHOWN if name in given]
+    arguments = dict(zip(names, call.args, strict=False)) | {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    parts = [words(arguments[name]).strip().rstrip(".") for name in STATED if name in arguments]
     parts = [part for part in parts if re.search(r"[a-zA-Z]{2}", part)]
     if len(re.findall(r"[a-zA-Z]{2,}", " ".join(parts))) < 3:
         return ""
@@ -212,7 +214,7 @@ def words(node: ast.expr) -> str:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return re.sub(r"([\\*_<\[\]|`])", r"\\\1", re.sub(r"\s+", " ", node.value))
     if isinstance(node, ast.JoinedStr):
-        parts = (remedy(one.value) if isinstance(one, ast.FormattedValue) else one.value for one in node.values)
+        parts = (remedy(part.value) if isinstance(part, ast.FormattedValue) else part.value for part in node.values)
         return words(ast.Constant("".join(map(str, parts))))
     if isinstance(node, ast.IfExp):
         return " *or* ".join(filter(None, (words(node.body), words(node.orelse))))
@@ -225,9 +227,11 @@ def remedy(node: ast.expr) -> str:
     """Return a remedy in the words of the command line, with … for values in it; … for any other value of a text."""
     if not (isinstance(node, ast.Call) and called(node) in REMEDIES):
         return "…"
-    plain = [one.value if isinstance(one, ast.Constant) else "…" for one in node.args]
-    named = {one.arg: one.value.value if isinstance(one.value, ast.Constant) else "…" for one in node.keywords if one.arg}
-    named |= {"…": "…"} if any(one.arg is None for one in node.keywords) else {}
+    plain = [argument.value if isinstance(argument, ast.Constant) else "…" for argument in node.args]
+    named = {
+        keyword.arg: keyword.value.value if isinstance(keyword.value, ast.Constant) else "…" for keyword in node.keywords if keyword.arg
+    }
+    named |= {"…": "…"} if any(keyword.arg is None for keyword in node.keywords) else {}
     return REMEDIES[called(node)](*plain, **named).flags.replace("'…'", "…")
 
 

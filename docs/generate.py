@@ -94,7 +94,7 @@ def words(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (tuple, list)):
-        return ", ".join(str(one) for one in value) or "none"
+        return ", ".join(str(item) for item in value) or "none"
     return ", ".join(f"{key} {number:+g}" for key, number in value.items()) if isinstance(value, dict) else str(value)
 
 
@@ -138,7 +138,7 @@ def about(name: str) -> str:
     """Describe a system: versions, proof, and what a user should know."""
     system = systems()[name]
     proof = [f"Proof: {system.proof}"]
-    proof += [f"Proof of {one.name}: {one.proof}" for one in frameworks()[name] if one.proof]
+    proof += [f"Proof of {system.name}: {system.proof}" for system in frameworks()[name] if system.proof]
     notes = [note[0].upper() + note[1:] for note in system.notes]
     lines = [f"- {line}.\n" for line in (*proof, *notes)]
     return f"**{system.title}**: {system.versions}.\n\n{''.join(lines)}".rstrip()
@@ -155,10 +155,10 @@ def pairs_pages() -> dict[str, str]:
     index, pages = [PAIRS_HEAD], {}
     every = every_pair()
     for source in dict.fromkeys(pair.source for pair in every):
-        found = [pair for pair in every if pair.source == source]
-        refused = sum(pair.verdict not in SIGNS for pair in found)
-        index.append(f"| [{source}](pairs/{source}.md) | {len(found) - refused} of {len(found)} | {refused} |\n")
-        pages[f"pairs/{source}.md"] = source_page(source, found)
+        pairs = [pair for pair in every if pair.source == source]
+        refused = sum(pair.verdict not in SIGNS for pair in pairs)
+        index.append(f"| [{source}](pairs/{source}.md) | {len(pairs) - refused} of {len(pairs)} | {refused} |\n")
+        pages[f"pairs/{source}.md"] = source_page(source, pairs)
     return {"pairs.md": "".join(index), **pages}
 
 
@@ -167,11 +167,11 @@ SIGNS = {"exact": "= ", "rewritten": "≈ "}
 """How a pair is marked that is not refused."""
 
 
-def source_page(source: str, found: list[SystemPair]) -> str:
+def source_page(source: str, pairs: list[SystemPair]) -> str:
     """Return the page of one format: a table of its pairs, then the rewrites and reasons that it names."""
-    steps = list(dict.fromkeys(step.rewrite for pair in found for step in pair.steps))
-    features = list(dict.fromkeys(pair.feature for pair in found if pair.feature))
-    cells = [asked for asked in CELLS if asked in {pair.asked for pair in found}]
+    steps = list(dict.fromkeys(step.rewrite for pair in pairs for step in pair.steps))
+    features = list(dict.fromkeys(pair.feature for pair in pairs if pair.feature))
+    cells = [asked for asked in CELLS if asked in {pair.asked for pair in pairs}]
     title = systems()[source].title
     page = [
         f"# From {source}\n\nWhat becomes of the cells of {title} ([its layouts](../formats/{source}.md)) in each other format: ",
@@ -179,8 +179,8 @@ def source_page(source: str, found: list[SystemPair]) -> str:
         f"\n| to | {' | '.join(asked.name for asked in cells)} |\n",
         "|---" * (len(cells) + 1) + "|\n",
     ]
-    placed = {(pair.asked, pair.target): pair for pair in found}
-    for target in dict.fromkeys(pair.target for pair in found):
+    placed = {(pair.asked, pair.target): pair for pair in pairs}
+    for target in dict.fromkeys(pair.target for pair in pairs):
         row = []
         for asked in cells:
             pair = placed[asked, target]
@@ -197,15 +197,15 @@ def source_page(source: str, found: list[SystemPair]) -> str:
 
 def rows(layout: Layout) -> list[str]:
     """Return a layout's arrays."""
-    found = []
+    lines = []
     for index, tensor in enumerate(layout.tensors):
         head = f"{layout.name} | {layout.class_name}{'' if layout.writable else ' (read only)'} | `{layout.gates}`"
         note = " (memory reinterpreted, see source)" if tensor.reinterpreted else ""
         spelt = tensor.letters or layout.letters
         name = f"`{tensor.name}`" + (f" with {', '.join(spelt.split())}" if spelt and "{gate}" in tensor.name else "")
         parts = tensor.parts.replace("|", "then")
-        found.append(f"| {head if index == 0 else ' | | '} | {name} | {parts} | `{tensor.axes}`{note} |\n")
-    return found
+        lines.append(f"| {head if index == 0 else ' | | '} | {name} | {parts} | `{tensor.axes}`{note} |\n")
+    return lines
 
 
 def holds(layout: Layout) -> str:
@@ -346,15 +346,15 @@ FOLDERS = ("api", "errors", "formats", "pairs")
 
 
 def main() -> int:
-    stale, made = 0, generated()
-    left = {f"{folder}/{page.name}" for folder in FOLDERS for page in (HERE / folder).glob("*.md")} - {*made}
+    stale, texts = 0, generated()
+    left = {f"{folder}/{page.name}" for folder in FOLDERS for page in (HERE / folder).glob("*.md")} - {*texts}
     for name in sorted(left):
         if "--check" in sys.argv:
             print(f"{name} is of what is no more. Run python docs/generate.py", file=sys.stderr)
             stale = 1
         else:
             (HERE / name).unlink()
-    for name, text in made.items():
+    for name, text in texts.items():
         page = HERE / name
         if "--check" in sys.argv:
             if not page.is_file() or page.read_text(encoding="utf-8") != text:

@@ -88,24 +88,24 @@ def issubclass_of_error(value: Any) -> bool:
 
 def members(value: type) -> Iterator[str]:
     """Yield a line for each public method and property that a class or a class of ours above it defines."""
-    found: dict[str, Any] = {}
-    for one in value.__mro__:
-        if one.__module__.startswith("rnnconvert."):
-            for name, member in vars(one).items():
+    members_by_name: dict[str, Any] = {}
+    for above in value.__mro__:
+        if above.__module__.startswith("rnnconvert."):
+            for name, member in vars(above).items():
                 if not name.startswith("_"):
-                    found.setdefault(name, member)
+                    members_by_name.setdefault(name, member)
     lines = []
-    for name, member in found.items():
+    for name, member in members_by_name.items():
         inner = getattr(member, "fget", None) or getattr(member, "func", None) or getattr(member, "__func__", member)
         if not inspect.isfunction(inner):
             continue
         # A method without a docstring has that of the class above.
-        said = (inspect.getdoc(inner) or inherited(value, name)).partition("\n\n")[0]
-        if not said:
+        sentence = (inspect.getdoc(inner) or inherited(value, name)).partition("\n\n")[0]
+        if not sentence:
             raise ValueError(f"{value.__name__}.{name} has no docstring")
         is_called = inspect.isfunction(member) or isinstance(member, (classmethod, staticmethod))
         head = f"{name}{arguments(inner)}" if is_called else name
-        lines.append(f"- `{head}`: {plain(said)}\n")
+        lines.append(f"- `{head}`: {plain(sentence)}\n")
     if lines:
         yield "\nMethods and properties:\n\n"
         yield from lines
@@ -113,40 +113,40 @@ def members(value: type) -> Iterator[str]:
 
 def inherited(value: type, name: str) -> str:
     """Return the docstring of a method in the classes above."""
-    return next(filter(None, (inspect.getdoc(vars(one)[name]) for one in value.__mro__ if name in vars(one))), "")
+    return next(filter(None, (inspect.getdoc(vars(above)[name]) for above in value.__mro__ if name in vars(above))), "")
 
 
 def arguments(function: Any) -> str:
     """Return the names and defaults of what a method takes."""
-    taken = [one for one in inspect.signature(function).parameters.values() if one.name not in ("self", "cls")]
-    return "(" + ", ".join(parameter(one, annotated=False) for one in taken) + ")"
+    parameters = [argument for argument in inspect.signature(function).parameters.values() if argument.name not in ("self", "cls")]
+    return "(" + ", ".join(parameter(argument, annotated=False) for argument in parameters) + ")"
 
 
 def called(name: str, value: Any) -> str:
     """Return a call with its types, as indented code."""
     signature = inspect.signature(value)
     parts, starred = [], False
-    for one in signature.parameters.values():
-        if one.kind is one.KEYWORD_ONLY and not starred:
+    for argument in signature.parameters.values():
+        if argument.kind is argument.KEYWORD_ONLY and not starred:
             parts.append("*")
-        starred = starred or one.kind in (one.KEYWORD_ONLY, one.VAR_POSITIONAL)
-        parts.append(parameter(one, annotated=True))
+        starred = starred or argument.kind in (argument.KEYWORD_ONLY, argument.VAR_POSITIONAL)
+        parts.append(parameter(argument, annotated=True))
     result = "" if isinstance(value, type) else f" -> {signature.return_annotation}"
     line = f"{name}({', '.join(parts)}){result}"
     if len(line) > 100:
-        line = f"{name}(\n" + "".join(f"    {one},\n" for one in parts) + f"){result}"
+        line = f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + f"){result}"
     return textwrap.indent(line, "    ") + "\n"
 
 
-def parameter(one: inspect.Parameter, annotated: bool) -> str:
+def parameter(argument: inspect.Parameter, annotated: bool) -> str:
     """Return one parameter as Python writes it; a default that is long or computed is three dots."""
-    star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
-    typed = f": {one.annotation}" if annotated and one.annotation is not one.empty else ""
-    if one.default is one.empty:
-        return f"{star}{one.name}{typed}"
-    default = repr(one.default)
+    star = {argument.VAR_POSITIONAL: "*", argument.VAR_KEYWORD: "**"}.get(argument.kind, "")
+    typed = f": {argument.annotation}" if annotated and argument.annotation is not argument.empty else ""
+    if argument.default is argument.empty:
+        return f"{star}{argument.name}{typed}"
+    default = repr(argument.default)
     default = "..." if "<" in default or len(default) > 30 else default
-    return f"{one.name}{typed} = {default}" if typed else f"{one.name}={default}"
+    return f"{argument.name}{typed} = {default}" if typed else f"{argument.name}={default}"
 
 
 def described(value: Any) -> str:
@@ -166,38 +166,38 @@ def items(value: Any, lines: list[str]) -> str:
 
     Raises ValueError for a name that the value does not have.
     """
-    found: list[list[str]] = []
+    entries: list[list[str]] = []
     for line in lines:
-        if line.startswith(" ") and found:
-            found[-1].append(line.strip())
+        if line.startswith(" ") and entries:
+            entries[-1].append(line.strip())
         else:
-            found.append([line])
-    split = [re.match(r"([\w*]+(?:, [\w*]+)*)( +)(.*)", item[0]) for item in found]
-    if not all(split) or not any(one and len(one[2]) > 1 for one in split):
+            entries.append([line])
+    split = [re.match(r"([\w*]+(?:, [\w*]+)*)( +)(.*)", item[0]) for item in entries]
+    if not all(split) or not any(match and len(match[2]) > 1 for match in split):
         return ""
-    known, made = names_of(value), []
-    for item, one in zip(found, split, strict=True):
-        assert one is not None
-        names = one[1].split(", ")
-        if unknown := [name for name in names if name.lstrip("*") not in known]:
+    documented, rows = names_of(value), []
+    for item, match in zip(entries, split, strict=True):
+        assert match is not None
+        names = match[1].split(", ")
+        if unknown := [name for name in names if name.lstrip("*") not in documented]:
             raise ValueError(f"the docstring of {value.__name__} describes {', '.join(unknown)}, which it does not have")
-        shown = ", ".join(f"`{name}`" for name in names)
-        made.append(f"- {shown}: {plain(' '.join([one[3], *item[1:]]))}\n")
-    return "".join(made)
+        label = ", ".join(f"`{name}`" for name in names)
+        rows.append(f"- {label}: {plain(' '.join([match[3], *item[1:]]))}\n")
+    return "".join(rows)
 
 
 def names_of(value: Any) -> set[str]:
     """Return the names that a docstring may describe: parameters, fields, and attributes."""
     if not isinstance(value, type):
         return {*inspect.signature(value).parameters}
-    found = {name for one in value.__mro__ for name in (*vars(one), *vars(one).get("__annotations__", ()))}
+    attributes = {name for above in value.__mro__ for name in (*vars(above), *vars(above).get("__annotations__", ()))}
     if dataclasses.is_dataclass(value):
-        found |= {one.name for one in dataclasses.fields(value)}
-    if own := vars(value).get("__init__"):
-        found |= {*inspect.signature(own).parameters}
+        attributes |= {field.name for field in dataclasses.fields(value)}
+    if constructor := vars(value).get("__init__"):
+        attributes |= {*inspect.signature(constructor).parameters}
         if not dataclasses.is_dataclass(value):
-            found |= {*re.findall(r"self\.(\w+)", inspect.getsource(own))}
-    return found
+            attributes |= {*re.findall(r"self\.(\w+)", inspect.getsource(constructor))}
+    return attributes
 
 
 def plain(text: str) -> str:

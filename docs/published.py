@@ -29,6 +29,6 @@ def pages() -> Iterator[Path]:
 
 def as_published(text: str) -> str:
     """Return a page with what can be installed today."""
-    text = _PACKAGE.sub(lambda found: found[1] + requirement(found[2] or ""), text)
-    text = _ACTION.sub(lambda found: found[1] + revision(), text)
-    return _HOOK.sub(lambda found: found[1] + revision(), text)
+    text = _PACKAGE.sub(lambda match: match[1] + requirement(match[2] or ""), text)
+    text = _ACTION.sub(lambda match: match[1] + revision(), text)
+    return _HOOK.sub(lambda match: match[1] + revision(), text)

@@ -27,7 +27,7 @@ def on_config(config: Any, **_: Any) -> Any:
                 for title, page in entry.items() if isinstance(entry, dict) else ():
                     below = sorted((Path(config.docs_dir) / Path(page).stem).glob("*.md")) if isinstance(page, str) else []
                     if below:
-                        entry[title] = [page, *(f"{one.parent.name}/{one.name}" for one in below)]
+                        entry[title] = [page, *(f"{path.parent.name}/{path.name}" for path in below)]
     return config
 
 
@@ -36,13 +36,13 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     if "/" in page.file.src_path or page.file.src_path in TABLES:
         page.meta.setdefault("search", {"boost": REFERENCE})
 
-    def outside(found: re.Match[str]) -> str:
-        path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page.file.src_path), found["path"]))
+    def outside(match: re.Match[str]) -> str:
+        path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page.file.src_path), match["path"]))
         if path.startswith("docs/"):
-            return found[0]
+            return match[0]
         there = ROOT / path
         if not there.exists():
             raise PluginError(f"{page.file.src_path} links to ../{path}, which does not exist")
-        return f"]({REPOSITORY}/{'tree' if there.is_dir() else 'blob'}/main/{path}{found['anchor'] or ''})"
+        return f"]({REPOSITORY}/{'tree' if there.is_dir() else 'blob'}/main/{path}{match['anchor'] or ''})"
 
     return _UPWARD.sub(outside, markdown)

@@ -95,8 +95,8 @@ def main(folder: Path) -> None:
 
     x = np.random.default_rng(6).normal(size=(9, 2, 5)).astype(np.float32)
     session = onnxruntime.InferenceSession(folder / "lstm.onnx")
-    found = session.run(None, {session.get_inputs()[0].name: x})[0]
-    difference = np.abs(found - lstm_of_keras_2(old, x)).max()
+    outputs = session.run(None, {session.get_inputs()[0].name: x})[0]
+    difference = np.abs(outputs - lstm_of_keras_2(old, x)).max()
     print(f"largest difference from Keras 2's own equations: {difference:.2g}")
     if difference > 1e-5:
         sys.exit("the two are not equal")
@@ -106,5 +106,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         main(Path(sys.argv[1]))
     else:
-        with tempfile.TemporaryDirectory() as made:
-            main(Path(made))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))

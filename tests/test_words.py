@@ -1,4 +1,4 @@
-"""No variable, parameter, function, class or attribute of the product, or of its fuzzer, has a name that does not say what the thing is."""
+"""No variable, parameter, function, class or attribute of the product, of its fuzzer, pages and benchmarks has a name that does not say what the thing is."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ def vague(source: str) -> list[tuple[int, str]]:
 
 
 def units() -> dict[str, list[Path]]:
-    """Return the modules of each room, of each folder of the engine, of the command line and of the fuzzer, by the folder's path."""
+    """Return the modules of each room, of each folder of the engine, and of each other folder, by the folder's path."""
     result: dict[str, list[Path]] = {}
-    for top in ("formats", "rnnconvert", "cli", "fuzz"):
+    for top in ("formats", "rnnconvert", "cli", "fuzz", "docs", "examples", "benchmarks"):
         for path in sorted((ROOT / top).rglob("*.py")):
             parts = path.relative_to(ROOT).parts
             if parts[:2] not in (("rnnconvert", "formats"), ("rnnconvert", "cli")):
-                result.setdefault("/".join(parts[: 1 + (top not in ("cli", "fuzz"))]), []).append(path)
+                result.setdefault("/".join(parts[: 1 + (top in ("formats", "rnnconvert"))]), []).append(path)
     return result
 
 

@@ -42,8 +42,8 @@ def photograph(page: Path, picture: Path) -> None:
 
 def main() -> None:
     """Make report.png."""
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         os.chdir(folder)  # the report shows the paths as they are given
         models(folder)
         report = rc.verify("tagger.pt", "tagger.onnx")

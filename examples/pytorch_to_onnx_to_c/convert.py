@@ -52,8 +52,8 @@ def export(module: torch.nn.Module, path: Path) -> None:
 def header() -> str:
     """Return the sizes, and where each gate of each matrix starts, in C."""
     words = f"layout cudnn --cell gru --input-size {INPUTS} --hidden-size {HIDDEN} --bidirectional --json"
-    said = CliRunner().invoke(command_line, words.split(), catch_exceptions=False)
-    table = json.loads(said.stdout)
+    result = CliRunner().invoke(command_line, words.split(), catch_exceptions=False)
+    table = json.loads(result.stdout)
     lines = [f"enum {{ INPUTS = {INPUTS}, HIDDEN = {HIDDEN}, WEIGHTS = {table['arrays']['params'][0]} }};"]
     for part in ("input", "recurrent", "input_bias", "recurrent_bias"):
         starts = {(row["direction"], row["gate"]): row["offset"] for row in table["offsets"] if row["part"] == part}
@@ -82,10 +82,10 @@ def main(folder: Path) -> None:
     x = np.random.default_rng(4).normal(size=(STEPS, INPUTS)).astype("<f4")
     x.tofile(folder / "x.bin")
     subprocess.run([program, folder / "encoder.bin", folder / "x.bin", str(STEPS), folder / "y.bin"], check=True)
-    found = np.fromfile(folder / "y.bin", "<f4").reshape(STEPS, 2 * HIDDEN)
+    outputs = np.fromfile(folder / "y.bin", "<f4").reshape(STEPS, 2 * HIDDEN)
     with torch.no_grad():
         expected = module.encoder(torch.from_numpy(x)[:, None])[0][:, 0].numpy()
-    difference = np.abs(found - expected).max()
+    difference = np.abs(outputs - expected).max()
     print(f"largest difference between the C program and PyTorch: {difference:.2g}")
     if difference > 1e-5:
         sys.exit("the two are not equal")
@@ -95,5 +95,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         main(Path(sys.argv[1]))
     else:
-        with tempfile.TemporaryDirectory() as made:
-            main(Path(made))
+        with tempfile.TemporaryDirectory() as temporary:
+            main(Path(temporary))
