@@ -1,4 +1,4 @@
-"""No variable, parameter, function, class or attribute of the product, of its fuzzer, pages and benchmarks has a name that does not say what the thing is."""
+"""No variable, parameter, function, class or attribute has a name that does not say what the thing is."""
 
 from __future__ import annotations
 
