@@ -82,6 +82,34 @@ def test_names_say_what_a_thing_is(unit: str) -> None:
     assert not places, "name the thing (layer, node, array, statement, setting):\n" + "\n".join(places)
 
 
+def unread(source: str) -> list[str]:
+    """Return the private names at the top of a module that nothing in it reads: nothing else may."""
+    tree = ast.parse(source)
+    read = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    targets = {
+        node.id
+        for statement in tree.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    defined = {statement.name for statement in tree.body if isinstance(statement, ast.FunctionDef | ast.ClassDef)}
+    return sorted(
+        name for name in targets | defined if name.startswith("_") and not name.startswith("__") and name != "_" and name not in read
+    )
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_every_private_name_is_read(unit: str) -> None:
+    places = [f"{path.relative_to(ROOT)}: {name}" for path in UNITS[unit] for name in unread(path.read_text(encoding="utf-8"))]
+    assert not places, "delete what nothing reads:\n" + "\n".join(places)
+
+
+@pytest.mark.parametrize("source", ["_A = 1", "_A: int = 1", "def _a(): pass", "class _A: pass", "_A, b = 1, 2\nprint(b)"])
+def test_each_kind_of_unread_name_is_seen(source: str) -> None:
+    assert len(unread(source)) == 1
+
+
 @pytest.mark.parametrize(("module", "name"), sorted(STAY))
 def test_only_names_that_exist_are_let_stay(module: str, name: str) -> None:
     assert name in {word for _, word in vague((ROOT / module).read_text(encoding="utf-8"))}

@@ -41,7 +41,7 @@ def agrees(looked: RecognisedLayers, fetch: Fetch) -> int:
         truths = [_before(looked, fetch, use.value) for use in found.uses]
         given = proof._reference_outputs(looked.scope, found, known)  # type: ignore[arg-type]
         for use, truth in zip(found.uses, truths, strict=True):
-            new = proof._form(found, use, given if found.mask is None else proof._spread(found, use, given, known))
+            new = proof._form(use, given if found.mask is None else proof._spread(found, use, given, known))
             if truth is not None and np.isfinite(truth).all():
                 np.testing.assert_allclose(np.reshape(truth, new.shape), new, rtol=1e-3, atol=1e-4)
                 compared += 1

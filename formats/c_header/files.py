@@ -77,7 +77,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     written: list[WrittenLayer] = []
     for name, layout, layer_arrays, cell, notes, stored in (
         *_ours(path, source, options),
-        *rnnoise(path, source, options),
+        *rnnoise(path, source),
         *cmsis(path, source, options),
     ):
         if not layer_arrays:

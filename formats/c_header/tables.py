@@ -45,7 +45,7 @@ FoundLayer = tuple[str, Layout, dict[str, Array], Cell, dict[str, list[str]], "t
 Of a header of our own also its name in C, its element type, and its arrays as they are stored."""
 
 
-def rnnoise(path: Path, source: CSource, options: Options) -> Iterator[FoundLayer]:
+def rnnoise(path: Path, source: CSource) -> Iterator[FoundLayer]:
     """Yield the GRUs of RNNoise's tables."""
     layout = registry.layout_named("c_header.rnnoise_gru")
     for name, (kind, words) in source.words.items():

@@ -21,7 +21,6 @@ from rnnconvert.graphs import calls as followed
 from rnnconvert.graphs.graph import CallSizes
 
 _CONSTANTS = (290, 1070)
-_CUSTOM = 500
 _CONTENT = "content"
 _NAMES = {
     100: "convolution", 120: "pooling", 130: "activation", 140: "innerProduct", 150: "embedding", 160: "batchnorm", 165: "mvn",

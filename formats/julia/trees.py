@@ -28,8 +28,6 @@ from rnnconvert.language.packing import pack
 
 Fields: TypeAlias = Mapping[tuple[str, str, int], tuple[str, ...]]
 """The names of a struct's fields, by the module and name of its type and the number of fields; "" for one that stands for all."""
-Types: TypeAlias = Mapping[str, tuple[tuple[str, ...], int]]
-"""The words of the names of structs' types and the numbers of their fields, by the structs' paths."""
 Leaves: TypeAlias = dict[str, Any]
 """The values to write, by paths: arrays, numbers, False, () and {}."""
 

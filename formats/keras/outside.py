@@ -122,7 +122,7 @@ def _candidates(path: Path, stored: Stored) -> Iterator[_ModelBeside]:
         except (RnnConvertError, OSError):
             continue
         if checkpoint.layers and not checkpoint.unread and _is_of(entry(document), checkpoint):
-            yield _ModelBeside(name, document, version, _contradicted(document, version, stored, checkpoint))
+            yield _ModelBeside(name, document, version, _contradicted(document, version, stored))
 
 
 def _names(path: Path) -> list[str]:
@@ -189,7 +189,7 @@ def _fits(layer: Entry, arrays: list[Array]) -> bool:
     return bool(arrays) and all(array.shape[-1:] == (length,) for array in arrays)
 
 
-def _contradicted(document: Mapping[str, Any], version: str, stored: Stored, checkpoint: Checkpoint) -> str:
+def _contradicted(document: Mapping[str, Any], version: str, stored: Stored) -> str:
     """Return what else of both files says that they are not of one model; "" where nothing does."""
     attributes = stored.metadata_as(KerasMetadata).get("attributes", {})
     root = attributes.get("", {})

@@ -23,7 +23,6 @@ from typing import NamedTuple
 from rnnconvert.containers import graph_def
 from rnnconvert.containers.graph_def import GraphDefFunction
 
-FILE = "saved_model.pb"
 _FUNCTIONS = {
     "Sigmoid": "sigmoid",
     "Tanh": "tanh",

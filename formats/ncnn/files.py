@@ -34,7 +34,6 @@ SUFFIXES = registry.endings(NAME)
 _KINDS = {"LSTM": "lstm", "GRU": "gru", "RNN": "rnn"}
 _GATES = {"lstm": (4, 4), "gru": (3, 4), "rnn": (1, 1)}
 """How many gates the matrices have, and how many blocks the bias."""
-_WAYS = ("forward", "reverse", "bidirectional")
 _MOST = 1 << 31
 
 

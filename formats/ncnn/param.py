@@ -21,7 +21,6 @@ HALF, INT8, FULL = 0x01306B47, 0x000D4B38, 0x0002C056
 CHECKSUM, BITS = 19, 31
 """A parameter of the first input, which no version of ncnn asks for (0, 1, 2 and 11 are its lengths; before 2021 there were 20): the
 checksum of the numbers, as far as a signed number of 32 bits holds it."""
-_ARRAYS = -23300
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 Parameters = dict[int, str]

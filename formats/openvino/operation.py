@@ -165,7 +165,7 @@ class OperationLayer:
     def _cell(self) -> Cell:
         default = _DEFAULTS[self.kind]
         text = self.layer.data.get("activations", "")
-        functions = tuple(self._function(word.strip().lower(), place) for place, word in enumerate(text.split(","))) if text else default
+        functions = tuple(self._function(word.strip().lower()) for word in text.split(",")) if text else default
         if len(functions) != len(default):
             raise UnreadableError(self.path, f"{self.name!r} has {len(functions)} activations, expected {len(default)}")
         gate = functions[0] if self.kind != "rnn" else SIGMOID
@@ -174,7 +174,7 @@ class OperationLayer:
         kind: Any = self.kind
         return Cell(kind, self.after, candidate, gate, output, clips=self._clips())
 
-    def _function(self, name: str, place: int) -> Activation:
+    def _function(self, name: str) -> Activation:
         plain_name = name.replace("_", "")
         return Activation(plain_name if plain_name in _PLAIN else f"{name}, whose constants OpenVINO keeps elsewhere")
 

@@ -119,7 +119,7 @@ def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
         evidence.append(f"{name}: the code calls {layout.class_name}'s function with {', '.join(names.values())}")
     warnings += pytorch_code.written_out(calls, arrays, used)
     if not layers:
-        explain_absence(path, stored)
+        explain_absence(stored)
     metadata = {key: value for key, value in stored.metadata.items() if key != "follow"}
     plain = cast("dict[str, Array]", arrays)  # those of a live state dictionary may be on another device: of_checkpoint takes them so
     if "follow" in stored.metadata:

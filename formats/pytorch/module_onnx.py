@@ -45,7 +45,7 @@ def exported(module: ForeignRecurrent, x: Tensor, states: list[list[Tensor]] | N
             outputs += y.unbind(1)
             finals[0] += h.unbind(0)
             if module.has_cell:
-                finals[1] += _memory(unit, ends, x, states_of_unit) if c is None else c.unbind(0)
+                finals[1] += _memory(unit, x, states_of_unit) if c is None else c.unbind(0)
             number += len(unit)
         last = index == stack.num_layers - 1
         if last and module.readouts:
@@ -55,7 +55,7 @@ def exported(module: ForeignRecurrent, x: Tensor, states: list[list[Tensor]] | N
     return turned(y, None) if stack.output_order == "processing" else y, finals
 
 
-def _memory(unit: tuple[Direction, ...], ends: list[str], x: Tensor, initial: list[list[Tensor]] | None) -> list[Tensor]:
+def _memory(unit: tuple[Direction, ...], x: Tensor, initial: list[list[Tensor]] | None) -> list[Tensor]:
     """Return the cell states of a cell without any: unchanged."""
     return initial[1] if initial is not None else [x.new_zeros(x.shape[1], direction.hidden_size) for direction in unit]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import RefusedError
@@ -29,7 +28,7 @@ def _instead(why: str) -> str:
     return "Save module.weight.to_dense() in its place." if "sparse" in why else "Save it as a plain tensor."
 
 
-def explain_absence(path: Path, stored: Stored) -> None:
+def explain_absence(stored: Stored) -> None:
     unreadable = stored.metadata_as(TorchMetadata).get("unreadable", {})
     packed = [name for name in unreadable if "packed" in name or "_all_weight_values" in name or "quant" in unreadable[name]]
     if packed:

@@ -40,7 +40,7 @@ def write(path: Path, job: Job) -> WriteResult:
         call = constructor(stack, layout, layout.holds.layers and job.batch_first(stack.name), job.dtype)
         written.append((name, stack.name, call))
     dropped = job.carry(arrays, plain_names(job.carried).__getitem__)
-    patched = _like_source(path, job) if lowered(path).suffix != ".safetensors" else None
+    patched = _like_source(job) if lowered(path).suffix != ".safetensors" else None
     if patched is not None:
         if not job.dry_run:
             from rnnconvert.formats.pytorch.archives import patch
@@ -105,7 +105,7 @@ def left_behind(source: Checkpoint) -> str:
     return f"{', '.join(names[:8]) or 'its nesting'}{' ...' if len(names) > 8 else ''} left out"
 
 
-def _like_source(path: Path, job: Job) -> dict[str, Array | Pieced] | None:
+def _like_source(job: Job) -> dict[str, Array | Pieced] | None:
     """Return the weights by their names in the source, if the target is the source's envelope; None for a plain file.
 
     If a file of tensors alone cannot hold the result, it is written without its nesting.

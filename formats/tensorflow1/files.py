@@ -306,7 +306,7 @@ class _CellReader:
             local = {short_name: self.arrays[full] for short_name, full in member.names.items()}
             cell = self._cell(name, member, layout)
             direction = Direction(cell, unpack(layout, sizes, local)[0, 0], reverse=place[1] == 1)
-            begins = self._starts(name, member, direction)
+            begins = self._starts(member, direction)
             odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
             if odd.endswith(tensorflow1_states.UNSEEN) and self._computed(wrapped):
                 return
@@ -353,7 +353,7 @@ class _CellReader:
         self.cells[name] = wrapped.cells
         self.evidence.append(f"{name}: variables in the scopes of {', '.join(_scopes_named(wrapped))}")
 
-    def _starts(self, name: str, member: Member, direction: Direction) -> dict[str, Start]:
+    def _starts(self, member: Member, direction: Direction) -> dict[str, Start]:
         """Return what the states of a cell begin with, by part; nothing where no graph shows it."""
         if self.graph is None:
             return {}

@@ -16,7 +16,7 @@ from rnnconvert.formats.tflite.graph import Operator, Subgraph
 from rnnconvert.formats.tflite.integers import Element, elements, is_next, numbers
 
 FROM_TENSOR, GET, RESERVE, SET, STACK = (f"FlexTensorList{word}" for word in ("FromTensor", "GetItem", "Reserve", "SetItem", "Stack"))
-_ADD, _CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND = 0, 2, 22, 53, 58, 65, 70, 86
+_CONCATENATION, _RESHAPE, _CAST, _LESS, _SLICE, _EXPAND_DIMS, _AND = 2, 22, 53, 58, 65, 70, 86
 
 
 @dataclass(frozen=True, eq=False)

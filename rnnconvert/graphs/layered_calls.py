@@ -116,7 +116,7 @@ class _Build:
                 {},
                 {end: f"what {_label(step)} makes of the outputs"},
                 sizes=CallSizes(_width(stack)),
-                received=_received(step, name, self._layers),
+                received=_received(step, self._layers),
             )
             reads.append(end)
 
@@ -154,7 +154,7 @@ class _Build:
                 dtype=np.dtype(self._dtypes[id(step)] or np.float32),
                 width=stack.input_size,
             ),
-            received=_received(step, name, self._layers),
+            received=_received(step, self._layers),
         )
 
 
@@ -181,7 +181,7 @@ def _label(step: LayerStep) -> str:
     return layer.class_name if layer.built_in else f"{layer.class_name}, a class of its user,"
 
 
-def _received(step: LayerStep, name: str, layers: _Layers) -> Call:
+def _received(step: LayerStep, layers: _Layers) -> Call:
     """Return what a call receives besides its sequence."""
     states = ""
     if step.has_states:

@@ -50,7 +50,7 @@ def _off(count: int, sample: Sample, merge: Merge, y: Array, hidden: list[Array]
     if sample.y is not None:
         compared.append([(sample.y if live is None else np.where(live, sample.y, 0), y)])
     if sample.last is not None:
-        compared.append([(sample.last, final) for final in (*_finals(y, hidden, merge), y[:, -1])])
+        compared.append([(sample.last, final) for final in (*_finals(hidden, merge), y[:, -1])])
     for expected, computed in ((sample.hn, hidden), (sample.cn, cell)):
         if expected is not None:
             if len(expected) != len(computed):
@@ -71,7 +71,7 @@ def _worst(expected: Array, computed: Array) -> Array:
     return np.asarray(np.where(np.isfinite(gap), gap / scale, np.inf))
 
 
-def _finals(y: Array, hidden: Sequence[Array], merge: Merge) -> Iterator[Array]:
+def _finals(hidden: Sequence[Array], merge: Merge) -> Iterator[Array]:
     """Yield the last states of the last layer, joined: what a layer gives that returns no sequences."""
     if merge == "concat":
         yield hidden[-1]

@@ -157,12 +157,6 @@ def _built_in() -> list[Any]:
 
 
 @functools.cache
-def native() -> frozenset[str]:
-    """Return the frameworks that this project has a room for."""
-    return frozenset(cards())
-
-
-@functools.cache
 def _installed() -> list[Any]:
     """Return what installed packages add. Raises UsageError if one cannot be imported."""
     result: list[Any] = []

@@ -32,7 +32,7 @@ def prove(scope: Scope, layer: RecognisedLayer, region: Region, budget: Budget) 
         informative = informative or len(expected.y) > 1 or bool(set(layer.states.values()) & trial.keys())
         shaken = [Evaluation(scope, trial, budget, np.random.default_rng(seed)).run(region.nodes, outputs) for seed in range(_SHAKES)]
         for place, use in enumerate(layer.uses):
-            new = _form(layer, use, expected if layer.mask is None else _spread(layer, use, expected, trial))
+            new = _form(use, expected if layer.mask is None else _spread(layer, use, expected, trial))
             if new.shape != truth[place].shape:
                 raise UnmatchedError(
                     f"recognized as {layer.operator}, but {use.value!r} is of the shape {truth[place].shape}, not {new.shape}"
@@ -104,7 +104,7 @@ def _spread(layer: RecognisedLayer, use: Use, outputs: reference.Outputs, trial:
     return replace(outputs, y=y, hidden=hidden)
 
 
-def _form(layer: RecognisedLayer, use: Use, outputs: reference.Outputs) -> Array:
+def _form(use: Use, outputs: reference.Outputs) -> Array:
     """Return what the layer gives in the form in which it is used."""
     if use.kind == "sequence":
         sequence = outputs.y[:, None] if use.rank == 3 else outputs.y

@@ -28,7 +28,7 @@ def _conv_lstm(rank: int) -> Tell:
         if any(mask is not None for mask in masks_on(w, facts, [x])):
             raise refuse(facts.name, "a mask on what a ConvLSTM reads", "only sequences whose steps all count are known here")
         step = Value(x.name, (x.shape[0], *x.shape[2:]))
-        channels, window, filters = channels_of(facts, step, rank), window_of(facts, step, rank), int(facts.get("filters"))
+        channels, window, filters = channels_of(facts, step, rank), window_of(facts, rank), int(facts.get("filters"))
         act, gate = functions(Entry(facts.name, facts.old.kind, facts.config), Era("3"))
         for key in ("activation", "recurrent_activation"):
             facts.get(key)

@@ -38,7 +38,7 @@ def channels_of(facts: LayerFacts, x: Value, rank: int) -> int:
     return x.shape[-1]
 
 
-def window_of(facts: LayerFacts, x: Value, rank: int) -> dict[str, Any]:
+def window_of(facts: LayerFacts, rank: int) -> dict[str, Any]:
     strides, dilation = sizes(facts, "strides", rank), sizes(facts, "dilation_rate", rank)
     return {
         "rank": rank,
@@ -58,7 +58,7 @@ def _convolution(rank: int) -> Tell:
     def tell(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]:
         x, filters = one_input(facts, values), int(facts.get("filters"))
         channels = channels_of(facts, x, rank)
-        window = window_of(facts, x, rank)
+        window = window_of(facts, rank)
         lengths = lengths_behind(x, window)
         output = w.add(
             "conv",
@@ -81,7 +81,7 @@ def _by_channel(rank: int, separable: bool) -> Tell:
         x = one_input(facts, values)
         channels, many = channels_of(facts, x, rank), int(facts.get("depth_multiplier", 1))
         facts.need("groups", 1, None)
-        window = window_of(facts, x, rank)
+        window = window_of(facts, rank)
         lengths = lengths_behind(x, window)
         bias = bool(facts.get("use_bias", True))
         if not separable:
@@ -136,7 +136,7 @@ def _transposed(rank: int) -> Tell:
         facts.need("groups", 1, None)
         facts.need("output_padding", None)
         facts.need("padding", "valid", "same")
-        window = window_of(facts, x, rank)
+        window = window_of(facts, rank)
         same = window["padding"] == "same"
         reach = [d * (k - 1) + 1 for k, d in zip(window["kernel"], window["dilation"], strict=True)]
         over = [r - s for r, s in zip(reach, window["strides"], strict=True)]

@@ -14,7 +14,7 @@ from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor,
 from rnnconvert.formats.keras.export.layers import EmitAll, GraphBuilder
 from rnnconvert.formats.keras.export.masks import mask_on
 from rnnconvert.formats.keras.upgrade.config import Translator
-from rnnconvert.formats.keras.upgrade.layers import Layers, New
+from rnnconvert.formats.keras.upgrade.layers import Layers
 from rnnconvert.formats.keras.upgrade.notes import Notes
 from rnnconvert.formats.onnx.graph import attributes
 from rnnconvert.formats.onnx.masked_steps import CountedSteps, steps
@@ -96,7 +96,7 @@ def _node(build: GraphBuilder, facts: LayerFacts, start: _LayerInputs, wish: _La
             "Keras zeroes the mirrored steps on TensorFlow, none on JAX, and stops on PyTorch (keras/src/backend/*/rnn.py)",
             "Build the layer with unroll=False, which zeroes the masked steps everywhere, and check what the model gives then.",
         )
-    direction, _ = Layers(Translator(Era("3"), "float32", Notes()), "").direction(old, New(name, old.kind, {}))
+    direction, _ = Layers(Translator(Era("3"), "float32", Notes()), "").direction(old)
     direction = Direction(direction.cell, direction.arrays, backwards)
     fitted = fit_to_layout(Recurrent(name, (Layer((direction,)),)), registry.layouts_of("onnx"))
     single, size = fitted.stack, direction.hidden_size

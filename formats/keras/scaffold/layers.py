@@ -16,11 +16,6 @@ from rnnconvert.scaffolding.spelling import last, number, place, sizes
 from rnnconvert.scaffolding.writer import Rule
 
 
-def _stated(node: Node, **defaults: Any) -> str:
-    """Return the settings that are not Keras's own defaults, which are given."""
-    return words(*(f"{key}={node[key]!r}" for key, value in defaults.items() if node[key] != value))
-
-
 def _dense(m: Any, node: Node) -> str:
     if len(node.x.shape) < 2:
         raise m.refused(node, "a dense layer on a tensor of one axis", "Keras's takes two or more")

@@ -126,7 +126,7 @@ class Layers:
             return array
         space = int(rule.new.partition("D")[0][-1])
         if self.translator.era.major == 1 and array.ndim == 4:
-            array = self._of_keras_1(old, new, array)
+            array = self._of_keras_1(new, array)
         if array.ndim != space + 2:
             raise refuse(old.name, f"a kernel of shape {array.shape}", f"a {new.class_name} has {space + 2} axes")
         if self.backend == "theano":
@@ -134,7 +134,7 @@ class Layers:
             self.notes.change(new.name, "its kernel is reversed: Theano computes the true convolution")
         return array
 
-    def _of_keras_1(self, old: SourceLayer, new: New, array: Array) -> Array:
+    def _of_keras_1(self, new: New, array: Array) -> Array:
         """Return the kernel of a Convolution1D or 2D of Keras 1 as (space, in, out)."""
         filters = new.config.get("filters")
         if new.class_name == "Conv1D":
@@ -163,7 +163,7 @@ class Layers:
 
     def _cell(self, old: SourceLayer, new: New) -> list[Array | Pieced]:
         """Return a recurrent cell's weights as Keras 3 has them."""
-        direction, layout = self.direction(old, new)
+        direction, layout = self.direction(old)
         bias = direction.biases != "none"
         after = direction.cell.reset_after if bias and "cudnn" not in layout.name else None
         arrays = Arrays(direction.hidden_size, direction.input_size, bias, after)
@@ -193,7 +193,7 @@ class Layers:
         packed = pack(target, single, direction.dtype.newbyteorder("="))
         return [packed[name] for name in VARIABLES if name in packed]
 
-    def direction(self, old: SourceLayer, new: New) -> tuple[Direction, Layout]:
+    def direction(self, old: SourceLayer) -> tuple[Direction, Layout]:
         """Return a recurrent layer's weights, and how the file lays them out."""
         kind: Any = KINDS[old.kind]
         names = {"kernel": "kernel", "recurrent_kernel": "recurrent_kernel", "bias": "bias"}

@@ -116,7 +116,7 @@ def _conv_transposed(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTe
 # Norms
 
 
-def _epsilon(r: GraphReading, layer: GraphLayer) -> float:
+def _epsilon(layer: GraphLayer) -> float:
     return float(layer.facts.get("epsilon", 1e-5))
 
 
@@ -132,7 +132,7 @@ def _batch_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor)
     r.build.need(x.dims[1], size)
     momentum = as_written(number(attributes, "momentum", 0.9))
     return r.build.add_layer(
-        "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(r, layer), momentum=momentum, scale=True, shift=True
+        "batch_norm", [x], x.dims, layer=unit.name, axis=1, size=size, epsilon=_epsilon(layer), momentum=momentum, scale=True, shift=True
     )
 
 
@@ -144,7 +144,7 @@ def _layer_norm(kind: str) -> Callable[[GraphReading, Unit, GraphLayer, SourceTe
         for dim, size in zip(x.dims[-len(sizes) :], sizes, strict=True):
             r.build.need(dim, size)
         return r.build.add_layer(
-            kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(r, layer), scale=True, shift="B" in layer.values
+            kind, [x], x.dims, layer=unit.name, sizes=sizes, epsilon=_epsilon(layer), scale=True, shift="B" in layer.values
         )
 
     return rule
@@ -155,7 +155,7 @@ def _instance_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTens
     if x.rank not in (3, 4, 5):
         raise r.build.refuse(f"an InstanceNormalization of {x.rank} axes", "one to three axes of space are known here")
     r.build.need(x.dims[1], size)
-    return r.build.add_layer("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(r, layer))
+    return r.build.add_layer("instance_norm", [x], x.dims, layer=unit.name, size=size, epsilon=_epsilon(layer))
 
 
 def _group_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:
@@ -163,7 +163,7 @@ def _group_norm(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor)
     if x.rank < 2 or size % groups:
         raise r.build.refuse(f"a group norm of {groups} groups with {size} scales", "it has one scale a channel")
     r.build.need(x.dims[1], size)
-    return r.build.add_layer("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(r, layer))
+    return r.build.add_layer("group_norm first", [x], x.dims, layer=unit.name, groups=groups, size=size, epsilon=_epsilon(layer))
 
 
 def _prelu(r: GraphReading, unit: Unit, layer: GraphLayer, x: SourceTensor) -> SourceTensor:

@@ -29,12 +29,12 @@ def region(graph: RunnableGraph, scope: Scope, shapes: Shapes, layer: Recognised
     output_infos = [onnx.ValueInfoProto(name=name) for name in outputs]
     old_model = _model(graph.model, [node.source for node in part.nodes], inputs, output_infos, graph.arrays)
     new_arrays = {**{name: graph.arrays[name] for name in layer.states.values() if name in graph.arrays}, **arrays}
-    constants = _constants(scope, graph, new, {*part.cuts, *new_arrays})
+    constants = _constants(scope, new, {*part.cuts, *new_arrays})
     new_model = _model(graph.model, [*constants, *new], inputs, output_infos, new_arrays)
     return ModelPair(layer.label, old_model, new_model, outputs, part.trials, np.dtype(layer.direction.dtype))
 
 
-def _constants(scope: Scope, graph: RunnableGraph, new: Sequence[onnx.NodeProto], defined: set[str]) -> list[onnx.NodeProto]:
+def _constants(scope: Scope, new: Sequence[onnx.NodeProto], defined: set[str]) -> list[onnx.NodeProto]:
     """Return Constant nodes for what new nodes read from the old graph."""
     needed = {name for node in new for name in node.input if name} - {name for node in new for name in node.output}
     nodes = []

@@ -105,7 +105,7 @@ class OnnxModel:
         main = self.read.scopes[0]
         flow = not twice and all(scope is main for scope, _, _ in steps)
         flow = flow and in_line(main, [(nodes, data) for _, nodes, data in steps])
-        aside = self._others(units, homes)
+        aside = self._others(homes)
         units += loose_units(self.arrays, [*aside, *(name for unit in units for name in unit.arrays)])
         return Model(
             "onnx",
@@ -217,7 +217,7 @@ class OnnxModel:
         self.inputs.setdefault(name, []).extend(inputs)
         return name
 
-    def _others(self, units: Sequence[Unit], homes: Mapping[str, NodePlace]) -> dict[str, str]:
+    def _others(self, homes: Mapping[str, NodePlace]) -> dict[str, str]:
         """Add the tensors of no layer, and say which of them are not weights."""
         used = {tensor for where, value in self.values.values() for tensor in sources(where, value)}
         main = self.read.scopes[0]

@@ -164,10 +164,6 @@ def _clamp(low: str, high: str) -> Rule:
     return rule
 
 
-def _same(r: ProgramReading, call: BoundCall) -> Any:
-    return call("x")
-
-
 def _dropout(r: ProgramReading, call: BoundCall) -> SourceTensor:
     if call("train") is True and call("p", 0) != 0:
         raise r.build.refuse("dropout that is on", "it is random: save the model in evaluation, model.eval()")

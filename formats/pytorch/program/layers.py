@@ -20,8 +20,6 @@ from rnnconvert.formats.pytorch.program.states import kept_names as kept_by
 from rnnconvert.graphs import Graph, calls
 from rnnconvert.graphs.graph import CallSizes
 
-_VISITED = 1 << 12
-"""The most operators that are followed back from a weight or a state."""
 NOT_CALLED = "the model's code shows no call of it that can be followed"
 
 

@@ -40,5 +40,4 @@ SPREAD = (
     "Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Sum", "Mean", "And", "Or", "Xor", "Mod", "Where", *COMPARED,
 )
 """Operations whose inputs are spread over one another."""
-LOOPS = ("Loop", "Scan")
 # fmt: on

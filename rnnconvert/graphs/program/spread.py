@@ -73,7 +73,7 @@ def _repeated(scope: Scope, node: Operation, value: Array) -> Array | None:
         rank = 3 if shape is None else max(shape.size, value.ndim)
         fits = shape is not None or value.ndim == rank
         return value.reshape((1,) * (rank - value.ndim) + value.shape) if fits else None
-    counts = [_number(scope, count) for count in _entries(scope, node.inputs[1])]
+    counts = [_number(count) for count in _entries(scope, node.inputs[1])]
     fits = len(counts) == value.ndim and all(length == 1 or count == 1 for length, count in zip(value.shape, counts, strict=True))
     return value if fits else None
 
@@ -93,7 +93,7 @@ def _entries(scope: Scope, name: str) -> list[tuple[Scope, str, int]]:
     return [(scope, part, 0) for part in node.inputs]
 
 
-def _number(scope: Scope, entry: tuple[Scope, str, int]) -> int | None:
+def _number(entry: tuple[Scope, str, int]) -> int | None:
     where, name, place = entry
     stored = where.constant(name)
     return None if stored is None else int(stored.reshape(-1)[place])
