@@ -111,7 +111,7 @@ def test_what_a_format_writes_is_read_as_this_format(tmp_path: Path) -> None:
     for path in written(tmp_path):
         name = path.name.partition(".")[0]
         if name in registry.cards() and name not in nameless:
-            assert next(iter(detect.recognise(path))) == name, path.name
+            assert next(iter(detect.seen(Opened(path)))) == name, path.name
 
 
 def test_a_zip_archive_of_unknown_entries_enters_no_room(tmp_path: Path) -> None:

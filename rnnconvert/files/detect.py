@@ -59,14 +59,6 @@ def _seen(file: Opened) -> dict[str, Seen]:
     return dict(sorted(formats.items(), key=lambda entry: (-entry[1].score, -entry[1].covered)))
 
 
-def recognise(path: Path) -> dict[str, str]:
-    """Return the formats that a file may have, each with its evidence; the surest first.
-
-    Raises UnreadableError if the file does not exist or cannot be read.
-    """
-    return {name: what.evidence for name, what in seen(Opened(path)).items()}
-
-
 def source(file: Opened, format: str | None = None) -> DetectedSource:
     """Return the adapter that reads a file, and why: the format asked for, or the one that its content shows.
 
