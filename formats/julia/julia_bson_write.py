@@ -58,18 +58,18 @@ def _lower(bson: Any, value: Any, where: str) -> tuple[dict[str, Any], Any]:
         value = _counted(value)
         lowered = [_lower(bson, item, below(where, name)) for name, item in value.items()]
         types, data = [kind for kind, _ in lowered], [item for _, item in lowered]
-        together = _type("Core", "Tuple", types)
+        together = _type("Tuple", types)
         if value and list(value) == [str(number) for number in range(1, len(value) + 1)]:
             return together, {"tag": "tuple", "data": data}
         names = {"tag": "tuple", "data": [{"tag": "symbol", "name": name} for name in value]}
-        kind = _type("Core", "NamedTuple", [names, together])
+        kind = _type("NamedTuple", [names, together])
         return kind, {"tag": "struct", "type": kind, "data": data}
     if isinstance(value, tuple) and not value:
-        return _type("Core", "Tuple", []), {"tag": "tuple", "data": []}
+        return _type("Tuple", []), {"tag": "tuple", "data": []}
     if value is None or isinstance(value, bool):
-        return _type("Core", "Nothing" if value is None else "Bool", []), value
+        return _type("Nothing" if value is None else "Bool", []), value
     if isinstance(value, int):
-        return _type("Core", "Int64", []), bson.Int64(value)
+        return _type("Int64", []), bson.Int64(value)
     return _lower_array(bson, value, where)
 
 
@@ -84,11 +84,11 @@ def _lower_array(bson: Any, value: Array | Pieced, where: str) -> tuple[dict[str
     kind = next((name for name, dtype in ELEMENTS.items() if dtype == value.dtype.newbyteorder("<")), None)
     if kind is None or kind == "BFloat16":  # which package it is of differs from version to version
         raise UsageError(f"{where!r} is of the type {value.dtype}, which these files cannot hold. Use {Flag('dtype', 'float32')}")
-    element = _type("Core", kind, [])
+    element = _type(kind, [])
     size = [bson.Int64(length) for length in value.shape]
     data = _contiguous(value).astype(ELEMENTS[kind], copy=False).tobytes(order="F")
     lowered = {"tag": "array", "type": element, "size": size, "data": data}
-    return _type("Core", "Array", [element, bson.Int64(len(value.shape))]), lowered
+    return _type("Array", [element, bson.Int64(len(value.shape))]), lowered
 
 
 def _contiguous(value: Array | Pieced) -> Array:
@@ -101,5 +101,5 @@ def _contiguous(value: Array | Pieced) -> Array:
     return flat.reshape(value.shape)
 
 
-def _type(module: str, name: str, parameters: list[Any]) -> dict[str, Any]:
-    return {"tag": "datatype", "name": [module, name], "params": parameters}
+def _type(name: str, parameters: list[Any]) -> dict[str, Any]:
+    return {"tag": "datatype", "name": ["Core", name], "params": parameters}

@@ -217,7 +217,7 @@ class RecurrentNode:
                 waiting.append((called, called.body.outputs[index]))
 
     def _stack(self, arrays: Mapping[str, Array]) -> Recurrent:
-        directions = self._text("direction", "forward")
+        directions = str(self.attributes.get("direction", "forward")).lower()
         if directions not in ("forward", "foward", "reverse", "bidirectional"):
             raise UnreadableError(self.path, f"node {self.name!r} has the direction {directions!r}")
         number = 2 if directions == "bidirectional" else 1
@@ -250,9 +250,6 @@ class RecurrentNode:
         if stated and stated != sizes.hidden_size:
             raise UnreadableError(self.path, f"node {self.name!r} states hidden_size {stated}, but its weights are for {sizes.hidden_size}")
         return sizes
-
-    def _text(self, name: str, default: str) -> str:
-        return str(self.attributes.get(name, default)).lower()
 
     def _cells(self, number: int) -> list[Cell]:
         functions = self._functions(number)

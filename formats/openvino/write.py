@@ -160,8 +160,8 @@ class _XmlGraph:
         packed = pack(layout, stateless, self.job.dtype, self.job.watch)
         shape = self.add("ShapeOf", f"{name}/shape", [below], [(3,)], {"output_type": "i64"}, ["i64"])
         axis = self.integers(f"{name}/axis", 0)
-        batch = self._row(f"{name}/batch", shape, np.array([0]), axis, (1,))
-        steps = self._row(f"{name}/steps", shape, np.array([1]), axis, (1,))
+        batch = self._row(f"{name}/batch", shape, np.array([0]), axis)
+        steps = self._row(f"{name}/steps", shape, np.array([1]), axis)
         lengths = self.add("Broadcast", f"{name}/lengths", [steps, batch], [(-1,)], {"mode": "numpy"}, ["i64"])
         size = self.add(
             "Concat", f"{name}/state shape", [batch, self.constant(f"{name}/state", np.array([count, units]))], [(3,)], {"axis": 0}, ["i64"]
@@ -201,9 +201,9 @@ class _XmlGraph:
         }
         return data | ({"linear_before_reset": str(bool(cell.reset_after)).lower()} if cell.kind == "gru" else {})
 
-    def _row(self, name: str, value: Out, index: Array, axis: Out, shape: tuple[int, ...]) -> Out:
+    def _row(self, name: str, value: Out, index: Array, axis: Out) -> Out:
         place = self.constant(f"{name}/index", index.astype(np.int64))
-        return self.add("Gather", name, [value, place, axis], [shape], {"batch_dims": 0}, ["i64"])
+        return self.add("Gather", name, [value, place, axis], [(1,)], {"batch_dims": 0}, ["i64"])
 
     def _state(self, name: str, single: Recurrent, part: str, size: Out) -> Out:
         """Add an initial state, spread over the batch: zeros, or the learned one."""

@@ -175,22 +175,17 @@ def _option(applied: Applied, field: int, code: str = "i") -> int:
     return 0 if options is None else int(options.number(field, code, 0))
 
 
-def _listed(applied: Applied, index: int, field: int) -> list[int]:
-    """Return whole numbers that are an input, or an option in files without that input."""
-    if index < len(applied.inputs) and applied.inputs[index] is not None:
-        return applied.integers(index)
+def _listed(applied: Applied) -> list[int]:
+    """Return whole numbers that are the second input, or the first option in files without that input."""
+    if len(applied.inputs) > 1 and applied.inputs[1] is not None:
+        return applied.integers(1)
     options = applied.attributes[_OPTIONS]
-    return [] if options is None else [int(number) for number in options.vector(field, "<i4")]
-
-
-def _plain(applied: Applied, field: int) -> None:
-    """Raise ChangesError where an operator computes a function of its result."""
-    if number := _option(applied, field, "b"):
-        raise ChangesError(f"CONCATENATION with the function {s.FUNCTIONS.get(number, number)}")
+    return [] if options is None else [int(number) for number in options.vector(0, "<i4")]
 
 
 def _concatenation(applied: Applied) -> Array:
-    _plain(applied, 1)
+    if number := _option(applied, 1, "b"):
+        raise ChangesError(f"CONCATENATION with the function {s.FUNCTIONS.get(number, number)}")
     return moves.concatenate(applied.arrays, _option(applied, 0))
 
 
@@ -250,11 +245,11 @@ def _gives(applied: Applied) -> Array:
 _DIALECT: Dialect = {
     2: Moves(_concatenation, None),
     6: Casts(_dtype),  # DEQUANTIZE of float16
-    22: Moves(lambda applied: moves.reshape(applied.input(0), _listed(applied, 1, 0))),
+    22: Moves(lambda applied: moves.reshape(applied.input(0), _listed(applied))),
     34: Moves(_pad),
     36: Moves(_gather),
     39: Moves(lambda applied: moves.transpose(applied.input(0), applied.integers(1))),
-    43: Moves(lambda applied: moves.squeeze(applied.input(0), _listed(applied, 1, 0))),
+    43: Moves(lambda applied: moves.squeeze(applied.input(0), _listed(applied))),
     45: Moves(_strided),
     49: Moves(lambda applied: moves.split(applied.input(1), applied.integers(0)[0], applied.outputs), (1,)),
     53: Casts(_dtype),

@@ -15,7 +15,7 @@ from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Limit
 from rnnconvert.judging.case_kinds import Case
-from rnnconvert.verification.results import LayerResults, ModelFile, Results
+from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.witness import worst
 
 
@@ -40,7 +40,7 @@ def merged(first: Results, other: Results) -> Results:
         list(dict.fromkeys([*first.limits, *other.limits])),
     )
     if not same:
-        merged_results.models = [first.models[0], *(_labelled(model, "B") for model in other.models[:1])]
+        merged_results.models = [first.models[0], *(replace(model, label="B") for model in other.models[:1])]
     matched = set()
     for name, layer in first.layers.items():
         counterpart = _counterpart(name, first, other)
@@ -101,10 +101,6 @@ def _counterpart(name: str, first: Results, other: Results) -> LayerResults:
     if len(first.layers) == len(other.layers) == 1:
         return next(iter(other.layers.values()))
     raise UsageError(f"the second results have no layer {name!r}. They have {listed(other.layers)}")
-
-
-def _labelled(model: ModelFile, label: str) -> ModelFile:
-    return replace(model, label=label)
 
 
 def _same_model(first: Results, other: Results) -> bool:

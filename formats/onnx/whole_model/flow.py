@@ -10,25 +10,19 @@ from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Flat
 
-_PLACELESS = (*SAME, "Cast", *EACH)
-_CHANNELS_SECOND = (
-    "MaxPool",
-    "AveragePool",
-    "LpPool",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "BatchNormalization",
-    "InstanceNormalization",
-    "GroupNormalization",
-)
+_PASSED = (
+    *SAME, "Cast", *EACH, "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
+    "InstanceNormalization", "GroupNormalization",
+)  # fmt: skip
+"""Operators that leave the channels second."""
 
 
 def flattened(scope: Scope, value: str) -> Flat | None:
     """Return how a value was flattened from a convolution's output; None if that is not seen."""
-    node = _through(scope, value, (*_PLACELESS, *_CHANNELS_SECOND))
+    node = _through(scope, value)
     if node is None or not _flattens(scope, node):
         return None
-    node = _through(scope, node.inputs[0], (*_PLACELESS, *_CHANNELS_SECOND))
+    node = _through(scope, node.inputs[0])
     order = "channels_first"
     if node is not None and node.kind == "Transpose":
         perm = scope.attributes(node).get("perm", [])
@@ -36,7 +30,7 @@ def flattened(scope: Scope, value: str) -> Flat | None:
             return None
         order = "channels_last"
         # Between this and the convolution a pool or a normalisation has channels second, too.
-        node = _through(scope, node.inputs[0], (*_PLACELESS, *_CHANNELS_SECOND))
+        node = _through(scope, node.inputs[0])
     if node is None or node.kind not in ("Conv", "ConvTranspose"):
         return None
     weight = scope.constant(node.inputs[1])
@@ -46,10 +40,10 @@ def flattened(scope: Scope, value: str) -> Flat | None:
     return Flat(order, weight.shape[0] if node.kind == "Conv" else weight.shape[1] * groups)
 
 
-def _through(scope: Scope, value: str, operators: Sequence[str]) -> Operation | None:
-    """Return the node that a value comes from, past nodes of some operators."""
+def _through(scope: Scope, value: str) -> Operation | None:
+    """Return the node that a value comes from, past nodes that leave the channels where they are."""
     producer = scope.producer(value)
-    while producer is not None and producer[0].kind in operators and producer[0].inputs:
+    while producer is not None and producer[0].kind in _PASSED and producer[0].inputs:
         producer = scope.producer(producer[0].inputs[0])
     return producer[0] if producer is not None else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from rnnconvert.scaffolding.spelling import last, number
 from rnnconvert.scaffolding.writer import Module, Rule
 
 
-def _lengths(m: Module, node: Node, key: str = "lengths") -> str:
-    return ", ".join(length(m, node, dim) for dim in node[key])
+def _lengths(m: Module, node: Node) -> str:
+    return ", ".join(length(m, node, dim) for dim in node["lengths"])
 
 
 def _dtype(name: str) -> str:
@@ -137,11 +136,6 @@ def _arg(m: Module, node: Node) -> str:
     return f"{m(node.x)}.{node['operation']}({node['axis']}{', keepdim=True' if node['keep'] else ''})"
 
 
-def _method(pattern: str) -> Callable[[Module, Node], str]:
-    """Return a rule that is one pattern of the variable and the settings."""
-    return lambda m, node: pattern.format(x=m(node.x), **node.settings)
-
-
 TENSORS: dict[str, Rule] = {
     "elementwise": _elementwise, "constant": _constant, "full": _full, "sizes": _sizes,
     "range": _range, "merge axes": _merge_axes, "split axis": _split_axis,
@@ -150,7 +144,8 @@ TENSORS: dict[str, Rule] = {
     "slice between": lambda m, node: m(node.x) + bounds(m, node),
     "split": _split, "top": _top, "gather": _gather, "gather elements": _gather_elements, "triangle": _triangle,
     "pad axes": _pad_axes, "one hot": _one_hot, "arg": _arg,
-    "cumulative": _method("{x}.cumsum({axis})"), "tile": lambda m, node: f"{m(node.x)}.repeat({', '.join(map(str, node['by']))})",
+    "cumulative": lambda m, node: f"{m(node.x)}.cumsum({node['axis']})",
+    "tile": lambda m, node: f"{m(node.x)}.repeat({', '.join(map(str, node['by']))})",
     "einsum": lambda m, node: f'torch.einsum("{node["equation"]}", {", ".join(map(m, node.inputs))})',
 }  # fmt: skip
 """The operators that are known."""
