@@ -91,9 +91,9 @@ class WrittenLayer:
     def _numbers(self, array: Array) -> Iterator[str]:
         return (_number(number, self.real) for number in array.tolist())
 
-    def _get(self, local: str, row: str, column: str, rows: int, columns: int) -> str:
-        """Return the C of one number of a matrix."""
-        place = f"({column}) * {rows} + {row}" if self.columns else f"({row}) * {columns} + {column}"
+    def _get(self, local: str, row: str, rows: int, columns: int) -> str:
+        """Return the C of one number of a matrix, in its column i."""
+        place = f"(i) * {rows} + {row}" if self.columns else f"({row}) * {columns} + i"
         value = f"{self.name}_{local}[{place}]"
         if local in self.stored.scales:
             return f"{value} * {self.name}_{local}_scale[{row}]"
@@ -119,8 +119,8 @@ class WrittenLayer:
         yield "    int i, j;"
         yield f"    for (j = 0; j < {rows}; j++) {{"
         yield f"        {real} sum = {self._vector('b', 'j')};"
-        yield f"        for (i = 0; i < {width}; i++) sum += {self._get('W', 'j', 'i', rows, width)} * x[i];"
-        recurrent = f"for (i = 0; i < {out}; i++) sum += {self._get('R', 'j', 'i', rows, out)} * state->h[i];"
+        yield f"        for (i = 0; i < {width}; i++) sum += {self._get('W', 'j', rows, width)} * x[i];"
+        recurrent = f"for (i = 0; i < {out}; i++) sum += {self._get('R', 'j', rows, out)} * state->h[i];"
         yield f"        {recurrent if kind != 'gru' else f'if (j < {2 * units}) ' + recurrent}"
         yield "        a[j] = sum;"
         yield "    }"
@@ -136,7 +136,7 @@ class WrittenLayer:
         """Yield a GRU's step: rows r, z, n."""
         cell, real = self.stack.cell, self.real
         row = f"{2 * units} + j"
-        product = self._get("R", row, "i", rows, units)
+        product = self._get("R", row, rows, units)
         yield f"    for (j = 0; j < {2 * units}; j++) a[j] = {_function(cell.gate_activation, 'a[j]', real)};"
         yield f"    for (j = 0; j < {units}; j++) {{"
         if cell.reset_after:
@@ -177,7 +177,7 @@ class WrittenLayer:
         if projected:
             yield f"    for (j = 0; j < {projected}; j++) {{"
             yield f"        {real} sum = 0;"
-            yield f"        for (i = 0; i < {units}; i++) sum += {self._get('projection', 'j', 'i', projected, units)} * m[i];"
+            yield f"        for (i = 0; i < {units}; i++) sum += {self._get('projection', 'j', projected, units)} * m[i];"
             yield "        state->h[j] = sum;"
             yield "    }"
 
