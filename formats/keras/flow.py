@@ -22,7 +22,7 @@ _ELEMENTWISE = (
 _OVER_SPACE = re.compile(r"(Max|Average)Pool(ing)?\dD|ZeroPadding\dD|Cropping\dD|UpSampling\dD")
 _TO_CHANNELS = re.compile(r"Global(Max|Average)Pool(ing)?\dD")
 _CONV = re.compile(r"(Depthwise|Separable)?Conv(olution)?(\d)D(Transpose)?")
-_MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
+MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
 _ENDS = ("Bidirectional", "RNN", "LSTM", "GRU", "SimpleRNN", "Embedding", "CuDNNLSTM", "CuDNNGRU", "Highway", "MaxoutDense")
 
 
@@ -112,7 +112,7 @@ class KerasFlow:
         if conv := _CONV.fullmatch(layer.class_name):
             space = tuple(f"s{axis}" for axis in range(int(conv[3])))
             return _LayerValues((*time, "c", *space) if _first(layer) else (*time, *space, "c"), (name,))
-        if layer.class_name in _MERGES:
+        if layer.class_name in MERGES:
             return _merged([self._given_values(below) for below in self.reads[name]])
         if layer.class_name == "Concatenate":
             return _joined([self._given_values(below) for below in self.reads[name]], layer.config.get("axis", -1))

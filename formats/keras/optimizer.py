@@ -24,12 +24,11 @@ from rnnconvert.formats.keras.live_units import variables_of
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.formats.keras.optimizer_state import WORDS, Slots, settings_of, state_of, twice
 from rnnconvert.models.model import Model, all_or_none
-from rnnconvert.training.state import CallerFacts, OptimizerState, listed, slots_needed
+from rnnconvert.training.state import KINDS, CallerFacts, OptimizerState, listed, slots_needed
 
 NAME = "keras"
 TAKES = "a Keras optimizer"
 
-_KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
 _SLOTS = {
     "adam": {"first_moment": "_momentums", "second_moment": "_velocities", "largest_second_moment": "_velocity_hats"},
     "sgd": {"momentum": "momentums"},
@@ -61,12 +60,12 @@ def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
     title = f"the Keras optimizer {value.name!r} ({class_name})"
     if class_name == "LossScaleOptimizer":
         raise UsageError(f"{title} is around another one. Hand in its inner_optimizer")
-    if class_name not in _KINDS or not type(value).__module__.startswith("keras"):
-        raise UsageError(f"{title} has unknown steps. The known optimizers are {', '.join(_KINDS)}")
+    if class_name not in KINDS or not type(value).__module__.startswith("keras"):
+        raise UsageError(f"{title} has unknown steps. The known optimizers are {', '.join(KINDS)}")
     if not value.built:
         raise UsageError(f"{title} is not built and keeps nothing yet. Call optimizer.build(model.trainable_variables)")
     names = _names(value, title, model)
-    kind = _KINDS[class_name]
+    kind = KINDS[class_name]
     config = value.get_config()
     rate = float(numbers(value.learning_rate))
     settings = {
@@ -122,9 +121,9 @@ def _in_file(checkpoint: Checkpoint, model: Model, facts: CallerFacts) -> Optimi
         return None
     class_name, config = str(described.get("class_name")), described.get("config")
     title = f"the optimizer in {checkpoint.path} ({class_name})"
-    if class_name not in _KINDS or not isinstance(config, Mapping):
-        raise UsageError(f"{title} has unknown steps. The known optimizers are {', '.join(_KINDS)}")
-    kind = _KINDS[class_name]
+    if class_name not in KINDS or not isinstance(config, Mapping):
+        raise UsageError(f"{title} has unknown steps. The known optimizers are {', '.join(KINDS)}")
+    kind = KINDS[class_name]
     if arrays[0].shape != () or arrays[0].dtype.kind not in "iu":
         raise UsageError(
             f"{title} was written by Keras 2, which keeps its state in another order. Load the file in Keras, and hand in the "

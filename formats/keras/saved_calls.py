@@ -16,14 +16,13 @@ from rnnconvert.containers.graph_def import GraphDefFunction
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.formats.keras.saved_graph import LOOPS, SavedGraph
+from rnnconvert.formats.keras.saved_graph import JOINING, LOOPS, SavedGraph
 from rnnconvert.graphs import Graph, calls
 from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.graph_def import DIALECT, NODE
 from rnnconvert.graphs.layered_calls import dims_of, longest
 
 _RANDOM = re.compile(r"(Stateless|Stateful)?(Random|TruncatedNormal|Multinomial)", re.S)
-_MERGES = ("ConcatV2", "AddV2", "Mul", "RealDiv")
 
 _TRUTHS = ("Any", "All", "NotEqual", "Equal", "Greater", "GreaterEqual", "Less", "LessEqual", "LogicalAnd", "LogicalOr", "LogicalNot")
 """Operators that give what masks are: true or false."""
@@ -213,7 +212,7 @@ class _SavedCall:
 
     def _leaves(self, node: GraphDefNode, depth: int = 0) -> Iterator[GraphDefNode]:
         """Yield what the outputs of two directions are joined from."""
-        if node.op not in _MERGES or depth > 3:
+        if node.op not in JOINING or depth > 3:
             yield node
             return
         for source in node.read[:2]:

@@ -42,7 +42,8 @@ _STEPS = {"lstm": (3, 2, 3), "gru": (2, 1, 3), "rnn": (0, 1, 0)}
 """Of one step of a cell: how many gates it has, how often it takes the candidate's function, and how many products."""
 _MERGES = {("ConcatV2",): "concat", ("AddV2",): "sum", ("Mul",): "mul", ("AddV2", "RealDiv"): "ave", ("AddV2", "Mul"): "ave", (): "none"}
 """The operations of a Bidirectional's own scope that join its directions, sorted, by its merge_mode."""
-_JOINING = {"ConcatV2", "AddV2", "Mul", "RealDiv"}
+JOINING = ("ConcatV2", "AddV2", "Mul", "RealDiv")
+"""The operations that join the outputs of two directions."""
 
 
 LOOPS = ("While", "StatelessWhile")
@@ -140,7 +141,7 @@ class SavedGraph:
 
     def _joins(self, scope: str) -> str:
         operations = [operation for name, operation in self._nodes.items() if name.rpartition("/")[0] == scope]
-        joining = tuple(sorted(operation for operation in operations if operation in _JOINING))
+        joining = tuple(sorted(operation for operation in operations if operation in JOINING))
         turned = operations.count("ReverseV2")  # the outputs of the backward layer, back in order; its last one is not turned
         return _MERGES.get(joining, "") if turned == 1 or (not turned and joining) else ""
 

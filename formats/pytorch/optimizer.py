@@ -31,12 +31,11 @@ from rnnconvert.formats.pytorch.optimizer_entries import (
 )
 from rnnconvert.models.model import Model, all_or_none
 from rnnconvert.training.optimizer_readers import plain
-from rnnconvert.training.state import OUTSIDE, SLOTS, CallerFacts, OptimizerState, slots_needed
+from rnnconvert.training.state import KINDS, OUTSIDE, SLOTS, CallerFacts, OptimizerState, slots_needed
 
 NAME = "pytorch"
 TAKES = "a torch.optim.Optimizer or its state_dict()"
 
-_KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
 _KEYS = {
     "adam": {"betas", "amsgrad"},
     "sgd": {"dampening"},
@@ -66,10 +65,10 @@ def of_live(value: Any, model: Model, facts: CallerFacts) -> OptimizerState:
     if isinstance(value, Mapping):
         return _state("a torch optimizer's state", "", value, None, model, facts)
     optimizer_class = type(value)
-    if optimizer_class.__name__ not in _KINDS or not optimizer_class.__module__.startswith("torch.optim"):
+    if optimizer_class.__name__ not in KINDS or not optimizer_class.__module__.startswith("torch.optim"):
         raise UsageError(
             f"{optimizer_class.__module__}.{optimizer_class.__qualname__} is an unknown optimizer. The known ones are "
-            f"{', '.join(f'torch.optim.{name}' for name in _KINDS)}"
+            f"{', '.join(f'torch.optim.{name}' for name in KINDS)}"
         )
     return _state(
         f"torch.optim.{optimizer_class.__name__}", optimizer_class.__name__, value.state_dict(), _names(value, model), model, facts
@@ -175,13 +174,13 @@ def _state(title: str, class_name: str, stored: State, names: list[str] | None, 
 
 def _kind(title: str, class_name: str, groups: list[dict[str, Any]]) -> str:
     if class_name:
-        return _KINDS[class_name]
+        return KINDS[class_name]
     keys = set(groups[0]) if groups else set()
     kind = next((kind for kind, kind_keys in _KEYS.items() if kind_keys <= keys), "")
     if not kind:
         raise UsageError(
             f"{title} belongs to an unknown optimizer: its groups have {', '.join(sorted(keys)) or 'nothing'}. "
-            f"The known ones are {', '.join(_KINDS)}"
+            f"The known ones are {', '.join(KINDS)}"
         )
     return kind
 

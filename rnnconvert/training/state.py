@@ -18,6 +18,9 @@ from typing import Any
 
 from rnnconvert.core.arrays import Array
 
+KINDS = {"Adam": "adam", "AdamW": "adam", "SGD": "sgd", "RMSprop": "rmsprop", "Adagrad": "adagrad"}
+"""The kinds of optimizers, by the names that classes have for them."""
+
 SLOTS: dict[str, dict[str, bool]] = {
     "adam": {"first_moment": False, "second_moment": True, "largest_second_moment": True},
     "sgd": {"momentum": False},

@@ -17,6 +17,7 @@ import onnx
 
 from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor, refuse
 from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, one_input
+from rnnconvert.formats.keras.flow import MERGES
 from rnnconvert.formats.keras.settings import joined
 
 _PASS = {
@@ -27,7 +28,6 @@ _PASS = {
 """The layers whose result has the mask of what they read first; every other one drops it, or is named below."""
 _FIRST = {"Attention", "AdditiveAttention"}
 _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional"}
-_MERGES = {"Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}
 
 
 class NamedTensor(Protocol):
@@ -116,7 +116,7 @@ def hand_on(build: MaskedTensors[T], facts: LayerFacts, values: Sequence[T], out
         mask = masks[0] if layer.entry.config.get("return_sequences", False) else None
         if kind == "Bidirectional" and facts.config.get("merge_mode", "concat") is None and mask is not None:
             build.masks[outputs[1].name] = mask
-    elif kind in _MERGES:
+    elif kind in MERGES:
         mask = either(build, facts, masks)
     elif kind == "Concatenate":
         mask = _concatenated(build, facts, values, masks, behind)
