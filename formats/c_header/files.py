@@ -18,7 +18,7 @@ from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -58,9 +58,7 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(KIND, "a C source, by its ending")
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return the layouts that are written; those by rows go first."""
-    return [layout for layout in registry.layouts_of(NAME) if layout.writable]
+layouts = written_layouts(NAME)  # those by rows go first
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -19,14 +19,14 @@ from rnnconvert.core.limits import DESCRIPTION_BYTES
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.dl4j import nd4j
 from rnnconvert.formats.dl4j.config import HARMLESS, NEUTRAL, USED, ConfiguredLayer, parts
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import assemble, unpack
 
 NAME = "dl4j"
@@ -42,9 +42,7 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(STATED, f"a zip archive with {_CONFIGURATION} and {_COEFFICIENTS}")
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return no layouts: what nobody could run here is not written."""
-    return []
+layouts = written_layouts(NAME)  # none: what nobody could run here is not written
 
 
 def write(path: Path, job: Job) -> WriteResult:

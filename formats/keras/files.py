@@ -12,13 +12,12 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.remedies import Command
-from rnnconvert.files.adapter import Job, WriteResult
+from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout
 
 # What reads and what writes are imported where that is asked for: a conversion to Keras does not enter its reader.
 
@@ -63,9 +62,7 @@ def is_architecture(document: object) -> bool:
     return isinstance(document, Mapping) and document.get("class_name") in _MODELS and isinstance(document.get("config"), (Mapping, list))
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return the layers that Keras has today."""
-    return [layout for layout in registry.layouts_of(NAME) if layout.writable]
+layouts = written_layouts(NAME)
 
 
 def stored_in(path: Path) -> Stored:

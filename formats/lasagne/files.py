@@ -19,7 +19,7 @@ from rnnconvert.core.cells import Activation
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Key, Recurrent
-from rnnconvert.files.adapter import Job, WriteResult
+from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.functions import with_functions
 from rnnconvert.files.opened import SHAPED, Opened, Seen
@@ -48,9 +48,7 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(SHAPED, description) if runs or doubts else None
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return the layouts of LSTMLayer, GRULayer and RecurrentLayer, each of one direction."""
-    return list(registry.layouts_of(NAME))
+layouts = written_layouts(NAME)
 
 
 def _arrays(file: Opened) -> tuple[list[Array | None], list[LayerNote]]:

@@ -17,12 +17,12 @@ from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Call, Direction, Input, Key
-from rnnconvert.files.adapter import Job, WriteResult
+from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout, Sizes
+from rnnconvert.language.layout import Sizes
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.rewrites import each
 
@@ -55,9 +55,7 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(STATED, f"JSON with the architecture {architecture!r}, its config and its weights")
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return the layout of its LSTM."""
-    return list(registry.layouts_of(NAME))
+layouts = written_layouts(NAME)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

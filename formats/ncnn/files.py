@@ -15,7 +15,7 @@ from rnnconvert.core.claims import ROUNDED
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.notes import INTEGERS, UNREAD, LayerNote
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -24,7 +24,6 @@ from rnnconvert.formats.ncnn.graph import calls
 from rnnconvert.formats.ncnn.param import Numbers
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack, unpack
 from rnnconvert.rewrites import split_stack
 
@@ -44,9 +43,7 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(1, "a .param file, by its ending") if file.path.suffix.lower() == ".param" else None
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return every layer."""
-    return registry.layouts_of(NAME)
+layouts = written_layouts(NAME)
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -11,7 +11,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, unique, variables
+from rnnconvert.files.adapter import Job, WriteResult, unique, variables, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import KIND, STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -27,7 +27,6 @@ from rnnconvert.graphs.program.operations import Body, Operation, Program, bodie
 from rnnconvert.graphs.program.shapes import Shapes
 from rnnconvert.graphs.program.walk import walk
 from rnnconvert.language import registry
-from rnnconvert.language.layout import Layout
 from rnnconvert.recognition import flow, turned
 from rnnconvert.recognition.computed import recognise_layers
 from rnnconvert.recognition.suspects import looks_recurrent
@@ -56,9 +55,7 @@ def _is_message(head: bytes) -> bool:
     return length > 127 or not head[2 : 2 + length].decode("utf-8", "replace").isprintable()
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return every operator."""
-    return registry.layouts_of(NAME)
+layouts = written_layouts(NAME)
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arrays import Array, is_float
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, unique
+from rnnconvert.files.adapter import Job, WriteResult, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -31,9 +30,7 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(STATED, "XML with a <net>, as OpenVINO's IR has it") if b"<net" in file.head[:4096] else Seen(1, "XML, by its ending")
 
 
-def layouts(options: Options) -> list[Any]:
-    """Return every operation."""
-    return registry.layouts_of(NAME)
+layouts = written_layouts(NAME)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

@@ -19,7 +19,7 @@ from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Recurrent, Unknown
-from rnnconvert.files.adapter import Job, WriteResult
+from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -65,9 +65,7 @@ def _combined(folder: Path) -> Path | None:
     return matches[0] if len(matches) == 1 and paddle_program.program_in(folder) is not None else None
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return no layouts: no maintained framework runs them."""
-    return []
+layouts = written_layouts(NAME)  # none: no maintained framework runs them
 
 
 def write(path: Path, job: Job) -> WriteResult:

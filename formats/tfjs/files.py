@@ -20,7 +20,7 @@ from rnnconvert.core.limits import DOCUMENT_NESTING
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Direction, Layer, Recurrent
-from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique
+from rnnconvert.files.adapter import Job, WriteResult, outputs_turned, unique, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -29,7 +29,6 @@ from rnnconvert.graphs.layered import Layered
 from rnnconvert.graphs.layered_calls import received
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
-from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import pack, unpack
 from rnnconvert.rewrites import split_stack
 
@@ -62,9 +61,7 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(STATED, "JSON with a weightsManifest, as TensorFlow.js saves models")
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return every layer."""
-    return registry.layouts_of(NAME)
+layouts = written_layouts(NAME)
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

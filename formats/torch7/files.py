@@ -12,7 +12,7 @@ from rnnconvert.core.errors import NotALayerError, UsageError
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
-from rnnconvert.files.adapter import Job, WriteResult
+from rnnconvert.files.adapter import Job, WriteResult, written_layouts
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
@@ -50,9 +50,7 @@ def recognise(file: Opened) -> Seen | None:
     return Seen(STATED, "an object as torch.save of Torch7 writes it") if torch7_file.looks_like(file.head) else None
 
 
-def layouts(options: Options) -> list[Layout]:
-    """Return the layouts that can be written."""
-    return [layout for layout in registry.layouts_of(NAME) if layout.writable]
+layouts = written_layouts(NAME)
 
 
 def read(path: Path, options: Options) -> Checkpoint:

@@ -235,6 +235,11 @@ class Adapter(Protocol):
         ...
 
 
+def written_layouts(name: str) -> Callable[[Options], list[Layout]]:
+    """Return the `layouts` of a room that writes what its data lets be written, whatever the options are."""
+    return lambda options: [layout for layout in registry.layouts_of(name) if layout.writable]
+
+
 def about(checkpoint: Checkpoint) -> dict[str, str]:
     """Return what a file states about itself: the framework and its version, producer, epoch ..., by words for it."""
     # A layer in memory has no format, and nothing is stated about it.
