@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rnnconvert.formats.pytorch.script.code_expressions import Expression, ExpressionReader, UnreadError
+if TYPE_CHECKING:
+    from rnnconvert.formats.pytorch.script.code_expressions import Expression
 
 SEQUENCES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in SEQUENCES)
@@ -85,6 +86,8 @@ class _Method:
         self._values: dict[str, _FollowedValue] = {itself: _FollowedValue(path=""), "CONSTANTS": _FollowedValue(path="CONSTANTS")}
 
     def read(self, line: str) -> None:
+        from rnnconvert.formats.pytorch.script.code_expressions import ExpressionReader, UnreadError  # most archives have no code
+
         targets: list[str] = []
         if assigned := _ASSIGNED.match(line):
             targets, line = assigned.group(1).split(", "), line[assigned.end() :]
