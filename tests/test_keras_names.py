@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -133,3 +134,57 @@ def test_layers_that_keras_2_13_counted_twice(tmp_path: Path) -> None:
     for name, own in {"lstm_1": "b", "lstm_2": "d", "bidirectional_1": "e"}.items():
         pairs = zip(alone.layers[name].directions(), found.layers[own].directions(), strict=True)
         assert all(np.array_equal(one.get(*key), two.get(*key)) for (*_, one), (*_, two) in pairs for key in two.arrays)
+
+
+def rewritten(source: Path, target: Path, version: str, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Write a .keras file as another version would, with each layer's entry in the configuration changed."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for member in old.namelist():
+            content = old.read(member)
+            if member == "metadata.json":
+                content = json.dumps({"keras_version": version, "date_saved": "2024-01-16@01:18:30"}).encode()
+            if member == "config.json":
+                config = json.loads(content)
+                for layer in config["config"]["layers"]:
+                    change(layer)
+                content = json.dumps(config).encode()
+            new.writestr(member, content)
+    return target
+
+
+def test_keras_3_runs_what_keras_2_15_wrote(tmp_path: Path) -> None:
+    """Keras 2 states a first layer's input shape in that layer, too, and an axis as a list, which Keras 3 refuses in a .keras file."""
+    model = keras.Sequential([layers.Input((9, 2)), layers.GRU(4, return_sequences=True), layers.BatchNormalization(), layers.Dense(1)])
+    model.save(tmp_path / "today.keras")
+
+    def spell_as_keras_2(layer: dict[str, Any]) -> None:
+        if layer["class_name"] == "GRU":
+            layer["config"] |= {"batch_input_shape": [None, 9, 2], "time_major": False}
+        if layer["class_name"] == "BatchNormalization":
+            layer["config"]["axis"] = [2]
+
+    old = rewritten(tmp_path / "today.keras", tmp_path / "old.keras", "2.15.0", spell_as_keras_2)
+    x = np.random.default_rng(0).normal(size=(2, 9, 2)).astype(np.float32)
+    np.testing.assert_array_equal(run_model.load(str(old))(x), model(x))
+
+
+def test_what_keras_3_cannot_load_of_keras_2_is_no_failure(tmp_path: Path) -> None:
+    keras.Sequential([layers.Input((9, 2)), layers.GRU(4, name="gru")]).save(tmp_path / "today.keras")
+    for version, error in (("2.15.0", NotImplementedError), ("3.15.0", ValueError)):
+        file = rewritten(
+            tmp_path / "today.keras", tmp_path / f"{version}.keras", version, lambda layer: layer["config"].update(of_another_time=True)
+        )
+        with pytest.raises(error, match="of_another_time"):
+            run_model.load(str(file))
+
+
+@pytest.mark.parametrize(("preview", "kind"), [("UnifiedLSTM", layers.LSTM), ("UnifiedGRU", layers.GRU)])
+def test_classes_of_previews_of_tensorflow_2(preview: str, kind: Any, tmp_path: Path) -> None:
+    path = tmp_path / "preview.h5"
+    keras.Sequential([layers.Input((None, 3)), kind(3, activation="relu", return_sequences=True, name="first"), kind(2)]).save(path)
+    before = load(path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["model_config"] = str(file.attrs["model_config"]).replace(f'"{kind.__name__}"', f'"{preview}"')
+    after = load(path)
+    assert list(after.layers) == list(before.layers) and not after.unread
+    assert [stack.cell for stack in after.layers.values()] == [stack.cell for stack in before.layers.values()]

@@ -20,8 +20,6 @@ KINDS: dict[str, str] = {
     **_CLASSES,
     **{f"{name}Cell": kind for name, kind in _CLASSES.items()},
     "PeepholeLSTMCell": "lstm",
-    "LSTMV2": "lstm",
-    "GRUV2": "gru",
 }
 """Classes whose equations are known."""
 
