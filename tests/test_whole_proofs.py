@@ -156,3 +156,30 @@ def test_a_streaming_file_is_run_itself(tmp_path: Path) -> None:
     (layer,) = report.document["layers"]
     (run,) = [one for one in layer["runs"] if one["model"] == "B" and one["executor"] == "onnxruntime-cpu"]
     assert run["own_file"] and run["verdict"] == "equal"
+
+
+def test_a_gate_that_is_nearly_shut_is_as_inexact_as_another(tmp_path: Path) -> None:
+    """What the gate multiplies has no bound here, and moving the weights does not move the gate."""
+    _, keras = frameworks()
+    layers = keras.layers
+    shut = layers.GRU(32, activation="relu", return_sequences=True)
+    model = keras.Sequential([layers.Input((6, 3)), shut, layers.GRU(4, activation="relu"), layers.Dense(1)])
+    kernel, recurrent, bias = shut.get_weights()
+    bias[:, :32] = np.linspace(5, 8, 32)
+    bias[0, 64:] = 50
+    shut.set_weights([kernel, recurrent, bias])
+    model.save(tmp_path / "shut.keras")
+    rc.scaffold(tmp_path / "shut.keras", "pytorch", output=tmp_path / "shut.py", verify=True)
+
+
+def test_each_output_that_is_not_equal_has_a_line_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, keras = frameworks()
+    from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
+
+    monkeypatch.setitem(FUNCTIONS, "tanh", "torch.sigmoid({x})")
+    layers = keras.layers
+    keras.Sequential([layers.Input((6, 3)), layers.LSTM(4, name="l"), layers.Dense(2, "tanh")]).save(tmp_path / "a.keras")
+    result = call("scaffold", tmp_path / "a.keras", "-o", tmp_path / "a.py", "--verify")
+    first, *lines = result.stderr.splitlines()
+    assert result.exit_code == 1 and first.endswith("its outputs are not equal to the source's"), result.stderr
+    assert [line.split(":")[0].strip() for line in lines] == ["not equal", "l", "output"]
