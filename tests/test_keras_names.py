@@ -17,7 +17,9 @@ from rnnconvert import from_keras
 from rnnconvert.core.errors import UsageError
 from rnnconvert.files.load import load
 from rnnconvert.formats.keras import run_model
+from rnnconvert.formats.keras.export.files import export_model
 from rnnconvert.formats.keras.upgrade.files import upgrade
+from rnnconvert.scaffolding.scaffold import scaffold
 from tests.frameworks import KERAS_WARNS
 
 layers = keras.layers
@@ -188,3 +190,28 @@ def test_classes_of_previews_of_tensorflow_2(preview: str, kind: Any, tmp_path: 
     after = load(path)
     assert list(after.layers) == list(before.layers) and not after.unread
     assert [stack.cell for stack in after.layers.values()] == [stack.cell for stack in before.layers.values()]
+
+
+def test_hdf5_that_is_named_keras(tmp_path: Path) -> None:
+    """Keras before 2.12 wrote HDF5 to a file of this ending, which Keras 3 takes for an archive."""
+    model = keras.Sequential([layers.Input((9, 2)), layers.LSTM(4, return_sequences=True)])
+    model.save(tmp_path / "model.h5")
+    old = (tmp_path / "model.h5").rename(tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(2, 9, 2)).astype(np.float32)
+    np.testing.assert_array_equal(run_model.load(str(old))(x), model(x))
+
+
+def test_models_in_an_archive_are_whole_models_too(tmp_path: Path) -> None:
+    model = keras.Sequential([layers.Input((9, 2)), layers.LSTM(4, activation="relu", name="inner"), layers.Dense(1)])
+    model.save(tmp_path / "model.h5")
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.write(tmp_path / "model.h5", "models/model.h5")
+    assert load(tmp_path / "packed.zip").layers["inner"].cell.activation.name == "relu"
+    export_model(tmp_path / "packed.zip", tmp_path / "new.onnx")
+    scaffold(tmp_path / "packed.zip", "pytorch", output=tmp_path / "model.py", verify=True)
+    old = Path(__file__).parent / "golden" / "keras_2_13" / "doubled.keras"
+    with zipfile.ZipFile(tmp_path / "old.zip", "w") as archive:
+        archive.write(old, "old.keras")
+    upgrade(tmp_path / "old.zip", tmp_path / "new.keras")
+    upgrade(old, tmp_path / "plain.keras")
+    assert load(tmp_path / "new.keras").layers.keys() == load(tmp_path / "plain.keras").layers.keys()

@@ -408,7 +408,7 @@ class LayerReader:
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
         hint = self.outside.hint if why != _SILENT else ""
-        if option == "activation" and not (why or hint):
+        if option == "activation" and not (why or hint or inner_config(self.stored)):
             hint = f". Name the file of the model or its JSON, which states it, with {Flag('config')}"
         reason = (why or "the file has no configuration of this layer") + hint
         # What a configuration leaves out is the default. Without one, many train with relu; the gates' function is hardly ever

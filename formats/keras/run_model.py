@@ -19,6 +19,10 @@ def load(file: str) -> Any:
     """Return the model of a file. Raises NotImplementedError if Keras has no way to make a model of it."""
     import keras
 
+    if Path(file).is_dir():
+        raise NotImplementedError(
+            f"{Path(file).name} is a SavedModel, of which Keras 3 makes no layers; Keras runs a .keras file, or an .h5"
+        )
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
         raise NotImplementedError(f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5")
     try:
@@ -27,7 +31,7 @@ def load(file: str) -> Any:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         message = " ".join(str(error).split())
         theirs = any(word in message for word in ("Could not locate", "safe_mode", "registered", "unsafe"))
-        if file.endswith(".keras") and not theirs and not _by_keras_2(file):
+        if zipfile.is_zipfile(file) and not theirs and not _by_keras_2(file):
             raise
         raise NotImplementedError(f"Keras {keras.version()} cannot load it as a model: {message[:300]}") from None
 
@@ -45,10 +49,11 @@ _WEIGHTS = "model.weights.h5"
 @contextlib.contextmanager
 def with_slashes(file: str) -> Iterator[str]:
     """Yield the file, or a copy of a .keras file whose groups are separated as everywhere: Keras 2.13 to 2.15 wrote on Windows names such
-    as `layers\\lstm\\cell`, which they read there alone.
+    as `layers\\lstm\\cell`, which they read there alone. Keras before 2.12 wrote HDF5 to a .keras file: Keras 3 reads a copy named .h5.
     """
     if not zipfile.is_zipfile(file):
-        yield file
+        with tempfile.TemporaryDirectory() as folder:
+            yield str(shutil.copyfile(file, Path(folder) / "model.h5")) if file.endswith(".keras") else file
         return
     import h5py
 
