@@ -10,6 +10,7 @@ import random
 import resource
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
 from rnnconvert.verification import lanes
-from tests import drawn, ready, requirements, workers
+from tests import drawn, ready, requirements, slow, workers
 
 # TensorFlow reads these when it is first imported; its start-up notes would drown a failure's output.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -40,20 +41,23 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="try every case, where a run tries a part of them by chance")
+    text = f"run every slow test, where a run of the whole suite draws one in {slow.SHARE}; so does the variable RNNCONVERT_SLOW"
+    parser.addoption("--slow", action="store_true", default=bool(os.environ.get("RNNCONVERT_SLOW")), help=text)
+    parser.addoption("--record-slow", action="store_true", help="write down which tests are slow, after a run of all of them")
     seed = os.environ.get("RNNCONVERT_SEED")
     text = "draw the cases by this number, to repeat a run (default: that of the variable RNNCONVERT_SEED, otherwise another one each time)"
     parser.addoption("--seed", type=int, default=int(seed) if seed else None, help=text)
 
 
-_SEED = "rnnconvert_seed"
+_SEED, _SLOW = "rnnconvert_seed", "rnnconvert_slow"
 _COMPILED = "JAX_COMPILATION_CACHE_DIR"
 _FOLDER: pytest.StashKey[tempfile.TemporaryDirectory[str]] = pytest.StashKey()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Let every worker of pytest-xdist draw by the seed that is printed."""
-    node.workerinput[_SEED] = node.config.option.seed
+    """Let every worker of pytest-xdist draw by the seed that is printed, and as many tests."""
+    node.workerinput.update({_SEED: node.config.option.seed, _SLOW: node.config.option.slow})
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,9 +72,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
     config.addinivalue_line("markers", "reads_apart: a test that reads HDF5 files in a process of their own, as users do")
     config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
-    told = getattr(config, "workerinput", {}).get(_SEED)
+    told = getattr(config, "workerinput", {})
     if config.option.seed is None:
-        config.option.seed = random.randrange(1 << 30) if told is None else told
+        config.option.seed = told.get(_SEED, random.randrange(1 << 30))
+    # Who names tests wants them all.
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword or config.option.markexpr
+    config.option.slow = told.get(_SLOW, bool(named or config.option.long or config.option.record_slow or config.option.slow))
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
     if not drawn.LONG and "XLA_FLAGS" not in os.environ:
         # The layers are small: JAX takes longer to compile them than to run them.
@@ -82,19 +89,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
-FIRST = (
-    "test_tree_files", "test_training_optax", "test_transplant_jax", "test_docs", "test_executors", "test_pairs",
-    "test_tf_keras", "test_jax_executors", "test_upgrade", "test_fuse", "test_tensorflow1_files", "test_keras_files",
-    "test_identification", "test_ci", "test_gpu_script", "test_corpus", "test_diagnosis", "test_layouts",
-    "test_onnx_computed", "test_keras_modules", "test_mutations", "test_fuzz", "test_identification_corpus",
-    "test_verify", "test_witness", "test_scaffold_targets", "test_torch_modules", "test_between_rooms", "test_whole_onnx_keras_2",
-)  # fmt: skip
-"""Three modules that take much memory for a moment, while little else is held; then those that take longest, so that no worker is
-left alone with one of them at the end."""
+FIRST = ("test_tree_files", "test_training_optax", "test_transplant_jax")
+"""Modules that take much memory for a moment: they run while little else is held."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep of the parameters of a test that is marked `drawn` as many as it says, unless single ones are asked for; sort."""
+    """Keep of the parameters of a test that is marked `drawn` as many as it says, unless single ones are asked for, and of the slow
+    tests of the whole suite a share; sort.
+    """
     tests: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
         for mark in item.iter_markers("drawn"):
@@ -102,10 +104,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left: set[pytest.Item] = set()
     for (name, count), every in tests.items():
         left |= {*every} - {*drawn.drawn(every, count, name)}
-    if left and not any("[" in word for word in config.args):
+    if any("[" in word for word in config.args):
+        left = set()
+    seconds = slow.recorded()
+    if not config.option.slow:
+        left |= slow.left_out([item for item in items if item not in left and slow.function(item.nodeid) in seconds])
+    if left:
         items[:] = [item for item in items if item not in left]
         config.hook.pytest_deselected(items=sorted(left, key=lambda item: item.nodeid))
-    items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
+    takes: dict[Path, float] = defaultdict(float)
+    for item in items:
+        takes[item.path] += seconds.get(slow.function(item.nodeid), 0.0)
+    # The longest modules first, so that no worker is left alone with one of them at the end.
+    items.sort(key=lambda item: (item.path.stem not in FIRST, -takes[item.path]))
 
 
 @pytest.hookimpl(trylast=True)
@@ -195,8 +206,11 @@ def pytest_unconfigure() -> None:
     ready.end()
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return "every case: --long" if drawn.LONG else f"cases drawn by chance: --seed {drawn.SEED} repeats them, --long tries all"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    if drawn.LONG:
+        return ["every case: --long"]
+    share = [] if config.option.slow else [f"one in {slow.SHARE} of the tests that take over {slow.SECONDS} s is drawn: --slow runs all"]
+    return [f"cases drawn by chance: --seed {drawn.SEED} repeats them, --long tries all", *share]
 
 
 def peak() -> float:
@@ -206,6 +220,8 @@ def peak() -> float:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if terminalreporter.config.option.record_slow:
+        slow.record(report for reports in terminalreporter.stats.values() for report in reports)
     terminalreporter.write_line(f"--seed {drawn.SEED}; at most {max(PEAKS, default=peak()):.1f} GB of memory in a process")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import rnnconvert as rc
 import rnnconvert.core.arrays
 import rnnconvert.language.packing
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.cells import Clip
+from rnnconvert.core.cells import Cell, Clip
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.reference import run
 from rnnconvert.core.weights import gates_of
@@ -23,6 +24,7 @@ from rnnconvert.language.layout import Layout, Sizes, Tensor
 from rnnconvert.language.layout_file import read
 from rnnconvert.language.packing import pack, unpack
 from rnnconvert.language.places import shapes
+from tests.foreign import READ_BOUNDS
 from tests.stacks import random_stack
 from tests.test_layout_file import forgotten as forgotten
 
@@ -304,3 +306,13 @@ def test_what_a_class_is_given_and_does_not_store_is_asked(tmp_path: Path) -> No
     assert (direction.reverse, direction.cell.coupled) == (True, "f")
     told = rc.load(path, forget_bias=0.5, go_backwards=True)
     np.testing.assert_allclose(run(told.layers["encoder"], X[::-1, None]).y[::-1, 0], by_hand(arrays, X, added=0.5), rtol=1e-12)
+
+
+@pytest.mark.parametrize("bounds", READ_BOUNDS)
+def test_bounds_beside_a_buffer_are_json_that_every_parser_reads(bounds: tuple[float, float], tmp_path: Path) -> None:
+    clip = Clip("state", *bounds)
+    stack = random_stack(Sizes("lstm", 2, 3), 1, np.float32, Cell("lstm", clips=(clip,)))
+    rc.save(rc.Checkpoint("", "canonical", {"layer": stack}), tmp_path / "m.bin", "cudnn")
+    (layer,) = json.loads((tmp_path / "m.bin.json").read_text(), parse_constant=pytest.fail)["layers"]
+    assert layer["clip"] == [bound if np.isfinite(bound) else None for bound in bounds]
+    assert next(iter(rc.load(tmp_path / "m.bin").layers.values())).first.cell.clips == (clip,)

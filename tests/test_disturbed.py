@@ -512,6 +512,17 @@ def test_an_executor_that_hangs_is_ended(executor: Executor) -> None:
         assert time.monotonic() - start < 10
 
 
+@pytest.mark.own_processes
+def test_an_executor_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "own.py"
+    module.write_text(f"{HANGS}import atexit\natexit.register(time.sleep, 60)\n".replace("PORT", "9"))
+    monkeypatch.setattr(parent, "FAREWELL", 0.2)
+    start = time.monotonic()
+    with parent.running(Executor("own", str(module), "own")) as process:
+        assert process.ask(file="limits", layers=[])["reached"] is False
+    assert time.monotonic() - start < 20
+
+
 def test_a_request_may_take_as_long_as_its_size_suggests(tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 30)

@@ -138,13 +138,14 @@ def test_everything_is_freed_when_a_call_fails(tmp_path: Path) -> None:
     assert (host.blocks, library.made) == ({}, {})
 
 
-def test_a_clip_is_set_on_an_lstm_only(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("stated", "set_"), [([-0.5, 0.25], (-0.5, 0.25)), ([None, 1], (-np.inf, 1)), ([0, None], (0, np.inf))])
+def test_a_clip_is_set_on_an_lstm_only(stated: list[float | None], set_: tuple[float, float], tmp_path: Path) -> None:
     problem = problem_of("lstm", "float32", None, True)
     params, description = described(problem.stack, tmp_path)
-    library = StandIn({**description, "clip": [-0.5, 0.25]})
+    library = StandIn({**description, "clip": stated})
     cudnn.run(params, library.description, Sequences(problem.x), cudnn.Device(library, cudnn_library.Memory(HostMemory())))
     (clip,) = (given[1:] for given in library.set.values() if len(given) == 4)
-    assert clip == (1, -0.5, 0.25)
+    assert clip == (1, *set_)
     with (
         pytest.raises(NotImplementedError, match="a clip of a gru"),
         cudnn_library.configured(library, None, {**description, "cell": "gru", "clip": [0, 1]}),

@@ -16,8 +16,11 @@ import pytest
 from click.testing import CliRunner
 
 import rnnconvert as rc
+from rnnconvert.containers import safetensors
 from rnnconvert.core import remedies
 from rnnconvert.core.remedies import Command, Flag, FlattenAs, Remedy, Setting
+from rnnconvert.reports import schema
+from rnnconvert.verification import proved
 from tests.test_floors import FILES, ROOT
 
 LAYER = {
@@ -168,6 +171,28 @@ def test_what_is_not_proved_is_an_error_with_its_report_and_no_file(file: Path, 
         rc.convert(file, tmp_path / "out.onnx", verify=plan)
     assert caught.value.report.verdict == "not compared" and caught.value.exit_code == 5
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_conversion_that_is_not_equal_is_to_be_reported_not_repeated(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    convert_file = proved.convert_file
+
+    def damage(source: Any, source_format: Any, target: Any, options: Any) -> Any:
+        summary = convert_file(source, source_format, target, options)
+        stored = safetensors.read(target.path)
+        (name,) = (name for name in stored.arrays if name.endswith("weight_hh_l0"))
+        arrays = {**stored.arrays, name: np.random.default_rng(1).permutation(stored.arrays[name])}
+        safetensors.write(target.path, arrays)
+        return summary
+
+    monkeypatch.setattr(proved, "convert_file", damage)
+    target = tmp_path / "out.safetensors"
+    with pytest.raises(rc.NotEqualError, match="Please report it, with this report") as caught:
+        rc.convert(file, target, verify=True)
+    assert "To fix" not in str(caught.value) and not target.exists()
+    document = caught.value.report.document
+    assert document["command"] == f"rnnconvert verify {file} {target}"
+    assert not document["models"][-1]["kept"] and [*schema.problems(document)] == []
 
 
 # How its errors speak ----------------------------------------------------------------------------------

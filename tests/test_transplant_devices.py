@@ -196,6 +196,20 @@ def test_tensors_that_numpy_does_not_hold_are_refused_by_name(kind: str, side: s
         rc.load_into(*((module, state) if side == "source" else (state, module)))
 
 
+def test_a_view_with_its_sign_turned_is_read_as_it_counts() -> None:
+    """The imaginary part of a conjugate is such a view, whose memory holds the other sign."""
+    state, target = dict(nn.GRU(3, 4).state_dict()), nn.GRU(3, 4)
+    weight = state["weight_hh_l0"]
+    state["weight_hh_l0"] = torch.complex(torch.zeros_like(weight), -weight).conj().imag
+    assert state["weight_hh_l0"].is_neg()
+    rc.load_into(target, state)
+    assert torch.equal(target.weight_hh_l0, weight)
+    rc.load_into(state, nn.GRU(3, 4))
+    assert state["weight_hh_l0"].is_neg() and not torch.equal(state["weight_hh_l0"], weight)
+    rc.load_into(state, target)
+    assert torch.equal(state["weight_hh_l0"], weight)
+
+
 def test_a_state_dictionary_whose_weights_are_made_of_others_cannot_be_filled() -> None:
     target = nn.LSTM(3, 4)
     needed("torch", "torch.nn.utils.prune").l1_unstructured(target, "weight_hh_l0", 0.5)

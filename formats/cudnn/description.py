@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -104,7 +105,7 @@ def describe(stack: Recurrent) -> dict[str, Any]:
         "dtype": str(stack.dtype),
     }
     for clip in first.cell.clips:
-        result["clip"] = [clip.low, clip.high]
+        result["clip"] = [bound if math.isfinite(bound) else None for bound in (clip.low, clip.high)]  # JSON has no infinity
     return result
 
 
@@ -131,7 +132,8 @@ def stack_of(name: str, description: Mapping[str, Any], buffer: Array) -> Recurr
 
 
 def _clip(bounds: object) -> Clip:
-    numbers = [float(b) for b in bounds if isinstance(b, (int, float))] if isinstance(bounds, (list, tuple)) else []
-    if len(numbers) != 2 or not numbers[0] <= numbers[1]:
-        raise UsageError(f"clip is {bounds!r}, expected a lower and an upper bound")
-    return Clip("state", numbers[0], numbers[1])
+    if isinstance(bounds, (list, tuple)) and len(bounds) == 2 and all(isinstance(bound, (int, float, type(None))) for bound in bounds):
+        low, high = (infinite if bound is None else float(bound) for bound, infinite in zip(bounds, (-math.inf, math.inf), strict=True))
+        if low <= high:
+            return Clip("state", low, high)
+    raise UsageError(f"clip is {bounds!r}, expected a lower and an upper bound, null for none")

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import ctypes.util
 import importlib.util
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -257,7 +258,8 @@ def configured(
         if description.get("clip"):
             if description["cell"] != "lstm":
                 raise NotImplementedError(f"a clip of a {description['cell']}: cuDNN clips the cell state of an LSTM")
-            library("cudnnRNNSetClip_v9", rnn, _MINMAX, *map(float, description["clip"]))
+            low, high = description["clip"]
+            library("cudnnRNNSetClip_v9", rnn, _MINMAX, -math.inf if low is None else float(low), math.inf if high is None else float(high))
         yield rnn
 
 

@@ -21,7 +21,7 @@ from rnnconvert.language.packing import assemble, unpack
 
 def numbers(tensor: Any) -> Array:
     """Return a torch tensor's numbers, on the CPU; numpy has no bfloat16 of its own."""
-    plain = tensor.detach().cpu()
+    plain = tensor.detach().cpu().resolve_neg()
     if str(plain.dtype) == "torch.bfloat16":
         import torch
 

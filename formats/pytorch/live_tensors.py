@@ -41,7 +41,7 @@ def _memory(tensor: Any) -> Array | None:
     import torch
 
     plain = tensor.detach()
-    if plain.device.type != "cpu" or plain.layout is not torch.strided or not plain.is_contiguous() or not plain.numel():
+    if plain.device.type != "cpu" or plain.layout is not torch.strided or plain.is_neg() or not plain.is_contiguous() or not plain.numel():
         return None
 
     memory: Array = plain.reshape(-1).view(torch.uint8).numpy()

@@ -185,4 +185,3 @@ def _package(name: str, cluster: str) -> Any:
 
 def _unreachable(address: str, error: Exception) -> UsageError:
     return UsageError(f"{Flag('on', address)}: no scheduler answers there: {error}")
-

@@ -144,6 +144,8 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
     named = [cause for layer in wrong for cause in causes(layer)]
     if named and named[0]["kind"] == "run":
         return "The weights are right. Change how the model is run.", ""
+    if any(model.get("kept") is False for model in document["models"]):
+        return "This is a fault of rnnconvert or of a framework. Please report it, with this report.", ""
     if named and str(named[0].get("fault", "")).startswith(ROUNDED):
         return f"If that is meant, allow what it costs: {Flag('atol')} and {Flag('rtol')}.", ""
     if named and named[0].get("fault") == OTHER_NUMBERS:

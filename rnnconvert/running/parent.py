@@ -25,6 +25,8 @@ Threads of OpenMP that spin while they wait take ten times the time of a small l
 
 PATIENCE, PATIENCE_PER_BYTE = 600.0, 1e-6
 """Seconds that a request may take where nobody says otherwise, and that each byte of its file and its arrays adds."""
+FAREWELL = 30.0
+"""Seconds that a process has to end when it is no longer asked: a framework's threads may keep it."""
 
 
 class Process:
@@ -117,8 +119,8 @@ def running(executor: Executor) -> Iterator[Process]:
         )
         try:
             yield Process(executor, started, noise)
-            with contextlib.suppress(BrokenPipeError):
-                started.communicate()  # closes its input, which ends it
+            with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+                started.communicate(timeout=FAREWELL)  # closes its input, which ends it
         finally:
             # After an error or Ctrl-C nobody waits for an answer that may never come.
             started.kill()

@@ -26,7 +26,7 @@ from rnnconvert.rewrites import FOLD_PROJECTION
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS
 from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.report import Report
-from rnnconvert.verification.verify import verify
+from rnnconvert.verification.verify import command_of, verify
 
 
 def convert_verified(
@@ -71,11 +71,12 @@ def convert_verified(
             format_a=source_format,
             format_b=target.format,
         )
-        report = verify(source, written, chosen, watch=watch)
+        report = verify(source, written, chosen, watch=watch, command=command_of(source, path, chosen, {}))
         report.document["models"][0]["path"] = for_user(str(source))
         report.document["models"][-1]["path"] = str(path)
         # What was joined and not run whole is not proved: nothing is kept that only its layers vouch for.
         report.strict = report.verdict == BY_LAYER
+        report.document["models"][-1]["kept"] = not report.exit_code
         if not report.exit_code:
             for file in sorted(Path(folder).iterdir()):
                 only_replace(path.with_name(file.name), target.force)
