@@ -193,7 +193,7 @@ def test_classes_of_previews_of_tensorflow_2(preview: str, kind: Any, tmp_path: 
 
 
 def test_hdf5_that_is_named_keras(tmp_path: Path) -> None:
-    """Keras before 2.12 wrote HDF5 to a file of this ending, which Keras 3 takes for an archive."""
+    """Keras up to 2.12 wrote HDF5 to a file of this ending, which Keras 3 takes for an archive."""
     model = keras.Sequential([layers.Input((9, 2)), layers.LSTM(4, return_sequences=True)])
     model.save(tmp_path / "model.h5")
     old = (tmp_path / "model.h5").rename(tmp_path / "model.keras")

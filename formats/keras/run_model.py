@@ -49,7 +49,7 @@ _WEIGHTS = "model.weights.h5"
 @contextlib.contextmanager
 def with_slashes(file: str) -> Iterator[str]:
     """Yield the file, or a copy of a .keras file whose groups are separated as everywhere: Keras 2.13 to 2.15 wrote on Windows names such
-    as `layers\\lstm\\cell`, which they read there alone. Keras before 2.12 wrote HDF5 to a .keras file: Keras 3 reads a copy named .h5.
+    as `layers\\lstm\\cell`, which they read there alone. Keras up to 2.12 wrote HDF5 to a .keras file: Keras 3 reads a copy named .h5.
     """
     if not zipfile.is_zipfile(file):
         with tempfile.TemporaryDirectory() as folder:
