@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,9 @@ from rnnconvert import from_keras
 from rnnconvert.core.errors import UsageError
 from rnnconvert.files.load import load
 from rnnconvert.formats.keras import run_model
+from rnnconvert.formats.keras.export.files import export_model
 from rnnconvert.formats.keras.upgrade.files import upgrade
+from rnnconvert.scaffolding.scaffold import scaffold
 from tests.frameworks import KERAS_WARNS
 
 layers = keras.layers
@@ -133,3 +136,78 @@ def test_layers_that_keras_2_13_counted_twice(tmp_path: Path) -> None:
     for name, own in {"lstm_1": "b", "lstm_2": "d", "bidirectional_1": "e"}.items():
         pairs = zip(alone.layers[name].directions(), found.layers[own].directions(), strict=True)
         assert all(np.array_equal(one.get(*key), two.get(*key)) for (*_, one), (*_, two) in pairs for key in two.arrays)
+
+
+def rewritten(source: Path, target: Path, version: str, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Write a .keras file as another version would, with each layer's entry in the configuration changed."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for member in old.namelist():
+            content = old.read(member)
+            if member == "metadata.json":
+                content = json.dumps({"keras_version": version, "date_saved": "2024-01-16@01:18:30"}).encode()
+            if member == "config.json":
+                config = json.loads(content)
+                for layer in config["config"]["layers"]:
+                    change(layer)
+                content = json.dumps(config).encode()
+            new.writestr(member, content)
+    return target
+
+
+def test_keras_3_runs_what_keras_2_15_wrote(tmp_path: Path) -> None:
+    """Keras 2 states a first layer's input shape in that layer, too, and an axis as a list, which Keras 3 refuses in a .keras file."""
+    model = keras.Sequential([layers.Input((9, 2)), layers.GRU(4, return_sequences=True), layers.BatchNormalization(), layers.Dense(1)])
+    model.save(tmp_path / "today.keras")
+
+    def spell_as_keras_2(layer: dict[str, Any]) -> None:
+        if layer["class_name"] == "GRU":
+            layer["config"] |= {"batch_input_shape": [None, 9, 2], "time_major": False}
+        if layer["class_name"] == "BatchNormalization":
+            layer["config"]["axis"] = [2]
+
+    old = rewritten(tmp_path / "today.keras", tmp_path / "old.keras", "2.15.0", spell_as_keras_2)
+    x = np.random.default_rng(0).normal(size=(2, 9, 2)).astype(np.float32)
+    np.testing.assert_array_equal(run_model.load(str(old))(x), model(x))
+
+
+def test_what_keras_3_cannot_load_of_keras_2_is_no_failure(tmp_path: Path) -> None:
+    keras.Sequential([layers.Input((9, 2)), layers.GRU(4, name="gru")]).save(tmp_path / "today.keras")
+    for version, error in (("2.15.0", NotImplementedError), ("3.15.0", ValueError)):
+        file = rewritten(
+            tmp_path / "today.keras", tmp_path / f"{version}.keras", version, lambda layer: layer["config"].update(of_another_time=True)
+        )
+        with pytest.raises(error, match="of_another_time"):
+            run_model.load(str(file))
+
+
+@pytest.mark.parametrize(("preview", "kind"), [("UnifiedLSTM", layers.LSTM), ("UnifiedGRU", layers.GRU)])
+def test_classes_of_previews_of_tensorflow_2(preview: str, kind: Any, tmp_path: Path) -> None:
+    path = tmp_path / "preview.h5"
+    keras.Sequential([layers.Input((None, 3)), kind(3, activation="relu", return_sequences=True, name="first"), kind(2)]).save(path)
+    before = load(path)
+    with h5py.File(path, "r+") as file:
+        file.attrs["model_config"] = str(file.attrs["model_config"]).replace(f'"{kind.__name__}"', f'"{preview}"')
+    after = load(path)
+    assert list(after.layers) == list(before.layers) and not after.unread
+    assert [stack.cell for stack in after.layers.values()] == [stack.cell for stack in before.layers.values()]
+
+
+def test_hdf5_that_is_named_keras(tmp_path: Path) -> None:
+    """Keras up to 2.12 wrote HDF5 to a file of this ending, which Keras 3 takes for an archive."""
+    model = keras.Sequential([layers.Input((9, 2)), layers.LSTM(4, return_sequences=True)])
+    model.save(tmp_path / "model.h5")
+    old = (tmp_path / "model.h5").rename(tmp_path / "model.keras")
+    x = np.random.default_rng(0).normal(size=(2, 9, 2)).astype(np.float32)
+    np.testing.assert_array_equal(run_model.load(str(old))(x), model(x))
+
+
+def test_models_in_an_archive_are_whole_models_too(tmp_path: Path) -> None:
+    old = Path(__file__).parent / "golden" / "keras_2_13" / "doubled.keras"
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.write(old, "models/old.keras")
+    for path, name in ((old, "plain"), (tmp_path / "packed.zip", "packed")):
+        upgrade(path, tmp_path / f"{name}.keras")
+        export_model(path, tmp_path / f"{name}.onnx")
+        scaffold(path, "pytorch", output=tmp_path / f"{name}.py", verify=True)
+    assert load(tmp_path / "packed.keras").layers.keys() == load(tmp_path / "plain.keras").layers.keys()
+    assert (tmp_path / "packed.onnx").stat().st_size == (tmp_path / "plain.onnx").stat().st_size

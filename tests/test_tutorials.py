@@ -41,6 +41,13 @@ def karpathy_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array
     return np.tanh(w["Wxh"] @ x + w["Whh"] @ h + w["bh"][:, 0]), c
 
 
+def course_rnn(bias: str) -> Callable[..., tuple[Array, Array]]:
+    def step(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
+        return np.tanh(w["Wax"] @ x + w["Waa"] @ h + w[bias][:, 0]), c
+
+    return step
+
+
 def britz_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
     return np.tanh(w["U"] @ x + w["W"] @ h), c
 
@@ -117,6 +124,8 @@ CELLS: dict[str, tuple[Callable[..., tuple[Array, Array]], dict[str, tuple[int, 
     ),
     "karpathy_rnn": (karpathy_rnn, {"Wxh": (H, X), "Whh": (H, H), "bh": (H, 1), **OUT}, ""),
     "karpathy_rnn with more": (karpathy_rnn, {"Wxh": (H, X), "Whh": (H, H), "bh": (H, 1), **OUT, "Wxx": (H, H)}, "karpathy_rnn"),
+    "course_rnn": (course_rnn("ba"), {"Wax": (H, X), "Waa": (H, H), "ba": (H, 1), "Wya": (2, H), "by": (2, 1)}, ""),
+    "course_rnn_b": (course_rnn("b"), {"Wax": (H, X), "Waa": (H, H), "b": (H, 1), "Wya": (2, H), "by": (2, 1)}, ""),
     "britz_rnn": (britz_rnn, {"U": (H, X), "W": (H, H), "V": (X, H)}, "britz_rnn"),
     "state_first": (one_matrix(lambda x, h: np.concatenate([h, x])), {**GATES, "Wy": (2, H), "by": (2, 1)}, "state_first"),
     "input_first": (one_matrix(lambda x, h: np.concatenate([x, h])), GATES, "input_first"),

@@ -66,7 +66,7 @@ def test_a_layer_of_float64_that_onnxruntime_does_not_have_is_told(kind: str, tm
     result = call(*words)
     assert (
         result.exit_code
-        and f"onnxruntime has no {kind.upper()} of this element type, but one of float32: convert it to that"
+        and f"onnxruntime has no {kind.upper()} of this element type, but one of float32: convert with the dtype float32"
         in " ".join(result.output.split())
     )
     assert call(*words, "--dtype", "float32").exit_code == 0

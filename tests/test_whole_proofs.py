@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import NotEqualError
+from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.running.registry import built_in
 from tests.commands import call
 from tests.requirements import need
@@ -156,3 +158,55 @@ def test_a_streaming_file_is_run_itself(tmp_path: Path) -> None:
     (layer,) = report.document["layers"]
     (run,) = [one for one in layer["runs"] if one["model"] == "B" and one["executor"] == "onnxruntime-cpu"]
     assert run["own_file"] and run["verdict"] == "equal"
+
+
+def test_a_gate_that_is_nearly_shut_is_as_inexact_as_another(tmp_path: Path) -> None:
+    """What the gate multiplies has no bound here, and moving the weights does not move the gate."""
+    _, keras = frameworks()
+    layers = keras.layers
+    shut = layers.GRU(32, activation="relu", return_sequences=True)
+    model = keras.Sequential([layers.Input((6, 3)), shut, layers.GRU(4, activation="relu"), layers.Dense(1)])
+    kernel, recurrent, bias = shut.get_weights()
+    bias[:, :32] = np.linspace(5, 8, 32)
+    bias[0, 64:] = 50
+    shut.set_weights([kernel, recurrent, bias])
+    model.save(tmp_path / "shut.keras")
+    rc.scaffold(tmp_path / "shut.keras", "pytorch", output=tmp_path / "shut.py", verify=True)
+
+
+def test_each_output_that_is_not_equal_has_a_line_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, keras = frameworks()
+    from rnnconvert.formats.pytorch.scaffold.functions import FUNCTIONS
+
+    monkeypatch.setitem(FUNCTIONS, "tanh", "torch.sigmoid({x})")
+    layers = keras.layers
+    keras.Sequential([layers.Input((6, 3)), layers.LSTM(4, name="l"), layers.Dense(2, "tanh")]).save(tmp_path / "a.keras")
+    result = call("scaffold", tmp_path / "a.keras", "-o", tmp_path / "a.py", "--verify")
+    first, *lines = result.stderr.splitlines()
+    assert result.exit_code == 1 and first.endswith("its outputs are not equal to the source's"), result.stderr
+    assert [line.split(":")[0].strip() for line in lines] == ["not equal", "l", "output"]
+
+
+def test_a_layer_whose_numbers_overflow_is_equal_where_both_do(tmp_path: Path) -> None:
+    """Gates without a bound square the state in each step: what overflows, and with which sign, is the order of sums."""
+    _, keras = frameworks()
+    need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
+    layer = keras.layers.LSTM(25, activation="elu", recurrent_activation="elu", return_sequences=True, name="unbounded")
+    model = keras.Sequential([keras.layers.Input((7, 25)), layer])
+    draw = np.random.default_rng(2)
+    layer.set_weights([draw.uniform(-0.6, 0.6, array.shape).astype(np.float32) for array in layer.get_weights()])
+    model.save(tmp_path / "unbounded.keras")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        proof = rc.convert(tmp_path / "unbounded.keras", tmp_path / "unbounded.onnx", verify=True)
+    assert proof.report.equal
+
+
+def test_what_is_finite_is_not_equal_to_what_overflowed() -> None:
+    truth, output = np.array([1.0, -np.inf, np.nan, np.inf]), Output("case", "y", ("unit",))
+    allowance = Allowance([truth], np.dtype(np.float32))
+    assert compare(output, np.array([1.0, np.inf, -np.inf, np.nan]), truth, allowance).passed
+    for place in (1, 2, 3):
+        values = truth.copy()
+        values[place] = 3e38
+        assert not compare(output, values, truth, allowance).passed

@@ -16,13 +16,7 @@ from rnnconvert.containers.layer_config import Entry, children
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation
 
 _CLASSES = {"LSTM": "lstm", "GRU": "gru", "SimpleRNN": "rnn", "CuDNNLSTM": "lstm", "CuDNNGRU": "gru"}
-KINDS: dict[str, str] = {
-    **_CLASSES,
-    **{f"{name}Cell": kind for name, kind in _CLASSES.items()},
-    "PeepholeLSTMCell": "lstm",
-    "LSTMV2": "lstm",
-    "GRUV2": "gru",
-}
+KINDS: dict[str, str] = {**_CLASSES, **{f"{name}Cell": kind for name, kind in _CLASSES.items()}, "PeepholeLSTMCell": "lstm"}
 """Classes whose equations are known."""
 
 

@@ -13,6 +13,7 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.notes import UNREAD, LayerNote
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Call, Direction, Layer, Merge, Recurrent
 from rnnconvert.files.catalogue import OPTIONS
 from rnnconvert.files.checkpoint import Checkpoint
@@ -406,7 +407,10 @@ class LayerReader:
         return self.options.stated("merge_mode", name, stated, self._where)
 
     def _ask(self, option: str, assumed: str, name: str, why: str = "", choices: Sequence[str] = ()) -> str:
-        reason = (why or "the file has no configuration of this layer") + (self.outside.hint if why != _SILENT else "")
+        hint = self.outside.hint if why != _SILENT else ""
+        if option == "activation" and not (why or hint or inner_config(self.stored)):
+            hint = f". Name the file of the model or its JSON, which states it, with {Flag('config')}"
+        reason = (why or "the file has no configuration of this layer") + hint
         # What a configuration leaves out is the default. Without one, many train with relu; the gates' function is hardly ever
         # chosen, but its default was another one before 2.3, and of 2.2.4-tf either.
         varied = option == "activation" or (option == "recurrent_activation" and self.era.gates_open)

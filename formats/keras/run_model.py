@@ -19,6 +19,10 @@ def load(file: str) -> Any:
     """Return the model of a file. Raises NotImplementedError if Keras has no way to make a model of it."""
     import keras
 
+    if Path(file).is_dir():
+        raise NotImplementedError(
+            f"{Path(file).name} is a SavedModel, of which Keras 3 makes no layers; Keras runs a .keras file, or an .h5"
+        )
     if file.endswith(".weights.h5") or not file.endswith((".keras", ".h5", ".hdf5")):
         raise NotImplementedError(f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5")
     try:
@@ -27,9 +31,16 @@ def load(file: str) -> Any:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         message = " ".join(str(error).split())
         theirs = any(word in message for word in ("Could not locate", "safe_mode", "registered", "unsafe"))
-        if file.endswith(".keras") and not theirs:
+        if zipfile.is_zipfile(file) and not theirs and not _by_keras_2(file):
             raise
         raise NotImplementedError(f"Keras {keras.version()} cannot load it as a model: {message[:300]}") from None
+
+
+def _by_keras_2(file: str) -> bool:
+    """Return whether Keras 2.13 to 2.15 wrote a .keras file, of which Keras 3 reads some."""
+    with zipfile.ZipFile(file) as archive:
+        stated = json.loads(archive.read("metadata.json")) if "metadata.json" in archive.namelist() else {}
+    return str(stated.get("keras_version", "")).startswith("2.")
 
 
 _WEIGHTS = "model.weights.h5"
@@ -38,10 +49,11 @@ _WEIGHTS = "model.weights.h5"
 @contextlib.contextmanager
 def with_slashes(file: str) -> Iterator[str]:
     """Yield the file, or a copy of a .keras file whose groups are separated as everywhere: Keras 2.13 to 2.15 wrote on Windows names such
-    as `layers\\lstm\\cell`, which they read there alone.
+    as `layers\\lstm\\cell`, which they read there alone. Keras up to 2.12 wrote HDF5 to a .keras file: Keras 3 reads a copy named .h5.
     """
     if not zipfile.is_zipfile(file):
-        yield file
+        with tempfile.TemporaryDirectory() as folder:
+            yield str(shutil.copyfile(file, Path(folder) / "model.h5")) if file.endswith(".keras") else file
         return
     import h5py
 
@@ -79,10 +91,10 @@ def _without_dead_keys(file: str) -> Iterator[str]:
     """Yield the file, or a copy of it whose configuration lacks the keys of Keras 2 that say nothing."""
     zipped = zipfile.is_zipfile(file)
     text = _config(file, zipped)
-    if not any(f'"{key}"' in text for key in _DEAD):
+    if not any(f'"{key}"' in text for key in (*_DEAD, "batch_input_shape")):
         yield file
         return
-    alive = json.dumps(_alive(json.loads(text)))
+    alive = json.dumps(_alive(json.loads(text), zipped))
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / Path(file).name
         if zipped:
@@ -112,10 +124,25 @@ def _config(file: str, zipped: bool) -> str:
     return text.decode() if isinstance(text, bytes) else str(text)
 
 
-def _alive(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _alive(item) for key, item in value.items() if key not in _DEAD or item != _DEAD[key]}
-    return [_alive(item) for item in value] if isinstance(value, list) else value
+def _alive(value: Any, zipped: bool) -> Any:
+    """Return a configuration without the keys that say nothing; `zipped` is whether it is that of a .keras file."""
+    if isinstance(value, list):
+        return [_alive(item, zipped) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if zipped and isinstance(value.get("config"), dict):
+        value = _of_today(value)
+    return {key: _alive(item, zipped) for key, item in value.items() if key not in _DEAD or item != _DEAD[key]}
+
+
+def _of_today(layer: dict[str, Any]) -> dict[str, Any]:
+    """Return a layer of a .keras file as Keras 3 spells it, which Keras 2.13 to 2.15 spelled otherwise and Keras 3 refuses."""
+    kind, config = layer.get("class_name"), dict(layer["config"])
+    if kind != "InputLayer":  # one stands before each layer that states the shape, too
+        config.pop("batch_input_shape", None)
+    if kind == "BatchNormalization" and isinstance(config.get("axis"), list) and len(config["axis"]) == 1:
+        config["axis"] = config["axis"][0]
+    return {**layer, "config": config}
 
 
 def _is_recurrent(layer: Any) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers.temporary import new_folder
@@ -16,9 +15,10 @@ from rnnconvert.formats.keras import architecture
 from rnnconvert.formats.keras.live import numbers
 from rnnconvert.formats.keras.object_checkpoint import keras_metadata
 from rnnconvert.formats.keras.policy import MIXED
+from rnnconvert.formats.keras.shaken import shaken as shaken
 from rnnconvert.formats.keras.upgrade import files as upgrade
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, moved
+from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap
 
 NAME = "keras"
 
@@ -280,23 +280,3 @@ def _tensors(outputs: Any) -> list[Any]:
     if isinstance(outputs, dict):
         outputs = list(outputs.values())
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
-
-
-def shaken(live: Any, seed: int) -> Any:
-    """Return a clone with every floating-point variable moved.
-
-    Raises UsageError for a subclassed model, which Keras cannot clone.
-    """
-    import keras
-
-    try:
-        copy = keras.models.clone_model(live)
-    except Exception as error:  # Keras raises what it likes
-        raise UsageError(f"Keras cannot clone {live.name!r}, so the effect of rounding is unknown: {error}") from None
-    generator = np.random.default_rng(seed)
-    for target, source in zip(copy.weights, live.weights, strict=True):
-        plain = numbers(source)
-        if plain.dtype.kind == "f" or plain.dtype == ml_dtypes.bfloat16:
-            plain = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
-        target.assign(plain)
-    return copy

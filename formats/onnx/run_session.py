@@ -103,7 +103,7 @@ def _worded(call: Any, *arguments: Any, **keywords: Any) -> Any:
         absent = re.search(r"implementation for (RNN|GRU|LSTM)\(|(RNN|GRU|LSTM) operator does not support double", message)
         if absent:
             raise NotImplementedError(
-                f"onnxruntime has no {absent[1] or absent[2]} of this element type, but one of float32: convert it to that"
+                f"onnxruntime has no {absent[1] or absent[2]} of this element type, but one of float32: convert with the dtype float32"
             ) from None
         if type(error).__name__ == "NotImplemented" or "layout" in message or "does not support" in message:
             raise NotImplementedError(f"onnxruntime: {message}") from None

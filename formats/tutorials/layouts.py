@@ -1,10 +1,11 @@
 """Cells that people write themselves, by the names that tutorials gave their arrays.
 
-Source: deeplearning.net's LSTM tutorial, lstm.py (`_W _U _b`, gates i f o c); dl4mt-tutorial and Nematus, nmt.py, gru_layer (`_W _U _b
-_Wx _Ux _bx`, gates r u); Karpathy's min-char-rnn.py (`Wxh Whh bh`, and `Why by` of its output); Britz's rnn-tutorial-rnnlm (`U V W`);
-the code of which many write an LSTM in NumPy: a matrix a gate over the state and the input, one on top of the other (`Wf Wi Wc Wo`);
-Dive into Deep Learning, 9.5, 10.1 and 10.2 (`W_xi W_hi b_i`); Wikipedia, "Long short-term memory", the LSTM with a forget gate (`W_i U_i
-b_i`), as written by those whose vectors are columns, and by those whose vectors are rows.
+Source: deeplearning.net's LSTM tutorial, lstm.py (`_W _U _b`, gates i f o c); dl4mt-tutorial and Nematus, nmt.py, gru_layer (`_W _U _b _Wx
+_Ux _bx`, gates r u); Karpathy's min-char-rnn.py (`Wxh Whh bh`, and `Why by` of its output); the course Sequence Models of deeplearning.ai,
+week 1 (`Wax Waa ba`, `b` in its second exercise, and `Wya by` of its output); Britz's rnn-tutorial-rnnlm (`U V W`); the code of which many
+write an LSTM in NumPy: a matrix a gate over the state and the input, one on top of the other (`Wf Wi Wc Wo`); Dive into Deep Learning, 9.5,
+10.1 and 10.2 (`W_xi W_hi b_i`); Wikipedia, "Long short-term memory", the LSTM with a forget gate (`W_i U_i b_i`), as written by those whose
+vectors are columns, and by those whose vectors are rows.
 """
 
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2
@@ -60,6 +61,16 @@ KARPATHY_RNN = Layout(
     holds=_ONE_BIAS,
     neighbours=("Why", "by"),
 )
+
+
+def _course_rnn(name: str, bias: str, source: str) -> Layout:
+    """Return the cell of a course whose exercises spell its bias differently."""
+    tensors = (Tensor("Wax", "input"), Tensor("Waa", "recurrent"), Tensor(bias, "input_bias", "hidden 1"))
+    return Layout(f"tutorials.{name}", "rnn", "n", tensors, source, "an RNN in NumPy", holds=_ONE_BIAS, neighbours=("Wya", "by"))
+
+
+COURSE_RNN = _course_rnn("course_rnn", "ba", "Sequence Models, week 1, rnn_cell_forward")
+COURSE_RNN_B = _course_rnn("course_rnn_b", "b", "Sequence Models, week 1, rnn_step_forward")
 BRITZ_RNN = Layout(
     "tutorials.britz_rnn",
     "rnn",

@@ -22,8 +22,6 @@ RECURRENT = (
     "GRU",
     "CuDNNLSTM",
     "CuDNNGRU",
-    "LSTMV2",
-    "GRUV2",
     "Bidirectional",
     "ConvLSTM1D",
     "ConvLSTM2D",
@@ -31,6 +29,12 @@ RECURRENT = (
     "OwnRecurrent",
 )
 """Classes of layers that are called on a sequence, then on initial states."""
+
+_RENAMED = {"UnifiedLSTM": "LSTM", "UnifiedGRU": "GRU", "LSTMV2": "LSTM", "GRUV2": "GRU"}
+"""Classes that previews of TensorFlow 2 named otherwise; they write the configuration of the class of today.
+
+Source: tensorflow/python/keras/layers/recurrent.py and recurrent_v2.py (2.0.0-alpha0, 2.0.0).
+"""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ def entry(value: Mapping[str, Any]) -> Entry:
     # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
     module = str(value.get("module") or "").partition(".")[0]
     own_class = not package and (not value.get("registered_name") or module in _PACKAGES)
+    if own_class:
+        class_name = _RENAMED.get(class_name, class_name)
     return Entry(str(name), class_name, config, own_class, rank(value.get("build_config")), value.get("inbound_nodes"))
 
 

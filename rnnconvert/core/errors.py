@@ -154,7 +154,7 @@ class NotEqualError(RnnConvertError):
     def __init__(self, target: object, report: Any) -> None:
         self.report = report
         self.exit_code = report.exit_code
-        super().__init__(f"{not_written(target, report)}\n{report}")
+        super().__init__(not_written(target, report), details=str(report).splitlines())
 
 
 class UnreadableError(RnnConvertError):

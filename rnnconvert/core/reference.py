@@ -142,7 +142,8 @@ class Reference:
         numbers = _TypedDirections([d for *_, d in self.stack.directions()], self.dtype, self.before)
         readout = [_ready(matrix, self.dtype) for matrix in self.stack.readout]
         steps = _StackSteps(np, self.stack, numbers, readout, self.readings, self.functions, self.before)
-        return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
+        with np.errstate(all="ignore"):  # a recurrence without bounds may overflow, as it does in a framework
+            return Outputs(*steps.run(np.asarray(x, self.dtype), self._cast(hidden), self._cast(cell), lengths))
 
     def _cast(self, states: tuple[Array, ...] | None) -> list[Array] | None:
         return None if states is None else [np.asarray(state, self.dtype) for state in states]

@@ -103,6 +103,16 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
         return checkpoint.replace(sources=under_way)
 
 
+def unpacked(path: Path) -> Path:
+    """Return the file or folder of a whole model: the path itself, or a temporary copy of what lies packed or archived in it.
+
+    Raises what `load` raises for a file that holds several models.
+    """
+    with reading():
+        inside = enclosed.model(Opened(path), _holds_layers) if path.is_file() else None
+    return path if inside is None else inside.file.path
+
+
 def _read(path: Path, is_users: bool, source_format: str | None, options: Options) -> Checkpoint:
     inside = None if is_users else path
     path, stated_path = shards.whole_file(path), path

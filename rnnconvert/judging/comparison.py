@@ -63,10 +63,16 @@ class OutputComparison:
     message: str = ""
     telling: bool = True
 
+    @property
+    def error_at_worst(self) -> float:
+        """The error where it is largest in units of what is allowed: the one to read beside `allowed`."""
+        error = abs(self.worst.found - self.worst.expected)
+        return self.error if np.isnan(error) else error
+
     def __str__(self) -> str:
         says = "" if self.telling else " (proves nothing: the rounding error is as large as the values)"
         word = Verdict.of(equal=self.passed, compared=True).word
-        return f"{self.output}: {word}, off by {self.error:.3g}, allowed {self.allowed:.3g}{says}"
+        return f"{self.output}: {word}, off by {self.error_at_worst:.3g}, allowed {self.allowed:.3g}{says}"
 
 
 def parts(outputs: Outputs, lengths: Array | None) -> Iterator[tuple[str, Array, Array | None, tuple[str, ...]]]:

@@ -169,9 +169,12 @@ def _by_unit(output: Output, floor: Array, size: Array, eps: float) -> Array:
 
 
 def _distance(values: Array, truth: Array) -> Array:
-    """Return |found - truth|; zero where both are the same infinity or both NaN, infinite where only one is finite."""
+    """Return |found - truth|; zero where neither is finite, infinite where only one is.
+
+    Of what overflowed, the order of sums and the width of the type decide the sign, and whether it is infinite or undefined.
+    """
     values, truth = values.astype(np.float64), truth.astype(np.float64)
-    same = (values == truth) | (np.isnan(values) & np.isnan(truth))
+    same = (values == truth) | ~(np.isfinite(values) | np.isfinite(truth))
     gap = np.abs(values - truth)
     return np.where(same, 0.0, np.where(np.isfinite(gap), gap, np.inf))
 

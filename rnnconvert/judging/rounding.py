@@ -26,7 +26,7 @@ SHARE = 0.5
 more, as a recurrence amplifies it, a cell sums it up over the steps, or a gate multiplies a large value by it, it is allowed as well."""
 
 _MORE = range(1, 4)
-_WAVES = 40.0
+WAVES = 40.0
 """The error of a function changes its sign whenever the argument moves on by pi / 40."""
 _SHIFTS = (0.0, 0.25, 0.5, 0.75)
 """Where between two numbers a coarse function changes from one to the next, in units of their distance."""
@@ -85,7 +85,7 @@ def of_functions(stack: Recurrent, cases: Sequence[Case], arithmetic: Arithmetic
         def function(xp: Any, x: Any, alpha: float, beta: float) -> Any:
             values = FUNCTIONS[name](xp, x, alpha, beta)
             with np.errstate(invalid="ignore", over="ignore"):
-                signs = np.nan_to_num(np.sign(np.cos(_WAVES * x + seed)))  # none where the argument is infinite
+                signs = np.nan_to_num(np.sign(np.cos(WAVES * x + seed)))  # none where the argument is infinite
             return values + arithmetic.unit * signs
 
         return function

@@ -39,7 +39,7 @@ def judge(results: Results, subjects: Sequence[Subject], tolerances: Mapping[str
                 judged = {peer.model: _compared(peer.stack, sample, tolerances) for peer in exact}
                 layer.refuted += [
                     f"the outputs of its own model that {subject.model} holds are not what the layer of {model} gives there: "
-                    f"off by {comparison.error:.3g}, allowed {comparison.allowed:.3g}"
+                    f"off by {comparison.error_at_worst:.3g}, allowed {comparison.allowed:.3g}"
                     for model, comparison in judged.items()
                     if not comparison.passed
                 ]
