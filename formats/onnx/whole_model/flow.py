@@ -10,10 +10,8 @@ from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.models.model import Flat
 
-_PASSED = (
-    *SAME, "Cast", *EACH, "MaxPool", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalMaxPool", "BatchNormalization",
-    "InstanceNormalization", "GroupNormalization",
-)  # fmt: skip
+_POOLS_AND_NORMS = "MaxPool AveragePool LpPool GlobalAveragePool GlobalMaxPool BatchNormalization InstanceNormalization GroupNormalization"
+_PASSED = (*SAME, "Cast", *EACH, *_POOLS_AND_NORMS.split())
 """Operators that leave the channels second."""
 
 
