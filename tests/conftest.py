@@ -142,7 +142,7 @@ def read_here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(apart, "is_possible", lambda: False)
 
 
-ROOM = 512 << 20
+ROOM = 256 << 20
 """So many bytes more than after the last time are held when it is cleared away."""
 MOST = 1000 << 20
 """Below so many bytes nothing is cleared away."""
