@@ -256,7 +256,7 @@ def changed(path: Path, random: np.random.Generator) -> None:
     onnx.save(made, path)
 
 
-@pytest.mark.drawn(10)
+@pytest.mark.drawn(30)
 @pytest.mark.parametrize("seed", range(600))
 def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> None:
     """Whatever a step computes: what is read of it gives the model's own numbers."""

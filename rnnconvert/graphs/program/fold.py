@@ -184,6 +184,8 @@ def _divide(left: Array, right: Array) -> Array:
 def _negate(call: FoldedCall) -> Array:
     data = call.input(0)
     call.charge(data.nbytes)
+    if data.dtype.kind == "b":
+        raise ValueError("Neg of truths")
     return np.asarray(np.negative(data))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.core.malformed import Entries
 from rnnconvert.graphs.program.kinds import ALIKE, SPREAD
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
@@ -33,8 +34,10 @@ class ShapeRule:
         self.attributes: Mapping[str, Any] = scope.attributes(node)
 
     def input_dims(self, number: int) -> Dims | None:
+        """Return the axes of an input, of which one that a node asks for may not be there."""
         name = self.node.inputs[number] if number < len(self.node.inputs) else ""
-        return self.shapes.dims(self.scope, name, self.deep) if name else None
+        dims = self.shapes.dims(self.scope, name, self.deep) if name else None
+        return None if dims is None else Entries(dims)
 
     def axes(self, index: int = 1) -> list[int] | None:
         return self.shapes.integers(self.scope, self.node, "axes", index)
@@ -135,9 +138,9 @@ class ShapeRule:
             return None
         axis, result = self.number("axis", 0), list(dims)
         parts = self.shapes.integers(self.scope, self.node, "split", 1)
-        length = result[axis]
+        length = dims[axis]
         if parts is not None:
-            result[axis] = parts[self.index]
+            result[axis] = Entries(parts)[self.index]
         elif length is not None:
             share = -(-length // len(self.node.outputs))
             result[axis] = min(share, length - share * self.index)
