@@ -15,7 +15,7 @@ import pytest
 
 from tests import drawn
 
-SHARE = 8
+SHARE = 10
 """One in so many is drawn."""
 SECONDS = 0.5
 """A test is slow whose cases take so long on average."""
