@@ -72,12 +72,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
     config.addinivalue_line("markers", "reads_apart: a test that reads HDF5 files in a process of their own, as users do")
     config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
-    told = getattr(config, "workerinput", {})
+    from_controller = getattr(config, "workerinput", {})
     if config.option.seed is None:
-        config.option.seed = told.get(_SEED, random.randrange(1 << 30))
+        config.option.seed = from_controller.get(_SEED, random.randrange(1 << 30))
     # Who names tests wants them all.
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS or config.option.keyword or config.option.markexpr
-    config.option.slow = told.get(_SLOW, bool(named or config.option.long or config.option.record_slow or config.option.slow))
+    config.option.slow = from_controller.get(_SLOW, bool(named or config.option.long or config.option.record_slow or config.option.slow))
     drawn.SEED, drawn.LONG = config.option.seed, config.option.long
     if not drawn.LONG and "XLA_FLAGS" not in os.environ:
         # The layers are small: JAX takes longer to compile them than to run them.

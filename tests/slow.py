@@ -1,6 +1,6 @@
 """Which tests are slow, as one run of all of them recorded it: a run of the whole suite draws a share of these.
 
-The other nine tenths take a third of the time. `--slow` runs all, as CI does, and `--record-slow` writes the record anew.
+The others, nine in ten, take a fifth of the time. `--slow` runs all, as CI does, and `--record-slow` writes the record anew.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import RefusedError
+from tests.requirements import needed
 
-torch = pytest.importorskip("torch")
+torch = needed("torch", "torch")
 
 IH, HH = "lstm.weight_ih_l0", "lstm.weight_hh_l0"
 PREFIXES = ["lstm.", "", "module.lstm.", "lstm._orig_mod.", "net.lstm.0."]

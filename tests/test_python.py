@@ -21,6 +21,7 @@ from rnnconvert.core import remedies
 from rnnconvert.core.remedies import Command, Flag, FlattenAs, Remedy, Setting
 from rnnconvert.reports import schema
 from rnnconvert.verification import proved
+from tests.requirements import needed
 from tests.test_floors import FILES, ROOT
 
 LAYER = {
@@ -157,7 +158,7 @@ def test_names_from_a_file_are_escaped_in_a_notebook() -> None:
 
 
 def test_convert_can_prove_what_it_writes(file: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
+    needed("onnxruntime", "onnxruntime")
     summary = rc.convert(file, tmp_path / "proved.onnx", verify=True)
     assert summary.written and summary.report.equal and (tmp_path / "proved.onnx").is_file()
     assert rc.convert(file, tmp_path / "plain.onnx").report is None
@@ -174,7 +175,7 @@ def test_what_is_not_proved_is_an_error_with_its_report_and_no_file(file: Path, 
 
 
 def test_a_conversion_that_is_not_equal_is_to_be_reported_not_repeated(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch")
+    needed("torch", "torch")
     convert_file = proved.convert_file
 
     def damage(source: Any, source_format: Any, target: Any, options: Any) -> Any:
@@ -398,7 +399,7 @@ def test_wrong_indices_closed_files_and_empty_mappings_are_errors_of_ours(file: 
 
 
 def test_a_proved_conversion_of_arrays_names_them_as_they_are(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
+    needed("onnxruntime", "onnxruntime")
     summary = rc.convert(LAYER, tmp_path / "a.onnx", source_format="pytorch", verify=True, external_data=True)
     assert summary.source == "(arrays in memory)"
     assert summary.report.document["models"][0]["path"] == "(arrays in memory)"

@@ -26,7 +26,7 @@ from rnnconvert.verification.verify import verify
 from tests import corpus
 from tests.drawn import drawn
 from tests.frameworks import found_by, tensorflow1
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.sources import checkpoint, stack, uniform, write
 from tests.stacks import PLAIN
 from tests.workers import running
@@ -245,7 +245,7 @@ def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
 
 
 def test_the_tensorflow_of_today_reads_what_is_written(tmp_path: Path) -> None:
-    tensorflow = pytest.importorskip("tensorflow")
+    tensorflow = needed("keras", "tensorflow")
     made = {"half": np.array([1.5, -3], BFLOAT16), "rnn/lstm_cell/kernel": uniform(1, 7, 16)}
     tensor_bundle.write(tmp_path / "a.index", made)
     reader = tensorflow.train.load_checkpoint(str(tmp_path / "a"))
@@ -255,7 +255,7 @@ def test_the_tensorflow_of_today_reads_what_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [CELLS, GOLDEN / "trained.index"], ids=["cells", "trained"])
 def test_tensorflow_and_we_read_the_same(path: Path) -> None:
-    tensorflow = pytest.importorskip("tensorflow")
+    tensorflow = needed("keras", "tensorflow")
     reader = tensorflow.train.load_checkpoint(str(path.with_suffix("")))
     found = tensor_bundle.read(path)
     assert set(found.arrays) == set(reader.get_variable_to_shape_map())

@@ -11,7 +11,7 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.running.child import missing
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.whole_models import TAGGER, need_both
 
 
@@ -103,7 +103,7 @@ def test_steps_after_the_end_of_a_sequence_are_not_compared(sequences: bool, tmp
 
 def test_the_lengths_of_an_onnx_model_are_those_of_what_it_gave() -> None:
     need("onnxruntime", missing(["onnxruntime"]))
-    torch = pytest.importorskip("torch")
+    torch = needed("torch", "torch")
     module = torch.nn.GRU(3, 4)
     proto = rc.to_onnx(rc.from_torch(module, name="gru"), sequence_lens=True)
     x, lengths = np.random.default_rng(0).normal(size=(6, 2, 3)).astype(np.float32), np.array([6, 2], np.int32)

@@ -30,7 +30,7 @@ from rnnconvert.verification import ready
 from rnnconvert.verification.evidence import concluded
 from rnnconvert.verification.results import LayerResults, ModelFile, ModelRun, Results
 from tests.commands import call
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.stacks import BOTH, random_stack
 
 EXECUTOR = """
@@ -347,7 +347,7 @@ def runs(found: rc.Report, model: str = "A") -> list[tuple[str, bool, str]]:
 
 
 def test_modules_in_modules_are_told_apart(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = needed("torch", "torch")
 
     class Outer(torch.nn.LSTM):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
@@ -365,7 +365,7 @@ def test_modules_in_modules_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["rnns.0.weight_hh_l0_raw", "rnns.0.module.weight_hh_l0_raw"])
 def test_a_weight_dropout_is_no_module_of_torch(place: str, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = needed("torch", "torch")
     state = {f"rnns.0.module.{name}": tensor for name, tensor in torch.nn.LSTM(3, 4).state_dict().items()}
     raw = state["rnns.0.module.weight_hh_l0"]
     torch.save({**state, "rnns.0.module.weight_hh_l0": torch.zeros_like(raw), place: raw}, tmp_path / "a.pt")

@@ -159,7 +159,10 @@ def attended(facts: LayerFacts, values: Sequence[T]) -> list[T]:
 
 
 def query_value_key(facts: LayerFacts, values: Sequence[T]) -> tuple[T, T, T]:
-    """Return query, value and key, which is the value where there is no third. Raises RefusedError for other tensors than sequences."""
+    """Return query, value and key; of two sequences, the second is both value and key.
+
+    Raises RefusedError for anything but two or three sequences.
+    """
     if not 2 <= len(values) <= 3 or any(len(value.shape) != 3 for value in values):
         raise refuse(facts.name, "attention to other than two or three sequences", "only (batch, time, features) is known here")
     query, value, key = (*values, values[1])[:3]

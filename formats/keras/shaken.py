@@ -26,7 +26,7 @@ def shaken(live: Any, seed: int) -> Any:
 
     try:
         copy = keras.models.clone_model(live)
-    except Exception as error:  # Keras raises what it likes
+    except Exception as error:  # a layer's own code runs, and may raise anything
         raise UsageError(f"Keras cannot clone {live.name!r}, so the effect of rounding is unknown: {error}") from None
     generator = np.random.default_rng(seed)
     for target, source in zip(copy.weights, live.weights, strict=True):

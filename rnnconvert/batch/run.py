@@ -237,7 +237,7 @@ def _absence(pool: Pool) -> Exception | None:
     """Return the error of a cluster that is gone; None where those who work are still there."""
     try:
         pool.ask()
-    except Exception as error:  # each cluster has errors of its own
+    except Exception as error:  # the errors of Dask, Ray and Spark share no class
         return error
     return None
 

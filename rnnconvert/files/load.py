@@ -103,7 +103,7 @@ def load_with(source: Source, source_format: str | None, options: Options) -> Ch
         return checkpoint.replace(sources=under_way)
 
 
-def unpacked(path: Path) -> Path:
+def model_path(path: Path) -> Path:
     """Return the file or folder of a whole model: the path itself, or a temporary copy of what lies packed or archived in it.
 
     Raises what `load` raises for a file that holds several models.

@@ -17,7 +17,7 @@ from rnnconvert.containers.addresses import local
 from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError
 from rnnconvert.core.verdict import Verdict, Word
-from rnnconvert.files.load import unpacked
+from rnnconvert.files.load import model_path
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.models.alignment import align
@@ -204,7 +204,7 @@ def _opened(source: Any, calls: ModelCalls) -> tuple[Model, tuple[str, ...]]:
     if isinstance(source, (str, Path)):
         runner = calls.runner(model)
         assert not isinstance(runner, LoadedFunction)  # what was just read is a file, and no function
-        loaded = runner.open_file(unpacked(local(source)))
+        loaded = runner.open_file(model_path(local(source)))
         notes = loaded.notes
         if isinstance(loaded.live, LoadedFunction):
             return replace(model, live=loaded.live), notes

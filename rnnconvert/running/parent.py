@@ -26,7 +26,7 @@ Threads of OpenMP that spin while they wait take ten times the time of a small l
 PATIENCE, PATIENCE_PER_BYTE = 600.0, 1e-6
 """Seconds that a request may take where nobody says otherwise, and that each byte of its file and its arrays adds."""
 FAREWELL = 30.0
-"""Seconds that a process has to end when it is no longer asked: a framework's threads may keep it."""
+"""How many seconds a process may take to end after its last answer. A framework's threads may keep it alive."""
 
 
 class Process:

@@ -14,7 +14,7 @@ from rnnconvert.containers.files import only_replace, replacing
 from rnnconvert.core.arguments import checked, unknown
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.remedies import Flag, InPart
-from rnnconvert.files.load import unpacked
+from rnnconvert.files.load import model_path
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.language import registry
 from rnnconvert.models.load import load_into
@@ -259,7 +259,7 @@ def _giver(source: Any, example: Any, config: Path | None, partial: bool = False
     path = local(source)
     origin, description = described(path, config, partial)
     options = {key: Path(file) for key, file in description.options.items()}
-    return _Giver(path, path.name, description, lambda: sources()[origin].open_file(unpacked(path), **options))
+    return _Giver(path, path.name, description, lambda: sources()[origin].open_file(model_path(path), **options))
 
 
 def sources() -> dict[str, Source]:
@@ -282,7 +282,7 @@ def described(path: Path, config: Path | None = None, partial: bool = False) -> 
             f"{path}: format {model.framework!r} is not written as a model. "
             f"Models come from files that state their layers: {', '.join(sources())}"
         )
-    return model.framework, _named(source.describe(unpacked(path), config, partial), model, partial)
+    return model.framework, _named(source.describe(model_path(path), config, partial), model, partial)
 
 
 def _named(description: Description, model: Model, partial: bool) -> Description:

@@ -21,7 +21,7 @@ from rnnconvert.containers.files import only_replace
 from rnnconvert.containers.layer_config import of_file
 from rnnconvert.core.arrays import nbytes
 from rnnconvert.core.errors import UsageError
-from rnnconvert.files.load import unpacked
+from rnnconvert.files.load import model_path
 from rnnconvert.formats.keras import whole_run
 from rnnconvert.formats.keras.export.attention import ATTENTION
 from rnnconvert.formats.keras.export.calls import ExportCall, axes, described
@@ -107,7 +107,7 @@ def export_model(
     Raises RefusedError for a layer or a setting without an equivalent, UnreadableError for a damaged file, UsageError for a
     file without a model.
     """
-    path, out = unpacked(local(source)), Path(target)
+    path, out = model_path(local(source)), Path(target)
     if out.suffix.lower() != ".onnx":
         raise UsageError(f"{out}: a whole model is written as ONNX. Give it a name that ends in .onnx")
     if out.is_dir() or not out.parent.is_dir():

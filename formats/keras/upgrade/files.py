@@ -20,7 +20,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
-from rnnconvert.files.load import unpacked
+from rnnconvert.files.load import model_path
 from rnnconvert.formats.keras import architecture, keras_zip, object_checkpoint
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.metadata import KerasMetadata
@@ -95,7 +95,7 @@ def upgrade(
     Raises RefusedError for what Keras 3 cannot hold, UnreadableError for a damaged file, UsageError for a file without a
     model, NotEqualError and MissingPackageError where the proof fails or cannot be made.
     """
-    source, target = unpacked(local(old)), Path(new)
+    source, target = model_path(local(old)), Path(new)
     if target.suffix != ".keras":
         raise UsageError(f"{target}: the new file is a Keras 3 model. Give it a name that ends in .keras")
     if source.resolve() == target.resolve():

@@ -13,7 +13,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import FUNCTIONS
-from rnnconvert.graphs import moves
+from rnnconvert.graphs import Applied, moves
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import COMPARED
@@ -118,7 +118,8 @@ def _range(call: FoldedCall) -> Array:
     return np.asarray(np.arange(start, stop, step), call.input(0).dtype)
 
 
-def _reverse_sequence(call: FoldedCall) -> Array:
+def reverse_sequence(call: FoldedCall | Applied) -> Array:
+    """Return each sequence turned around up to its length."""
     time, batch = (call.attributes.get(name, default) for name, default in (("time_axis", 0), ("batch_axis", 1)))
     return moves.reverse_sequences(call.input(0), call.input(1), time, batch)
 
@@ -142,7 +143,7 @@ COMPUTING: Mapping[str, Operator] = {
     "And": _pair(np.logical_and), "Or": _pair(np.logical_or), "Clip": _clip, "Gemm": _gemm, "Einsum": _einsum,
     "MatMul": lambda call: _product(call, call.input(0), call.input(1)),
     "ReduceMax": _reduced(np.max), "ReduceMin": _reduced(np.min), "ReduceSum": _reduced(np.sum), "ReduceAll": _reduced(np.all),
-    "Range": _range, "ReverseSequence": _reverse_sequence, "Dropout": _dropout, "Tile": _tile,
+    "Range": _range, "ReverseSequence": reverse_sequence, "Dropout": _dropout, "Tile": _tile,
     # TensorFlow's, which tf2onnx writes unchanged below operator set 10
     "ReverseV2": lambda call: np.flip(call.input(0), tuple(int(axis) for axis in call.input(1).reshape(-1))),
     "Size": lambda call: np.array(call.input(0).size, np.int64),

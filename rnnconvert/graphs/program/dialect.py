@@ -10,6 +10,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PUSHED_ELEMENTS
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
+from rnnconvert.graphs.program.computing import reverse_sequence
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.kinds import CUTTING, EACH, RESHAPING
@@ -64,11 +65,6 @@ def _slice(applied: Applied) -> list[Array]:
     for axis, start, end in zip(axes, starts, ends, strict=False):
         moves.check_range(array.shape[moves.axis_of(axis, array.ndim)], start, end)
     return _fold(applied)
-
-
-def _reverse_sequence(applied: Applied) -> Array:
-    time, batch = (applied.attributes.get(name, default) for name, default in (("time_axis", 0), ("batch_axis", 1)))
-    return moves.reverse_sequences(applied.input(0), applied.input(1), time, batch)
 
 
 def _listed(applied: Applied, name: str, place: int) -> list[int]:
@@ -127,7 +123,7 @@ _OPERATORS: Dialect = {
     "Dropout": Moves(_dropout),
     "Pad": Moves(_pad),
     "Tile": Moves(lambda applied: moves.tile(applied.input(0), applied.integers(1))),
-    "ReverseSequence": Moves(_reverse_sequence),
+    "ReverseSequence": Moves(reverse_sequence),
     "Concat": Moves(_fold, None),
     "Cast": Casts(_dtype),
     "Shape": Measures(_fold),
