@@ -35,6 +35,7 @@ NAMES = frozenset(
         "coremltools",
         "gcc",
         "google",
+        "isal",
         "tfjs",
         "tinygrad",
         "tensorflow1",

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 import rnnconvert as rc
 from rnnconvert.cli.main import main
-from rnnconvert.containers import safetensors
+from rnnconvert.containers import safetensors, writing
 from rnnconvert.core.errors import OutputError, UsageError
 from rnnconvert.verification.cache import Cache
 from tests.test_batch import arrays, call
@@ -74,6 +74,11 @@ def test_convert_leaves_the_old_file_and_nothing_else(name: str, disk: Path, tmp
         filler.unlink()
         assert done.exit_code == 74 and "No space left" in done.output and str(disk / name) in done.output, done.output
         assert {one: one.read_bytes() for one in disk.iterdir()} == old
+
+
+def test_too_little_room_is_known_before_a_large_array_is_written(disk: Path) -> None:
+    with (disk / "m").open("wb") as file, pytest.raises(OSError, match="No space left"):
+        writing.reserve(file.fileno(), 0, 2 * SIZE)
 
 
 def test_a_batch_goes_on_when_there_is_room_again(disk: Path, tmp_path: Path) -> None:

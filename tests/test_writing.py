@@ -6,12 +6,14 @@ import errno
 import io
 import itertools
 import os
+import sys
 import threading
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -22,7 +24,8 @@ from rnnconvert.containers.crc32c import by_numpy, crc32c
 from rnnconvert.containers.files import counting, replacing
 from rnnconvert.core import arrays as core_arrays
 from rnnconvert.core import threads
-from rnnconvert.core.arrays import Array, Stretch
+from rnnconvert.core.arrays import FLOATS, Array, Stretch
+from rnnconvert.files.finite import FiniteWatch
 from rnnconvert.language import packing
 from rnnconvert.rewrites import each
 from tests.requirements import needed
@@ -49,6 +52,16 @@ def test_checksums_of_parts_joined_are_those_of_the_whole(size: int) -> None:
         for check in (crc, castagnoli):
             check.append(check.part(data[start:end]), end - start)
     assert crc.value == zlib.crc32(data) and castagnoli.value == crc32c(data) == by_numpy(data)
+
+
+def test_crc32_by_either_library_is_that_of_the_standard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check value of ITU-T V.42; ISA-L is an extra."""
+    needed("isal", "isal")
+    by_isal = checksums._crc32.__wrapped__()
+    monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
+    by_zlib = checksums._crc32.__wrapped__()
+    assert by_isal is not by_zlib is zlib.crc32
+    assert by_isal(memoryview(b"123456789")) == by_zlib(memoryview(b"123456789")) == 0xCBF43926
 
 
 def test_crc32c_is_that_of_the_standard() -> None:
@@ -134,6 +147,40 @@ def test_a_disk_that_is_full_for_one_thread_leaves_the_old_file(
         writes.write(name, tmp_path, 2)
     assert writes.contents(tmp_path) == before and not writes.left(tmp_path)
     assert {*threading.enumerate()} <= others
+
+
+def test_room_is_asked_for_where_the_file_can_have_it(tmp_path: Path) -> None:
+    reading, writing_end = os.pipe()
+    writing.reserve(writing_end, 0, 1 << 20)
+    os.close(reading)
+    os.close(writing_end)
+    with (tmp_path / "m").open("wb") as file:
+        file.write(b"before")
+        file.flush()
+        writing.reserve(file.fileno(), 6, 1 << 20)
+    with (tmp_path / "m").open("rb") as file:
+        assert file.read(6) == b"before" and not any(file.read())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", ">f4"])
+def test_what_is_not_finite_is_noticed_wherever_it_stands(dtype: str) -> None:
+    kind = FLOATS.get(dtype, np.dtype(dtype))
+    largest = np.full(100, ml_dtypes.finfo(kind.newbyteorder("=")).max, kind)
+    for values in (largest, -largest, np.zeros(100, kind), np.zeros(0, kind)):
+        watch = FiniteWatch(values.nbytes, None)
+        watch(values)
+        assert watch.finite and watch.done == values.nbytes
+    for value, place in itertools.product((np.nan, np.inf, -np.inf), (0, 57, 99)):
+        for values in (largest.copy(), np.zeros(100, kind)):
+            values[place] = value
+            watch = FiniteWatch(values.nbytes, None)
+            watch(values)
+            assert not watch.finite, (value, place)
+    opposites = np.zeros(100, kind)
+    opposites[3], opposites[70] = np.inf, -np.inf
+    watch = FiniteWatch(0, None)
+    watch(opposites)
+    assert not watch.finite
 
 
 def test_an_interrupt_waits_for_the_threads_that_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

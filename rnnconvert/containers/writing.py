@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import ctypes
+import errno
 import io
 import os
 import sys
@@ -57,7 +59,7 @@ def write_pieces(file: IO[bytes], array: Array | Pieced, check: Checksum | None 
     """
     runs = _runs(array) if nbytes(array) > APART else None
     if runs is not None and _is_plain(file):
-        _Apart(file, array.dtype, runs, check).write()
+        _Apart(file, array, runs, check).write()
         return
     counter = _counters.get()
     for piece in pieces(array):
@@ -88,11 +90,29 @@ def little_endian(piece: Array) -> Array:
     return piece.view(np.uint8)  # bfloat16 arrays export no buffer of their own
 
 
+def reserve(handle: int, at: int, size: int) -> None:
+    """Have the system find the room of bytes that are going to be written, all at once, where it can.
+
+    Linux's ext4 took a quarter less time to write them then. Python's own `posix_fallocate` would write to every block
+    where the file system has no such call.
+
+    Raises OSError if there is too little room.
+    """
+    if sys.platform != "linux" or ctypes.sizeof(ctypes.c_long) < 8:
+        return
+    fallocate = ctypes.CDLL(None, use_errno=True).fallocate
+    if fallocate(handle, 0, ctypes.c_long(at), ctypes.c_long(size)) and (number := ctypes.get_errno()) in _FULL:
+        raise OSError(number, os.strerror(number))
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
 class _Apart:
     """An array that several threads write into one file."""
 
-    def __init__(self, file: IO[bytes], dtype: np.dtype[Any], runs: Iterator[Stretch], check: Checksum | None) -> None:
-        self._file, self._dtype, self._runs, self._check = file, dtype, runs, check
+    def __init__(self, file: IO[bytes], array: Array | Pieced, runs: Iterator[Stretch], check: Checksum | None) -> None:
+        self._file, self._dtype, self._size, self._runs, self._check = file, array.dtype, nbytes(array), runs, check
         file.flush()
         self._handle, self._at = file.fileno(), file.tell()
         self._lock, self._writes = threading.Lock(), threading.Lock()
@@ -103,6 +123,7 @@ class _Apart:
 
     def write(self) -> None:
         """Write everything, and leave the file's position behind it."""
+        reserve(self._handle, self._at, self._size)
         self._team.run(self._work)
         self._count()
         if self._check is not None:

@@ -39,8 +39,9 @@ class FiniteWatch:
 def _finite(piece: Array) -> bool:
     """Return whether every value is finite."""
     exponent = _EXPONENTS.get(piece.dtype)
-    if exponent is None:
-        return bool(np.isfinite(piece).all())
+    if exponent is None:  # a sum of numbers that are not all finite is not finite; one of large numbers may not be, either
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(np.einsum("i->", piece)) or np.isfinite(piece).all())
     return bool((piece.view(np.uint16) & exponent).max() < exponent)
 
 
