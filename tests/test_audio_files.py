@@ -487,6 +487,39 @@ def test_guitarmls_model_data_is_compared_with_its_arrays(tmp_path: Path) -> Non
     refused(edited(path, {"model_data": {**about, "model": "RecNet"}, "state_dict": state}, "other.json"), "RecNet")
 
 
+def _shaped(value: Any) -> Any:
+    """Return lists of numbers as Nanoflare's `state_dict` has them: a shape, and the values in order."""
+    return {"shape": [*np.shape(value)], "values": np.ravel(value).tolist()}
+
+
+def test_modules_in_modules_and_shapes_next_to_values_are_arrays(tmp_path: Path) -> None:
+    stack = of("lstm").replace(name="rnn")
+    rc.save(memory(stack), tmp_path / "a.json", "guitarml")
+    state = {name.rpartition(".")[2]: value for name, value in json.loads((tmp_path / "a.json").read_text()).items()}
+    dense = {"weight": [[0.5] * 4], "bias": [0.25]}
+    for form in (_shaped, list):
+        modules = {
+            "rnn": {name: form(value) for name, value in state.items()},
+            "head": {"0": {k: form(v) for k, v in dense.items()}, "n": 3},
+        }
+        path = edited(tmp_path / "a.json", {"config": {"model_type": "ResLSTM"}, "state_dict": modules}, "b.json")
+        checkpoint = rc.load(path)
+        assert [*checkpoint.layers] == ["rnn"] and {*checkpoint.tensors} == {"head.0.weight", "head.0.bias"}
+        assert off(checkpoint.layers["rnn"], X, reference.run(stack, X).y) <= 1
+        assert checkpoint.warnings == (
+            "the file states 'head.n', which is not an array",
+            "the file states 'config', whose effect is unknown",
+        )
+        rc.convert(path, tmp_path / "again.json", target_format="guitarml", force=True)
+        again = rc.load(tmp_path / "again.json").layers["rnn"]
+        assert off(again, X, reference.run(stack, X).y) <= 1
+    bias = {"shape": [16], "values": [0.0] * 16}
+    for wrong in ({**bias, "shape": [4, 5]}, {**bias, "shape": [-16]}, {**bias, "values": [[0.0] * 16]}, {**bias, "shape": [16.0]}):
+        rnn = {name: _shaped(value) for name, value in state.items()} | {"bias_ih_l0": wrong}
+        with pytest.raises(rc.UnreadableError, match=r"'rnn\.bias_ih_l0' states the shape"):
+            rc.load(edited(path, {"state_dict": {"rnn": rnn}}, "wrong.json"), source_format="guitarml")
+
+
 def test_an_amplifier_that_contradicts_itself_is_unreadable(tmp_path: Path) -> None:
     rc.save(memory(of("lstm", PLAIN | {"input_bias"})), tmp_path / "a.nam")
     tree = json.loads((tmp_path / "a.nam").read_text())

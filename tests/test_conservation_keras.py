@@ -19,7 +19,7 @@ from rnnconvert.core.reference import run
 from rnnconvert.formats.keras.keys import KEYS, known_keys
 from rnnconvert.running import registry
 from tests import drawn
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.sources import keras_lstm_h5, legacy_h5, sequential, uniform
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
@@ -223,11 +223,45 @@ def test_what_a_model_gives_its_layers_is_told(tmp_path: Path) -> None:
     told(tmp_path / "model.h5", tmp_path, "decoder: the model gives its initial state (encoder)")
 
 
+def test_what_one_layer_gives_another_as_its_state_is_an_input(tmp_path: Path) -> None:
+    """An encoder and a decoder, chained by the caller, give what the Keras model does."""
+    layers = keras().layers
+    source, target = keras().Input((5, 4)), keras().Input((3, 4))
+    _, h, c = layers.LSTM(6, return_state=True, name="encoder")(source)
+    decoded = layers.LSTM(6, return_sequences=True, name="decoder")(target, initial_state=[h, c])
+    model = keras().Model([source, target], decoded)
+    model.save(tmp_path / "model.keras")
+    summary = rc.convert(tmp_path / "model.keras", tmp_path / "model.onnx")
+    names = ["encoder/x", "decoder/x", "decoder/initial_h", "decoder/initial_c"]
+    assert any("the model's own (what 'encoder' gives) where a sequence begins" in note for note in summary.notes)
+    random = np.random.default_rng(2)
+    read, begun = (random.uniform(-1, 1, (2, steps, 4)).astype(np.float32) for steps in (5, 3))
+    session = needed("onnxruntime", "onnxruntime").InferenceSession(str(tmp_path / "model.onnx"))
+    assert [value.name for value in session.get_inputs()] == names
+    zeros = np.zeros((1, 2, 6), np.float32)
+    feeds = {"encoder/x": read.swapaxes(0, 1), "decoder/x": begun.swapaxes(0, 1)}
+    states = session.run(["encoder/h_n", "encoder/c_n"], feeds | dict.fromkeys(names[2:], zeros))
+    (y,) = session.run(["decoder/y"], feeds | dict(zip(names[2:], states, strict=True)))
+    expected = keras().ops.convert_to_numpy(model([read, begun]))
+    assert np.abs(y.swapaxes(0, 1) - expected).max() < 1e-6
+
+
 def test_a_mask_before_a_layer_is_told(tmp_path: Path) -> None:
     layers = keras().layers
     made = [keras().Input((5,)), layers.Embedding(7, 3, mask_zero=True, name="words"), layers.GRU(4, name="gru")]
     keras().Sequential(made).save(tmp_path / "model.keras")
     told(tmp_path / "model.keras", tmp_path, "gru: 'words' before it masks steps of its input")
+
+
+def test_zeros_at_masked_steps_are_told_where_something_masks(tmp_path: Path) -> None:
+    """Keras 3's Bidirectional sets zero_output_for_mask on its layers, whatever the model masks."""
+    layers = keras().layers
+    for masks in (False, True):
+        words = layers.Embedding(7, 3, mask_zero=masks, name="words")
+        inner = layers.Bidirectional(layers.GRU(4, return_sequences=True), name="gru")
+        keras().Sequential([keras().Input((5,)), words, inner]).save(tmp_path / "model.keras")
+        warnings = [warning for warning in rc.load(tmp_path / "model.keras").warnings if "masked" in warning]
+        assert warnings == (["gru: its outputs are zero where its input is masked"] if masks else [])
 
 
 def test_a_stateful_layer_is_told(tmp_path: Path) -> None:

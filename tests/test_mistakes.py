@@ -42,6 +42,7 @@ MISTAKES = {
     "inspect empty.h5": (3, "the file is empty", "Save or fetch it again"),
     "inspect cut.keras": (3, "cut off or damaged", "fetch it again"),
     "inspect unlabelled.npz": (3, "without arrays named as those of a recurrent layer", "rnnconvert identify unlabelled.npz"),
+    "inspect net.mat": (3, "a file of MATLAB's", "Export the network there"),
     "inspect text.txt": (3, "text of no known format", "`rnnconvert formats`"),
     "convert cnn.npz out.onnx": (3, "without a known model", "rnnconvert identify"),
     "view": (2, "Missing argument 'FILE'", "rnnconvert view --help"),
@@ -61,6 +62,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "page.pt").write_text("<!DOCTYPE html><html><body>Not found</body></html>\n")
     (tmp_path / "empty.h5").write_bytes(b"")
     (tmp_path / "cut.keras").write_bytes((ROOT / A).read_bytes()[:5000])
+    (tmp_path / "net.mat").write_bytes(
+        b"MATLAB 5.0 MAT-file, Platform: PCWIN64, Created on: Sun Nov 22 20:44:23 2020".ljust(128) + bytes(64)
+    )
     (tmp_path / "text.txt").write_text("hello\n")
     np.savez(tmp_path / "unlabelled.npz", a=np.zeros((12, 3), np.float32), b=np.zeros((12, 4), np.float32))
     np.savez(tmp_path / "cnn.npz", kernel=np.zeros((3, 3, 2), np.float32))

@@ -1,4 +1,4 @@
-"""JSON of a torch state dictionary: bare, or as `state_dict` next to `model_data`."""
+"""JSON of a torch state dictionary: bare, or as `state_dict` next to `model_data`; its modules may be objects in objects."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class GuitarMl(ArrayFiles):
     def stored(self, file: Opened) -> Stored:
         """Return the arrays of the state dictionary, and the document around them."""
         document = file.cached(json_file.read)
-        state = document.get(_STATE, document)
+        enveloped = _STATE in document
+        state = document[_STATE] if enveloped else {name: value for name, value in document.items() if name != _ABOUT}
         if not isinstance(state, dict):
             raise UnreadableError(file.path, f"its {_STATE} is not an object")
-        arrays = {name: json_file.array(value, file.path, name) for name, value in state.items() if isinstance(value, list)}
-        left = {name: value for name, value in state.items() if name not in arrays}
-        return Stored(arrays, GuitarMetadata(document=document, enveloped=state is not document, left=left))
+        arrays, left = json_file.arrays_in(state, file.path)
+        return Stored(arrays, GuitarMetadata(document=document, enveloped=enveloped, left=left))
 
     def read(self, path: Path, options: Options) -> Checkpoint:
         """Return every recurrent layer; what `model_data` says of other layers than there are is an error."""
@@ -64,7 +64,7 @@ class GuitarMl(ArrayFiles):
         if not isinstance(about, dict):
             raise UnreadableError(path, f"its {_ABOUT} is not an object")
         left = checkpoint.metadata_as(GuitarMetadata)["left"]
-        warnings = [f"the file states {name!r}, which is not an array" for name in left if name != _ABOUT]
+        warnings = [f"the file states {name!r}, which is not an array" for name in left]
         if checkpoint.metadata_as(GuitarMetadata)["enveloped"]:
             warnings += [f"the file states {name!r}, whose effect is unknown" for name in document if name not in (_ABOUT, _STATE)]
         for name, stack in checkpoint.layers.items():
@@ -97,8 +97,9 @@ class GuitarMl(ArrayFiles):
         notes = [*written.notes]
         source = job.source
         document: Mapping[str, Any] = arrays
-        if source.format == self.NAME and set(arrays) == set(source.arrays) and source.metadata_as(GuitarMetadata)["enveloped"]:
-            read = source.metadata_as(GuitarMetadata)["document"]
+        read = source.metadata_as(GuitarMetadata)["document"] if source.format == self.NAME else {}
+        flat = set(arrays) == set(source.arrays) <= {*read.get(_STATE, {})}
+        if flat and source.metadata_as(GuitarMetadata)["enveloped"]:
             document = {**read, _STATE: {name: arrays.get(name, value) for name, value in read[_STATE].items()}}
         else:
             notes.append(

@@ -25,8 +25,6 @@ def unusual_settings(layer: Entry) -> Iterator[str]:
         yield "it is time_major: its input has the axes (time, batch, features)"
     if config.get("num_constants"):
         yield f"it is called with {config['num_constants']!r} constants, which Keras's own cells do not read"
-    if config.get("zero_output_for_mask"):
-        yield "its outputs are zero where its input is masked"
     policy = policy_of(config)
     if policy in MIXED:
         dtype = policy.removeprefix("mixed_")
@@ -59,6 +57,8 @@ def _given_words(step: LayerStep) -> Iterator[str]:
         yield f"a mask is passed to it ({_names(step.passed)}): pass the lengths of its sequences"
     elif step.mask:
         yield f"{step.mask} before it masks steps of its input: pass the lengths of its sequences"
+    if (step.passed or step.mask) and any(layer.config.get("zero_output_for_mask") for layer in every(step.layer)):
+        yield "its outputs are zero where its input is masked"  # Keras 3's Bidirectional sets it, though most models mask nothing
     if step.training and drops(step.layer.config):
         yield "its dropout is on, by training=True: what it gives is random"
 

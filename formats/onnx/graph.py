@@ -127,7 +127,8 @@ class _StackNodes:
                 if learned
                 else ("the initial states are zeros; make them inputs with states=input")
             )
-        first = "the learned initial states" if self.left_to_caller else "zeros"
+        computed = " or ".join(dict.fromkeys(call.states for call in self.stack.calls if call.states not in ("", INPUT)))
+        first = "the learned initial states" if self.left_to_caller else f"the model's own ({computed})" if computed else "zeros"
         pairs = " and ".join(f"{letter}_n for initial_{letter}" for letter in ("hc" if self._having("c") else "h"))
         on = "" if any(d.reverse for d in directions) else f", and {pairs} where it goes on"
         return f"give {first} where a sequence begins{on}"
@@ -181,7 +182,7 @@ class _StackNodes:
         """
         how = self.job.options.get("states", self.stack.name)
         learned = any(_learned(direction) for _, _, direction in self.stack.directions())
-        passed = how is None and not learned and any(call.states == INPUT for call in self.stack.calls)
+        passed = how is None and not learned and any(call.states for call in self.stack.calls)
         asked = how in ("input", "stream")
         if how == "stream" and any(direction.reverse for _, _, direction in self.stack.directions()):
             raise RefusedError(

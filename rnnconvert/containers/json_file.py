@@ -1,6 +1,7 @@
 """JSON files that hold weights as numbers: read into plain values, every size bounded, and written number by number.
 
-A list of numbers, or of such lists of one length, is an array. What runs these models takes each number in double precision and
+A list of numbers, or of such lists of one length, is an array; so is an object of a `shape` and its `values`, one after the
+other. What runs these models takes each number in double precision and
 rounds it to single; so do we. What we write is the shortest text that comes back as the same float32.
 """
 
@@ -66,11 +67,43 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     return tree
 
 
+def arrays_in(tree: Mapping[str, Any], path: object) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the arrays of an object and of those inside it, and what else they hold, by names that dots join.
+
+    Raises UnreadableError for a list that is not an array.
+    """
+    arrays: dict[str, Array] = {}
+    others: dict[str, Any] = {}
+    waiting = [*reversed(tree.items())]
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, list) or _is_shaped(value):
+            arrays[name] = array(value, path, name)
+        elif isinstance(value, dict) and value:
+            waiting += [(f"{name}.{key}", inner) for key, inner in reversed(value.items())]
+        else:
+            others[name] = value
+    return arrays, others
+
+
+_SHAPED = {"shape", "values"}
+
+
+def _is_shaped(value: object) -> bool:
+    return isinstance(value, dict) and set(value) == _SHAPED and all(isinstance(inner, list) for inner in value.values())
+
+
 def array(value: object, path: object, name: str) -> Array:
-    """Return a list of numbers, or of lists of one length, as an array of float32.
+    """Return a list of numbers, or of lists of one length, or a shape and its values, as an array of float32.
 
     Raises UnreadableError for anything else, and for a number that float32 does not have.
     """
+    if isinstance(value, dict) and _is_shaped(value):
+        numbers, dims = array(value["values"], path, name), value["shape"]
+        whole = len(dims) <= JSON_AXES and all(type(size) is int and 0 <= size <= numbers.size for size in dims)
+        if numbers.ndim != 1 or not whole or math.prod(dims) != numbers.size:
+            raise UnreadableError(path, f"{name!r} states the shape {_quoted(dims)}, but it has values of the shape {list(numbers.shape)}")
+        return numbers.reshape(dims)
     if not isinstance(value, list):
         raise UnreadableError(path, f"{name!r} is not a list of numbers: {_quoted(value)}")
     shape: list[int] = []

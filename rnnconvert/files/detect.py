@@ -23,6 +23,7 @@ _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     *((0, bytes((0x80, protocol)), _PICKLE) for protocol in (2, 3, 4, 5)),
     *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
     (0, b"GGUF", "a GGUF model"),
+    *((0, b"MATLAB " + release, "a file of MATLAB's. Export the network there, or save its arrays apart") for release in (b"5.0", b"7.3")),
     (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
     (0, b"BZh", "a bzip2 archive of an archive; unpack it first"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),

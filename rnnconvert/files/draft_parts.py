@@ -13,6 +13,8 @@ STACKED = {"lstm": "i f g o", "gru": "r z n", "rnn": "n"}
 
 RECURRENT = re.compile(r"(?:^|[_./ ])U|hh|h2h|rec|hid|state|(?:^|[_./])(?:W?h|R)(?:[_./]|$)|(?<=[Ww])h", re.IGNORECASE)
 """What the name of a matrix has that multiplies the state."""
+_INPUT_FIRST = re.compile(r"i2h", re.IGNORECASE)
+"""What the name of a matrix has in a tutorial that many follow, and whose cell joins the input and the state in this order."""
 
 
 class DraftPart(NamedTuple):
@@ -73,8 +75,11 @@ def parts_of(
         if length not in shape or shape[0 if flipped else 1] <= size:
             return None
         axes = f"(part in) {hidden}" if flipped else f"{hidden} (part in)"
-        parts = [DraftPart(both, "recurrent input", axes)]
-        checks.append("whether the state or the input comes first in one matrix: recurrent input, or input recurrent")
+        orders = ["recurrent input", "input recurrent"]
+        if _INPUT_FIRST.search(both):
+            orders.reverse()
+        parts = [DraftPart(both, orders[0], axes)]
+        checks.append(f"whether the state or the input comes first in one matrix: {', or '.join(orders)}")
     else:
         return None
     words = ("input_bias", "recurrent_bias")
