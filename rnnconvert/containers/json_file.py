@@ -74,13 +74,13 @@ def arrays_in(tree: Mapping[str, Any], path: object) -> tuple[dict[str, Array], 
     """
     arrays: dict[str, Array] = {}
     others: dict[str, Any] = {}
-    waiting = [*reversed(tree.items())]
+    waiting = [*tree.items()][::-1]
     while waiting:
         name, value = waiting.pop()
         if isinstance(value, list) or _is_shaped(value):
             arrays[name] = array(value, path, name)
         elif isinstance(value, dict) and value:
-            waiting += [(f"{name}.{key}", inner) for key, inner in reversed(value.items())]
+            waiting += [(f"{name}.{key}", inner) for key, inner in [*value.items()][::-1]]
         else:
             others[name] = value
     return arrays, others
