@@ -246,6 +246,27 @@ def test_what_one_layer_gives_another_as_its_state_is_an_input(tmp_path: Path) -
     assert np.abs(y.swapaxes(0, 1) - expected).max() < 1e-6
 
 
+def test_a_cell_that_no_layer_holds_is_a_layer(tmp_path: Path) -> None:
+    """A model steps through cells itself; its other layers of the same shapes, but for the gates, are none."""
+    layers = keras().layers
+    x, h, c = (keras().Input((width,)) for width in (6, 5, 5))
+    step = layers.LSTMCell(5, recurrent_activation="hard_sigmoid", name="step")
+    _, (h_1, _) = step(x, [h, c])
+    y, _ = layers.GRUCell(4, name="gated")(h_1, [layers.Dense(4, name="dense")(h)])
+    model = keras().Model([x, h, c], y)
+    model.save(tmp_path / "model.keras")
+    checkpoint = rc.load(tmp_path / "model.keras")
+    assert {*checkpoint.layers} == {"step", "gated"} and {*checkpoint.tensors} == {"dense/vars/0", "dense/vars/1"} | {
+        f"layers/{name}" for name in checkpoint.tensors if name.startswith("layers/")
+    }
+    assert checkpoint.layers["step"].cell.activations != checkpoint.layers["gated"].cell.activations
+    for name, cell in (("step", step), ("gated", model.get_layer("gated"))):
+        direction = checkpoint.layers[name][0, 0]
+        kernel = np.asarray(cell.kernel)
+        gates = "ifgo" if name == "step" else "zrn"
+        assert np.array_equal(np.concatenate([direction.gates[gate].input for gate in gates]), kernel.T)
+
+
 def test_a_mask_before_a_layer_is_told(tmp_path: Path) -> None:
     layers = keras().layers
     made = [keras().Input((5,)), layers.Embedding(7, 3, mask_zero=True, name="words"), layers.GRU(4, name="gru")]

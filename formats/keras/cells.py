@@ -85,7 +85,24 @@ def find(arrays: Mapping[str, Array]) -> list[CellArrays]:
             group = groups.setdefault(path, _place(path))
             group.arrays[local] = array
             group.names.append(name)
-    return _named_backward([group for group in groups.values() if _recurrent(group.arrays)])
+    cells = {path: group for path, group in groups.items() if _recurrent(group.arrays) and (_in_layer(group) or _gated(group))}
+    for path, group in cells.items():
+        if not _in_layer(group):
+            group.layer, group.direction = path, None
+    return _named_backward([*cells.values()])
+
+
+def _in_layer(cell: CellArrays) -> bool:
+    """Return whether the names of a cell's arrays say that they are one's: Keras 3 numbers the variables of any layer."""
+    parts = cell.names[0].split("/")
+    return parts[-2:-1] != ["vars"] or parts[-3] == "cell" or (len(parts) > 3 and parts[-4] == "cells")
+
+
+def _gated(cell: CellArrays) -> bool:
+    """Return whether numbered variables are a gated cell's, by their shapes: one that a model of its user's own holds without a layer."""
+    shapes = [cell.arrays[local].shape if local in cell.arrays else () for local in _KERAS_3_VARIABLES.values()]
+    (_, *wide), (size, *columns), bias = shapes[0] or (0,), shapes[1], shapes[2]
+    return any(wide == columns == [gates * size] and bias in ((gates * size,), (2, gates * size)) for gates in (3, 4))
 
 
 def _named_backward(cells: list[CellArrays]) -> list[CellArrays]:
@@ -106,8 +123,7 @@ def _split(name: str) -> tuple[str, str]:
     if leaf in _LEAVES:
         return "/".join(parts[:-1]), leaf
     if len(parts) > 2 and parts[-2] == "vars" and leaf in _KERAS_3_VARIABLES:
-        inside = parts[-3] == "cell" or (len(parts) > 3 and parts[-4] == "cells")
-        return ("/".join(parts[:-2]), _KERAS_3_VARIABLES[leaf]) if inside else ("", "")
+        return "/".join(parts[:-2]), _KERAS_3_VARIABLES[leaf]
     match = _KERAS_1.fullmatch(leaf)
     if match:
         return "/".join([*parts[:-1], match["owner"]]), match["local"]
