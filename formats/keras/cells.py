@@ -100,9 +100,11 @@ def _in_layer(cell: CellArrays) -> bool:
 
 def _gated(cell: CellArrays) -> bool:
     """Return whether numbered variables are a gated cell's, by their shapes: one that a model of its user's own holds without a layer."""
-    shapes = [cell.arrays[local].shape if local in cell.arrays else () for local in _KERAS_3_VARIABLES.values()]
-    (_, *wide), (size, *columns), bias = shapes[0] or (0,), shapes[1], shapes[2]
-    return any(wide == columns == [gates * size] and bias in ((gates * size,), (2, gates * size)) for gates in (3, 4))
+    if set(cell.arrays) != set(_KERAS_3_VARIABLES.values()):
+        return False
+    kernel, recurrent, bias = (cell.arrays[local].shape for local in _KERAS_3_VARIABLES.values())
+    wide = [recurrent[0] * gates for gates in (3, 4)]
+    return len(kernel) == 2 and kernel[1] == recurrent[1] in wide and bias in ((kernel[1],), (2, kernel[1]))
 
 
 def _named_backward(cells: list[CellArrays]) -> list[CellArrays]:
