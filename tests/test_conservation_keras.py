@@ -265,6 +265,37 @@ def test_a_cell_that_no_layer_holds_is_a_layer(tmp_path: Path) -> None:
         assert np.array_equal(np.concatenate([direction.gates[gate].input for gate in gates]), kernel.T)
 
 
+def test_variables_of_a_cells_shapes_alone_are_no_cell(tmp_path: Path) -> None:
+    """A layer of its user's computes anything; Keras's own cell beside it is known by its class, or by the name that Keras gave it."""
+
+    class Mixed(keras().layers.Layer):  # type: ignore[misc]
+        def build(self, shape: tuple[int, ...]) -> None:
+            self.first = self.add_weight(shape=(shape[-1], 20))
+            self.second = self.add_weight(shape=(5, 20))
+            self.third = self.add_weight(shape=(20,))
+
+        def call(self, x: Any) -> Any:
+            return keras().ops.relu(x @ self.first + self.third) @ keras().ops.transpose(self.second)
+
+    class Stepping(keras().Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.mixed, self.cell = Mixed(name="mixed"), keras().layers.LSTMCell(4, name="lstm_cell_3")
+
+        def call(self, x: Any) -> Any:
+            return self.cell(self.mixed(x), [keras().ops.zeros((2, 4))] * 2)[0]
+
+    chain = keras().Sequential([keras().Input((3,)), Mixed(name="mixed")])
+    stepping = Stepping()
+    stepping(np.zeros((2, 3), np.float32))
+    for name, model, layers in (("chain", chain, set()), ("stepping", stepping, {"lstm_cell_3"})):
+        for ending in (".keras", ".weights.h5"):
+            path = tmp_path / f"{name}{ending}"
+            (model.save if ending == ".keras" else model.save_weights)(path)
+            checkpoint = rc.load(path)
+            assert {*checkpoint.layers} == layers and sum(array.shape == (5, 20) for array in checkpoint.tensors.values()) == 1, path.name
+
+
 def test_a_mask_before_a_layer_is_told(tmp_path: Path) -> None:
     layers = keras().layers
     made = [keras().Input((5,)), layers.Embedding(7, 3, mask_zero=True, name="words"), layers.GRU(4, name="gru")]

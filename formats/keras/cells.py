@@ -28,12 +28,14 @@ class CellArrays:
     direction  0 forward, 1 backward; None outside a Bidirectional
     arrays     by the local names of the layouts: kernel, recurrent_kernel, bias, or W_i ...
     names      the arrays' names in the file
+    alone      whether no layer holds it: then its shapes alone say that it may be a cell
     """
 
     layer: str
     direction: int | None
     arrays: dict[str, Array] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,23 @@ class CellPlace:
     cells: Mapping[tuple[int, int], CellArrays]
 
 
+_ALONE = ("LSTMCell", "GRUCell")
+_NAMED_ALONE = re.compile(r"(?:lstm|gru)_cell(?:_\d+)?")
+
+
+def is_of_keras(cell: CellArrays, entry: Entry | None, label: str) -> bool:
+    """Return whether a cell is one of Keras's own: a layer of its user's may have variables of the same shapes, and compute anything.
+
+    entry  the configuration of the layer that has its arrays, if the file states it
+    label  the layer's name in the file; without a configuration, Keras's own for an unnamed cell is what says its class
+    """
+    if not cell.alone:
+        return True
+    if entry is None:
+        return bool(_NAMED_ALONE.fullmatch(label))
+    return entry.built_in and entry.class_name in _ALONE
+
+
 def of_optimizer(name: str) -> bool:
     """Return whether an array is an optimizer's: moments have the names of the weights that they belong to."""
     return name.partition("/")[0] in _OPTIMIZER
@@ -88,7 +107,7 @@ def find(arrays: Mapping[str, Array]) -> list[CellArrays]:
     cells = {path: group for path, group in groups.items() if _recurrent(group.arrays) and (_in_layer(group) or _gated(group))}
     for path, group in cells.items():
         if not _in_layer(group):
-            group.layer, group.direction = path, None
+            group.layer, group.direction, group.alone = path, None, True
     return _named_backward([*cells.values()])
 
 
@@ -99,7 +118,7 @@ def _in_layer(cell: CellArrays) -> bool:
 
 
 def _gated(cell: CellArrays) -> bool:
-    """Return whether numbered variables are a gated cell's, by their shapes: one that a model of its user's own holds without a layer."""
+    """Return whether numbered variables have the shapes of a gated cell's."""
     if set(cell.arrays) != set(_KERAS_3_VARIABLES.values()):
         return False
     kernel, recurrent, bias = (cell.arrays[local].shape for local in _KERAS_3_VARIABLES.values())

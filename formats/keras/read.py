@@ -22,7 +22,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keys
 from rnnconvert.formats.keras import ours as keras_ours
-from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers, find
+from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers, find, is_of_keras
 from rnnconvert.formats.keras.cells_of_layers import (
     WHOLE_MODEL,
     cells_of,
@@ -102,7 +102,7 @@ class LayerReader:
 
     def read(self) -> Checkpoint:
         """Return the checkpoint."""
-        found_cells = find(self.stored.arrays)
+        found_cells = [cell for cell in find(self.stored.arrays) if is_of_keras(cell, self._entry(cell.layer), self._label(cell.layer))]
         groups: dict[str, list[CellArrays]] = {}
         for cell in found_cells:
             groups.setdefault(cell.layer, []).append(cell)
@@ -242,13 +242,15 @@ class LayerReader:
         """Return the name of the layer that a cell's arrays belong to, or where they are if the file does not state one."""
         layer = place.removesuffix("/vars").removesuffix("/cell")
         where = self._entry(layer)
-        label = self.attributes.get(f"{layer}/vars", {}).get("name")
-        return (where.name if where is not None else "") or (label if isinstance(label, str) else "") or place
+        return (where.name if where is not None else "") or self._label(layer) or place
+
+    def _label(self, path: str) -> str:
+        """Return the name that Keras 3 gives the layer at a path; empty where the file has none."""
+        label = self.attributes.get(f"{path}/vars", {}).get("name")
+        return label if isinstance(label, str) else ""
 
     def _name(self, path: str, where: Entry | None, names: Mapping[str, object]) -> str:
-        label = self.attributes.get(f"{path}/vars", {}).get("name")
-        last = path.rpartition("/")[2]
-        name = (where.name if where else "") or (label if isinstance(label, str) else "") or last
+        name = (where.name if where else "") or self._label(path) or path.rpartition("/")[2]
         return path if name in names else name
 
     def _stack(self, name: str, where: Entry | None, cells: list[CellArrays]) -> Recurrent | None:

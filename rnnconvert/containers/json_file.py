@@ -100,8 +100,8 @@ def array(value: object, path: object, name: str) -> Array:
     """
     if isinstance(value, dict) and _is_shaped(value):
         numbers, dims = array(value["values"], path, name), value["shape"]
-        whole = len(dims) <= JSON_AXES and all(type(size) is int and 0 <= size <= numbers.size for size in dims)
-        if numbers.ndim != 1 or not whole or math.prod(dims) != numbers.size:
+        fits = len(dims) <= JSON_AXES and all(type(size) is int and 0 <= size <= numbers.size for size in dims)
+        if numbers.ndim != 1 or not fits or math.prod(dims) != numbers.size:
             raise UnreadableError(path, f"{name!r} states the shape {_quoted(dims)}, but it has values of the shape {list(numbers.shape)}")
         return numbers.reshape(dims)
     if not isinstance(value, list):
