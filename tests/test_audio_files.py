@@ -518,6 +518,9 @@ def test_modules_in_modules_and_shapes_next_to_values_are_arrays(tmp_path: Path)
         rnn = {name: _shaped(value) for name, value in state.items()} | {"bias_ih_l0": wrong}
         with pytest.raises(rc.UnreadableError, match=r"'rnn\.bias_ih_l0' states the shape"):
             rc.load(edited(path, {"state_dict": {"rnn": rnn}}, "wrong.json"), source_format="guitarml")
+    twice = {"rnn": state, "rnn.bias_ih_l0": state["bias_ih_l0"]}
+    with pytest.raises(rc.UnreadableError, match=r"two things in it have the name 'rnn\.bias_ih_l0'"):
+        rc.load(edited(path, {"state_dict": twice}, "wrong.json"), source_format="guitarml")
 
 
 def test_an_amplifier_that_contradicts_itself_is_unreadable(tmp_path: Path) -> None:

@@ -95,13 +95,9 @@ class GuitarMl(ArrayFiles):
         """Write the source's own document with its arrays, or a bare state dictionary."""
         arrays, written = self.packed(path, job)
         notes = [*written.notes]
-        source = job.source
-        document: Mapping[str, Any] = arrays
-        read = source.metadata_as(GuitarMetadata)["document"] if source.format == self.NAME else {}
-        flat = set(arrays) == set(source.arrays) <= {*read.get(_STATE, {})}
-        if flat and source.metadata_as(GuitarMetadata)["enveloped"]:
-            document = {**read, _STATE: {name: arrays.get(name, value) for name, value in read[_STATE].items()}}
-        else:
+        document = self._in_document(arrays, job.source)
+        if document is None:
+            document = arrays
             notes.append(
                 f"this is a bare state dictionary, as RTNeural's torch_helpers load it; GuitarML's plug-ins want {_ABOUT} and a dense "
                 "layer, too"
@@ -109,6 +105,15 @@ class GuitarMl(ArrayFiles):
         if not job.dry_run:
             json_file.write(path, document)
         return replace(written, notes=notes)
+
+    def _in_document(self, arrays: Mapping[str, Any], source: Checkpoint) -> Mapping[str, Any] | None:
+        """Return a source's document with arrays of the same names; None if it has no envelope, or its modules are objects in objects."""
+        if source.format != self.NAME or set(arrays) != set(source.arrays) or not source.metadata_as(GuitarMetadata)["enveloped"]:
+            return None
+        read = source.metadata_as(GuitarMetadata)["document"]
+        if not set(arrays) <= set(read[_STATE]):
+            return None
+        return {**read, _STATE: {name: arrays.get(name, value) for name, value in read[_STATE].items()}}
 
 
 def _of_dense(name: str, tensors: Mapping[str, Array]) -> dict[str, int]:

@@ -70,13 +70,15 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 def arrays_in(tree: Mapping[str, Any], path: object) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays of an object and of those inside it, and what else they hold, by names that dots join.
 
-    Raises UnreadableError for a list that is not an array.
+    Raises UnreadableError for a list that is not an array, and for two things of one name.
     """
     arrays: dict[str, Array] = {}
     others: dict[str, Any] = {}
     waiting = [*tree.items()][::-1]
     while waiting:
         name, value = waiting.pop()
+        if name in arrays or name in others:
+            raise UnreadableError(path, f"two things in it have the name {_quoted(name)}")
         if isinstance(value, list) or _is_shaped(value):
             arrays[name] = array(value, path, name)
         elif isinstance(value, dict) and value:
