@@ -35,7 +35,7 @@ SUFFIXES = (".onnx", ".keras", ".pt", ".bin")
 UNWRITABLE = {
     "clip of the cell dropped", "clip of the projection dropped", "clip of the cell put on the gates",
     "clip of the gates put on the cell", "projection transposed", "projection ignored",
-    "clip of the cell added", "clip of the cell put where it is read",
+    "clip of the cell added", "clip of the cell put where it is read", "clip of the state put on the cell",
 }  # fmt: skip
 """Faults of which no format can hold both what is right and what is wrong: these are planted in memory."""
 
