@@ -521,6 +521,11 @@ def test_modules_in_modules_and_shapes_next_to_values_are_arrays(tmp_path: Path)
     twice = {"rnn": state, "rnn.bias_ih_l0": state["bias_ih_l0"]}
     with pytest.raises(rc.UnreadableError, match=r"two things in it have the name 'rnn\.bias_ih_l0'"):
         rc.load(edited(path, {"state_dict": twice}, "wrong.json"), source_format="guitarml")
+    nested: dict[str, Any] = state
+    for _ in range(40):
+        nested = {"a": nested}
+    with pytest.raises(rc.UnreadableError, match="nested more than 32 deep"):
+        rc.load(edited(path, {"state_dict": nested}, "wrong.json"), source_format="guitarml")
 
 
 def test_an_amplifier_that_contradicts_itself_is_unreadable(tmp_path: Path) -> None:

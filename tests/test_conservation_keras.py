@@ -268,7 +268,7 @@ def test_a_cell_that_no_layer_holds_is_a_layer(tmp_path: Path) -> None:
 def test_variables_of_a_cells_shapes_alone_are_no_cell(tmp_path: Path) -> None:
     """A layer of its user's computes anything; Keras's own cell beside it is known by its class, or by the name that Keras gave it."""
 
-    class Mixed(keras().layers.Layer):  # type: ignore[misc]
+    class Mixed(keras().layers.Layer):
         def build(self, shape: tuple[int, ...]) -> None:
             self.first = self.add_weight(shape=(shape[-1], 20))
             self.second = self.add_weight(shape=(5, 20))
@@ -277,7 +277,7 @@ def test_variables_of_a_cells_shapes_alone_are_no_cell(tmp_path: Path) -> None:
         def call(self, x: Any) -> Any:
             return keras().ops.relu(x @ self.first + self.third) @ keras().ops.transpose(self.second)
 
-    class Stepping(keras().Model):  # type: ignore[misc]
+    class Stepping(keras().Model):
         def __init__(self) -> None:
             super().__init__()
             self.mixed, self.cell = Mixed(name="mixed"), keras().layers.LSTMCell(4, name="lstm_cell_3")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import json
+import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from fuzz import doubling, seeds
 from fuzz.doubling import Case, Work
+from rnnconvert.containers import json_file, msgpack_file, pickled_arrays
+from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.names import first_twice
+from rnnconvert.formats.paddle import paddle_params
 from tests import drawn
 from tests.drawn import each
 
@@ -79,3 +87,31 @@ def test_a_tensors_name_is_taken_apart_once(tmp_path: Path) -> None:
     make, first, last = doubling.GROWING["a tensor's name of many dots"]
     growth = doubling.measure(Case("dots", doubling._READING(one, make), first, last), 0.1)
     assert growth is not None and not growth.quadratic, growth
+
+
+def as_json(path: Path, tree: Any) -> None:
+    path.write_text(json.dumps(tree))
+
+
+def as_pickle(path: Path, tree: Any) -> None:
+    path.write_bytes(pickle.dumps(tree, 4))
+
+
+READERS: dict[str, tuple[Callable[[Path, Any], None], Callable[[Path], object]]] = {
+    ".json": (as_json, lambda path: json_file.arrays_in(json_file.read(path), path)),
+    ".msgpack": (msgpack_file.write, msgpack_file.read),
+    ".pkl": (as_pickle, pickled_arrays.read),
+    ".pdparams": (as_pickle, paddle_params.read),
+}
+
+
+@pytest.mark.parametrize("ending", READERS)
+def test_a_long_key_is_not_copied_for_each_value_below_it(ending: str, tmp_path: Path) -> None:
+    """Ten million letters above some thousand numbers took all memory."""
+    write, read = READERS[ending]
+    value = [1.0] if ending == ".json" else np.ones(1, np.float32)
+    write(tmp_path / f"a{ending}", {"params": {"k" * 4000: {"a": value}}})
+    read(tmp_path / f"a{ending}")
+    write(tmp_path / f"a{ending}", {"params": {"k" * 5000: {"a": value}}})
+    with pytest.raises(UnreadableError, match="characters, at most 4,096 are read"):
+        read(tmp_path / f"a{ending}")

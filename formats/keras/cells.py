@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from rnnconvert.containers.layer_config import Entry
@@ -28,14 +28,12 @@ class CellArrays:
     direction  0 forward, 1 backward; None outside a Bidirectional
     arrays     by the local names of the layouts: kernel, recurrent_kernel, bias, or W_i ...
     names      the arrays' names in the file
-    alone      whether no layer holds it: then its shapes alone say that it may be a cell
     """
 
     layer: str
     direction: int | None
     arrays: dict[str, Array] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
-    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,14 +70,12 @@ _ALONE = ("LSTMCell", "GRUCell")
 _NAMED_ALONE = re.compile(r"(?:lstm|gru)_cell(?:_\d+)?")
 
 
-def is_of_keras(cell: CellArrays, entry: Entry | None, label: str) -> bool:
-    """Return whether a cell is one of Keras's own: a layer of its user's may have variables of the same shapes, and compute anything.
+def is_cell_of_keras(entry: Entry | None, label: str) -> bool:
+    """Return whether a layer is a cell of Keras's own: one of its user's may have variables of the same shapes, and compute anything.
 
-    entry  the configuration of the layer that has its arrays, if the file states it
-    label  the layer's name in the file; without a configuration, Keras's own for an unnamed cell is what says its class
+    entry  its configuration, if the file states it
+    label  its name in the file; without a configuration, Keras's own for an unnamed cell is what says its class
     """
-    if not cell.alone:
-        return True
     if entry is None:
         return bool(_NAMED_ALONE.fullmatch(label))
     return entry.built_in and entry.class_name in _ALONE
@@ -90,10 +86,12 @@ def of_optimizer(name: str) -> bool:
     return name.partition("/")[0] in _OPTIMIZER
 
 
-def find(arrays: Mapping[str, Array]) -> list[CellArrays]:
+def find(arrays: Mapping[str, Array], is_cell: Callable[[str], bool] = lambda path: False) -> list[CellArrays]:
     """Return every recurrent cell, in the order of the file.
 
     A cell is recurrent if a matrix of it acts on the state; convolutional cells (rank 4 kernels) are left out.
+
+    is_cell  whether the layer at a path, whose numbered variables have the shapes of a cell's, is one that no other layer holds
     """
     groups: dict[str, CellArrays] = {}
     for name, array in arrays.items():
@@ -101,19 +99,16 @@ def find(arrays: Mapping[str, Array]) -> list[CellArrays]:
             continue
         path, local = _split(name)
         if local:
-            group = groups.setdefault(path, _place(path))
+            group = groups.setdefault(path, _place(path) if _in_layer(name) else CellArrays(path, None))
             group.arrays[local] = array
             group.names.append(name)
-    cells = {path: group for path, group in groups.items() if _recurrent(group.arrays) and (_in_layer(group) or _gated(group))}
-    for path, group in cells.items():
-        if not _in_layer(group):
-            group.layer, group.direction, group.alone = path, None, True
-    return _named_backward([*cells.values()])
+    recurrent = {path: group for path, group in groups.items() if _recurrent(group.arrays)}
+    return _named_backward([group for path, group in recurrent.items() if _in_layer(group.names[0]) or (_gated(group) and is_cell(path))])
 
 
-def _in_layer(cell: CellArrays) -> bool:
-    """Return whether the names of a cell's arrays say that they are one's: Keras 3 numbers the variables of any layer."""
-    parts = cell.names[0].split("/")
+def _in_layer(name: str) -> bool:
+    """Return whether the name of an array says that it is a recurrent cell's: Keras 3 numbers the variables of any layer."""
+    parts = name.split("/")
     return parts[-2:-1] != ["vars"] or parts[-3] == "cell" or (len(parts) > 3 and parts[-4] == "cells")
 
 

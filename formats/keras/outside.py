@@ -73,7 +73,7 @@ def of(path: Path, stored: Stored, options: Options) -> Outside:
     if named is not None:
         path = local(named)
         return Outside(*architecture.read(path), path)
-    if graph_file(path).is_file() or not cells.find(stored.arrays):
+    if graph_file(path).is_file() or not cells.find(stored.arrays, lambda path: True):
         return Outside()
     # Outside of this reading: what does not belong to the weights is not charged to it, nor kept from being replaced.
     candidates = contextvars.Context().run(lambda: [*_candidates(path, stored)])

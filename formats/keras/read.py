@@ -22,7 +22,7 @@ from rnnconvert.files.options import Options
 from rnnconvert.formats.keras import facts as keras_facts
 from rnnconvert.formats.keras import keys
 from rnnconvert.formats.keras import ours as keras_ours
-from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers, find, is_of_keras
+from rnnconvert.formats.keras.cells import CellArrays, CellPlace, StatedLayers, find, is_cell_of_keras
 from rnnconvert.formats.keras.cells_of_layers import (
     WHOLE_MODEL,
     cells_of,
@@ -102,7 +102,7 @@ class LayerReader:
 
     def read(self) -> Checkpoint:
         """Return the checkpoint."""
-        found_cells = [cell for cell in find(self.stored.arrays) if is_of_keras(cell, self._entry(cell.layer), self._label(cell.layer))]
+        found_cells = self._cells()
         groups: dict[str, list[CellArrays]] = {}
         for cell in found_cells:
             groups.setdefault(cell.layer, []).append(cell)
@@ -169,6 +169,9 @@ class LayerReader:
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )
 
+    def _cells(self) -> list[CellArrays]:
+        return find(self.stored.arrays, lambda path: is_cell_of_keras(self._entry(path), self._label(path)))
+
     def _calls(
         self, layers: Mapping[str, Recurrent], stated: Mapping[str, Entry], places: Mapping[str, CellPlace]
     ) -> Mapping[str, tuple[Call, ...]]:
@@ -201,7 +204,7 @@ class LayerReader:
             return None
         from rnnconvert.formats.keras import saved_graph
 
-        return saved_graph.read(file, [place_of(cell) for cell in find(self.stored.arrays)])
+        return saved_graph.read(file, [place_of(cell) for cell in self._cells()])
 
     def _model(self) -> Entry | None:
         config = inner_config(self.stored) or self.outside.config

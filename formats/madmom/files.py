@@ -15,6 +15,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.cells import Activation, Cell
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import DOCUMENT_NESTING
+from rnnconvert.core.names import checked_name
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Call
 from rnnconvert.files.checkpoint import Checkpoint
@@ -41,6 +42,7 @@ class MadmomMetadata(TypedDict):
 def _walk(path: Path, value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
     """Yield what objects have as attributes, by the path to it; an object itself as its class."""
     charging(0).work(1, path)
+    checked_name(name, path)
     if depth > DOCUMENT_NESTING:
         raise UnreadableError(path, f"its objects are nested more than {DOCUMENT_NESTING} deep")
     array = numpy_value(value) if isinstance(value, Foreign) else None

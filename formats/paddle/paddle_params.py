@@ -23,6 +23,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import ENTRIES, PICKLED_NESTING
+from rnnconvert.core.names import checked_name
 
 NAMES = "StructuredToParameterName@@"
 """The entry with Paddle's own name for each parameter."""
@@ -76,6 +77,7 @@ def _leaves(value: Any, name: str, depth: int, counter: Iterator[int], path: obj
     """Yield what is at the ends of dictionaries and lists, without plain numbers and texts."""
     if next(counter) > ENTRIES:
         raise UnreadableError(path, f"it has more than {ENTRIES} entries")
+    checked_name(name, path)
     if depth > PICKLED_NESTING or value is None or isinstance(value, str | bytes | int | float):
         return
     pair = isinstance(value, list | tuple) and len(value) == 2

@@ -1,8 +1,8 @@
 """JSON files that hold weights as numbers: read into plain values, every size bounded, and written number by number.
 
 A list of numbers, or of such lists of one length, is an array; so is an object of a `shape` and its `values`, one after the
-other. What runs these models takes each number in double precision and
-rounds it to single; so do we. What we write is the shortest text that comes back as the same float32.
+other. What runs these models takes each number in double precision and rounds it to single; so do we. What we write is the
+shortest text that comes back as the same float32.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy as np
 from rnnconvert.containers.files import map_file, replacing
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
-from rnnconvert.core.limits import JSON_AXES, JSON_BYTES, JSON_LISTS, JSON_TEXTS
+from rnnconvert.core.limits import DOCUMENT_NESTING, JSON_AXES, JSON_BYTES, JSON_LISTS, JSON_TEXTS
 from rnnconvert.core.malformed import Fields
+from rnnconvert.core.names import checked_name
 
 _FEW = 1 << 14  # numbers written at once
 
@@ -70,22 +71,30 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 def arrays_in(tree: Mapping[str, Any], path: object) -> tuple[dict[str, Array], dict[str, Any]]:
     """Return the arrays of an object and of those inside it, and what else they hold, by names that dots join.
 
-    Raises UnreadableError for a list that is not an array, and for two things of one name.
+    Raises UnreadableError for a list that is not an array, for two things of one name, for one that is too long and for objects
+    too deep inside one another.
     """
     arrays: dict[str, Array] = {}
     others: dict[str, Any] = {}
-    waiting = [*tree.items()][::-1]
-    while waiting:
-        name, value = waiting.pop()
+    for name, value in _leaves(tree, "", 0, path):
         if name in arrays or name in others:
             raise UnreadableError(path, f"two things in it have the name {_quoted(name)}")
         if isinstance(value, list) or _is_shaped(value):
             arrays[name] = array(value, path, name)
-        elif isinstance(value, dict) and value:
-            waiting += [(f"{name}.{key}", inner) for key, inner in [*value.items()][::-1]]
         else:
             others[name] = value
     return arrays, others
+
+
+def _leaves(tree: Mapping[str, Any], above: str, depth: int, path: object) -> Iterator[tuple[str, Any]]:
+    if depth > DOCUMENT_NESTING:
+        raise UnreadableError(path, f"its objects are nested more than {DOCUMENT_NESTING} deep")
+    for key, value in tree.items():
+        name = checked_name(above + key, path)
+        if isinstance(value, dict) and value and not _is_shaped(value):
+            yield from _leaves(value, f"{name}.", depth + 1, path)
+        else:
+            yield name, value
 
 
 _SHAPED = {"shape", "values"}

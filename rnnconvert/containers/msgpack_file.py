@@ -20,6 +20,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import NESTING
 from rnnconvert.core.malformed import malformed
+from rnnconvert.core.names import checked_name
 
 MAX_ARRAY = 2**31 - 1
 """The most bytes of one array that flax's own writer puts in one piece."""
@@ -77,7 +78,7 @@ def plain(path: str | os.PathLike[str]) -> tuple[Array, Any]:
 
 def _leaves(tree: Any, path: object, above: str = "") -> Iterator[tuple[str, Array]]:
     for key, value in tree.items():
-        name = f"{above}/{key}" if above else str(key)
+        name = checked_name(f"{above}/{key}" if above else str(key), path)
         if isinstance(value, dict):
             if _CHUNKED in value:
                 yield name, _joined(value, path, name)

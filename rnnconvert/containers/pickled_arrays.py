@@ -14,7 +14,8 @@ from rnnconvert.containers.reading import Reading, charging
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.limits import NAME_LENGTH, NESTING
+from rnnconvert.core.limits import NESTING
+from rnnconvert.core.names import checked_name
 
 _STEPS = 100
 """What a value costs of the budget: about as many steps as reading a small array takes."""
@@ -87,8 +88,7 @@ def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iter
     budget.work(_STEPS, path)
     if depth > NESTING:
         raise UnreadableError(path, f"its objects are nested more than {NESTING} deep")
-    if len(name) > NAME_LENGTH:
-        raise UnreadableError(path, f"the name {name[:100]!r}... has more than {NAME_LENGTH} characters")
+    checked_name(name, path)
     array = numpy_value(value) if isinstance(value, Foreign) else None
     if array is not None:
         yield name, array

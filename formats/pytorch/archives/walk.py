@@ -13,7 +13,8 @@ from rnnconvert.containers.pickle_values import Foreign, Global
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import UnreadableError
-from rnnconvert.core.limits import NAME_LENGTH, OBJECT_NESTING, OBJECTS, REPEATED
+from rnnconvert.core.limits import OBJECT_NESTING, OBJECTS, REPEATED
+from rnnconvert.core.names import checked_name
 from rnnconvert.formats.pytorch.archives.spelling import class_name, is_plain, joined_name, key_text, short
 from rnnconvert.formats.pytorch.archives.values import NEWER, STORAGES, ArchivedTensor, Storage
 
@@ -90,9 +91,7 @@ class _ValuePass:
         self._nodes += 1 + len(name) // 32
         if isinstance(value, Foreign) and str(value.made_by) == _PARAMETER and value.args[:1]:
             value = value.args[0]  # with what follows it: whether it is trained, and its hooks
-        if len(name) > NAME_LENGTH:
-            about = f"the name {name[:60]!r}... in it has {len(name):,} characters, at most {NAME_LENGTH:,} are read"
-            raise UnreadableError(self._path, about)
+        checked_name(name, self._path)
         if depth > OBJECT_NESTING or self._nodes > OBJECTS:
             raise UnreadableError(self._path, "its values are nested too deeply or too often to be walked")
         if isinstance(value, ArchivedTensor):
