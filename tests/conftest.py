@@ -75,6 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
             compileall.compile_dir(Path(__file__).parent.parent / folder, quiet=2)
     config.addinivalue_line("markers", "own_processes: a test that starts its executors anew")
     config.addinivalue_line("markers", "reads_apart: a test that reads HDF5 files in a process of their own, as users do")
+    config.addinivalue_line("markers", "every_run: a slow test that runs without being drawn")
     config.addinivalue_line("markers", "drawn(count): of a test's parameters that many are tried, drawn by the seed")
     from_controller = getattr(config, "workerinput", {})
     if config.option.seed is None:

@@ -34,8 +34,9 @@ def recorded() -> dict[str, float]:
 
 
 def left_out(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Return which slow tests are not drawn."""
-    return {*items} - {*drawn.drawn(items, -(-len(items) // SHARE), "slow")}
+    """Return which slow tests are not drawn; those of every run are not left out."""
+    drawable = [item for item in items if item.get_closest_marker("every_run") is None]
+    return {*drawable} - {*drawn.drawn(drawable, -(-len(drawable) // SHARE), "slow")}
 
 
 def record(reports: Iterable[Any]) -> None:

@@ -57,6 +57,7 @@ def clones(folder: Path) -> None:
             path.symlink_to(about.parent / one["file"])
 
 
+@pytest.mark.every_run  # whatever a change lets a command say may be shown on a page
 @pytest.mark.parametrize(("language", "text"), BLOCKS)
 def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, request: pytest.FixtureRequest) -> None:
     if GALLERY in request.node.name:
@@ -84,6 +85,7 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
     commands(text, folder)
 
 
+@pytest.mark.every_run
 @pytest.mark.parametrize("blocks", TASKS)
 def test_a_task_is_done_as_its_page_shows(blocks: list[tuple[str, str]], folder: Path) -> None:
     for language, text in blocks:
