@@ -39,13 +39,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     fsspec.filesystem("http").clear_instance_cache()
-    made = Server()
-    with running(made):
+    instance = Server()
+    with running(instance):
         for path in ("encoder.keras", "exported.onnx", "old_tagger.h5", "unknown/weights.npz", "unknown/sample.npz"):
-            made.files[path] = (ROOT / "examples" / path).read_bytes()
+            instance.files[path] = (ROOT / "examples" / path).read_bytes()
         loop = ROOT / "tests" / "golden" / "fuse" / "jax_equinox_gru.onnx"
-        made.files["loop.onnx"] = loop.read_bytes()
-        yield made
+        instance.files["loop.onnx"] = loop.read_bytes()
+        yield instance
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_a_file_that_is_replaced_while_it_is_fetched_is_never_a_mixture(
 def test_threads_that_fetch_one_file_have_all_of_it(server: Server) -> None:
     server.files["a.bin"] = content = bytes(range(256)) * (1 << 14)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: addresses.local(server.url("a.bin")).read_bytes() == content, range(4)))
-    assert found == [True] * 4
+        equal = list(pool.map(lambda _: addresses.local(server.url("a.bin")).read_bytes() == content, range(4)))
+    assert equal == [True] * 4
 
 
 def test_a_copy_that_is_cut_is_not_taken_for_the_file(server: Server) -> None:
@@ -131,7 +131,7 @@ def test_a_copy_that_is_cut_is_not_taken_for_the_file(server: Server) -> None:
     for size in (0, 1000):
         os.truncate(copy, size)
         assert addresses.local(url).read_bytes() == server.files["encoder.keras"]
-    assert [one.name for one in copy.parent.iterdir()] == [copy.name]
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]
 
 
 def test_a_cache_that_cannot_be_written_and_a_long_name_are_no_hindrance(
@@ -154,12 +154,12 @@ def test_errors_name_the_url(server: Server) -> None:
 
 
 def test_without_fsspec_the_error_says_how_to_install_it(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = importlib.import_module
+    import_module = importlib.import_module
 
     def absent(name: str, *more: Any) -> Any:
         if name == "fsspec":
             raise ImportError(name)
-        return whole(name, *more)
+        return import_module(name, *more)
 
     monkeypatch.setattr(asking.importlib, "import_module", absent)
     with pytest.raises(rc.MissingPackageError, match="fsspec is not installed"):

@@ -56,13 +56,13 @@ def run(model: Recurrent, case: Case, path: Path) -> Outputs:
 @pytest.mark.parametrize(("gain", "size"), [(1.5, 1e-3), (2.0, 1e-3)])
 def test_amplified_rounding_is_no_difference(gain: float, size: float, tmp_path: Path) -> None:
     model = growing(gain, size)
-    (case,) = (one for one in cases(model)[0] if one.name == "default states")
+    (case,) = (candidate for candidate in cases(model)[0] if candidate.name == "default states")
     truths, single = solved(model, [case]), solved(model, [case], np.float32)
     moved, off = solved(shaken(model, np.float32), [case]), rounding.of_functions(model, [case], FLOAT32)
-    found, measure = run(model, case, tmp_path / "a.onnx"), Measure.of(model, case, np.float32)
-    assert measure.explains(found)
+    outputs, measure = run(model, case, tmp_path / "a.onnx"), Measure.of(model, case, np.float32)
+    assert measure.explains(outputs)
     # Without the error of functions, what rounds in sums and in weights is far from what a right program gives.
-    error = np.abs(found.y - truths[0].y).max()
+    error = np.abs(outputs.y - truths[0].y).max()
     assert error > 8 * np.abs(worse(truths[0], single[0], moved[0]).y - truths[0].y).max()
     assert error < 8 * np.abs(rounding.floors(model, [case], FLOAT32, truths, off, single, moved)[0].y - truths[0].y).max()
     for part in ("input", "recurrent"):  # a difference that is larger than rounding becomes remains one
@@ -102,7 +102,7 @@ def test_a_cell_sums_up_the_error_of_a_gate_that_is_nearly_shut(tmp_path: Path) 
 
     plain = stack("lstm", hidden_size=16)
     model = each(plain, lambda d: d.with_arrays({key: of(key, np.asarray(values)) for key, values in d.arrays.items()}))
-    (case,) = (one for one in cases(model)[0] if one.name == "default states")
+    (case,) = (candidate for candidate in cases(model)[0] if candidate.name == "default states")
     truths, single = solved(model, [case]), solved(model, [case], np.float32)
     moved, measure = solved(shaken(model, np.float32), [case]), Measure.of(model, case, np.float32)
     unit = np.arange(16) % 4 == 0
@@ -127,7 +127,7 @@ def test_the_error_of_a_gate_grows_with_what_it_multiplies(kind: str) -> None:
     relu = Activation("relu")
     plain = stack(kind, hidden_size=16)
     model = each(scaled(plain, "input", 40.0), lambda d: d.replace(cell=d.cell.replace(activation=relu, output_activation=relu)))
-    (case,) = (one for one in cases(model)[0] if one.name == "default states")
+    (case,) = (candidate for candidate in cases(model)[0] if candidate.name == "default states")
     measure = Measure.of(model, case, np.float32)
     for seed in range(10, 14):
         assert measure.explains(rounding.of_functions(model, [case], FLOAT32, seed)[0])

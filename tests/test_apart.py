@@ -37,15 +37,15 @@ def test_arrays_and_values_arrive_as_they_were() -> None:
     }  # fmt: skip
     metadata = {"a": {"": [1, 2.5, None, True, "é\udc80", complex(1, -2), float("inf")]}, "b": (1, (2,)), "n": {3: 4}}
     before = open_files()
-    found = apart.read_apart(lambda: Stored(arrays, metadata), DATA, "x")
-    assert list(found.arrays) == list(arrays)
+    stored = apart.read_apart(lambda: Stored(arrays, metadata), DATA, "x")
+    assert list(stored.arrays) == list(arrays)
     for name, array in arrays.items():
-        got = found.arrays[name]
+        got = stored.arrays[name]
         assert (got.shape, got.dtype) == (array.shape, array.dtype), name
         np.testing.assert_array_equal(got, array)
         assert np.shares_memory(got, DATA) == (name in ("view", "part")), name
-    assert found.metadata == {**metadata, "b": [1, [2]]}
-    del found, got
+    assert stored.metadata == {**metadata, "b": [1, [2]]}
+    del stored, got
     assert open_files() == before
 
 
@@ -67,14 +67,14 @@ def ends(by: int) -> Callable[[], Stored]:
     return read
 
 
-@pytest.mark.parametrize("read, said", [
+@pytest.mark.parametrize("read, message", [
     (loops, "processor time"), (allocates, "memory"), (ends(signal.SIGSEGV), r"crashes .*SIGSEGV"), (ends(signal.SIGKILL), "too much"),
     (lambda: os._exit(3), "ended with 3"), (lambda: os._exit(0), "broke"), (lambda: 1 // 0, "ended with 70"),
 ])  # fmt: skip
-def test_whatever_a_library_does_its_file_is_unreadable(read: Callable[[], Stored], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_a_library_does_its_file_is_unreadable(read: Callable[[], Stored], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apart, "SECONDS", 1)
     before = open_files()
-    with pytest.raises(UnreadableError, match=said):
+    with pytest.raises(UnreadableError, match=message):
         apart.read_apart(read, DATA, "x")
     assert open_files() == before
 
@@ -126,13 +126,13 @@ def test_a_heap_that_the_library_never_leaves_is_damaged(which: int, length: int
     path = tmp_path / "a.h5"
     heap_file(path, (which, length))
     start = time.process_time()
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     try:
-        found = hdf5.read(path).metadata
+        metadata = hdf5.read(path).metadata
     except UnreadableError:
         return
     # An object of no length is a text of none.
-    assert found["unreadable"] or (length == 0 and which < 3), found
+    assert metadata["unreadable"] or (length == 0 and which < 3), metadata
     assert time.process_time() - start < 5
 
 

@@ -49,20 +49,20 @@ def test_errors_are_value_errors_with_exit_codes() -> None:
 
 
 def test_reprs_say_what_a_thing_is(tmp_path: Path) -> None:
-    made = stack("gru", num_layers=2, num_directions=2, name="encoder")
-    assert repr(made) == ("<Recurrent 'encoder': GRU (reset after), 2 layers, bidirectional, 3 -> 4, two biases, float32>")
-    assert repr(made[1, 0]) == "<Direction GRU (reset after), 8 -> 4, two biases, float32>"
-    assert repr(made[0, 1].gates["z"]) == ("<Gate z: input(4, 3), recurrent(4, 4), input_bias(4,), recurrent_bias(4,)>")
-    checkpoint = rc.load(write(tmp_path / "a.safetensors", made))
+    encoder = stack("gru", num_layers=2, num_directions=2, name="encoder")
+    assert repr(encoder) == ("<Recurrent 'encoder': GRU (reset after), 2 layers, bidirectional, 3 -> 4, two biases, float32>")
+    assert repr(encoder[1, 0]) == "<Direction GRU (reset after), 8 -> 4, two biases, float32>"
+    assert repr(encoder[0, 1].gates["z"]) == ("<Gate z: input(4, 3), recurrent(4, 4), input_bias(4,), recurrent_bias(4,)>")
+    checkpoint = rc.load(write(tmp_path / "a.safetensors", encoder))
     assert repr(checkpoint) == f"<Checkpoint {tmp_path / 'a.safetensors'} (pytorch): 1 layer>"
     assert str(checkpoint).splitlines()[1].endswith("two biases, float32")
 
 
 def test_gates_are_reached_by_their_letters() -> None:
-    made = stack("lstm", name="one")
-    assert list(made.gates) == ["i", "f", "g", "o"]
-    np.testing.assert_array_equal(made.gates["f"].recurrent, made.first.get("recurrent", "f"))
-    assert made.gates["f"].peephole is None
+    layer = stack("lstm", name="one")
+    assert list(layer.gates) == ["i", "f", "g", "o"]
+    np.testing.assert_array_equal(layer.gates["f"].recurrent, layer.first.get("recurrent", "f"))
+    assert layer.gates["f"].peephole is None
     with pytest.raises(ValueError, match=r"stack\[0, 1\]"):
         stack("lstm", num_directions=2).gates  # noqa: B018
 
@@ -107,8 +107,8 @@ def test_other_tensors_are_carried_within_a_format_and_left_out_elsewhere(tmp_pa
     assert (other.carried, other.left_out) == (0, 2)
 
 
-def dict_of(made: rc.Recurrent) -> dict[str, Array]:
-    packed = rc.pack(made, "pytorch")
+def dict_of(layer: rc.Recurrent) -> dict[str, Array]:
+    packed = rc.pack(layer, "pytorch")
     assert isinstance(packed, dict)
     return packed
 
@@ -153,27 +153,27 @@ def test_verdicts_hold(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["pytorch", "keras", "onnx", "cudnn"])
 def test_what_is_packed_is_unpacked(name: str, kind: str) -> None:
     parts = BOTH if (name, kind) != ("keras", "lstm") and (name, kind) != ("keras", "rnn") else BOTH - {"recurrent_bias"}
-    made = stack(kind, parts=parts, name="a")
-    arrays = rc.pack(made, name)
+    layer = stack(kind, parts=parts, name="a")
+    arrays = rc.pack(layer, name)
     if name == "cudnn":
         cell = "rnn_tanh" if kind == "rnn" else kind
-        found = rc.unpack(arrays, name, cell, "a", input_size=3, hidden_size=4)
+        unpacked = rc.unpack(arrays, name, cell, "a", input_size=3, hidden_size=4)
     else:
         open_: dict[str, Any] = {"go_backwards": False} if name in ("keras", "onnx") else {}
-        found = rc.unpack(arrays, name, made.cell, "a", **open_)
-    assert bits(found) == bits(made)
-    assert repr(found) == repr(made)
+        unpacked = rc.unpack(arrays, name, layer.cell, "a", **open_)
+    assert bits(unpacked) == bits(layer)
+    assert repr(unpacked) == repr(layer)
 
 
 def test_packing_in_another_type_and_of_too_much() -> None:
-    made = stack("lstm", num_layers=2)
-    assert dict_of(made)["weight_hh_l1"].dtype == np.float32
-    wide = rc.pack(made, "cudnn", "float64")
+    layer = stack("lstm", num_layers=2)
+    assert dict_of(layer)["weight_hh_l1"].dtype == np.float32
+    wide = rc.pack(layer, "cudnn", "float64")
     assert wide.dtype == np.float64
     with pytest.raises(rc.UsageError, match="split_stack"):
-        rc.pack(made, "keras")
+        rc.pack(layer, "keras")
     with pytest.raises(rc.UsageError, match="Unknown format 'caffe'"):
-        rc.pack(made, "caffe")
+        rc.pack(layer, "caffe")
     with pytest.raises(rc.RefusedError):
         rc.pack(stack(parts=BOTH | {"peephole"}), "pytorch")
 
@@ -203,14 +203,14 @@ def test_torch_modules_come_and_go(kind: str, dtype: str) -> None:
     need("torch", "")
     import torch
 
-    made = stack(kind, num_layers=2, num_directions=2, dtype=BFLOAT16 if dtype == "bfloat16" else dtype, name="m")
-    module = rc.to_torch(made)
+    layer = stack(kind, num_layers=2, num_directions=2, dtype=BFLOAT16 if dtype == "bfloat16" else dtype, name="m")
+    module = rc.to_torch(layer)
     assert type(module).__name__ == kind.upper() and next(module.parameters()).dtype == getattr(torch, dtype)
-    assert bits(rc.from_torch(module, "m")) == bits(made)
+    assert bits(rc.from_torch(module, "m")) == bits(layer)
     if dtype == "float32":
         with torch.no_grad():
             y = module(torch.from_numpy(x()))[0].numpy()
-        np.testing.assert_allclose(y, reference.run(made, x()).y, rtol=0, atol=3e-6)
+        np.testing.assert_allclose(y, reference.run(layer, x()).y, rtol=0, atol=3e-6)
 
 
 def test_torch_cells_and_other_modules() -> None:
@@ -257,11 +257,11 @@ def test_keras_layers_come_and_go() -> None:
             keras.layers.Bidirectional(keras.layers.GRU(4, return_sequences=True), merge_mode="sum", name="a"),
         ):
             layer.build((None, None, 3))
-            found = rc.from_keras(layer)
-            assert found.name == "a"
+            recurrent = rc.from_keras(layer)
+            assert recurrent.name == "a"
             y = keras.ops.convert_to_numpy(layer(x().swapaxes(0, 1))).swapaxes(0, 1)
-            np.testing.assert_allclose(y, reference.run(found, x()).y, rtol=0, atol=3e-6)
-            model = rc.to_keras(found)
+            np.testing.assert_allclose(y, reference.run(recurrent, x()).y, rtol=0, atol=3e-6)
+            model = rc.to_keras(recurrent)
             again = keras.ops.convert_to_numpy(model(x().swapaxes(0, 1))).swapaxes(0, 1)
             np.testing.assert_array_equal(again, y)
         with pytest.raises(rc.UsageError, match="not built"):
@@ -274,30 +274,30 @@ def test_keras_layers_come_and_go() -> None:
 
 def test_onnx_models_come_and_go(tmp_path: Path) -> None:
     need("onnxruntime", "")
-    made = stack("lstm", num_directions=2, parts=BOTH | {"peephole"}, name="a")
-    model = rc.to_onnx(made, opset=14)
+    layer = stack("lstm", num_directions=2, parts=BOTH | {"peephole"}, name="a")
+    model = rc.to_onnx(layer, opset=14)
     onnx.checker.check_model(model, full_check=True)
-    (found,) = rc.from_onnx(model).values()
-    assert bits(found) == bits(made)
+    (back,) = rc.from_onnx(model).values()
+    assert bits(back) == bits(layer)
     onnx.save(model, tmp_path / "a.onnx")
-    np.testing.assert_allclose(onnx_run(tmp_path / "a.onnx", {"x": x()})["y"], reference.run(made, x()).y, rtol=0, atol=3e-6)
-    (widened,) = rc.from_onnx(rc.to_onnx(made, "float64")).values()
+    np.testing.assert_allclose(onnx_run(tmp_path / "a.onnx", {"x": x()})["y"], reference.run(layer, x()).y, rtol=0, atol=3e-6)
+    (widened,) = rc.from_onnx(rc.to_onnx(layer, "float64")).values()
     assert widened.dtype == np.float64
 
 
 def test_models_of_onnx_ir_come_and_go(tmp_path: Path) -> None:
     ir = needed("onnxruntime", "onnx_ir")
-    made = stack("gru", num_directions=2, name="a")
-    model = rc.to_onnx(made, ir=True)
+    layer = stack("gru", num_directions=2, name="a")
+    model = rc.to_onnx(layer, ir=True)
     assert isinstance(model, ir.Model)
-    (found,) = rc.from_onnx(model).values()
-    assert bits(found) == bits(made)
+    (back,) = rc.from_onnx(model).values()
+    assert bits(back) == bits(layer)
     # A model that was opened has its weights in a file beside it.
     ir.save(model, tmp_path / "a.onnx", external_data="a.data")
     opened = ir.load(tmp_path / "a.onnx")
     assert any(isinstance(value.const_value, ir.ExternalTensor) for value in opened.graph.initializers.values())
-    (found,) = rc.from_onnx(opened).values()
-    assert bits(found) == bits(made)
+    (back,) = rc.from_onnx(opened).values()
+    assert bits(back) == bits(layer)
     assert any(isinstance(value.const_value, ir.ExternalTensor) for value in opened.graph.initializers.values())
 
 
@@ -353,12 +353,12 @@ def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
     folder.mkdir()
     source = MADE[kind](folder) if kind in MADE else torch_files(folder)[kind]
     targets = [tmp_path / name for name in ("out.pt", "out.keras", "out.onnx", "out.bin", "out.h5", "out.msgpack", "out.params")]
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", CONVERT, str(source), *map(str, targets)],
         capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    assert found.returncode == 0, found.stderr[-2000:]
-    assert found.stdout == "[]\n"
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert process.stdout == "[]\n"
     assert all(path.is_file() for path in targets)
 
 

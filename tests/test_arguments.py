@@ -29,10 +29,10 @@ MORE = ("nonlinearity", "layout", "stack", "hidden_size", "merge_mode", "unknown
 
 def calls(folder: Path) -> dict[str, tuple[Callable[..., Any], list[Any], dict[str, Any]]]:
     """Calls that work, by name: the function, its arguments by place and those by name."""
-    given = checkpoint(stack("gru", name="a"), stack("lstm", name="b"))
-    layer = given.layers["a"]
-    rc.save(given, folder / "m.onnx", force=True)
-    rc.save(given, folder / "m.pt", force=True)
+    source = checkpoint(stack("gru", name="a"), stack("lstm", name="b"))
+    layer = source.layers["a"]
+    rc.save(source, folder / "m.onnx", force=True)
+    rc.save(source, folder / "m.pt", force=True)
     path, out = str(folder / "m.onnx"), str(folder / "out.onnx")
     reading: dict[str, Any] = {"source_format": None, "settings": []}
     writing: dict[str, Any] = {"layers": [], "dtype": None, "strict": False, "force": True, "dry_run": True, "progress": None}
@@ -44,9 +44,9 @@ def calls(folder: Path) -> dict[str, tuple[Callable[..., Any], list[Any], dict[s
     pt = str(folder / "m.pt")
     return {
         "load": (rc.load, [path], {"format": "onnx", "settings": []}),
-        "save": (rc.save, [given, out], {"format": "onnx", "settings": [], **writing}),
+        "save": (rc.save, [source, out], {"format": "onnx", "settings": [], **writing}),
         "convert": (rc.convert, [path, out], {"target_format": None, **reading, **writing}),
-        "targets": (rc.targets, [given], {}),
+        "targets": (rc.targets, [source], {}),
         "pack": (rc.pack, [layer, "keras"], {"dtype": None}),
         "unpack": (rc.unpack, [rc.pack(layer, "pytorch"), "pytorch"], {"cell": None, "name": ""}),
         "unpack a buffer": (rc.unpack, [rc.pack(layer, "cudnn"), "cudnn", "gru"], sizes),
@@ -80,15 +80,15 @@ def test_a_wrong_argument_is_an_error_that_says_so(name: str, tmp_path: Path, mo
 
     def check(case: tuple[int | str, Any]) -> None:
         where, value = case
-        given, words = list(args), dict(named)
+        arguments, words = list(args), dict(named)
         if isinstance(where, int):
-            given[where] = value
+            arguments[where] = value
         else:
             words[where] = value
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                function(*given, **words)
+                function(*arguments, **words)
         except (rc.RnnConvertError, ValueError):
             pass
         except TypeError as error:  # a word that the function does not have
@@ -166,13 +166,13 @@ def test_every_public_function_checks_its_arguments() -> None:
             continue
         assert function.__wrapped__ is not None and function.__doc__
         module = vars(__import__(inspect.unwrap(function).__module__, fromlist=["x"]))
-        for one in inspect.signature(function).parameters.values():
-            if one.kind is one.VAR_KEYWORD or one.annotation == "Any":
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD or parameter.annotation == "Any":
                 continue
             try:
-                typing.get_type_hints(type("Held", (), {"__annotations__": {"x": one.annotation}}), module)
+                typing.get_type_hints(type("Held", (), {"__annotations__": {"x": parameter.annotation}}), module)
             except (NameError, TypeError):
-                unchecked.append(f"{name}: {one.name}")
+                unchecked.append(f"{name}: {parameter.name}")
     # Arrays of any sort, and what is imported only where it is met.
     assert unchecked == ["convert: verify", "from_onnx: model", "unpack: arrays"]
 
@@ -204,14 +204,14 @@ def _misspelt() -> list[tuple[str, str]]:
 
 def test_a_misspelt_keyword_of_any_public_function_is_guessed(tmp_path: Path) -> None:
     """One mechanism for all: with its second letter left out, each keyword is recognised, before anything else is wrong."""
-    given = checkpoint(stack("gru", name="a"))
-    rc.save(given, tmp_path / "m.onnx")
+    source = checkpoint(stack("gru", name="a"))
+    rc.save(source, tmp_path / "m.onnx")
     functions = {name: getattr(rc, name) for name in dict(_misspelt())}
     assert {"convert", "load_into", "load_optimizer_into", "identify", "verify", "fuse"} <= functions.keys()
     for name, word in _misspelt():
         signature = inspect.signature(functions[name])
         needed_ones = [p for p in signature.parameters.values() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-        values = {"save": [given, tmp_path / "o.onnx"], "load_into": [None, tmp_path / "m.onnx"]}.get(
+        values = {"save": [source, tmp_path / "o.onnx"], "load_into": [None, tmp_path / "m.onnx"]}.get(
             name, [tmp_path / "m.onnx", tmp_path / "m.onnx", tmp_path / "o.onnx"]
         )[: len(needed_ones)]
         if name == "convert":
@@ -221,27 +221,27 @@ def test_a_misspelt_keyword_of_any_public_function_is_guessed(tmp_path: Path) ->
 
 
 def test_a_name_that_does_not_exist_is_an_error_that_lists_those_that_do() -> None:
-    given = checkpoint(stack("gru", name="encoder"), stack("lstm", name="decoder"))
+    source = checkpoint(stack("gru", name="encoder"), stack("lstm", name="decoder"))
     for call, words in (
-        (lambda: given.layers["encodr"], "there is no layer 'encodr'. Did you mean 'encoder'?"),
-        (lambda: given.layers["x"], "there is no layer 'x'. Choose one of: encoder, decoder"),
-        (lambda: given.layers["encoder"].gates["i"], "there is no gate 'i'. Choose one of: r, z, n"),
-        (lambda: given.tensors["x"], "there is no tensor 'x', and no other tensor"),
+        (lambda: source.layers["encodr"], "there is no layer 'encodr'. Did you mean 'encoder'?"),
+        (lambda: source.layers["x"], "there is no layer 'x'. Choose one of: encoder, decoder"),
+        (lambda: source.layers["encoder"].gates["i"], "there is no gate 'i'. Choose one of: r, z, n"),
+        (lambda: source.tensors["x"], "there is no tensor 'x', and no other tensor"),
     ):
         with pytest.raises(KeyError) as caught:
             call()
         assert str(caught.value) == words and isinstance(caught.value, rc.UsageError)
-    assert given.layers.get("x") is None and "x" not in given.layers
+    assert source.layers.get("x") is None and "x" not in source.layers
 
 
 def test_a_module_that_is_a_layer_is_not_called_by_an_empty_name(tmp_path: Path) -> None:
-    given = checkpoint(stack("gru", name=""))
-    assert given.layers["(the module itself)"] is given.layers[""] is given.layers.get("(the module itself)")
-    assert "(the module itself)" in given.layers and given.layers.get("x") is None and "x" not in given.layers
-    assert "(the module itself)" in repr(given.layers) and "''" not in repr(given.layers)
+    source = checkpoint(stack("gru", name=""))
+    assert source.layers["(the module itself)"] is source.layers[""] is source.layers.get("(the module itself)")
+    assert "(the module itself)" in source.layers and source.layers.get("x") is None and "x" not in source.layers
+    assert "(the module itself)" in repr(source.layers) and "''" not in repr(source.layers)
     with pytest.raises(KeyError, match=r"Choose one of: \(the module itself\)"):
-        given.layers["x"]
-    rc.save(given, tmp_path / "m.pt")
+        source.layers["x"]
+    rc.save(source, tmp_path / "m.pt")
     assert rc.convert(tmp_path / "m.pt", tmp_path / "m.onnx", layers="(the module itself)").exact
     need("torch", "")
     import torch

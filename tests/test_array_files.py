@@ -81,7 +81,7 @@ def test_every_kind_of_archive_is_read_and_written(suffix: str, tmp_path: Path) 
     assert (checkpoint.format, list(checkpoint.layers)) == ("trial", ["encoder"])
     target = tmp_path / f"again{suffix}"
     rc.save(checkpoint, target, "trial")
-    before, after = (archives.reader(one, one.read_bytes())(one).arrays for one in (path, target))
+    before, after = (archives.reader(file, file.read_bytes())(file).arrays for file in (path, target))
     assert set(before) == set(after)
     for name, array in before.items():
         np.testing.assert_array_equal(array, after[name])
@@ -95,7 +95,7 @@ def test_layers_of_any_depth_are_found_in_the_order_of_the_file(tmp_path: Path) 
 
 def test_a_function_that_arrays_do_not_say_is_asked_for(tmp_path: Path) -> None:
     path = saved(tmp_path, RNN)
-    assert [one.option for one in rc.load(path).questions] == ["nonlinearity"]
+    assert [question.option for question in rc.load(path).questions] == ["nonlinearity"]
     relu = rc.load(path, nonlinearity="relu")
     assert (relu.questions, str(relu.layers[""].cell.activation)) == ((), "relu")
 
@@ -105,7 +105,7 @@ def test_functions_of_candidate_and_gates_are_asked_for_and_go_together(tmp_path
     parts = (Tensor("P", "input", "(gate hidden) in"), Tensor("Q", "recurrent", "(gate hidden) in"))
     registry.add([Layout("several.lstm", "lstm", "i f g o", parts, "of no framework", holds=several)])
     path = saved(tmp_path, {"P": (8, 3), "Q": (8, 2)})
-    assert [one.option for one in rc.load(path).questions] == ["nonlinearity", "recurrent_activation"]
+    assert [question.option for question in rc.load(path).questions] == ["nonlinearity", "recurrent_activation"]
     cell = rc.load(path, activation="relu", recurrent_activation="hard_sigmoid(0.2, 0.5)").layers[""].cell
     assert (str(cell.activation), str(cell.output_activation), cell.gate_activation.name) == ("relu", "relu", "hard_sigmoid")
     with pytest.raises(UsageError, match=r"cannot be 'elu' here\. Choose one of: sigmoid, hard_sigmoid"):
@@ -117,20 +117,20 @@ def test_of_two_layouts_with_the_same_arrays_the_caller_says_which(tmp_path: Pat
     silent = rc.load(path, "trial")
     assert not silent.layers and "trial.after or trial.before" in silent.warnings[0]
     assert "--set layout=" in silent.warnings[0]
-    for said, reset_after in (("trial.after", True), ("before", False)):
-        stack = rc.load(path, "trial", layout=said).layers["encoder"]
+    for layout, reset_after in (("trial.after", True), ("before", False)):
+        stack = rc.load(path, "trial", layout=layout).layers["encoder"]
         assert stack.cell.reset_after is reset_after
     with pytest.raises(UsageError, match="trial has no layout 'between'"):
         rc.load(path, "trial", layout="between")
 
 
-@pytest.mark.parametrize(("said", "names"), [(None, {"V", "c"}), ("trial.rnn", {"V", "c"}), ("split", {"A", "B", "d"})])
-def test_the_layout_that_is_asked_for_is_written(said: str | None, names: set[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("layout", "names"), [(None, {"V", "c"}), ("trial.rnn", {"V", "c"}), ("split", {"A", "B", "d"})])
+def test_the_layout_that_is_asked_for_is_written(layout: str | None, names: set[str], tmp_path: Path) -> None:
     target = tmp_path / "again.npz"
     checkpoint = rc.load(saved(tmp_path, RNN))
-    rc.save(checkpoint, target, "trial", **({"layout": said} if said else {}))  # type: ignore[arg-type]
-    with np.load(target) as found:
-        assert set(found) == names
+    rc.save(checkpoint, target, "trial", **({"layout": layout} if layout else {}))  # type: ignore[arg-type]
+    with np.load(target) as arrays:
+        assert set(arrays) == names
     same = rc.load(target).layers[""]
     np.testing.assert_array_equal(same.gates["n"].input, checkpoint.layers[""].gates["n"].input)
 
@@ -196,7 +196,7 @@ def test_every_function_that_a_cell_may_have_can_be_said(framework: str, functio
     (question,) = rc.load(path, framework).questions
     assert (question.option, len(question.choices)) == ("activation", functions)
     for function in question.choices if option == "activation" else ("tanh", "relu"):
-        (found,) = rc.load(path, framework, **{option: function}).layers.values()
-        assert found.cell.activation.name == function
+        (layer,) = rc.load(path, framework, **{option: function}).layers.values()
+        assert layer.cell.activation.name == function
     with pytest.raises(rc.UsageError, match=r"cannot be 'softmax' here\. Choose one of: tanh, relu, sigmoid"):
         rc.load(path, framework, activation="softmax")

@@ -52,9 +52,9 @@ def of(kind: str, parts: frozenset[str] = BOTH, layers: int = 1, directions: int
 
 def edited(path: Path, tree: dict[str, Any], name: str = "made.json") -> Path:
     """A file of a document that was changed by hand."""
-    made = path.parent / name
-    made.write_text(json.dumps(tree))
-    return made
+    target = path.parent / name
+    target.write_text(json.dumps(tree))
+    return target
 
 
 def real(path: str) -> Path:
@@ -67,7 +67,7 @@ def real(path: str) -> Path:
 FUNCTIONS = {"": lambda x: x, "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}
 
 
-def whole(path: Path, x: Array) -> Array:
+def row_outputs(path: Path, x: Array) -> Array:
     """The outputs (time, 1, out) of a row of layers: its recurrent ones as they were read, the dense ones by hand."""
     layers = rc.load(path).layers
     y = x
@@ -75,7 +75,7 @@ def whole(path: Path, x: Array) -> Array:
         if layer["type"] in layers:
             y = reference.run(layers[layer["type"]], y).y
         else:
-            weight, bias = (np.array(one) for one in layer["weights"])
+            weight, bias = (np.array(values) for values in layer["weights"])
             y = FUNCTIONS[layer["activation"]](y @ weight + bias)
     return y
 
@@ -83,33 +83,33 @@ def whole(path: Path, x: Array) -> Array:
 @pytest.mark.parametrize("name", ["gru", "gru_1d", "lstm", "lstm_1d"])
 def test_a_model_of_rtneurals_tests_gives_its_outputs(name: str) -> None:
     path = real(f"rtneural-models/{name}.json")
-    x, y = (np.loadtxt(path.with_name(f"{name}_{one}_python.csv")).reshape(-1, 1, 1) for one in "xy")
-    found = whole(path, x)
-    assert np.abs(found - y).max() < 5e-7
-    assert np.abs(found).max() > 0.01
+    x, y = (np.loadtxt(path.with_name(f"{name}_{axis}_python.csv")).reshape(-1, 1, 1) for axis in "xy")
+    outputs = row_outputs(path, x)
+    assert np.abs(outputs - y).max() < 5e-7
+    assert np.abs(outputs).max() > 0.01
 
 
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 def test_a_torch_model_of_rtneurals_tests_gives_its_outputs(name: str) -> None:
     path = real(f"rtneural-models/{name}_torch.json")
-    x, expected = (np.loadtxt(path.with_name(f"{name}_torch_{one}_python.csv")).reshape(-1, 1, 1) for one in "xy")
-    found = rc.load(path)
+    x, expected = (np.loadtxt(path.with_name(f"{name}_torch_{axis}_python.csv")).reshape(-1, 1, 1) for axis in "xy")
+    checkpoint = rc.load(path)
     y = x
-    for stack in found.layers.values():
+    for stack in checkpoint.layers.values():
         y = reference.run(stack, y).y
-    y = y @ np.asarray(found.tensors["dense.weight"]).T + np.asarray(found.tensors["dense.bias"])
+    y = y @ np.asarray(checkpoint.tensors["dense.weight"]).T + np.asarray(checkpoint.tensors["dense.bias"])
     assert np.abs(y - expected).max() < 1e-6
 
 
 def test_an_amplifier_gives_its_outputs_from_its_learned_state() -> None:
     path = real("nam-lstm/lstm.nam")
-    found = rc.load(path)
-    with np.load(path.with_name("lstm.nam.ref.npz")) as kept:
-        x, expected = kept["x"], kept["out"]
-    y = reference.run(found.layers["lstm"], x).y
-    y = y @ np.asarray(found.tensors["head.weight"]).T + np.asarray(found.tensors["head.bias"])
+    checkpoint = rc.load(path)
+    with np.load(path.with_name("lstm.nam.ref.npz")) as recorded:
+        x, expected = recorded["x"], recorded["out"]
+    y = reference.run(checkpoint.layers["lstm"], x).y
+    y = y @ np.asarray(checkpoint.tensors["head.weight"]).T + np.asarray(checkpoint.tensors["head.bias"])
     assert np.abs(y - expected).max() < 1e-6
-    assert np.any(found.layers["lstm"].first.arrays["initial_hidden", ""])
+    assert np.any(checkpoint.layers["lstm"].first.arrays["initial_hidden", ""])
 
 
 def amplifier(path: Path, skip: int = 0, off: float = 0.0) -> dict[str, Any]:
@@ -169,8 +169,8 @@ def test_a_sample_that_cannot_be_used_stops_nothing(change: dict[str, Any], why:
     document = amplifier(path := tmp_path / "amp.json")
     document["layers"][1]["activation"] = change.pop("function", "")
     path.write_text(json.dumps({**document, **change}))
-    found = rc.load(path)
-    assert not found.recorded and any(re.search(f"its sample .* is not used: .*{why}", one) for one in found.warnings)
+    checkpoint = rc.load(path)
+    assert not checkpoint.recorded and any(re.search(f"its sample .* is not used: .*{why}", warning) for warning in checkpoint.warnings)
     assert rc.convert(path, tmp_path / "amp.pt", verify=True).report.equal
 
 
@@ -178,7 +178,7 @@ def test_a_sample_that_cannot_be_used_stops_nothing(change: dict[str, Any], why:
 def test_the_layers_around_fill_a_model_of_torch(form: str, tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     document = amplifier(path := tmp_path / "amp.json")
-    weight, bias = (np.array(one, np.float32) for one in document["layers"][1]["weights"])
+    weight, bias = (np.array(values, np.float32) for values in document["layers"][1]["weights"])
     if form == "guitarml":
         rc.convert(path, path := tmp_path / "amp2.json", target_format="guitarml", prefix="rec")
         state = json.loads(path.read_text())
@@ -206,11 +206,11 @@ def keras_runs(document: dict[str, Any], x: Array) -> Array:
     y: Any = np.ascontiguousarray(x.swapaxes(0, 1))
     for layer in document["layers"]:
         if layer["type"] in ("gru", "lstm"):
-            made = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}[layer["type"]]
-            one = made(layer["shape"][-1], return_sequences=True)
-            one.build(y.shape)
-            one.set_weights([np.array(weights, np.float32) for weights in layer["weights"]])
-            y = keras.ops.convert_to_numpy(one(y))
+            kind = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}[layer["type"]]
+            recurrent = kind(layer["shape"][-1], return_sequences=True)
+            recurrent.build(y.shape)
+            recurrent.set_weights([np.array(weights, np.float32) for weights in layer["weights"]])
+            y = keras.ops.convert_to_numpy(recurrent(y))
     return np.asarray(y).swapaxes(0, 1)
 
 
@@ -258,10 +258,10 @@ def test_keras_and_torch_give_what_a_real_file_is_read_as(kind: str) -> None:
     x = X[..., :1]
     assert off(only(path), x, keras_runs(document, x)) <= 1
     path = real(f"rtneural-models/{kind}_torch.json")
-    own = {name.partition(".")[2]: value for name, value in json.loads(path.read_text()).items() if name.startswith(f"{kind}2.")}
+    weights = {name.partition(".")[2]: value for name, value in json.loads(path.read_text()).items() if name.startswith(f"{kind}2.")}
     stack = rc.load(path).layers[f"{kind}2"]
     x = np.random.default_rng(2).uniform(-1, 1, (5, 2, 8)).astype(np.float32)
-    assert off(stack, x, torch_runs(own, stack, x)) <= 1
+    assert off(stack, x, torch_runs(weights, stack, x)) <= 1
 
 
 def torch_runs_nam(document: dict[str, Any], x: Array) -> Array:
@@ -281,11 +281,11 @@ def torch_runs_nam(document: dict[str, Any], x: Array) -> Array:
         state[f"weight_hh_l{layer}"] = torch.tensor([row[width:] for row in rows])
         state[f"bias_ih_l{layer}"] = torch.tensor([next(values) for _ in range(4 * units)])
         state[f"bias_hh_l{layer}"] = torch.zeros(4 * units)
-        for one in states:
-            one.append([next(values) for _ in range(units)])
+        for numbers in states:
+            numbers.append([next(values) for _ in range(units)])
     assert len(list(values)) == units + 1
     module.load_state_dict(state)
-    first = [torch.tensor(one)[:, None].repeat(1, x.shape[1], 1) for one in states]
+    first = [torch.tensor(numbers)[:, None].repeat(1, x.shape[1], 1) for numbers in states]
     with torch.no_grad():
         return np.asarray(module(torch.from_numpy(x), tuple(first))[0].numpy())
 
@@ -309,11 +309,11 @@ def test_a_model_that_the_trainer_wrote_gives_what_it_gives() -> None:
     """tests/golden/nam/make.py: neural-amp-modeler 0.13.0, whose files are of version 0.7.0."""
     folder = Path(__file__).parent / "golden" / "nam"
     answers = np.load(folder / "answers.npz")
-    found = rc.load(folder / "model.nam")
-    assert not found.warnings
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(folder / "model.nam")
+    assert not checkpoint.warnings
+    (stack,) = checkpoint.layers.values()
     y = reference.run(stack, answers["x"][:, None, None].astype(float)).y[:, 0]
-    head = found.tensors["head.weight"][0], found.tensors["head.bias"][0]
+    head = checkpoint.tensors["head.weight"][0], checkpoint.tensors["head.bias"][0]
     np.testing.assert_allclose(y @ head[0] + head[1], answers["y"], rtol=0, atol=2e-6)
 
 
@@ -338,9 +338,9 @@ def singles(tree: Any) -> Any:
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_file_that_is_written_again_says_the_same(name: str, tmp_path: Path) -> None:
     path = real(name)
-    made = tmp_path / f"made{path.suffix}"
-    rc.convert(path, made, target_format=rc.load(path).format)
-    before, after = (json.loads(one.read_text()) for one in (path, made))
+    target = tmp_path / f"made{path.suffix}"
+    rc.convert(path, target, target_format=rc.load(path).format)
+    before, after = (json.loads(file.read_text()) for file in (path, target))
     if "torch" not in name:
         assert list(before) == list(after)
     assert singles(before) == singles(after)
@@ -384,13 +384,13 @@ def aida_x(tmp_path: Path, **more: Any) -> Path:
 
 def test_what_aida_x_does_around_its_layers_is_named_and_kept(tmp_path: Path) -> None:
     path = aida_x(tmp_path, in_gain=-3.5, out_gain=0)
-    found = rc.load(path)
-    assert "AIDA-X" in found.path or any("lstm" in line for line in found.evidence)
-    assert [warning.split(" ")[0] for warning in found.warnings] == ["in_skip", "in_gain"]
-    said = call("inspect", path).stdout
-    assert "name Crunch" in said and "in_skip is 1" in said and "dense/weights/0 (4 x 1)" in said
+    checkpoint = rc.load(path)
+    assert "AIDA-X" in checkpoint.path or any("lstm" in line for line in checkpoint.evidence)
+    assert [warning.split(" ")[0] for warning in checkpoint.warnings] == ["in_skip", "in_gain"]
+    output = call("inspect", path).stdout
+    assert "name Crunch" in output and "in_skip is 1" in output and "dense/weights/0 (4 x 1)" in output
     rc.convert(path, tmp_path / "again.aidax")
-    before, after = (json.loads(one.read_text()) for one in (path, tmp_path / "again.aidax"))
+    before, after = (json.loads(file.read_text()) for file in (path, tmp_path / "again.aidax"))
     assert singles(before) == singles(after)
     rc.convert(path, tmp_path / "alone.aidax", layers="lstm")
     alone = json.loads((tmp_path / "alone.aidax").read_text())
@@ -406,7 +406,7 @@ def test_a_plain_model_warns_of_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"shape": [None, None, 5]}, "has 3 and 5"),
         ({"shape": None}, "ends in a width"),
@@ -423,11 +423,11 @@ def test_a_plain_model_warns_of_nothing() -> None:
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_layer_that_contradicts_itself_is_unreadable(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_layer_that_contradicts_itself_is_unreadable(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     rc.save(memory(of("gru")), tmp_path / "a.json")
     tree = json.loads((tmp_path / "a.json").read_text())
     tree["layers"][0].update(change)
-    with pytest.raises(rc.UnreadableError, match=said):
+    with pytest.raises(rc.UnreadableError, match=message):
         rc.load(edited(tmp_path / "a.json", tree), "rtneural")
 
 
@@ -470,10 +470,10 @@ def test_guitarmls_model_data_is_compared_with_its_arrays(tmp_path: Path) -> Non
     about = {"model": "SimpleRNN", "input_size": 3, "skip": 1, "output_size": 1, "unit_type": "LSTM", "num_layers": 1, "hidden_size": 4,
              "bias_fl": True}  # fmt: skip
     path = edited(tmp_path / "a.json", {"model_data": about, "state_dict": state})
-    found = rc.load(path)
-    assert list(found.layers) == ["rec"] and list(found.tensors) == ["lin.weight", "lin.bias"]
-    assert off(found.layers["rec"], X, reference.run(stack, X).y) <= 1
-    assert len(found.warnings) == 1 and "skip is 1" in found.warnings[0]
+    checkpoint = rc.load(path)
+    assert list(checkpoint.layers) == ["rec"] and list(checkpoint.tensors) == ["lin.weight", "lin.bias"]
+    assert off(checkpoint.layers["rec"], X, reference.run(stack, X).y) <= 1
+    assert len(checkpoint.warnings) == 1 and "skip is 1" in checkpoint.warnings[0]
     rc.convert(path, tmp_path / "again.json", target_format="guitarml")
     assert singles(json.loads(path.read_text())) == singles(json.loads((tmp_path / "again.json").read_text()))
     for key, value in {"hidden_size": 40, "num_layers": 2, "input_size": 1, "unit_type": "GRU", "output_size": 2, "bias_fl": False,
@@ -531,7 +531,7 @@ def test_modules_in_modules_and_shapes_next_to_values_are_arrays(tmp_path: Path)
 def test_an_amplifier_that_contradicts_itself_is_unreadable(tmp_path: Path) -> None:
     rc.save(memory(of("lstm", PLAIN | {"input_bias"})), tmp_path / "a.nam")
     tree = json.loads((tmp_path / "a.nam").read_text())
-    for change, said in (
+    for change, message in (
         ({"weights": tree["weights"][:-1]}, "but an LSTM of 1 layers with 4 units"),
         ({"weights": [tree["weights"]]}, "not one list"),
         ({"weights": None}, "not a list of numbers"),
@@ -540,7 +540,7 @@ def test_an_amplifier_that_contradicts_itself_is_unreadable(tmp_path: Path) -> N
         ({"config": {**tree["config"], "input_size": 3.0}}, "input_size"),
         ({"config": {"input_size": 3}}, "hidden_size"),
     ):
-        with pytest.raises(rc.UnreadableError, match=said):
+        with pytest.raises(rc.UnreadableError, match=message):
             rc.load(edited(tmp_path / "a.nam", {**tree, **change}, "b.nam"))
     refused(edited(tmp_path / "a.nam", {**tree, "config": {**tree["config"], "out_channels": 2}}, "c.nam"), "out_channels")
     wavenet = rc.load(edited(tmp_path / "a.nam", {**tree, "architecture": "WaveNet"}, "d.nam"))
@@ -625,10 +625,10 @@ def test_a_hostile_file_is_unreadable(kind: str, tmp_path: Path) -> None:
     path.write_bytes(HOSTILE[kind])
     for format in (None, "rtneural", "guitarml", "nam"):
         try:
-            found = rc.load(path, format)
+            checkpoint = rc.load(path, format)
         except rc.UnreadableError:
             continue
-        assert not found.layers, (kind, format)
+        assert not checkpoint.layers, (kind, format)
     result = call("convert", path, tmp_path / "out.onnx")
     assert result.exit_code == (3 if kind != "numbers alone" else result.exit_code) and result.exit_code in (2, 3), result.output
     assert "Traceback" not in result.stderr and not (tmp_path / "out.onnx").exists()
@@ -638,12 +638,12 @@ def test_a_file_that_is_cut_anywhere_is_unreadable(tmp_path: Path) -> None:
     rc.save(memory(of("lstm", PLAIN | {"input_bias"})), tmp_path / "a.nam")
     rc.save(memory(of("gru")), tmp_path / "a.json")
     rc.save(memory(of("gru")), tmp_path / "b.json", "guitarml")
-    for whole in ("a.nam", "a.json", "b.json"):
-        text = (tmp_path / whole).read_bytes().rstrip()
+    for name in ("a.nam", "a.json", "b.json"):
+        text = (tmp_path / name).read_bytes().rstrip()
         for length in range(1, len(text), max(1, len(text) // 40)):
-            (tmp_path / f"cut{whole}").write_bytes(text[:length])
+            (tmp_path / f"cut{name}").write_bytes(text[:length])
             with pytest.raises(rc.UnreadableError):
-                rc.load(tmp_path / f"cut{whole}")
+                rc.load(tmp_path / f"cut{name}")
 
 
 def test_reading_json_is_bounded_in_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -678,10 +678,10 @@ def test_load_into_fills_a_whole_row_of_rtneural(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     row = [keras.layers.Dense(4), keras.layers.Conv1D(3, 2), keras.layers.GRU(5, return_sequences=True), keras.layers.Dense(2)]
     model = keras.Sequential([keras.Input((6, 1)), *row])
-    shapes = [{"type": type(one).__name__.lower(), "activation": "", "shape": [None, None, one.output.shape[-1]],
-               "weights": [array.tolist() for array in one.get_weights()]} for one in row]  # fmt: skip
-    document = {"in_shape": [None, None, 1], "layers": [{**one, "kernel_size": [2], "dilation": [1]} if one["type"] == "conv1d" else one
-                                                        for one in shapes]}  # fmt: skip
+    shapes = [{"type": type(layer).__name__.lower(), "activation": "", "shape": [None, None, layer.output.shape[-1]],
+               "weights": [array.tolist() for array in layer.get_weights()]} for layer in row]  # fmt: skip
+    document = {"in_shape": [None, None, 1], "layers": [{**spec, "kernel_size": [2], "dilation": [1]} if spec["type"] == "conv1d" else spec
+                                                        for spec in shapes]}  # fmt: skip
     path = edited(tmp_path / "row.json", document, "row.json")
 
     class Model(torch.nn.Module):  # type: ignore[misc]

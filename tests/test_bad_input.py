@@ -56,7 +56,7 @@ def fails(path: Path, code: int = 3, *words: str) -> str:
 def sources(folder: Path) -> dict[str, Path]:
     """A readable file of every kind that can be made without a framework."""
     folder.mkdir(exist_ok=True)
-    found = {
+    paths = {
         "zip checkpoint": write(folder / "a.pt"),
         "safetensors": write(folder / "a.safetensors"),
         "onnx": write(folder / "a.onnx"),
@@ -68,7 +68,7 @@ def sources(folder: Path) -> dict[str, Path]:
         "mxnet": write(folder / "a.params"),
     }
     external = write(folder / "external.onnx", stack(hidden_size=16), settings=["external_data=true"])
-    return {**found, "external": external}
+    return {**paths, "external": external}
 
 
 KINDS = ["zip checkpoint", "safetensors", "onnx", "onnx by hand", "legacy keras", "cudnn", "flax", "haiku", "mxnet", "external"]
@@ -92,12 +92,12 @@ def test_every_kind_is_listed_and_readable(every: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_truncated_file_is_unreadable(kind: str, every: dict[str, Path], tmp_path: Path) -> None:
-    whole = every[kind].read_bytes()
-    for length in (1, 7, 9, 60, len(whole) // 2, len(whole) - 1):
+    content = every[kind].read_bytes()
+    for length in (1, 7, 9, 60, len(content) // 2, len(content) - 1):
         folder = tmp_path / str(length)
         shutil.copytree(every[kind].parent, folder)
         path = folder / every[kind].name
-        path.write_bytes(whole[:length])
+        path.write_bytes(content[:length])
         fails(path)
 
 
@@ -121,20 +121,20 @@ def test_a_wrong_ending_is_looked_through_or_said(kind: str, suffix: str, every:
     """What a file is, its first bytes say; only a raw buffer has none."""
     path = tmp_path / f"renamed{suffix}"
     shutil.copy(every[kind], path)
-    own, found = (next(iter(rc.load(p).layers.values())) for p in (every[kind], path))
-    assert own.describe() == found.describe()
+    expected, layer = (next(iter(rc.load(p).layers.values())) for p in (every[kind], path))
+    assert expected.describe() == layer.describe()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_read_as_another_format_is_an_error(kind: str, every: dict[str, Path]) -> None:
-    own = rc.load(every[kind]).format
-    for name in set(adapters()) - (TREES if own in TREES else {own}):
+    own_format = rc.load(every[kind]).format
+    for name in set(adapters()) - (TREES if own_format in TREES else {own_format}):
         try:
-            found = rc.load(every[kind], name, cell="lstm", input_size=3, hidden_size=4)
+            checkpoint = rc.load(every[kind], name, cell="lstm", input_size=3, hidden_size=4)
         except rc.RnnConvertError:
             continue
         # Any archive of arrays by name can be read as one of these, and has none of its cells.
-        assert isinstance(adapters()[name], ArrayFiles) and not found.layers, name
+        assert isinstance(adapters()[name], ArrayFiles) and not checkpoint.layers, name
 
 
 def test_a_folder_is_unreadable(tmp_path: Path) -> None:
@@ -240,11 +240,11 @@ def test_layers_that_would_be_written_under_one_name_are_an_error(tmp_path: Path
 
 
 def with_numbers(*values: float) -> rc.Recurrent:
-    made = stack()
-    weight = np.array(made.first.get("recurrent", "f"))
+    layer = stack()
+    weight = np.array(layer.first.get("recurrent", "f"))
     weight[0, : len(values)] = values
     arrays = {("recurrent", "f"): weight}
-    return made.replace(layers=(rc.Layer((made.first.with_arrays(arrays),)),))
+    return layer.replace(layers=(rc.Layer((layer.first.with_arrays(arrays),)),))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -252,8 +252,8 @@ def test_weights_that_are_not_finite_are_carried_with_a_warning(target: str, tmp
     values = (np.nan, np.inf, -np.inf)
     summary = rc.save(_in_memory(with_numbers(*values)), tmp_path / target)
     assert any("NaN or infinite" in warning for warning in summary.warnings)
-    (found,) = rc.load(tmp_path / target).layers.values()
-    np.testing.assert_array_equal(found.first.get("recurrent", "f")[0, :3], values)
+    (layer,) = rc.load(tmp_path / target).layers.values()
+    np.testing.assert_array_equal(layer.first.get("recurrent", "f")[0, :3], values)
     finite = rc.save(_in_memory(with_numbers(3e38, -3e38)), tmp_path / target, force=True)
     assert finite.warnings == ()
 
@@ -265,8 +265,8 @@ def test_weights_that_overflow_a_smaller_type_are_said_to(target: str, tmp_path:
     assert not any("as they are" in warning for warning in summary.warnings)
 
 
-def _in_memory(made: rc.Recurrent) -> rc.Checkpoint:
-    return rc.Checkpoint("(made)", "canonical", {made.name: made})
+def _in_memory(layer: rc.Recurrent) -> rc.Checkpoint:
+    return rc.Checkpoint("(made)", "canonical", {layer.name: layer})
 
 
 # Claims ---------------------------------------------------------------------------------------------
@@ -291,10 +291,10 @@ def test_a_header_that_promises_terabytes_is_unreadable(tmp_path: Path) -> None:
 
 def test_a_description_that_promises_terabytes_is_unreadable(tmp_path: Path) -> None:
     path = write(tmp_path / "model.bin")
-    beside = tmp_path / "model.bin.json"
-    description = json.loads(beside.read_text())
+    sidecar = tmp_path / "model.bin.json"
+    description = json.loads(sidecar.read_text())
     description["layers"][0].update(hidden_size=1 << 24, num_layers=4096)
-    beside.write_text(json.dumps(description))
+    sidecar.write_text(json.dumps(description))
     fails(path)
 
 
@@ -496,11 +496,11 @@ def test_a_target_that_fails_half_way_is_as_it_was(
     options = [word for setting in settings for word in ("--set", setting)]
     to = ["--to", "pytorch"] if target.endswith(".safetensors") else []
     command = [sys.executable, "-c", CHILD, how, "convert", large, path, "--force", *to, *options]
-    found = ready.run(command, ready.OURS, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert found.returncode == {"full": 74, "interrupted": 130}[how], found.stderr
-    assert "Traceback" not in found.stderr and found.stdout == ""
-    assert len(found.stderr.splitlines()) == 1
-    assert {"full": "cannot write", "interrupted": "interrupted"}[how] in found.stderr
+    process = ready.run(command, ready.OURS, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert process.returncode == {"full": 74, "interrupted": 130}[how], process.stderr
+    assert "Traceback" not in process.stderr and process.stdout == ""
+    assert len(process.stderr.splitlines()) == 1
+    assert {"full": "cannot write", "interrupted": "interrupted"}[how] in process.stderr
     assert files(tmp_path) == before
 
 
@@ -542,7 +542,7 @@ def test_what_is_no_file_is_unreadable_at_once(make: Callable[[Path], None], tmp
 
 
 @pytest.mark.parametrize(
-    "shape", [(1,) * 100, (0,) * 100, (0, 1 << 62), (0, 1 << 70), (1 << 40, 0, 1 << 40)], ids=lambda one: f"{len(one)} axes, {one[-1]}"
+    "shape", [(1,) * 100, (0,) * 100, (0, 1 << 62), (0, 1 << 70), (1 << 40, 0, 1 << 40)], ids=lambda axes: f"{len(axes)} axes, {axes[-1]}"
 )
 def test_a_shape_that_numpy_does_not_have_is_unreadable(shape: tuple[int, ...]) -> None:
     numbers = np.zeros(0 if 0 in shape else 1, np.float32)

@@ -37,7 +37,7 @@ fsspec = pytest.importorskip("fsspec")
 
 def arrays(seed: int, hidden: int = 4) -> dict[str, Any]:
     stack = random_stack(Sizes("lstm", 3, hidden, 1, 1, 0, BOTH), seed, np.float32)
-    return {f"rnn.{name}": np.asarray(one) for name, one in pack(registry.layouts()["pytorch.lstm"], stack).items()}
+    return {f"rnn.{name}": np.asarray(array) for name, array in pack(registry.layouts()["pytorch.lstm"], stack).items()}
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def call(*words: object) -> tuple[int, str]:
 
 def test_one_bad_file_never_stops_the_others(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    code, said = call(models / "*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1, "--report", tmp_path / "r.json")
-    assert code == 3 and "6  converted" in said and "1  unreadable" in said
-    assert sorted(one.name for one in out.glob("*.onnx")) == [f"m{number}.onnx" for number in range(6)]
+    code, output = call(models / "*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1, "--report", tmp_path / "r.json")
+    assert code == 3 and "6  converted" in output and "1  unreadable" in output
+    assert sorted(path.name for path in out.glob("*.onnx")) == [f"m{number}.onnx" for number in range(6)]
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["exit_code"] == 3 and report["counts"] == {"0": 6, "3": 1}
-    assert [one["source"] for one in report["files"] if one["code"]] == [str(models / "bad.safetensors")]
-    assert all(rc.load(one).layers for one in out.glob("*.onnx"))
+    assert [entry["source"] for entry in report["files"] if entry["code"]] == [str(models / "bad.safetensors")]
+    assert all(rc.load(path).layers for path in out.glob("*.onnx"))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -83,43 +83,43 @@ def test_a_file_without_a_recurrent_layer_is_counted_and_not_a_failure(
     monkeypatch.chdir(models.parent)
     words = ["models/m0.safetensors", "models/cnn.safetensors", "--to", "onnx", "--out", "out", "--jobs", jobs]
     for _ in range(2):  # the second one does nothing
-        code, said = call(*words, "--report", "r.json")
-        assert code == 0 and "1  converted" in said and "1  no recurrent layer" in said and "error" not in said
+        code, output = call(*words, "--report", "r.json")
+        assert code == 0 and "1  converted" in output and "1  no recurrent layer" in output and "error" not in output
         document = json.loads(Path("r.json").read_text())
         assert document["counts"] == {"0": 1} and document["without_layers"] == 1
         Path("r.json").unlink()
-    assert "2 of them before" in said
-    code, said = call("models/cnn.safetensors", "--to", "onnx", "--out", "other", "--jobs", jobs)
-    assert code == 3 and "1  no recurrent layer" in said
+    assert "2 of them before" in output
+    code, output = call("models/cnn.safetensors", "--to", "onnx", "--out", "other", "--jobs", jobs)
+    assert code == 3 and "1  no recurrent layer" in output
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_errors_name_the_file_once_and_flags(jobs: int, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez(models / "own.npz", a=np.zeros((3, 4), np.float32))
     monkeypatch.chdir(models.parent)
-    code, said = call("models/own.npz", "models/bad.safetensors", "--to", "onnx", "--out", "out", "--jobs", jobs)
-    errors = [line for line in said.splitlines() if line.startswith("error")]
+    code, output = call("models/own.npz", "models/bad.safetensors", "--to", "onnx", "--out", "out", "--jobs", jobs)
+    errors = [line for line in output.splitlines() if line.startswith("error")]
     assert code == 3 and len(errors) == 2
     assert not any(str(models) in line or ": models/" in line[7:] for line in errors), errors
     for word in ("source_format=", "add_layouts", "settings=", "force=True"):
-        assert word not in said
-    assert "--layout" in said
+        assert word not in output
+    assert "--layout" in output
 
 
 def test_it_resumes_and_does_nothing_twice(models: Path, tmp_path: Path) -> None:
     words = (models / "*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1, "--json")
     call(*words)
-    times = {one: one.stat().st_mtime_ns for one in (tmp_path / "out").glob("*.onnx")}
+    times = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").glob("*.onnx")}
     document = json.loads(call(*words)[1])
     assert document["resumed"] == 6 and document["exit_code"] == 3
-    assert times == {one: one.stat().st_mtime_ns for one in times}
+    assert times == {file: file.stat().st_mtime_ns for file in times}
     # Another source, a target that is gone, one that is not what was written: these alone are converted again.
     safetensors.write(models / "m0.safetensors", arrays(70))
     (tmp_path / "out" / "m1.onnx").unlink()
     (tmp_path / "out" / "m2.onnx").write_bytes(b"something else")
     os.utime(models / "m3.safetensors")  # the same content
     assert json.loads(call(*words)[1])["resumed"] == 3
-    changed = {one.name for one, before in times.items() if one.stat().st_mtime_ns != before}
+    changed = {file.name for file, before in times.items() if file.stat().st_mtime_ns != before}
     assert changed == {"m0.onnx", "m1.onnx", "m2.onnx"}
 
 
@@ -128,8 +128,8 @@ def test_what_is_there_before_is_replaced_only_where_that_is_asked(models: Path,
     out.mkdir()
     (out / "m1.onnx").write_bytes(b"mine")
     words = (models / "m*.safetensors", "--to", "onnx", "--out", out, "--jobs", 1)
-    code, said = call(*words)
-    assert code == 2 and "m1.onnx already exists" in said and (out / "m1.onnx").read_bytes() == b"mine"
+    code, output = call(*words)
+    assert code == 2 and "m1.onnx already exists" in output and (out / "m1.onnx").read_bytes() == b"mine"
     assert call(*words, "--force")[0] == 0
     assert "rnn" in rc.load(out / "m1.onnx").layers
     (out / "m1.onnx").write_bytes(b"changed")  # by then the journal has it
@@ -140,13 +140,13 @@ def test_a_journal_cut_anywhere_is_resumed(models: Path, tmp_path: Path) -> None
     words = (models / "m*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1, "--json")
     call(*words)
     journal = tmp_path / "out" / "rnnconvert-batch.jsonl"
-    whole = journal.read_bytes()
-    for cut in (0, 5, len(whole) // 2, whole.rindex(b"\n", 0, -1) + 1, len(whole) - 1):
-        journal.write_bytes(whole[:cut])
+    content = journal.read_bytes()
+    for cut in (0, 5, len(content) // 2, content.rindex(b"\n", 0, -1) + 1, len(content) - 1):
+        journal.write_bytes(content[:cut])
         document = json.loads(call(*words)[1])
-        assert document["exit_code"] == 0 and document["resumed"] == max(0, whole[:cut].count(b"\n") - 1)
-        with Journal(journal) as kept:
-            assert len(kept.entries) == 6
+        assert document["exit_code"] == 0 and document["resumed"] == max(0, content[:cut].count(b"\n") - 1)
+        with Journal(journal) as resumed:
+            assert len(resumed.entries) == 6
 
 
 def test_another_file_is_no_journal(tmp_path: Path) -> None:
@@ -169,54 +169,54 @@ def test_wrong_lines_of_a_manifest_are_named(models: Path, tmp_path: Path) -> No
         {"source": str(models / "m2.safetensors"), "set": "a=b"},
     ]
     path = tmp_path / "m.jsonl"
-    path.write_text("\n".join(json.dumps(one) for one in lines) + "\nnot json\n\n")
-    code, said = call(path, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    path.write_text("\n".join(json.dumps(line) for line in lines) + "\nnot json\n\n")
+    code, output = call(path, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
     assert code == 2 and (tmp_path / "out" / "first.onnx").exists()
-    assert "line 2 of" in said and "'targt'" in said and "line 3" in said and "line 4" in said and "line 5" in said
+    assert "line 2 of" in output and "'targt'" in output and "line 3" in output and "line 4" in output and "line 5" in output
 
 
 def test_two_sources_of_one_target_are_refused(models: Path, tmp_path: Path) -> None:
     safetensors.write(tmp_path / "m0.safetensors", arrays(1))
-    code, said = call(models / "m0.safetensors", tmp_path / "m0.safetensors", "--to", "onnx", "--out", tmp_path / "out")
-    assert code == 2 and "both be written" in said
+    code, output = call(models / "m0.safetensors", tmp_path / "m0.safetensors", "--to", "onnx", "--out", tmp_path / "out")
+    assert code == 2 and "both be written" in output
 
 
 def test_no_source_is_written_over(models: Path, tmp_path: Path) -> None:
     source = models / "m1.safetensors"
     before = source.read_bytes()
-    code, said = call(source, "--to", "pytorch.safetensors", "--out", models, "--jobs", 1)
-    assert code == 2 and "written over the source" in said and source.read_bytes() == before
+    code, output = call(source, "--to", "pytorch.safetensors", "--out", models, "--jobs", 1)
+    assert code == 2 and "written over the source" in output and source.read_bytes() == before
     (tmp_path / "linked").symlink_to(models)
-    code, said = call(models / "m*.safetensors", "--to", "pytorch.safetensors", "--out", tmp_path / "linked", "--jobs", 1)
-    assert code == 2 and "written over the source" in said and source.read_bytes() == before
+    code, output = call(models / "m*.safetensors", "--to", "pytorch.safetensors", "--out", tmp_path / "linked", "--jobs", 1)
+    assert code == 2 and "written over the source" in output and source.read_bytes() == before
 
 
 def test_one_target_has_one_item(models: Path, tmp_path: Path) -> None:
     source, listed = models / "m1.safetensors", tmp_path / "list.jsonl"
     lines = [{"source": str(source)}, {"source": str(source), "dtype": "float16"}]
     listed.write_text("\n".join(map(json.dumps, lines)))
-    code, said = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 2 and "twice, with different settings" in said
+    code, output = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 2 and "twice, with different settings" in output
     lines = [{"source": str(source), "target": "x.onnx"}, {"source": str(models / "m2.safetensors"), "target": "../out/x.onnx"}]
     listed.write_text("\n".join(map(json.dumps, lines)))
-    code, said = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 2 and "would both be written" in said
-    code, said = call(source, models / "m1*", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 0 and "1  converted" in said
+    code, output = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 2 and "would both be written" in output
+    code, output = call(source, models / "m1*", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 0 and "1  converted" in output
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"source": "a\\u0000"}', '{"source": "a.pt", "target": "b\\u0000"}'])
 def test_a_line_that_is_no_item_is_a_wrong_line(line: str, tmp_path: Path) -> None:
     listed = tmp_path / "list.jsonl"
     listed.write_text(line)
-    code, said = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 2 and "line 1 of" in said
+    code, output = call(listed, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 2 and "line 1 of" in output
 
 
 def test_an_empty_manifest_is_named(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("# nothing\n")
-    code, said = call(tmp_path / "list.txt", "--to", "onnx", "--out", tmp_path / "out")
-    assert code == 2 and "names no source" in said
+    code, output = call(tmp_path / "list.txt", "--to", "onnx", "--out", tmp_path / "out")
+    assert code == 2 and "names no source" in output
 
 
 def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_killed_worker_loses_nothing(tmp_path: Path) -> None:
         done = run(items, journal, Workers(2), {}, seen)
     assert killed and done.code == 0 and len(done.entries) == 30
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()[1:]]
-    assert len({one["key"] for one in lines}) == len(lines) == 30
+    assert len({row["key"] for row in lines}) == len(lines) == 30
     assert len(list((tmp_path / "out").glob("*"))) == 30  # and no part of a file
 
 
@@ -298,7 +298,7 @@ def test_urls_are_read_and_written(models: Path, tmp_path: Path, memory: Any) ->
     memory.pipe_file("/in/bad.safetensors", b"\x10")
     words = ("memory://in/*.safetensors", "--to", "onnx", "--out", "memory://out", "--jobs", 1, "--journal", tmp_path / "j", "--json")
     document = json.loads(call(*words)[1])
-    assert document["counts"] == {"0": 3, "3": 1}, [one["message"] for one in document["files"]]
+    assert document["counts"] == {"0": 3, "3": 1}, [entry["message"] for entry in document["files"]]
     assert sorted(memory.ls("/out", detail=False)) == [f"/out/m{number}.onnx" for number in range(3)]
     rc.convert(models / "m1.safetensors", tmp_path / "own.onnx")
     assert memory.cat_file("/out/m1.onnx") == (tmp_path / "own.onnx").read_bytes()
@@ -340,8 +340,8 @@ def test_only_the_recurrent_arrays_of_a_large_file_travel(tmp_path: Path, memory
     with stores.fetched("memory:///big.safetensors") as local:
         assert local.stat().st_size == (tmp_path / "big.safetensors").stat().st_size
         layer = rc.load(local).layers["rnn"]
-        own = rc.load(tmp_path / "big.safetensors").layers["rnn"]
-        assert all(np.array_equal(layer.first.get(*key), own.first.get(*key)) for key in own.first.arrays)  # type: ignore[arg-type]
+        local_layer = rc.load(tmp_path / "big.safetensors").layers["rnn"]
+        assert all(np.array_equal(layer.first.get(*key), local_layer.first.get(*key)) for key in local_layer.first.arrays)  # type: ignore[arg-type]
     assert counting.sent < 70_000 < (tmp_path / "big.safetensors").stat().st_size
     monkeypatch.setattr(asking, "_PAUSES", (0.0, 0.0, 0.0))
     counting.failing = 3

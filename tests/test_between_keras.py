@@ -156,19 +156,19 @@ def build(case: Case, k: Any) -> tuple[Any, list[Any]]:
     """The model, and what it is called on."""
     k.utils.set_random_seed(case.seed)
     layers = k.layers
-    made: dict[str, Any] = {}
+    cells: dict[str, Any] = {}
 
     def layer(which: str) -> Any:
-        if which not in made:
+        if which not in cells:
             rate = {"dropout": 0.4} if case.training and which == "b" else {}
             handed = {"return_state": True} if case.states == "handed" and which == "a" else {}
             name = case.names["ab".index(which)]
             cell = getattr(layers, case.kind)(H, return_sequences=True, name=None if case.both else name, **rate, **handed)
-            made[which] = layers.Bidirectional(cell, name=name) if case.both else cell
-        return made[which]
+            cells[which] = layers.Bidirectional(cell, name=name) if case.both else cell
+        return cells[which]
 
     x = k.Input((T, N if case.calls == "ab" else H))
-    given: list[Any] = [x]
+    inputs: list[Any] = [x]
     count = 2 if case.kind == "LSTM" else 1
     handed: list[Any] = []
 
@@ -176,7 +176,7 @@ def build(case: Case, k: Any) -> tuple[Any, list[Any]]:
         states: dict[str, Any] = {}
         if case.states == "both" or (case.states == "one" and which == "b"):
             fresh = [k.Input((H,)) for _ in range(count)]
-            given.extend(fresh)
+            inputs.extend(fresh)
             states = {"initial_state": fresh}
         elif case.states == "handed" and which == "b":
             states = {"initial_state": handed}
@@ -184,11 +184,11 @@ def build(case: Case, k: Any) -> tuple[Any, list[Any]]:
             states["mask"] = k.ops.greater(y[:, :, 0], -0.2)
         if case.training and which == "b":
             states["training"] = True
-        given_ = layer(which)(y, **states)
-        if isinstance(given_, (list, tuple)):
-            y, *handed[:] = given_
+        outputs = layer(which)(y, **states)
+        if isinstance(outputs, (list, tuple)):
+            y, *handed[:] = outputs
             return y
-        return given_
+        return outputs
 
     def inside(width: int, name: str, function: Callable[[Any], Any], sequential: bool = False) -> Any:
         start = k.Input((None if case.mask else T, width))
@@ -209,14 +209,14 @@ def build(case: Case, k: Any) -> tuple[Any, list[Any]]:
     if calls != "ab":
         for which in calls:
             y = call(which, y)
-        return k.Model(given, y), [np.concatenate([X, X[:, :, :1]], 2)]
+        return k.Model(inputs, y), [np.concatenate([X, X[:, :, :1]], 2)]
     if case.nested in ("a", "each", "alike"):
         y = inside(N, "a", lambda y: call("a", y))(y)
     elif case.nested == "sequential":
         y = inside(N, "a", lambda y: call("a", y), sequential=not case.training)(y)
     elif case.nested == "deep":
-        one = inside(N, "a", lambda y: call("a", y))
-        y = inside(N, "a", lambda y: one(y))(y)
+        shared = inside(N, "a", lambda y: call("a", y))
+        y = inside(N, "a", lambda y: shared(y))(y)
     else:
         y = call("a", y)
     y = middle(y)
@@ -224,11 +224,11 @@ def build(case: Case, k: Any) -> tuple[Any, list[Any]]:
         y = inside(wide, "b", lambda y: call("b", y))(y)
     else:
         y = call("b", y)
-    model = k.Model(given, y)
+    model = k.Model(inputs, y)
     if case.nested == "all":
-        again = [k.Input(one.shape[1:]) for one in given]
+        again = [k.Input(tensor.shape[1:]) for tensor in inputs]
         model = k.Model(again, model(again if len(again) > 1 else again[0]))
-    return model, [X, *STATES[: len(given) - 1]]
+    return model, [X, *STATES[: len(inputs) - 1]]
 
 
 def check(case: Case, folder: Path) -> str:
@@ -237,7 +237,7 @@ def check(case: Case, folder: Path) -> str:
     if case.calls != "ab" and not case.both:
         case.nested, case.between = "", []
     try:
-        model, given = build(case, keras)
+        model, inputs = build(case, keras)
     except ValueError:  # a shape that an operator does not take
         assert not case.is_plain(keras)
         return "not made"
@@ -255,13 +255,13 @@ def check(case: Case, folder: Path) -> str:
     kind = {"SimpleRNN": "RNN"}.get(case.kind, case.kind)
     module = getattr(torch.nn, kind)(N, H, 2, batch_first=True, bidirectional=case.both)
     module.load_state_dict(torch.load(out))
-    states = [torch.tensor(one) for one in given[1:]]
+    states = [torch.tensor(state) for state in inputs[1:]]
     count = 2 if case.kind == "LSTM" else 1
     pairs = [torch.stack(states[number::count]) for number in range(count)] if states else []
-    found = module(torch.tensor(X), *([tuple(pairs) if count == 2 else pairs[0]] if pairs else []))[0].detach().numpy()
-    expected = np.asarray(model(given if len(given) > 1 else given[0]))
-    assert found.shape == expected.shape, "joined to another shape"
-    assert np.abs(found - expected).max() < 1e-5, f"joined, and off by {np.abs(found - expected).max()}"
+    outputs = module(torch.tensor(X), *([tuple(pairs) if count == 2 else pairs[0]] if pairs else []))[0].detach().numpy()
+    expected = np.asarray(model(inputs if len(inputs) > 1 else inputs[0]))
+    assert outputs.shape == expected.shape, "joined to another shape"
+    assert np.abs(outputs - expected).max() < 1e-5, f"joined, and off by {np.abs(outputs - expected).max()}"
     return "joined"
 
 
@@ -270,11 +270,11 @@ def test_models_drawn_at_random(tmp_path: Path) -> None:
     first = drawn.SEED
     seen: dict[str, int] = {}
 
-    def one(seed: int) -> None:
+    def check_seed(seed: int) -> None:
         result = check(draw(seed, keras), tmp_path)
         seen[result] = seen.get(result, 0) + 1
 
-    each(range(first, first + (2000 if drawn.LONG else 24)), one, lambda seed: str(draw(seed, keras)))
+    each(range(first, first + (2000 if drawn.LONG else 24)), check_seed, lambda seed: str(draw(seed, keras)))
     print(f"{sum(seen.values())} models drawn: {', '.join(f'{number} {word}' for word, number in sorted(seen.items()))}")
     assert {"joined", "refused"} <= set(seen)
 
@@ -296,21 +296,21 @@ SPECIMENS = {
 
 
 def test_what_is_no_stack_is_refused(tmp_path: Path) -> None:
-    def one(words: str) -> None:
+    def check_specimen(words: str) -> None:
         assert check(Case(1, **SPECIMENS[words]), tmp_path) == "refused"
 
-    each(SPECIMENS, one)
+    each(SPECIMENS, check_specimen)
 
 
 def test_what_is_a_stack_is_joined(tmp_path: Path) -> None:
-    def one(case: Case) -> None:
+    def check_joined(case: Case) -> None:
         assert check(case, tmp_path) == "joined"
 
     cases = [
         *(Case(2, ending=ending, both=both) for ending in (".keras", ".h5", "") for both in (False, True)),
         Case(2, between=["Identity"], nested="alike", states=""), Case(2, nested="sequential", mask="before"), Case(2, states="both"),
     ]  # fmt: skip
-    each(cases, one)
+    each(cases, check_joined)
 
 
 @pytest.mark.parametrize("states", ["zeros", "numpy", "zeros_like", "ones", "one of them", "ones_like"])
@@ -320,11 +320,11 @@ def test_states_that_are_zeros_are_where_a_stack_begins(states: str, tmp_path: P
     x = keras.Input((T, N), batch_size=3)
     y = k.LSTM(H, return_sequences=True, name="a")(x)
     zero, ones = ops.zeros((3, H)), ops.ones((3, H))
-    given = {
+    zeros = {
         "zeros": [zero, zero], "numpy": [np.zeros((3, H), np.float32)] * 2, "zeros_like": [ops.zeros_like(y[:, 0])] * 2,
         "ones": [ones, ones], "one of them": [zero, ones], "ones_like": [zero, ops.ones_like(y[:, 0])],
     }[states]  # fmt: skip
-    model = keras.Model(x, k.LSTM(H, return_sequences=True, name="b")(y, initial_state=given))
+    model = keras.Model(x, k.LSTM(H, return_sequences=True, name="b")(y, initial_state=zeros))
     model.save(tmp_path / "m.keras")
     out = tmp_path / "o.safetensors"
     if "one" in states:
@@ -333,13 +333,13 @@ def test_states_that_are_zeros_are_where_a_stack_begins(states: str, tmp_path: P
         return
     rc.convert(tmp_path / "m.keras", out, target_format="pytorch", stack="join")
     (stack,) = rc.load(out).layers.values()
-    found = reference.run(stack, X.swapaxes(0, 1)).y.swapaxes(0, 1)
-    assert np.abs(found - np.asarray(model(X))).max() < 1e-5
+    outputs = reference.run(stack, X.swapaxes(0, 1)).y.swapaxes(0, 1)
+    assert np.abs(outputs - np.asarray(model(X))).max() < 1e-5
 
 
 def test_zeros_of_keras_2_are_where_a_layer_begins() -> None:
     """As tf_keras 2.21 writes tf.zeros((tf.shape(x)[0], 4)), and constants that it evaluated."""
-    for wires, given in (
+    for wires, has_states in (
         ([["a", 0, 0, {}], ["z", 0, 0, {}]], False),
         ([["a", 0, 0, {}], ["o", 0, 0, {}]], True),
         ([["a", 0, 0, {"initial_state": [[[0.0, 0.0]], [[0.0, 0.0]]]}]], False),
@@ -358,7 +358,7 @@ def test_zeros_of_keras_2_are_where_a_layer_begins() -> None:
         config = {"name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}
         entry = layer_config.entry({"class_name": "Functional", "config": config})
         (call,) = [step for step in Layered(entry, "m").steps if step.label == "b"]
-        assert call.has_states == given, wires
+        assert call.has_states == has_states, wires
 
 
 def test_directions_that_are_given_apart_are_joined_side_by_side(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_directions_that_are_given_apart_are_joined_side_by_side(tmp_path: Path)
     keras = needed("keras", "keras")
     k = keras.layers
 
-    def one(join: str) -> None:
+    def check_join(join: str) -> None:
         x = keras.Input((T, N))
         two = k.Bidirectional(k.LSTM(H, return_sequences=True), merge_mode=None, name="a")(x)
         y = k.Add()(two) if join == "sum" else k.Concatenate()(two[::-1] if join == "turned" else two)
@@ -374,13 +374,13 @@ def test_directions_that_are_given_apart_are_joined_side_by_side(tmp_path: Path)
         model.save(tmp_path / "m.keras")
         layers = list(rc.load(tmp_path / "m.keras").layers.values())
         if join == "concat":
-            found = reference.run(rc.join_stack(layers), X.swapaxes(0, 1)).y.swapaxes(0, 1)
-            assert np.abs(found - np.asarray(model(X))).max() < 1e-5
+            outputs = reference.run(rc.join_stack(layers), X.swapaxes(0, 1)).y.swapaxes(0, 1)
+            assert np.abs(outputs - np.asarray(model(X))).max() < 1e-5
             return
         with pytest.raises(ValueError, match="Add" if join == "sum" else "the directions, or the halves of the units, are exchanged"):
             rc.join_stack(layers)
 
-    each(("concat", "turned", "sum"), one)
+    each(("concat", "turned", "sum"), check_join)
 
 
 def test_names_do_not_hide_what_stands_between(tmp_path: Path) -> None:
@@ -388,14 +388,14 @@ def test_names_do_not_hide_what_stands_between(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     k = keras.layers
 
-    def one(name: str) -> None:
+    def check_name(name: str) -> None:
         x = keras.Input((T, N))
         y = k.Dense(H, name=name)(k.LSTM(H, return_sequences=True, name="a")(x))
         keras.Model(x, k.LSTM(H, return_sequences=True, name="b")(y)).save(tmp_path / "m.keras")
         layers = rc.load(tmp_path / "m.keras").layers
         assert layers["a"].reads == Input() and layers["b"].reads == Through(("a",), ("Dense",))
 
-    each(NAMES, one)
+    each(NAMES, check_name)
 
 
 def _configured(path: Path, change: Callable[[list[Any]], None]) -> Path:
@@ -527,8 +527,8 @@ def test_a_sequential_model_that_is_joined_is_its_own(tmp_path: Path) -> None:
     layers = [keras.Input((T, N)), k.LSTM(H, return_sequences=True, name="lstm"), k.LSTM(H, name="lstm_1")]
     keras.Sequential(layers).save(tmp_path / "m.keras")
     rc.convert(tmp_path / "m.keras", tmp_path / "o.pt", stack="join")
-    (found,) = pair(rc.load(tmp_path / "m.keras"), rc.load(tmp_path / "o.pt"))
-    assert found.own_names == ("lstm", "lstm_1") and found.counterpart.num_layers == 2
+    (match,) = pair(rc.load(tmp_path / "m.keras"), rc.load(tmp_path / "o.pt"))
+    assert match.own_names == ("lstm", "lstm_1") and match.counterpart.num_layers == 2
 
 
 @pytest.mark.parametrize(("between", "direct"), [("Dropout", True), ("Activation", True), ("Dense", False), ("RepeatVector", False)])
@@ -563,8 +563,8 @@ def test_the_model_of_a_saved_models_metadata_is_followed(tmp_path: Path) -> Non
               layer("Dense", "d", "a"), layer("LSTM", "b", "d", **rnn)]  # fmt: skip
     root = {"class_name": "Functional", "config": {
         "name": "m", "layers": layers, "input_layers": [["x", 0, 0]], "output_layers": [["b", 0, 0]]}}  # fmt: skip
-    objects = [("root", root), *((f"root.layer-{number}", one) for number, one in enumerate(layers))]
-    content = b"".join(wire.field(1, wire.field(3, path.encode()) + wire.field(5, json.dumps(one).encode())) for path, one in objects)
+    objects = [("root", root), *((f"root.layer-{number}", entry) for number, entry in enumerate(layers))]
+    content = b"".join(wire.field(1, wire.field(3, path.encode()) + wire.field(5, json.dumps(tree).encode())) for path, tree in objects)
     (tmp_path / "m" / "keras_metadata.pb").write_bytes(content)
     read = rc.load(tmp_path / "m").layers
     assert read["a"].reads == Input() and read["b"].reads == Through(("a",), ("Dense",))

@@ -41,8 +41,8 @@ def test_a_wrapped_cell_is_named_and_not_joined(wrapped: str, tmp_path: Path) ->
     """What gluon's save_parameters calls the cells of ResidualCell(LSTMCell) and ZoneoutCell(ResidualCell(...))."""
     path = params(tmp_path / "a.params", "0.", wrapped, "2.")
     checkpoint = rc.load(path)
-    found = [layer.wrapped for layer in checkpoint.layers.values()]
-    assert found[0] == found[2] == "" and "ResidualCell, ZoneoutCell" in found[1]
+    wrappers = [layer.wrapped for layer in checkpoint.layers.values()]
+    assert wrappers[0] == wrappers[2] == "" and "ResidualCell, ZoneoutCell" in wrappers[1]
     assert "wrapped in another cell" in checkpoint.layers[wrapped.rstrip(".")].describe()
     assert any("wrapped in another cell" in warning for warning in checkpoint.warnings)
     with pytest.raises(rc.RefusedError, match=r"something between them: .* is wrapped in another cell") as caught:
@@ -64,8 +64,8 @@ def symbol(path: Path, add: str) -> None:
     operators = ["null", "null", "FullyConnected", "elemwise_mul", add, "null", "FullyConnected"]
     inputs: list[list[int]] = [[], [], [0, 1], [2], [3, 0] if add == "elemwise_add" else [3], [], [4, 5]]
     nodes = [
-        {"op": op, "name": name, "inputs": [[index, 0, 0] for index in given]}
-        for op, name, given in zip(operators, names, inputs, strict=True)
+        {"op": op, "name": name, "inputs": [[index, 0, 0] for index in indices]}
+        for op, name, indices in zip(operators, names, inputs, strict=True)
     ]
     path.write_text(json.dumps({"nodes": nodes}))
 
@@ -86,8 +86,8 @@ def test_the_graph_beside_says_what_stands_between(tmp_path: Path) -> None:
 
 def onnx_model(path: Path, between: str) -> Path:
     """Two LSTMs of four units, one after the other, with an operator between them."""
-    made = [onnx.numpy_helper.from_array(uniform(seed, 1, 16, 4), name) for seed, name in enumerate(("W0", "R0", "W1", "R1"))]
-    made.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axis"))
+    initializers = [onnx.numpy_helper.from_array(uniform(seed, 1, 16, 4), name) for seed, name in enumerate(("W0", "R0", "W1", "R1"))]
+    initializers.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axis"))
     inputs = {"Add": ["s", "x"], "Concat": ["s"]}.get(between, ["s"])
     more: dict[str, Any] = {"axis": 2} if between == "Concat" else {}
     nodes = [
@@ -98,7 +98,7 @@ def onnx_model(path: Path, between: str) -> Path:
     ]
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["time", "batch", 4])
     z = helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, ["time", 1, "batch", 4])
-    graph = helper.make_graph(nodes, "two", [x], [z], made)
+    graph = helper.make_graph(nodes, "two", [x], [z], initializers)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
 
@@ -153,8 +153,8 @@ def test_what_stands_between_two_keras_layers(between: str, functional: bool, tm
         return
     start = k.Input((5, 4))
     low = k.LSTM(4, return_sequences=True, name="low")(start)
-    made = {"Dense": lambda: k.Dense(4), "Dropout": lambda: k.Dropout(0.5), "SpatialDropout1D": lambda: k.SpatialDropout1D(0.5)}
-    layer = k.LayerNormalization() if between == "LayerNormalization" else made.get(between, k.Add)()
+    makers = {"Dense": lambda: k.Dense(4), "Dropout": lambda: k.Dropout(0.5), "SpatialDropout1D": lambda: k.SpatialDropout1D(0.5)}
+    layer = k.LayerNormalization() if between == "LayerNormalization" else makers.get(between, k.Add)()
     if functional:
         middle = k.Add()([low, start]) if between == "Add" else layer(low)
         model = keras.Model(start, k.LSTM(4, name="high")(middle))

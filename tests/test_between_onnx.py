@@ -118,7 +118,7 @@ def split(order: slice) -> Callable[[Model, int, bool], None]:
     return add
 
 
-def own(kind: str) -> Callable[[Model, int, bool], None]:
+def own_function(kind: str) -> Callable[[Model, int, bool], None]:
     """A function of the model's own, called like an operator that does nothing."""
 
     def add(model: Model, width: int, fixed: bool) -> None:
@@ -179,8 +179,8 @@ CHANGES: dict[str, Callable[[Model, int, bool], None]] = {
     "Split, Concat swapped": split(slice(None, None, -1)),
     "Slice from the end": chain(("Slice", {"read": [i64(-1), i64(-(1 << 40)), i64(0), i64(-1)]})),
     "Slice of units from the end": chain(("Slice", {"read": [i64(-1), i64(-(1 << 40)), i64(2), i64(-1)]})),
-    "Identity of our own": own("Identity"),
-    "Dropout of our own": own("Dropout"),
+    "Identity of our own": own_function("Identity"),
+    "Dropout of our own": own_function("Dropout"),
     "Add": chain(("Add", {"read": [np.float32(0.5)]})),
     "Pad": chain(("Pad", {"read": [i64(1, 0, 0, 0, 0, 0)]})),
     "CumSum": chain(("CumSum", {"read": [np.int64(0)]})),
@@ -234,9 +234,9 @@ def judged(seed: int, folder: Path) -> str:
         assert not set(kinds) <= {*NOTHING, "Reshape to the same"}, (kinds, str(error))
         assert "something between them" in str(error) and "does not read" in str(error), str(error)
         return str(error)
-    whole, joined = outputs(path, target, x=x)
-    assert whole.shape == joined.shape, kinds
-    assert np.abs(whole - joined).max() < 1e-6, (kinds, directions, fixed)
+    expected, joined = outputs(path, target, x=x)
+    assert expected.shape == joined.shape, kinds
+    assert np.abs(expected - joined).max() < 1e-6, (kinds, directions, fixed)
     return "equal"
 
 
@@ -254,8 +254,8 @@ def test_what_changes_nothing_is_joined(kind: str, tmp_path: Path) -> None:
     squeezed(model)
     path = model.save(tmp_path / "a.onnx", {"x": [STEPS, BATCH, 3] if kind in FIXED else ["t", "b", 3]})
     rc.convert(path, tmp_path / "a.pt", stack="join")
-    whole, joined = outputs(path, tmp_path / "a.pt", x=model.rng.normal(size=(STEPS, BATCH, 3)).astype(np.float32))
-    assert np.abs(whole - joined).max() < 1e-6
+    expected, joined = outputs(path, tmp_path / "a.pt", x=model.rng.normal(size=(STEPS, BATCH, 3)).astype(np.float32))
+    assert np.abs(expected - joined).max() < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -283,8 +283,8 @@ def test_what_layers_receive_besides_their_sequences(below: dict[str, str], abov
     rc.convert(path, tmp_path / "a.pt", stack="join")
     zeros = np.zeros((1, BATCH, HIDDEN), np.float32)
     inputs = {"x": np.ones((STEPS, BATCH, 3), np.float32), "h": zeros, "c": zeros, "n": np.full(BATCH, STEPS, np.int32)}
-    whole, joined = outputs(path, tmp_path / "a.pt", **inputs)
-    assert np.abs(whole - joined).max() < 1e-6
+    expected, joined = outputs(path, tmp_path / "a.pt", **inputs)
+    assert np.abs(expected - joined).max() < 1e-6
 
 
 def by_least(model: Model, width: int, fixed: bool) -> None:

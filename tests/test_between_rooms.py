@@ -78,7 +78,7 @@ def test_what_lies_between_is_named(tmp_path: Path) -> None:
 # What layers receive besides their sequences --------------------------------------------------------
 
 
-def pair(folder: Path, **given: str) -> dict[str, Any]:
+def pair(folder: Path, **options: str) -> dict[str, Any]:
     """The layers of an OpenVINO model of two LSTMs, and what each receives.
 
     states   "handed": the second one begins with what the first one ends with; "inputs": both have inputs of the model
@@ -95,32 +95,32 @@ def pair(folder: Path, **given: str) -> dict[str, Any]:
     value = x.output(0)
     for number, width in enumerate((WIDTH, UNITS)):
         states = [op.constant(np.zeros((2, 1, UNITS), np.float32))] * 2
-        if given.get("states") == "inputs":
+        if options.get("states") == "inputs":
             states = [op.parameter([2, 1, UNITS], np.float32) for _ in range(2)]
             inputs += states
-        elif given.get("states") == "handed" and number:
+        elif options.get("states") == "handed" and number:
             states = [ends[-1].output(1), ends[-1].output(2)]
-        own = given.get("lengths") == "both" or (given.get("lengths") == "low" and not number)
-        steps = lengths if own else op.constant(np.full(2, 5, np.int64))
+        ragged = options.get("lengths") == "both" or (options.get("lengths") == "low" and not number)
+        steps = lengths if ragged else op.constant(np.full(2, 5, np.int64))
         w, r, b = weights(number, (1, 4 * UNITS, width), (1, 4 * UNITS, UNITS), (1, 4 * UNITS))
         node = op.lstm_sequence(value, *states, steps, w, r, b, UNITS, "forward")
         node.set_friendly_name(("low", "high")[number])
         ends.append(node)
         value = op.squeeze(node.output(0), op.constant([1])).output(0)
-        if given.get("between") and not number:
+        if options.get("between") and not number:
             value = opset16.identity(value).output(0)
-    if given.get("lengths"):
+    if options.get("lengths"):
         inputs.append(lengths)
     path = folder / "m.xml"
     ov.save_model(ov.Model([value], inputs), path, compress_to_fp16=False)
-    if given.get("between") == "custom":
+    if options.get("between") == "custom":
         text = path.read_text()
         path.write_text(re.sub(r'(type="Identity" version=)"opset16"', r'\1"extension"', text))
     return dict(rc.load(path).layers)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({}, ""), ({"states": "inputs"}, ""), ({"lengths": "both"}, ""), ({"between": "own"}, ""),
         ({"states": "handed"}, r"the initial states of 'high' are given: they are the last states of 'low'"),
@@ -129,12 +129,12 @@ def pair(folder: Path, **given: str) -> dict[str, Any]:
     ],
     ids=str,
 )  # fmt: skip
-def test_what_layers_receive_decides_whether_they_are_joined(given: dict[str, str], words: str, tmp_path: Path) -> None:
-    layers = pair(tmp_path, **given)
+def test_what_layers_receive_decides_whether_they_are_joined(options: dict[str, str], words: str, tmp_path: Path) -> None:
+    layers = pair(tmp_path, **options)
     if words:
         with pytest.raises(ValueError, match=words):
             rc.join_stack(list(layers.values()))
         return
     assert layers["high"].reads == Directly(("low",))
-    assert {call.states for layer in layers.values() for call in layer.calls} == {INPUT if given.get("states") else ""}
+    assert {call.states for layer in layers.values() for call in layer.calls} == {INPUT if options.get("states") else ""}
     assert rc.join_stack(list(layers.values())).num_layers == 2

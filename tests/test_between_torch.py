@@ -151,10 +151,10 @@ def module(source: str, folder: Path) -> nn.Module:
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
-    sys.modules[name] = found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
+    sys.modules[name] = imported = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(imported)
     torch.manual_seed(3)
-    model: nn.Module = found.Model().eval()
+    model: nn.Module = imported.Model().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.uniform_(-0.9, 0.9)
@@ -167,23 +167,23 @@ def saved(model: nn.Module, x: torch.Tensor, form: str, path: Path) -> Path:
         if form == "export":
             torch.export.save(torch.export.export(model, (x,), strict=False), path.with_suffix(".pt2"))
             return path.with_suffix(".pt2")
-        kept: Any = torch.jit.trace(model, (x,), check_trace=False) if "trace" in form else torch.jit.script(model)
-        (torch.jit.freeze(kept) if "frozen" in form else kept).save(str(path))
+        scripted: Any = torch.jit.trace(model, (x,), check_trace=False) if "trace" in form else torch.jit.script(model)
+        (torch.jit.freeze(scripted) if "frozen" in form else scripted).save(str(path))
     return path
 
 
-def judged(one: Case, folder: Path) -> str:
+def judged(case: Case, folder: Path) -> str:
     """Return whether a model was joined or refused; raise AssertionError for a wrong one."""
-    model = module(one.source, folder)
+    model = module(case.source, folder)
     x = torch.randn(3, 5, 3, generator=torch.Generator().manual_seed(1))
-    if not one.first:
+    if not case.first:
         x = x.transpose(0, 1).contiguous()
     try:
         with torch.no_grad():
-            whole = model(x.clone()).numpy()
-        path = saved(model, x, one.form, folder / "model.pt")
+            expected = model(x.clone()).numpy()
+        path = saved(model, x, case.form, folder / "model.pt")
     except Exception as error:
-        assert not one.harmless, error
+        assert not case.harmless, error
         return "not saved"
     layers = rc.load(path).layers
     assert all(layer.calls for layer in layers.values())
@@ -192,13 +192,13 @@ def judged(one: Case, folder: Path) -> str:
     try:
         joined = rc.join_stack(list(layers.values()))
     except ValueError as refusal:
-        assert not one.harmless, f"refused: {refusal}"
+        assert not case.harmless, f"refused: {refusal}"
         return "refused"
-    given = x.numpy()
-    y = reference.run(joined, given.swapaxes(0, 1) if one.first else given).y
-    y = y.swapaxes(0, 1) if one.last else y
-    assert y.shape == whole.shape, f"joined, and gives {y.shape} for {whole.shape}"
-    assert np.abs(y - whole).max() < 1e-5, f"joined, and off by {np.abs(y - whole).max()}"
+    values = x.numpy()
+    y = reference.run(joined, values.swapaxes(0, 1) if case.first else values).y
+    y = y.swapaxes(0, 1) if case.last else y
+    assert y.shape == expected.shape, f"joined, and gives {y.shape} for {expected.shape}"
+    assert np.abs(y - expected).max() < 1e-5, f"joined, and off by {np.abs(y - expected).max()}"
     return "joined"
 
 
@@ -207,12 +207,12 @@ def test_drawn_models_are_joined_and_equal_or_refused(tmp_path: Path) -> None:
     cases = [case(draw.randrange(1 << 40)) for _ in range(2000 if drawn.LONG else 20)]
     results: list[str] = []
 
-    def check(one: Case) -> None:
-        results.append(judged(one, tmp_path))
+    def check(entry: Case) -> None:
+        results.append(judged(entry, tmp_path))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        drawn.each(cases, check, lambda one: one.name)
+        drawn.each(cases, check, lambda entry: entry.name)
     assert {"joined", "refused"} <= set(results)
 
 
@@ -350,7 +350,7 @@ def test_a_loop_round_a_cell_is_the_layer_or_is_refused(step: str, words: str, t
     for form in some("script", "trace", "frozen", "export"):
         _, path = of(tmp_path, STEPS.format(step), form, a="LSTMCell(3, 4)")
         (layer,) = rc.load(path).layers.values()
-        assert words in " ".join(one.reason for one in layer.unconvertible) and bool(layer.unconvertible) == bool(words)
+        assert words in " ".join(obstacle.reason for obstacle in layer.unconvertible) and bool(layer.unconvertible) == bool(words)
 
 
 ROUND = """
@@ -392,8 +392,8 @@ def test_a_loop_over_all_that_a_layer_gives_reads_it(over: str, step: str, joins
         return
     rc.convert(path, out, target_format="pytorch", stack="join")
     (stack,) = rc.load(out).layers.values()
-    found = reference.run(stack, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1)
-    assert np.abs(found - model(x).detach().numpy()).max() < 1e-5
+    outputs = reference.run(stack, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1)
+    assert np.abs(outputs - model(x).detach().numpy()).max() < 1e-5
 
 
 def test_a_halved_state_is_refused_unless_taken_over(tmp_path: Path) -> None:
@@ -412,8 +412,8 @@ def test_cells_of_all_kinds_that_run_one_above_another(tmp_path: Path) -> None:
         model, path = of(tmp_path, lines, form, x, a=f"{kind}(3, 4)", b=f"{kind}(4, 4)")
         joined = rc.join_stack(list(rc.load(path).layers.values()))
         with torch.no_grad():
-            whole = model(x).numpy()
-        assert np.abs(reference.run(joined, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1) - whole).max() < 1e-5
+            expected = model(x).numpy()
+        assert np.abs(reference.run(joined, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1) - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize("form", FORMS[:2])
@@ -424,8 +424,8 @@ def test_parameters_that_a_layer_begins_with_are_its_learned_states(form: str, t
     model, path = of(tmp_path, code, form, x, a="LSTM(3, 4, num_layers=2, batch_first=True)")
     (stack,) = rc.load(path).layers.values()
     with torch.no_grad():
-        whole = model(x).numpy()
-    assert np.abs(reference.run(stack, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1) - whole).max() < 1e-5
+        expected = model(x).numpy()
+    assert np.abs(reference.run(stack, x.numpy().swapaxes(0, 1)).y.swapaxes(0, 1) - expected).max() < 1e-5
     with pytest.raises(rc.RefusedError, match="learned initial state"):
         rc.convert(path, tmp_path / "out.safetensors", target_format="pytorch", module="stack")
 
@@ -456,8 +456,8 @@ def test_packed_sequences_share_their_lengths(tmp_path: Path) -> None:
     for form, last in itertools.product(some("script", "trace"), (both, alone)):
         model: Any = module(head + pack + last, tmp_path)
         arguments = (torch.randn(2, 6, 3), torch.tensor([6, 4]))
-        kept: Any = torch.jit.script(model) if form == "script" else torch.jit.trace(model, arguments, check_trace=False)
-        kept.save(str(tmp_path / "m.pt"))
+        scripted: Any = torch.jit.script(model) if form == "script" else torch.jit.trace(model, arguments, check_trace=False)
+        scripted.save(str(tmp_path / "m.pt"))
         layers = list(rc.load(tmp_path / "m.pt").layers.values())
         if last is both:
             assert rc.join_stack(layers).num_layers == 2

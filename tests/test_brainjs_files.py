@@ -23,7 +23,7 @@ def stepped(layers: list[dict[str, Array]], steps: Array) -> Array:
         return 1 / (1 + np.exp(-values))
 
     states = [np.zeros(layer["inputBias"].shape[0]) for layer in layers]
-    given = []
+    outputs = []
     for x in steps:
         for number, layer in enumerate(layers):
             sums = {
@@ -32,8 +32,8 @@ def stepped(layers: list[dict[str, Array]], steps: Array) -> Array:
             }
             cell = sigmoid(sums["forget"]) * states[number] + sigmoid(sums["input"]) * np.tanh(sums["cellActivation"])
             x = states[number] = sigmoid(sums["output"]) * np.tanh(cell)
-        given.append(x)
-    return np.array(given)
+        outputs.append(x)
+    return np.array(outputs)
 
 
 def connected(y: Array, tensors: Any) -> Array:
@@ -43,19 +43,19 @@ def connected(y: Array, tensors: Any) -> Array:
 
 def recording(kind: str) -> tuple[Array, Array]:
     """Return the input of a network, and what brain.js gave for each of its steps."""
-    kept = json.loads((GOLDEN / f"{kind}.given.json").read_text())
-    return np.array(kept["steps"]), np.array(kept["given"])
+    document = json.loads((GOLDEN / f"{kind}.given.json").read_text())
+    return np.array(document["steps"]), np.array(document["given"])
 
 
 @pytest.mark.parametrize("kind", ["RNNTimeStep", "GRUTimeStep"])
 def test_a_network_gives_what_brain_js_gave(kind: str, tmp_path: Path) -> None:
     x, expected = recording(kind)
-    found = rc.load(GOLDEN / f"{kind}.json")
-    assert found.format == "brainjs" and list(found.layers) == ["hiddenLayers/0", "hiddenLayers/1"]
+    checkpoint = rc.load(GOLDEN / f"{kind}.json")
+    assert checkpoint.format == "brainjs" and list(checkpoint.layers) == ["hiddenLayers/0", "hiddenLayers/1"]
     y = x[:, None]
-    for layer in found.layers.values():
+    for layer in checkpoint.layers.values():
         y = reference.run(layer, y).y
-    np.testing.assert_allclose(connected(y[:, 0], found.tensors), expected, rtol=0, atol=2e-6)
+    np.testing.assert_allclose(connected(y[:, 0], checkpoint.tensors), expected, rtol=0, atol=2e-6)
     target = tmp_path / ("out.pt" if kind == "RNNTimeStep" else "out.keras")
     # The two layers read one another: in PyTorch they become one module.
     assert rc.convert(GOLDEN / f"{kind}.json", target, verify=True).report.equal
@@ -65,14 +65,14 @@ def test_its_lstm_is_none(tmp_path: Path) -> None:
     """The proof of the sentence: with the output in the place of the cell it gives what brain.js gave, and an LSTM does not."""
     path = GOLDEN / "LSTMTimeStep.json"
     x, expected = recording("LSTMTimeStep")
-    found = rc.load(path)
+    checkpoint = rc.load(path)
     layers: list[dict[str, Array]] = [{}, {}]
-    for name, array in found.tensors.items():
+    for name, array in checkpoint.tensors.items():
         if name.startswith("hiddenLayers/"):
             _, number, local = name.split("/")
             layers[int(number)][local] = np.asarray(array, np.float64)
-    np.testing.assert_allclose(connected(stepped(layers, x), found.tensors), expected, rtol=0, atol=2e-6)
-    assert not found.layers and len(found.unread) == 2
+    np.testing.assert_allclose(connected(stepped(layers, x), checkpoint.tensors), expected, rtol=0, atol=2e-6)
+    assert not checkpoint.layers and len(checkpoint.unread) == 2
     with pytest.raises((rc.RefusedError, rc.UnreadableError), match="forgets what it gave, and not its cell"):
         rc.convert(path, tmp_path / "out.onnx")
     assert not (tmp_path / "out.onnx").exists()
@@ -81,17 +81,17 @@ def test_its_lstm_is_none(tmp_path: Path) -> None:
 def test_numbers_may_be_a_list_and_an_input_may_be_a_table(tmp_path: Path) -> None:
     """Typed arrays become objects in JSON, with numbers by their places, and arrays become lists."""
     document = json.loads((GOLDEN / "GRU.json").read_text())
-    found = rc.load(GOLDEN / "GRU.json")
+    checkpoint = rc.load(GOLDEN / "GRU.json")
     for matrix in document["hiddenLayers"][0].values():
         matrix["weights"] = [*matrix["weights"].values()]
     (path := tmp_path / "net.json").write_text(json.dumps(document))
     assert rc.diff(GOLDEN / "GRU.json", path).equal
-    assert found.tensors["input"].shape == (document["input"]["rows"], document["input"]["columns"])
-    assert found.layers["hiddenLayers/0"].describe() == "GRU (reset before), 1 layer, forward, 7 -> 3, one bias, float32"
+    assert checkpoint.tensors["input"].shape == (document["input"]["rows"], document["input"]["columns"])
+    assert checkpoint.layers["hiddenLayers/0"].describe() == "GRU (reset before), 1 layer, forward, 7 -> 3, one bias, float32"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"weights": [1.0]}, "has 1 weights, but is 3 by 1"),
         ({"weights": {"0": 1.0, "1": 2.0, "x": 3.0}}, "is not a matrix with rows, columns and weights"),
@@ -99,11 +99,11 @@ def test_numbers_may_be_a_list_and_an_input_may_be_a_table(tmp_path: Path) -> No
         ({"weights": [1.0, None, 2.0]}, "is not a list of numbers"),
     ],
 )
-def test_a_damaged_matrix_is_named(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_damaged_matrix_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     document = json.loads((GOLDEN / "GRU.json").read_text())
     document["hiddenLayers"][0]["resetGateBias"].update(change)
     (path := tmp_path / "net.json").write_text(json.dumps(document))
-    with pytest.raises(rc.UnreadableError, match=f"'hiddenLayers/0/resetGateBias' {said}"):
+    with pytest.raises(rc.UnreadableError, match=f"'hiddenLayers/0/resetGateBias' {message}"):
         rc.load(path)
 
 

@@ -42,18 +42,18 @@ def view_of_one() -> str:
 
 
 def view_of_two() -> str:
-    one, other = (Checkpoint(f"{seed}.pt", "canonical", {"encoder": stack("encoder", seed)}) for seed in (1, 2))
-    return rc.view(one, other).page()
+    first, second = (Checkpoint(f"{seed}.pt", "canonical", {"encoder": stack("encoder", seed)}) for seed in (1, 2))
+    return rc.view(first, second).page()
 
 
 def report(folder: Path) -> str:
-    one, other = (
+    first, second = (
         rc.save(Checkpoint("memory", "canonical", {"encoder": stack("encoder", seed)}), folder / f"{seed}.pt", "pytorch").target
         for seed in (1, 2)
     )
     needed("torch", "torch")
-    found = rc.verify(one, other, rc.Plan(on=("torch-cpu",), cases=("default states",)))
-    found.write(str(folder / "report.html"))
+    result = rc.verify(first, second, rc.Plan(on=("torch-cpu",), cases=("default states",)))
+    result.write(str(folder / "report.html"))
     return (folder / "report.html").read_text(encoding="utf-8")
 
 
@@ -71,17 +71,17 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_page_fits_says_nothing_wrong_and_loads_nothing(browser: Any, page: Path, width: int, scheme: str) -> None:
     tab = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme)
-    said: list[str] = []
+    messages: list[str] = []
     loaded: list[str] = []
-    tab.on("console", lambda message: said.append(message.text))
-    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("console", lambda message: messages.append(message.text))
+    tab.on("pageerror", lambda error: messages.append(str(error)))
     tab.on("request", lambda asked: loaded.append(asked.url))
     tab.goto(page.as_uri())
     for element in tab.query_selector_all("details:not([open])"):
         element.evaluate("one => one.open = true")
     wide = tab.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert wide[0] <= wide[1], f"{wide[0]} pixels on a screen of {wide[1]}"
-    assert not said and [url for url in loaded if not url.startswith("data:")] == [page.as_uri()]
+    assert not messages and [url for url in loaded if not url.startswith("data:")] == [page.as_uri()]
     # What is cut off can be scrolled to: no text leaves the box that holds it.
     cut = tab.evaluate(
         "[...document.querySelectorAll('h1, h2, h3, h4, p, summary, figcaption, dd, li')].filter("
@@ -99,11 +99,11 @@ def wrong_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layers = {name: stack(name, seed, 8) for seed, name in enumerate(("encoder", "decoder"))}
     rc.save(Checkpoint("memory", "canonical", layers), folder / "right.pt", "pytorch")
     first = layers["encoder"].layers[0].directions[0]
-    arrays = {(part, {"i": "f", "f": "i"}.get(gate, gate)): one for (part, gate), one in first.arrays.items()}
+    arrays = {(part, {"i": "f", "f": "i"}.get(gate, gate)): array for (part, gate), array in first.arrays.items()}
     spoilt = first.replace(arrays={**first.arrays, **{key: arrays[key] for key in arrays if key[0] == "recurrent"}})
     stacked = layers["encoder"].layers
-    one = rc.Layer((spoilt, *stacked[0].directions[1:]))
-    layers["encoder"] = layers["encoder"].replace(layers=(one, *stacked[1:]))
+    wrong = rc.Layer((spoilt, *stacked[0].directions[1:]))
+    layers["encoder"] = layers["encoder"].replace(layers=(wrong, *stacked[1:]))
     rc.save(Checkpoint("memory", "canonical", layers), folder / "wrong.pt", "pytorch")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -129,9 +129,9 @@ def test_a_table_that_scrolls_fades_at_its_edge_until_its_end(browser: Any, wron
     tab.wait_for_timeout(200)
     fades = """[...document.querySelectorAll('.scroll')].map(one =>
         [one.scrollWidth > one.clientWidth + 1, parseFloat(getComputedStyle(one).getPropertyValue('--fade'))])"""
-    found = tab.evaluate(fades)
-    assert {wide for wide, _ in found} == {True, False}
-    assert all((fade > 0) == wide for wide, fade in found), found
+    edges = tab.evaluate(fades)
+    assert {wide for wide, _ in edges} == {True, False}
+    assert all((fade > 0) == wide for wide, fade in edges), edges
     tab.evaluate("document.querySelectorAll('.scroll').forEach(one => one.scrollLeft = one.scrollWidth)")
     tab.wait_for_timeout(200)
     assert all(fade < 1 for _, fade in tab.evaluate(fades))

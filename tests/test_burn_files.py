@@ -77,30 +77,30 @@ BIGRU_Y = [[0.24537, 0.14018, 0.19449, -0.49777, -0.15647, 0.48392], [0.27468, -
 def arrays_of(gates: Mapping[str, Any], above: str = "", dtype: Any = np.float32) -> dict[str, Array]:
     names = ("input_transform.weight", "input_transform.bias", "hidden_transform.weight", "hidden_transform.bias")
     return {
-        f"{above}{gate}.{name}": np.array(one, dtype)
+        f"{above}{gate}.{name}": np.array(values, dtype)
         for gate, four in gates.items()
-        for name, one in zip(names, four, strict=True)
-        if one is not None
+        for name, values in zip(names, four, strict=True)
+        if values is not None
     }
 
 
 def tree(arrays: Mapping[str, Array], raw: Any) -> dict[str, Any]:
     """The modules of a record: a parameter is its id and its tensor, a setting is null."""
-    made: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for number, (name, array) in enumerate(arrays.items()):
         *modules, last = name.split(".")
-        inside = made
+        inside = root
         for module in modules:
             inside = inside.setdefault(module, {})
         kind = {"float32": "F32", "float16": "F16", "float64": "F64", "int64": "I64"}[str(array.dtype)]
         tensor = {"bytes": raw(array.tobytes()), "shape": [*array.shape], "dtype": kind}
         inside[last] = {"id": f"{number:013d}", "param": tensor}
-    return {**made, "d_hidden": None, "reset_after": None}
+    return {**root, "d_hidden": None, "reset_after": None}
 
 
 def record(arrays: Mapping[str, Array], raw: Any, version: str = "0.18.0") -> dict[str, Any]:
-    said = {"float": "f32", "int": "i32", "format": "burn_core::record::file::Recorder", "version": version, "settings": "Full"}
-    return {"metadata": said, "item": tree(arrays, raw), "_b": None}
+    metadata = {"float": "f32", "int": "i32", "format": "burn_core::record::file::Recorder", "version": version, "settings": "Full"}
+    return {"metadata": metadata, "item": tree(arrays, raw), "_b": None}
 
 
 def mpk(path: Path, arrays: Mapping[str, Array], version: str = "0.18.0") -> Path:
@@ -123,7 +123,7 @@ def cbor(value: Any) -> bytes:
         raise ValueError(number)
 
     if isinstance(value, dict):
-        return head(5, len(value)) + b"".join(cbor(key) + cbor(one) for key, one in value.items())
+        return head(5, len(value)) + b"".join(cbor(key) + cbor(item) for key, item in value.items())
     if isinstance(value, (list, tuple)):
         return head(4, len(value)) + b"".join(map(cbor, value))
     return head(3, len(value.encode())) + value.encode() if isinstance(value, str) else head(0, value)
@@ -153,19 +153,19 @@ MAKERS = {
 
 
 def ran(layer: rc.Recurrent, x: Array, cells: bool = True) -> Any:
-    hidden, cell = ([np.array(one) for one in states] for states in (H0, C0))
+    hidden, cell = ([np.array(state) for state in states] for states in (H0, C0))
     return reference.run(layer, x, hidden, cell if cells else None)
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_burns_bilstm_gives_what_burns_test_states(name: str, tmp_path: Path) -> None:
-    found = rc.load(MAKERS[name](tmp_path / name, arrays_of(BILSTM, "encoder.")))
-    assert found.format == "burn" and not found.unread and not found.warnings
-    layer = found.layers["encoder"]
+    checkpoint = rc.load(MAKERS[name](tmp_path / name, arrays_of(BILSTM, "encoder.")))
+    assert checkpoint.format == "burn" and not checkpoint.unread and not checkpoint.warnings
+    layer = checkpoint.layers["encoder"]
     answer = ran(layer, X)
     np.testing.assert_allclose(answer.y[:, 0], BILSTM_Y, rtol=0, atol=1e-5)
-    np.testing.assert_allclose([one[0] for one in answer.cell], BILSTM_C, rtol=0, atol=1e-5)
-    assert {one.option for one in found.questions} == {
+    np.testing.assert_allclose([state[0] for state in answer.cell], BILSTM_C, rtol=0, atol=1e-5)
+    assert {question.option for question in checkpoint.questions} == {
         "activation", "recurrent_activation", "output_activation", "cell_clip", "input_forget",
     }  # fmt: skip
 
@@ -173,10 +173,10 @@ def test_burns_bilstm_gives_what_burns_test_states(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["m.mpk", "m.bpk"])
 def test_burns_bigru_gives_what_burns_test_states(name: str, tmp_path: Path) -> None:
     path = MAKERS[name](tmp_path / name, arrays_of(BIGRU))
-    found = rc.load(path)
+    checkpoint = rc.load(path)
     # Burn's test states its weights to four digits.
-    np.testing.assert_allclose(ran(found.layers[""], X, cells=False).y[:, 0], BIGRU_Y, rtol=0, atol=1e-4)
-    assert "reset_after" in {one.option for one in found.questions}
+    np.testing.assert_allclose(ran(checkpoint.layers[""], X, cells=False).y[:, 0], BIGRU_Y, rtol=0, atol=1e-4)
+    assert "reset_after" in {question.option for question in checkpoint.questions}
     before = rc.load(path, settings=["reset_after=false"]).layers[""]
     assert before.cell.reset_after is False
     assert np.abs(ran(before, X, cells=False).y[:, 0] - BIGRU_Y).max() > 1e-3
@@ -184,17 +184,17 @@ def test_burns_bigru_gives_what_burns_test_states(name: str, tmp_path: Path) -> 
 
 def test_burns_small_cells(tmp_path: Path) -> None:
     gates = {"input_gate": 0.5, "forget_gate": 0.7, "cell_gate": 0.9, "output_gate": 1.1}
-    path = mpk(tmp_path / "m.mpk", arrays_of({gate: ([[one]], [0], [[one]], [0]) for gate, one in gates.items()}))
+    path = mpk(tmp_path / "m.mpk", arrays_of({gate: ([[weight]], [0], [[weight]], [0]) for gate, weight in gates.items()}))
     answer = reference.run(rc.load(path).layers[""], np.full((1, 1, 1), 0.1))
     assert abs(answer.cell[0].item() - 0.046) < 5e-4 and abs(answer.y.item() - 0.0242) < 5e-4
     gates = {"update_gate": 0.5, "reset_gate": 0.6, "new_gate": 0.7}
-    path = mpk(tmp_path / "g.mpk", arrays_of({gate: ([[one]], [0], [[one]], [0]) for gate, one in gates.items()}))
+    path = mpk(tmp_path / "g.mpk", arrays_of({gate: ([[weight]], [0], [[weight]], [0]) for gate, weight in gates.items()}))
     y = reference.run(rc.load(path).layers[""], np.array([[[0.1]], [[0.2]], [[0.3]]])).y
     np.testing.assert_allclose(y.reshape(-1), [0.0341, 0.0894, 0.1575], rtol=0, atol=5e-4)
 
 
 def test_settings_that_files_do_not_hold_are_the_callers(tmp_path: Path) -> None:
-    path = archive(tmp_path / "m.safetensors", arrays_of({gate[8:]: one for gate, one in BILSTM.items() if "forward" in gate}))
+    path = archive(tmp_path / "m.safetensors", arrays_of({gate[8:]: values for gate, values in BILSTM.items() if "forward" in gate}))
     settings = ["activation=relu", "recurrent_activation=sigmoid", "output_activation=tanh", "cell_clip=0.5", "input_forget=f",
                 "go_backwards=true"]  # fmt: skip
     layer = rc.load(path, "burn", settings=settings).layers[""]
@@ -227,9 +227,9 @@ def test_half_precision_and_gzip(tmp_path: Path) -> None:
 
 
 def test_lists_of_modules_are_counted(tmp_path: Path) -> None:
-    said = record(arrays_of(BILSTM), bytes)
-    said["item"] = {"layers": [said["item"], said["item"]], "head": None}
-    (tmp_path / "m.mpk").write_bytes(msgpack.packb(said))
+    document = record(arrays_of(BILSTM), bytes)
+    document["item"] = {"layers": [document["item"], document["item"]], "head": None}
+    (tmp_path / "m.mpk").write_bytes(msgpack.packb(document))
     assert [*rc.load(tmp_path / "m.mpk").layers] == ["layers.0", "layers.1"]
 
 
@@ -240,9 +240,9 @@ def test_lists_of_modules_are_counted(tmp_path: Path) -> None:
      (lambda tensor: (tensor.clear(), tensor.update(value=[1.0], shape=[1])), "before 0.14")],
 )  # fmt: skip
 def test_a_damaged_tensor_is_unreadable(change: Any, why: str, tmp_path: Path) -> None:
-    said = record(arrays_of(BIGRU), bytes)
-    change(said["item"]["forward"]["update_gate"]["input_transform"]["weight"]["param"])
-    (tmp_path / "m.mpk").write_bytes(msgpack.packb(said))
+    document = record(arrays_of(BIGRU), bytes)
+    change(document["item"]["forward"]["update_gate"]["input_transform"]["weight"]["param"])
+    (tmp_path / "m.mpk").write_bytes(msgpack.packb(document))
     with pytest.raises(UnreadableError, match=why):
         rc.load(tmp_path / "m.mpk")
 
@@ -262,6 +262,6 @@ def test_candles_lstm_gives_what_candles_test_states(tmp_path: Path) -> None:
     }  # fmt: skip
     safetensors.write(tmp_path / "m.safetensors", arrays)
     (layer,) = rc.load(tmp_path / "m.safetensors", "pytorch").layers.values()
-    answer = reference.run(layer, np.array([[[one, one * 0.5]] for one in (3.0, 1, 4, 1, 5, 9, 2)]))
+    answer = reference.run(layer, np.array([[[value, value * 0.5]] for value in (3.0, 1, 4, 1, 5, 9, 2)]))
     np.testing.assert_allclose(answer.hidden[0][0], [0.9919, 0.1738, -0.1451], rtol=0, atol=6e-5)
     np.testing.assert_allclose(answer.cell[0][0], [5.725, 0.4458, -0.2908], rtol=0, atol=6e-5)
