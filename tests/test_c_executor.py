@@ -75,13 +75,13 @@ def test_it_gives_what_the_reference_gives_with_states_and_lengths(process: Proc
         cell = [draw.normal(size=(3, units)).astype(stack.dtype) for _, units in widths if stack.cell.kind == "lstm"]
         for states in ((None, None), (hidden, cell or None)):
             for some in (None, lengths):
-                found = process.ask(
+                answer = process.ask(
                     file=str(path), layers=[], how={}, x=x, hidden=states[0], cell=states[1], lengths=some, cotangents=None
                 )  # fmt: skip
                 truth = reference.run(stack, x.astype(np.float64), *states, some)
-                assert np.abs(found["y"] - truth.y).max() < 1e-5
-                for given, true in (*zip(found["hidden"], truth.hidden, strict=True), *zip(found["cell"], truth.cell, strict=True)):
-                    assert np.abs(given - true).max() < 1e-5
+                assert np.abs(answer["y"] - truth.y).max() < 1e-5
+                for state, true in (*zip(answer["hidden"], truth.hidden, strict=True), *zip(answer["cell"], truth.cell, strict=True)):
+                    assert np.abs(state - true).max() < 1e-5
         exact = process.ask(file=str(path), layers=[], how={}, x=x)
         problem = Problem(stack, x)
         solved = problem.solved()
@@ -113,15 +113,15 @@ def test_the_recipe_runs(tmp_path: Path) -> None:
     last = next(line.split()[-1].rstrip(");") for line in reversed(recipe) if "_step(" in line)
     x = np.random.default_rng(1).uniform(-1, 1, (6, 1, 3)).astype(np.float32)
     body = "\n".join([*recipe[1:-1], f'for (int i = 0; i < 5; i++) printf("%.9g ", {last}[i]);', recipe[-1]])
-    numbers = ", ".join(f"{one:.9g}" for one in x.ravel())
+    numbers = ", ".join(f"{value:.9g}" for value in x.ravel())
     (tmp_path / "main.c").write_text(
         f"{recipe[0]}\n#include <stdio.h>\nint main(void) {{ int steps = 6; float x[] = {{{numbers}}};\n{body}\nreturn 0; }}\n"
     )
     words = f"{shutil.which('gcc') or shutil.which('cc')} -std=c99 -Wall -Wextra -Werror -o main main.c -lm".split()
     subprocess.run(words, cwd=tmp_path, check=True, timeout=60)
     done = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True, timeout=60)
-    given = np.array(done.stdout.split(), np.float64).reshape(6, 1, 5)
-    assert np.abs(given - reference.run(stack, x.astype(np.float64)).y).max() < 1e-6
+    printed = np.array(done.stdout.split(), np.float64).reshape(6, 1, 5)
+    assert np.abs(printed - reference.run(stack, x.astype(np.float64)).y).max() < 1e-6
 
 
 def test_int8_is_proved_as_what_it_stands_for_and_its_cost_is_named(tmp_path: Path) -> None:
@@ -205,10 +205,10 @@ def test_every_header_is_read_as_it_was_written(tmp_path: Path) -> None:
 
     def check(case: tuple[Any, str]) -> None:
         path = saved(tmp_path / "some-file.h", case[0], storage=case[1])
-        found = rc.load(path)
-        assert [one for one in found.warnings if "is not what rnnconvert writes" in one] == []
+        checkpoint = rc.load(path)
+        assert [warning for warning in checkpoint.warnings if "is not what rnnconvert writes" in warning] == []
         other = path.rename(tmp_path / "renamed.h")
-        assert [one for one in rc.load(other).warnings if "is not what rnnconvert writes" in one] == []
+        assert [warning for warning in rc.load(other).warnings if "is not what rnnconvert writes" in warning] == []
 
     each(drawn(cases, 6, "headers"), check, str)
 
@@ -261,7 +261,7 @@ def test_tables_of_others_are_run_as_what_is_read_from_them(tmp_path: Path) -> N
     )
     report = rc.verify(tmp_path / "a.c", on=["c-cc"])
     (layer,) = report.document["layers"]
-    run = next(one for one in layer["runs"] if one["executor"] == "c-cc")
+    run = next(entry for entry in layer["runs"] if entry["executor"] == "c-cc")
     assert run["verdict"] == "equal" and not run["own_file"] and "no code" in run["notes"]["own file"]
 
 
@@ -269,5 +269,5 @@ def test_nothing_is_left_in_the_folders(tmp_path: Path) -> None:
     compiler()
     model = saved(tmp_path / "m.onnx", of(GRU))
     assert call("convert", model, tmp_path / "m.h", "--verify").exit_code == 0
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["m.h", "m.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.h", "m.onnx"]
     assert {"c-cc"} <= {line.split()[0] for line in call("executors").output.splitlines() if line.split()}

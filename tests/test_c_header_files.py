@@ -41,7 +41,7 @@ def of(cell: Cell, parts: frozenset[str] = INPUT, layers: int = 1, dtype: Any = 
     return random_stack(Sizes(cell.kind, 3, 5, layers, 1, 2 * ("projection" in parts), parts), 5, dtype, cell)
 
 
-def made(path: Path, stack: Recurrent, **options: Any) -> Any:
+def saved(path: Path, stack: Recurrent, **options: Any) -> Any:
     return rc.save(Checkpoint("memory", "", {"rnn": stack.replace(name="rnn")}), path, "c_header", **options)
 
 
@@ -78,8 +78,8 @@ int main(void) {{
     source.write_text(program)
     words = f"{gcc()} -std=c99 -Wall -Wextra -Werror -pedantic -o main main.c -lm".split()
     subprocess.run(words, cwd=path.parent, check=True, timeout=60)
-    given = " ".join(map(repr, x.swapaxes(0, 1).reshape(-1).tolist()))
-    done = subprocess.run(["./main"], cwd=path.parent, input=given, capture_output=True, text=True, check=True, timeout=60)
+    numbers = " ".join(map(repr, x.swapaxes(0, 1).reshape(-1).tolist()))
+    done = subprocess.run(["./main"], cwd=path.parent, input=numbers, capture_output=True, text=True, check=True, timeout=60)
     return np.array(done.stdout.split(), np.float64).reshape(x.shape[1], x.shape[0], -1).swapaxes(0, 1)
 
 
@@ -102,7 +102,7 @@ def test_gcc_runs_what_is_written(tmp_path: Path) -> None:
     def check(case: tuple[Recurrent, str]) -> None:
         stack, ending = case
         kind = stack.cell.kind + ("_reset_before" if stack.cell.reset_after is False else "")
-        made(tmp_path / "m.h", stack, force=True, **({"layout": kind + ending} if ending else {}))
+        saved(tmp_path / "m.h", stack, force=True, **({"layout": kind + ending} if ending else {}))
         read = rc.load(tmp_path / "m.h")
         names = list(read.layers)
         y = ran(tmp_path / "m.h", names, real="double" if stack.dtype == np.float64 else "float")
@@ -110,9 +110,9 @@ def test_gcc_runs_what_is_written(tmp_path: Path) -> None:
             assert np.abs(y - reference.run(read.layers["rnn"], X).y).max() < 1e-6
         else:
             assert off(stack, y) <= 1
-        assert [one.cell for one in read.layers.values()] == [layer.directions[0].cell for layer in stack.layers]
+        assert [written.cell for written in read.layers.values()] == [layer.directions[0].cell for layer in stack.layers]
         assert not read.warnings and not read.questions
-        layers = tuple(layer for one in read.layers.values() for layer in one.layers)
+        layers = tuple(layer for written in read.layers.values() for layer in written.layers)
         assert np.abs(reference.run(stack.replace(layers=layers), X).y - reference.run(stack, X).y).max() < (
             1e-2 if stack.dtype == np.float16 else 1e-6
         )
@@ -122,7 +122,7 @@ def test_gcc_runs_what_is_written(tmp_path: Path) -> None:
 
 def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     stack = of(LSTM)
-    made(tmp_path / "m.h", stack)
+    saved(tmp_path / "m.h", stack)
     first = stack.first
     swapped = first.with_arrays({("input", "o"): first.arrays["input", "i"], ("input", "i"): first.arrays["input", "o"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
@@ -132,11 +132,11 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["", "_columns"])
 def test_int8_says_what_it_loses(ending: str, tmp_path: Path) -> None:
     stack = of(LSTM, FULL)
-    summary = made(tmp_path / "m.h", stack, storage="int8", layout=f"lstm{ending}")
-    said = next(one for one in summary.notes if "int8" in one)
+    summary = saved(tmp_path / "m.h", stack, storage="int8", layout=f"lstm{ending}")
+    loss = next(note for note in summary.notes if "int8" in note)
     (read,) = rc.load(tmp_path / "m.h").layers.values()
-    most = max(float(np.abs(np.asarray(read.first.arrays[key]) - np.asarray(one)).max()) for key, one in stack.first.arrays.items())
-    assert f"changes by up to {most:.3g}" in said and 0.0005 < most < 0.005
+    most = max(float(np.abs(np.asarray(read.first.arrays[key]) - np.asarray(array)).max()) for key, array in stack.first.arrays.items())
+    assert f"changes by up to {most:.3g}" in loss and 0.0005 < most < 0.005
     y = ran(tmp_path / "m.h", ["rnn"])
     assert off(read, y) <= 1 and np.abs(y - reference.run(stack, X).y).max() < 0.01
     assert (tmp_path / "m.h").stat().st_size < 5000
@@ -145,7 +145,7 @@ def test_int8_says_what_it_loses(ending: str, tmp_path: Path) -> None:
 def test_two_directions_are_refused_unless_they_are_split(tmp_path: Path) -> None:
     stack = random_stack(Sizes("lstm", 3, 5, 1, 2, parts=INPUT), 5, np.float32)
     with pytest.raises(RefusedError, match="direction"):
-        made(tmp_path / "m.h", stack)
+        saved(tmp_path / "m.h", stack)
     assert not list(tmp_path.iterdir())
 
 
@@ -159,12 +159,12 @@ def real(path: str) -> Path:
 
 def test_rnnoise_gives_what_its_own_c_gives() -> None:
     """Its C takes tables of tanh and sigmoid, which are off by about 1e-6."""
-    found = rc.load(real("rnnoise-2018/rnn_data.c"))
-    assert list(found.layers) == ["vad_gru", "noise_gru", "denoise_gru"] and not found.warnings
-    with np.load(real("rnnoise-2018/rnn_data.ref.npz")) as kept:
-        for name, stack in found.layers.items():
-            y = reference.run(stack, kept[f"{name}__x"][:, None]).y[:, 0]
-            assert np.abs(y - kept[f"{name}__y"]).max() < 5e-6 and np.abs(y).max() > 0.5
+    checkpoint = rc.load(real("rnnoise-2018/rnn_data.c"))
+    assert list(checkpoint.layers) == ["vad_gru", "noise_gru", "denoise_gru"] and not checkpoint.warnings
+    with np.load(real("rnnoise-2018/rnn_data.ref.npz")) as recorded:
+        for name, stack in checkpoint.layers.items():
+            y = reference.run(stack, recorded[f"{name}__x"][:, None]).y[:, 0]
+            assert np.abs(y - recorded[f"{name}__y"]).max() < 5e-6 and np.abs(y).max() > 0.5
             assert stack.cell == Cell("gru", False, activation=RELU)
 
 
@@ -172,24 +172,24 @@ def test_rnnoise_gives_what_its_own_c_gives() -> None:
 def test_cmsis_nn_gives_what_its_unit_tests_expect(name: str) -> None:
     """With the kernel's own rounding around the layer that is read, each integer of the output is met, or missed by one."""
     path = real(f"cmsis-nn-lstm/{name}/test_data.h")
-    found = rc.load(path)
-    (stack,) = found.layers.values()
-    assert [one.option for one in found.questions] == ["input_scale"] and "integers" in found.warnings[0]
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
+    assert [question.option for question in checkpoint.questions] == ["input_scale"] and "integers" in checkpoint.warnings[0]
     defined = {key.removeprefix(f"{name.upper()}_"): value for key, value in c_text.read(path).defined.items()}
     number = {key: int(value) for key, value in defined.items() if re.fullmatch(r"-?\d+", value)}
-    x, expected = (np.asarray(found.tensors[f"{name}_{what}"]) for what in ("input_tensor", "output"))
+    x, expected = (np.asarray(checkpoint.tensors[f"{name}_{what}"]) for what in ("input_tensor", "output"))
     steps, batch = number["TIME_STEPS"], number["BATCH_SIZE"]
     x, expected = x.reshape(-1, stack.input_size), expected.reshape(-1, stack.hidden_size)
     shape = (steps, batch, -1) if defined["TIME_MAJOR"] == "true" else (batch, steps, -1)
-    x, expected = ((one.reshape(shape) if shape[0] == steps else one.reshape(shape).swapaxes(0, 1)) for one in (x, expected))
+    x, expected = ((values.reshape(shape) if shape[0] == steps else values.reshape(shape).swapaxes(0, 1)) for values in (x, expected))
     step = 2.0**-30 / (number["OUTPUT_MULTIPLIER"] / 2**31 * 2.0 ** number["OUTPUT_SHIFT"])
     zero, (clip,) = number["OUTPUT_ZERO_POINT"], stack.cell.clips
     hidden, cell = np.zeros((batch, stack.hidden_size)), np.zeros((batch, stack.hidden_size))
-    for given, wanted in zip(x + number["INPUT_ZERO_POINT"], expected, strict=True):
+    for x_t, wanted in zip(x + number["INPUT_ZERO_POINT"], expected, strict=True):
         sums = {}
         for letter, gate in stack.first.gates.items():
             assert gate.input is not None and gate.input_bias is not None
-            sums[letter] = np.round((given @ gate.input.T + gate.input_bias + hidden @ gate.recurrent.T) * 4096) / 4096
+            sums[letter] = np.round((x_t @ gate.input.T + gate.input_bias + hidden @ gate.recurrent.T) * 4096) / 4096
         i, f, o = (1 / (1 + np.exp(-sums[letter])) for letter in "ifo")
         cell = np.clip(f * cell + i * np.tanh(sums["g"]), clip.low, clip.high)
         codes = np.clip(np.round(o * np.tanh(cell) / step) + zero, -128, 127)
@@ -200,7 +200,7 @@ def test_cmsis_nn_gives_what_its_unit_tests_expect(name: str) -> None:
 
 def test_the_scale_of_an_input_divides_its_weights() -> None:
     path = real("cmsis-nn-lstm/lstm_1/test_data.h")
-    plain, scaled = (rc.load(path, **said).layers["lstm_1"].first.arrays for said in ({}, {"input_scale": 0.25}))
+    plain, scaled = (rc.load(path, **options).layers["lstm_1"].first.arrays for options in ({}, {"input_scale": 0.25}))
     assert np.array_equal(np.asarray(scaled["input", "f"]), 4 * np.asarray(plain["input", "f"]))
     assert np.array_equal(np.asarray(scaled["recurrent", "f"]), np.asarray(plain["recurrent", "f"]))
 
@@ -213,8 +213,8 @@ def test_a_scale_that_divides_nothing_is_an_error(value: str) -> None:
 
 def test_a_cell_with_a_factor_is_named() -> None:
     """The int16 case keeps its cell in steps that are no power of two, and takes tanh of it as if they were."""
-    found = rc.load(real("cmsis-nn-lstm/lstm_1_s16/test_data.h"))
-    assert not found.layers and "1.115 i g" in found.unread[0]
+    checkpoint = rc.load(real("cmsis-nn-lstm/lstm_1_s16/test_data.h"))
+    assert not checkpoint.layers and "1.115 i g" in checkpoint.unread[0]
 
 
 # Changed and damaged files ----------------------------------------------------------------------------------
@@ -238,8 +238,8 @@ def test_rnnoise_sizes_that_python_3_wrote_as_fractions_are_read(tmp_path: Path)
     """training/dump_rnn.py divides the width of a matrix by 3: Python 3 writes 24.0, which C converts to 24."""
     (tmp_path / "a.c").write_text(_C)
     (tmp_path / "b.c").write_text(_C.replace("2, 1, ACTIVATION_TANH", "2, 1.0, ACTIVATION_TANH"))
-    one, two = (rc.load(tmp_path / name).layers["a"] for name in ("a.c", "b.c"))
-    assert all(np.array_equal(np.asarray(one.first.arrays[key]), np.asarray(two.first.arrays[key])) for key in one.first.arrays)
+    first, second = (rc.load(tmp_path / name).layers["a"] for name in ("a.c", "b.c"))
+    assert all(np.array_equal(np.asarray(first.first.arrays[key]), np.asarray(second.first.arrays[key])) for key in first.first.arrays)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_tables_that_do_not_fit_are_unreadable(old: str, new: str, tmp_path: Pat
      ('"storage": "float32"', '"storage": "int8"'), ('[{"', '{"')],
 )  # fmt: skip
 def test_a_description_that_does_not_fit_is_unreadable(old: str, new: str, tmp_path: Path) -> None:
-    made(tmp_path / "m.h", of(GRU))
+    saved(tmp_path / "m.h", of(GRU))
     text = (tmp_path / "m.h").read_text()
     if old not in text:
         old, new = '"prefix"', '"prefex"'
@@ -274,7 +274,7 @@ def test_a_description_that_does_not_fit_is_unreadable(old: str, new: str, tmp_p
 
 @pytest.mark.parametrize("function", ['["elu", 1.0, null]', '["leaky_relu", 0.1, null]', '["softplus", null, null]'])
 def test_a_function_that_no_header_has_is_unreadable(function: str, tmp_path: Path) -> None:
-    made(tmp_path / "m.h", of(GRU))
+    saved(tmp_path / "m.h", of(GRU))
     text = (tmp_path / "m.h").read_text()
     old = '"activation": ["tanh", null, null]'
     assert old in text
@@ -286,7 +286,7 @@ def test_a_function_that_no_header_has_is_unreadable(function: str, tmp_path: Pa
 @pytest.mark.parametrize("code", ["300", "-129", "128", "1.5"])
 def test_a_number_that_no_int8_holds_is_unreadable(code: str, tmp_path: Path) -> None:
     """C would compute with another number than the one that is read."""
-    made(tmp_path / "m.h", of(GRU), storage="int8")
+    saved(tmp_path / "m.h", of(GRU), storage="int8")
     text = (tmp_path / "m.h").read_text()
     changed = re.sub(r"(int8_t rnn_R\[75\] = \{\s+)-?\d+", rf"\g<1>{code}", text)
     assert changed != text
@@ -311,7 +311,7 @@ def test_two_layers_of_one_name_are_unreadable(same: str, tmp_path: Path) -> Non
 
 
 def test_a_fact_that_is_unknown_refuses_a_conversion(tmp_path: Path) -> None:
-    made(tmp_path / "m.h", of(GRU))
+    saved(tmp_path / "m.h", of(GRU))
     text = (tmp_path / "m.h").read_text()
     (tmp_path / "m.h").write_text(text.replace('"prefix"', '"mystery": 1, "prefix"', 1))
     with pytest.raises(RefusedError, match="mystery"):
@@ -329,7 +329,7 @@ def test_includes_go_no_further_than_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
-    made(tmp_path / "m.h", of(LSTM), storage="int8")
+    saved(tmp_path / "m.h", of(LSTM), storage="int8")
     ends = endings(tmp_path / "m.h", letters=b'0123456789{}[]"/*-,ef\x00\xff')
     assert ends == {"read", "unreadable"}
 
@@ -349,13 +349,13 @@ def test_tables_of_a_program_of_ones_own_are_listed_with_a_draft(form: str, tmp_
     arrays = {"lstm_kernel": draw.normal(size=(3, 16)), "lstm_recurrent_kernel": draw.normal(size=(4, 16))}
     lines = ["#include <vector>", "namespace model {", f"const float lstm_bias[16] = {{{', '.join(['0.5f'] * 16)}}};"]
     for name, array in arrays.items():
-        rows = ", ".join("{" + ", ".join(f"{one:.9g}f" for one in row) + "}" for row in array)
+        rows = ", ".join("{" + ", ".join(f"{value:.9g}f" for value in row) + "}" for row in array)
         lines.append(form.format(name=name, rows=len(array), columns=array.shape[1], rows_in_braces=rows))
     (path := tmp_path / "model.h").write_text("\n".join([*lines, "}"]))
-    found = rc.load(path)
-    assert found.tensors["lstm_bias"].shape == (16,)
+    checkpoint = rc.load(path)
+    assert checkpoint.tensors["lstm_bias"].shape == (16,)
     for name, array in arrays.items():
-        np.testing.assert_allclose(found.tensors[name], array, rtol=1e-6)
+        np.testing.assert_allclose(checkpoint.tensors[name], array, rtol=1e-6)
     with pytest.raises(rc.UnreadableError, match="no recurrent layer in it could be read") as error:
         rc.convert(path, tmp_path / "out.pt")
     assert '{ name = "lstm_kernel", parts = "input", axes = "in (gate hidden)" }' in str(error.value)

@@ -44,15 +44,15 @@ SAVED = {
 @pytest.mark.parametrize("suffix", ["npz", "h5"])
 @pytest.mark.parametrize("way", SAVED)
 def test_chainers_files_give_what_chainer_gave(way: str, suffix: str, tmp_path: Path) -> None:
-    made, run = SAVED[way]
+    link, run = SAVED[way]
     save = "npz" if suffix == "npz" else "hdf5"
-    script = f"m = filled({made})\nserializers.save_{save}('a.{suffix}', chainer.Chain(rnn=m, out=L.Linear(4, 2)))\n{run}"
-    found = by_chainer(tmp_path, script)
+    script = f"m = filled({link})\nserializers.save_{save}('a.{suffix}', chainer.Chain(rnn=m, out=L.Linear(4, 2)))\n{run}"
+    outputs = by_chainer(tmp_path, script)
     settings = ["nonlinearity=tanh"] if "tanh" in way else []
     read = rc.load(tmp_path / f"a.{suffix}", "chainer", settings=[*settings, *(["bidirectional=true"] if "bi" in way else [])])
     assert list(read.layers) == ["rnn"] and not read.questions and not read.warnings
     assert set(read.tensors) == {"out/W", "out/b"}
-    np.testing.assert_allclose(batch_first(read.layers["rnn"], found["x"]), found["y"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(read.layers["rnn"], outputs["x"]), outputs["y"], rtol=0, atol=3e-7)
 
 
 def test_a_stateful_gru_begins_without_its_biases_of_the_state(tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_a_stateful_gru_begins_without_its_biases_of_the_state(tmp_path: Path) -
         "found['bare'] = np.stack([m(x[:, t]).array for t in range(5)], 1)\n"
         "m.set_state(chainer.Variable(np.zeros((2, 4), 'float32')))\n" + STATEFUL
     )
-    found = by_chainer(tmp_path, script)
+    outputs = by_chainer(tmp_path, script)
     read = rc.load(tmp_path / "a.npz", "chainer")
-    made = batch_first(read.layers[""], found["x"])
-    np.testing.assert_allclose(made, found["y"], rtol=0, atol=3e-7)
-    assert np.abs(made - found["bare"]).max() > 0.1
+    y = batch_first(read.layers[""], outputs["x"])
+    np.testing.assert_allclose(y, outputs["y"], rtol=0, atol=3e-7)
+    assert np.abs(y - outputs["bare"]).max() > 0.1
     assert any("StatefulGRU" in warning for warning in read.warnings)
 
 
@@ -75,17 +75,17 @@ def test_diagonal_peepholes_are_read_and_others_refused(tmp_path: Path) -> None:
         "m = filled(L.StatefulPeepholeLSTM(3, 4))\nserializers.save_npz('whole.npz', m)\n"
         "for p in (m.peep_i, m.peep_f, m.peep_o): p.W.array *= np.eye(4)\nserializers.save_npz('a.npz', m)\n" + STATEFUL
     )
-    found = by_chainer(tmp_path, script)
+    outputs = by_chainer(tmp_path, script)
     (layer,) = rc.load(tmp_path / "a.npz").layers.values()
     assert layer.first.has_peepholes
-    np.testing.assert_allclose(batch_first(layer, found["x"]), found["y"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(layer, outputs["x"]), outputs["y"], rtol=0, atol=3e-7)
     with pytest.raises(rc.RefusedError, match="'peep_f/W' makes a gate of one unit depend"):
         rc.load(tmp_path / "whole.npz")
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
 @pytest.mark.parametrize(
-    ("made", "layout", "run", "form"),
+    ("link", "layout", "run", "form"),
     [
         ("L.NStepBiLSTM(2, 3, 4, 0.0)", "", N_STEP.format(2), {"kind": "lstm", "num_layers": 2, "num_directions": 2}),
         ("L.LSTM(3, 4)", "lstm", STATEFUL, {"kind": "lstm", "parts": PLAIN | {"input_bias"}}),
@@ -93,16 +93,16 @@ def test_diagonal_peepholes_are_read_and_others_refused(tmp_path: Path) -> None:
         ("L.NStepRNNTanh(1, 3, 4, 0.0)", "", N_STEP.format(1), {"kind": "rnn", "parts": BOTH}),
     ],
 )
-def test_chainer_reads_what_is_written(made: str, layout: str, run: str, form: dict[str, object], suffix: str, tmp_path: Path) -> None:
+def test_chainer_reads_what_is_written(link: str, layout: str, run: str, form: dict[str, object], suffix: str, tmp_path: Path) -> None:
     layer = stack(**form)  # type: ignore[arg-type]
     asked = {"layout": layout} if layout else {}
     (note,) = rc.save(checkpoint(layer), tmp_path / f"a{suffix}", "chainer", **asked).notes
-    assert note.endswith(f"has the arrays of {made.replace('L.', 'chainer.links.')}")
-    given = uniform(5, 2, 5, 3)
-    np.save(tmp_path / "x.npy", given)
+    assert note.endswith(f"has the arrays of {link.replace('L.', 'chainer.links.')}")
+    x = uniform(5, 2, 5, 3)
+    np.save(tmp_path / "x.npy", x)
     load = "load_npz" if suffix == ".npz" else "load_hdf5"
-    found = by_chainer(tmp_path, f"m = {made}\nserializers.{load}('a{suffix}', m)\nx = np.load('x.npy')\n{run}")
-    np.testing.assert_allclose(found["y"], batch_first(layer, given), rtol=0, atol=3e-7)
+    outputs = by_chainer(tmp_path, f"m = {link}\nserializers.{load}('a{suffix}', m)\nx = np.load('x.npy')\n{run}")
+    np.testing.assert_allclose(outputs["y"], batch_first(layer, x), rtol=0, atol=3e-7)
 
 
 def test_a_link_without_its_sizes_is_no_layer(tmp_path: Path) -> None:
@@ -118,26 +118,26 @@ def test_gates_of_other_widths_are_said(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for name, shape in (("upward/W", (16, 3)), ("upward/b", (16,)), ("lateral/W", (16, 5))):
             file[name] = np.ones(shape, "f4")
-    found = rc.load(tmp_path / "a.h5", "chainer")
-    assert not found.layers and "do not fit together" in found.warnings[0]
+    checkpoint = rc.load(tmp_path / "a.h5", "chainer")
+    assert not checkpoint.layers and "do not fit together" in checkpoint.warnings[0]
 
 
 def test_two_links_before_a_function_are_a_layer_if_the_caller_says_so(tmp_path: Path) -> None:
     """A network of Chainer 1, whose pickle is not run: the same arrays as save_npz writes them."""
     need("corpus", corpus.absent())
-    given = np.load(corpus.FOLDER / "chainer-char-rnn" / "charrnn_epoch_15.88.ref.npz")
-    arrays = {key[3:].replace(".", "/"): given[key] for key in given.files if key.startswith("w__")}
+    recorded = np.load(corpus.FOLDER / "chainer-char-rnn" / "charrnn_epoch_15.88.ref.npz")
+    arrays = {key[3:].replace(".", "/"): recorded[key] for key in recorded.files if key.startswith("w__")}
     npz_file.write(tmp_path / "a.npz", arrays)
-    found = rc.load(tmp_path / "a.npz", "chainer")
-    assert not found.layers and "--set l1:layout=chainer.function_lstm" in found.warnings[0]
+    checkpoint = rc.load(tmp_path / "a.npz", "chainer")
+    assert not checkpoint.layers and "--set l1:layout=chainer.function_lstm" in checkpoint.warnings[0]
     layers = rc.load(tmp_path / "a.npz", "chainer", layout="chainer.function_lstm").layers
     assert list(layers) == ["l1", "l2"]
-    x = given["x"]
+    x = recorded["x"]
     for name in layers:
-        made = reference.run(layers[name], x)
-        np.testing.assert_allclose(made.y, given[f"h{name[1]}_seq"], rtol=0, atol=5e-6)
-        np.testing.assert_allclose(made.cell[0], given[f"c{name[1]}"], rtol=0, atol=2e-5)
-        x = given[f"h{name[1]}_seq"]
+        outputs = reference.run(layers[name], x)
+        np.testing.assert_allclose(outputs.y, recorded[f"h{name[1]}_seq"], rtol=0, atol=5e-6)
+        np.testing.assert_allclose(outputs.cell[0], recorded[f"c{name[1]}"], rtol=0, atol=2e-5)
+        x = recorded[f"h{name[1]}_seq"]
 
 
 def test_a_pickle_is_not_run(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def verify_step(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """The action's own step, with the inputs' defaults."""
     step = next(step for step in action()["runs"]["steps"] if step["name"] == "Verify the models")
     inputs = {name: entry["default"] for name, entry in action()["inputs"].items()}
-    given = {key: text.replace("${{ inputs.", "").replace(" }}", "") for key, text in step["env"].items()}
-    variables = {key: inputs[name] for key, name in given.items()}
+    names = {key: text.replace("${{ inputs.", "").replace(" }}", "") for key, text in step["env"].items()}
+    variables = {key: inputs[name] for key, name in names.items()}
     return shell(step["run"], folder, **variables, **more)
 
 
@@ -116,11 +116,11 @@ def test_a_wrong_model_fails_the_repository(exported: Path, tmp_path: Path) -> N
 def test_the_action_installs_what_it_is_asked_for(tmp_path: Path) -> None:
     install = next(step for step in action()["runs"]["steps"] if step["name"] == "Install rnnconvert")
     for extras, wanted in (("", "/here"), ("torch,onnxruntime", "/here[torch,onnxruntime]")):
-        said = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, EXTRAS=extras, HERE="/here").stdout
-        assert said.split()[-1] == wanted and "--extra-index-url" not in said
+        printed = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, EXTRAS=extras, HERE="/here").stdout
+        assert printed.split()[-1] == wanted and "--extra-index-url" not in printed
     wheels = action()["inputs"]["torch-index"]["default"]
-    said = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, TORCH_INDEX=wheels, HERE="/here").stdout
-    assert said.split()[-3:] == ["--extra-index-url", "https://download.pytorch.org/whl/cpu", "/here"]
+    printed = shell(f'python() {{ echo "$@"; }}; {install["run"]}', tmp_path, TORCH_INDEX=wheels, HERE="/here").stdout
+    assert printed.split()[-3:] == ["--extra-index-url", "https://download.pytorch.org/whl/cpu", "/here"]
 
 
 INSTALLED = ("Install rnnconvert",)
@@ -143,12 +143,12 @@ def test_the_action_runs_in_each_job_of_a_matrix(exported: Path) -> None:
         assert {path.suffix for path in run.artifacts[done.outputs["artifact"]]} == {".json", ".xml", ".md", ".html", ".sarif"}
     assert sorted(run.artifacts) == ["our-reports-models-0", "our-reports-models-1"]
     assert len(run.scanned) == len(set(run.cached)) == 2
-    assert all(not one["results"] for document in run.scanned.values() for one in document["runs"])
+    assert all(not scan["results"] for document in run.scanned.values() for scan in document["runs"])
     spoilt(work / "models-repository" / "models" / "encoder.onnx")
     run = Run()
     done = Job(run, work, shell).use(action(), INSTALLED, **words)
     assert done.failed and done.outputs["verdict"] == "not equal" and done.outputs["exit-code"] == "1"
-    assert run.artifacts and any(one["results"] for document in run.scanned.values() for one in document["runs"])
+    assert run.artifacts and any(scan["results"] for document in run.scanned.values() for scan in document["runs"])
 
 
 def test_an_action_that_finds_no_configuration_says_that_nothing_was_verified(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def test_models_that_show_nothing_are_not_called_equal() -> None:
 def _spoken(tree: ast.AST) -> list[str]:
     """The strings of a module but for docstrings."""
     silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
-    return [one.value for one in ast.walk(tree)
-            if isinstance(one, ast.Constant) and isinstance(one.value, str) and id(one) not in silent]  # fmt: skip
+    return [constant.value for constant in ast.walk(tree)
+            if isinstance(constant, ast.Constant) and isinstance(constant.value, str) and id(constant) not in silent]  # fmt: skip
 
 
 def test_no_other_module_says_the_words() -> None:

@@ -122,8 +122,8 @@ def test_an_error_has_its_code_one_paragraph_and_changes_nothing(
     assert result.stdout == ""
     assert words in result.stderr
     assert "Traceback" not in result.stderr
-    own = [line for line in result.stderr.splitlines() if line.lower().startswith("error")]
-    assert len(own) == 1
+    errors = [line for line in result.stderr.splitlines() if line.lower().startswith("error")]
+    assert len(errors) == 1
     assert files(tmp_path) == before
 
 
@@ -159,9 +159,9 @@ def test_an_interrupt_ends_with_130_and_one_line(source: Path, monkeypatch: pyte
 
 def test_debug_shows_where_an_error_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "absent.pt"
-    found = run("--debug", "inspect", path)
-    assert found.returncode == 3
-    assert "Traceback" in found.stderr and "rnnconvert/files/opened.py" in found.stderr
+    process = run("--debug", "inspect", path)
+    assert process.returncode == 3
+    assert "Traceback" in process.stderr and "rnnconvert/files/opened.py" in process.stderr
 
 
 def test_an_existing_target_needs_force_and_is_then_replaced(source: Path, tmp_path: Path) -> None:
@@ -174,18 +174,18 @@ def test_an_existing_target_needs_force_and_is_then_replaced(source: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("name", "beside", "settings"),
+    ("name", "companion", "settings"),
     [("out.bin", "out.bin.json", []), ("out.ckpt.index", "out.ckpt.data-00000-of-00001", ["--to", "tensorflow1"])],
 )
-def test_a_file_beside_the_target_needs_force_too(name: str, beside: str, settings: list[str], source: Path, tmp_path: Path) -> None:
-    (tmp_path / beside).write_bytes(b"precious")
+def test_a_file_beside_the_target_needs_force_too(name: str, companion: str, settings: list[str], source: Path, tmp_path: Path) -> None:
+    (tmp_path / companion).write_bytes(b"precious")
     before = files(tmp_path)
     result = call("convert", source, tmp_path / name, *settings)
     assert result.exit_code == 2
-    assert beside in result.stderr and "--force" in result.stderr
+    assert companion in result.stderr and "--force" in result.stderr
     assert files(tmp_path) == before
     assert call("convert", source, tmp_path / name, "--force", *settings).exit_code == 0
-    assert (tmp_path / beside).read_bytes() != b"precious"
+    assert (tmp_path / companion).read_bytes() != b"precious"
 
 
 def test_a_file_can_take_its_own_place(source: Path) -> None:
@@ -255,15 +255,15 @@ def test_every_command_has_json(name: str) -> None:
 
 
 def test_json_of_a_run_says_what_ran(source: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "kept.safetensors"
-    result = call("run", source, "--on", "reference", "--save", kept, "--json")
+    results = tmp_path / "kept.safetensors"
+    result = call("run", source, "--on", "reference", "--save", results, "--json")
     document = json.loads(result.stdout)
     assert result.stderr == "" and result.exit_code == document["exit_code"] == 5  # no framework ran it
-    assert document["runs"] == [] and document["kept"] == str(kept) and kept.exists()
+    assert document["runs"] == [] and document["kept"] == str(results) and results.exists()
     needed("torch", "torch")
-    document = json.loads(call("run", source, "--on", "torch-cpu", "--save", kept, "--json").stdout)
+    document = json.loads(call("run", source, "--on", "torch-cpu", "--save", results, "--json").stdout)
     assert document["exit_code"] == 0 and document["model"]["path"] == str(source)
-    assert {(one["executor"], one["status"], one["agrees"]) for one in document["runs"]} == {("torch-cpu", "ran", True)}
+    assert {(entry["executor"], entry["status"], entry["agrees"]) for entry in document["runs"]} == {("torch-cpu", "ran", True)}
 
 
 def test_what_an_error_knows_is_in_its_document(source: Path, peepholes: Path, tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ def test_an_interrupt_and_no_memory_are_documents_too(source: Path, monkeypatch:
 
         monkeypatch.setattr(adapters()["pytorch"], "read", read)
         result = call("inspect", source, "--json")
-        found = json.loads(result.stdout)["error"]
-        assert (result.exit_code, found["exit_code"], found["kind"]) == (code, code, kind)
+        error = json.loads(result.stdout)["error"]
+        assert (result.exit_code, error["exit_code"], error["kind"]) == (code, code, kind)
 
 
 def test_inspect_json_has_every_layer_and_every_verdict(peepholes: Path) -> None:
@@ -327,8 +327,8 @@ def test_verbose_says_how_the_source_was_recognised(source: Path, tmp_path: Path
 
 def test_what_was_assumed_is_said_with_the_option_that_decides_it(tmp_path: Path) -> None:
     path = write(tmp_path / "rnn.safetensors", stack("rnn"))
-    said = call("convert", path, tmp_path / "out.onnx").stderr
-    assert "nonlinearity=tanh" in said and "--set nonlinearity=tanh|relu" in said
+    message = call("convert", path, tmp_path / "out.onnx").stderr
+    assert "nonlinearity=tanh" in message and "--set nonlinearity=tanh|relu" in message
     assert "nonlinearity" not in call("convert", path, tmp_path / "o.onnx", "--set", "nonlinearity=relu").stderr
     assert "not in the file, assumed: nonlinearity" in call("inspect", path).stdout
 
@@ -344,9 +344,11 @@ def test_a_closed_pipe_ends_the_program_as_sigpipe_does(source: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    found = subprocess.run([*COMMAND, "formats", "--json"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=environment)
+    process = subprocess.run(
+        [*COMMAND, "formats", "--json"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=environment
+    )
     os.close(writer)
-    assert (found.returncode, found.stderr) == (141, "")
+    assert (process.returncode, process.stderr) == (141, "")
 
 
 # Terminals ------------------------------------------------------------------------------------------
@@ -361,7 +363,7 @@ def on_a_terminal(arguments: Sequence[object], **environment: str) -> tuple[int,
         env={**clean, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment},
     )  # fmt: skip
     os.close(theirs)
-    shown = b""
+    output = b""
     while True:
         try:
             piece = os.read(ours, 1 << 12)
@@ -369,9 +371,9 @@ def on_a_terminal(arguments: Sequence[object], **environment: str) -> tuple[int,
             break
         if not piece:
             break
-        shown += piece
+        output += piece
     os.close(ours)
-    return child.wait(), shown.decode()
+    return child.wait(), output.decode()
 
 
 def test_colour_is_for_terminals_and_not_with_no_color(tmp_path: Path) -> None:
@@ -400,20 +402,20 @@ class Terminal:
 def test_progress_is_drawn_on_a_terminal_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    shown = Terminal(True)
-    monkeypatch.setattr(sys, "stderr", shown)
+    screen = Terminal(True)
+    monkeypatch.setattr(sys, "stderr", screen)
     show = terminal.progress(quiet=False)
     assert show is not None
     show(10, 100)
-    assert shown.text == ""
+    assert screen.text == ""
     clock[0] += 2
     show(50, 100)
-    assert " 50 %" in shown.text
-    length = len(shown.text)
+    assert " 50 %" in screen.text
+    length = len(screen.text)
     show(51, 100)
-    assert len(shown.text) == length
+    assert len(screen.text) == length
     show(100, 100)
-    assert "100 %" in shown.text and shown.text.endswith("\n")
+    assert "100 %" in screen.text and screen.text.endswith("\n")
 
 
 def test_progress_is_not_drawn_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,9 +451,9 @@ def test_the_examples_of_the_help_are_commands_that_there_are(command: str, tmp_
             continue
         places = [str(tmp_path / word) if "." in word and not word.startswith("-") else word for word in words[1:]]
         result = call(*places)
-        said = result.stdout if "--json" in words else result.stderr
-        absent = "No such file" in said or "cannot run here" in said or "was added" in said
-        assert result.exit_code == 0 or (result.exit_code in (2, 3, 5) and absent), said
+        printed = result.stdout if "--json" in words else result.stderr
+        absent = "No such file" in printed or "cannot run here" in printed or "was added" in printed
+        assert result.exit_code == 0 or (result.exit_code in (2, 3, 5) and absent), printed
 
 
 def test_help_names_the_exit_codes() -> None:
@@ -495,7 +497,7 @@ def test_a_file_that_may_not_be_read_is_no_wrong_usage(tmp_path: Path, monkeypat
 
 def test_formats_lists_what_can_be_read_and_written() -> None:
     text = call("formats").stdout
-    places = [text.index(f"\n{one}") for one in ("runtimes and exchange:", "audio plug-ins:", "microcontrollers:")]
+    places = [text.index(f"\n{heading}") for heading in ("runtimes and exchange:", "audio plug-ins:", "microcontrollers:")]
     assert places == sorted(places) and text.index("pytorch  (") < places[0] < text.index("\nonnx")
     assert places[0] < text.index("\ntflite") < places[1] < text.index("\nrtneural") < places[2] < text.index("\nc_header")
     for name, adapter in adapters().items():
@@ -517,8 +519,8 @@ def test_formats_says_all_that_is_known_of_one() -> None:
     assert list(json.loads(call("formats", "lasagne", "--options", "--json").stdout)) == [
         "nonlinearity", "activation", "recurrent_activation", "output_activation", "go_backwards", "arrays", "release",
     ]  # fmt: skip
-    found = call("formats", "caffe")
-    assert found.exit_code == 2 and "Unknown format 'caffe'" in found.output
+    result = call("formats", "caffe")
+    assert result.exit_code == 2 and "Unknown format 'caffe'" in result.output
 
 
 def test_formats_lists_the_options() -> None:
@@ -629,7 +631,7 @@ def test_a_full_device_behind_the_output_is_an_error(source: Path) -> None:
 @pytest.mark.parametrize("name", ["model.pt", "model.keras"])
 def test_a_zip_archive_that_is_cut_off_is_called_so(name: str, source: Path, tmp_path: Path) -> None:
     rc.convert(source, tmp_path / name)
-    whole = (tmp_path / name).read_bytes()
-    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+    content = (tmp_path / name).read_bytes()
+    (tmp_path / name).write_bytes(content[: len(content) // 2])
     result = call("inspect", tmp_path / name)
     assert result.exit_code == 3 and "cut off or damaged; fetch it again" in result.output

@@ -20,8 +20,8 @@ from tests.sources import stack, write
 def claims(folder: Path, text: str) -> list[tuple[str, str]]:
     path = folder / "rnnconvert.toml"
     path.write_text(text, encoding="utf-8")
-    found = config_file.read(path)
-    return [(os.path.relpath(one.a, folder), "" if one.b is None else os.path.relpath(one.b, folder)) for one in found]
+    entries = config_file.read(path)
+    return [(os.path.relpath(entry.a, folder), "" if entry.b is None else os.path.relpath(entry.b, folder)) for entry in entries]
 
 
 @pytest.fixture
@@ -61,11 +61,11 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("entry", "said"), WRONG, ids=[row[0].replace("\n", " ") for row in WRONG])
-def test_a_pattern_that_fits_nothing_is_an_error(entry: str, said: str, folder: Path) -> None:
+@pytest.mark.parametrize(("entry", "message"), WRONG, ids=[row[0].replace("\n", " ") for row in WRONG])
+def test_a_pattern_that_fits_nothing_is_an_error(entry: str, message: str, folder: Path) -> None:
     with pytest.raises(UnreadableError) as caught:
         claims(folder, f"[[equal]]\n{entry}\n")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def check(*words: object) -> Result:
@@ -85,8 +85,8 @@ def test_check_runs_every_pair_and_only_those_asked_for(tmp_path: Path) -> None:
     result = check("--config", config, "--json", "--no-explain")
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["reports"]) == 2
-    one = check("--config", config, "--json", "--no-explain", tmp_path / "out" / "encoder.onnx")
-    assert len(json.loads(one.stdout)["reports"]) == 1
+    single = check("--config", config, "--json", "--no-explain", tmp_path / "out" / "encoder.onnx")
+    assert len(json.loads(single.stdout)["reports"]) == 1
     shutil.copy(tmp_path / "in" / "encoder.pt", tmp_path / "in" / "new.pt")  # its counterpart was forgotten
     result = check("--config", config, "--json", "--no-explain")
     document = json.loads(result.stdout)

@@ -29,15 +29,15 @@ def call(*words: object) -> str:
 
 
 def document(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(call("inspect", path, "--json"))
-    return found
+    tree: dict[str, Any] = json.loads(call("inspect", path, "--json"))
+    return tree
 
 
 def left_out(path: Path, *words: object) -> str:
     """What convert says is left out."""
-    shown = call("convert", path, path.with_name("out.msgpack"), "--force", *words)
-    found = re.search(r"^left out: (.*)$", shown, re.M)
-    return found[1] if found else ""
+    output = call("convert", path, path.with_name("out.msgpack"), "--force", *words)
+    match = re.search(r"^left out: (.*)$", output, re.M)
+    return match[1] if match else ""
 
 
 @pytest.fixture
@@ -51,56 +51,56 @@ def checkpoint(tmp_path: Path) -> Path:
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    kept = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 12, "best_loss": 0.25, "args": {"lr": 0.1}}
-    torch.save(kept, tmp_path / "checkpoint.pt")
+    contents = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 12, "best_loss": 0.25, "args": {"lr": 0.1}}
+    torch.save(contents, tmp_path / "checkpoint.pt")
     return tmp_path / "checkpoint.pt"
 
 
 def test_a_checkpoint_of_torch(checkpoint: Path) -> None:
-    shown = call("inspect", checkpoint)
-    assert re.search(r"^  \d\.\d MB; holds a dictionary with tensors in it; epoch 12; best_loss 0.25$", shown, re.M)
+    output = call("inspect", checkpoint)
+    assert re.search(r"^  \d\.\d MB; holds a dictionary with tensors in it; epoch 12; best_loss 0.25$", output, re.M)
     # Names and shapes do not settle what a matrix without a bias is: every reading is named, none is claimed.
-    assert "    embed (4,096 x 64, by names and shapes dense, embedding, layer norm or rms norm)\n" in shown
-    assert "    head (3 x 8, by names and shapes dense)\n" in shown
-    assert "    27 tensors (the optimizer's state)\n" in shown  # 9 parameters, each with three
-    assert "    1 tensor (how many batches a normalization has seen)\n" in shown
-    found = document(checkpoint)
-    assert found["about"] == {"holds": "a dictionary with tensors in it", "epoch": "12", "best_loss": "0.25"}
-    assert found["bytes"] == checkpoint.stat().st_size
-    names = {name for one in found["other_layers"] for name in one["tensors"]}
-    assert names == set(found["other_tensors"])  # each has its place
+    assert "    embed (4,096 x 64, by names and shapes dense, embedding, layer norm or rms norm)\n" in output
+    assert "    head (3 x 8, by names and shapes dense)\n" in output
+    assert "    27 tensors (the optimizer's state)\n" in output  # 9 parameters, each with three
+    assert "    1 tensor (how many batches a normalization has seen)\n" in output
+    tree = document(checkpoint)
+    assert tree["about"] == {"holds": "a dictionary with tensors in it", "epoch": "12", "best_loss": "0.25"}
+    assert tree["bytes"] == checkpoint.stat().st_size
+    names = {name for layer in tree["other_layers"] for name in layer["tensors"]}
+    assert names == set(tree["other_tensors"])  # each has its place
 
 
 def test_what_is_left_out_has_names_and_points_to_the_command_that_moves_it(checkpoint: Path) -> None:
-    said = left_out(checkpoint)
-    assert said.startswith("embed (4,096 x 64, by names and shapes dense, embedding")
-    assert said.endswith("27 tensors (the optimizer's state), 1 tensor (how many batches a normalization has seen)")
-    shown = call("convert", checkpoint, checkpoint.with_name("out.npz"), "--to", "haiku")
-    assert f"rnnconvert transplant {checkpoint} --into MODEL -o FILLED" in shown
+    names = left_out(checkpoint)
+    assert names.startswith("embed (4,096 x 64, by names and shapes dense, embedding")
+    assert names.endswith("27 tensors (the optimizer's state), 1 tensor (how many batches a normalization has seen)")
+    output = call("convert", checkpoint, checkpoint.with_name("out.npz"), "--to", "haiku")
+    assert f"rnnconvert transplant {checkpoint} --into MODEL -o FILLED" in output
     out = checkpoint.with_name("out.npz")
     result = json.loads(call("convert", checkpoint, out, "--to", "haiku", "--force", "--json"))
-    assert result["left_out"] == len(result["left"]) == sum(len(one["tensors"]) for one in result["left_out_layers"])
+    assert result["left_out"] == len(result["left"]) == sum(len(layer["tensors"]) for layer in result["left_out_layers"])
 
 
 def test_nothing_is_pointed_to_where_nothing_would_be_moved(tmp_path: Path) -> None:
     assert left_out(write(tmp_path / "alone.safetensors")) == ""
-    shown = call("convert", write(tmp_path / "alone.pt"), tmp_path / "out.onnx")
-    assert "left out" not in shown and "transplant" not in shown
+    output = call("convert", write(tmp_path / "alone.pt"), tmp_path / "out.onnx")
+    assert "left out" not in output and "transplant" not in output
     # Of a format whose files only give recurrent layers, nothing else is moved.
     source = write(tmp_path / "mine.npz", stack(name="a"), stack(name="b"), target_format="mlx")
     with np.load(source) as stored:
         np.savez(tmp_path / "more.npz", **stored, **{"head.weight": np.ones((4, 2), np.float32)})
-    shown = call("convert", tmp_path / "more.npz", tmp_path / "out.onnx", "--from", "mlx", "--force")
-    assert "left out: head.weight (4 x 2)" in shown and "transplant" not in shown
+    output = call("convert", tmp_path / "more.npz", tmp_path / "out.onnx", "--from", "mlx", "--force")
+    assert "left out: head.weight (4 x 2)" in output and "transplant" not in output
 
 
 def test_torchscript_states_its_classes(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     parts = [torch.nn.Embedding(7, 3), torch.nn.LayerNorm(3), torch.nn.GRU(3, 4)]
     torch.jit.save(torch.jit.script(torch.nn.Sequential(*parts)), tmp_path / "script.pt")
-    shown = call("inspect", tmp_path / "script.pt")
-    assert "holds TorchScript of torch.nn.modules.container.Sequential" in shown
-    assert "    0 (Embedding, 7 x 3)\n    1 (LayerNorm, 3)\n" in shown
+    output = call("inspect", tmp_path / "script.pt")
+    assert "holds TorchScript of torch.nn.modules.container.Sequential" in output
+    assert "    0 (Embedding, 7 x 3)\n    1 (LayerNorm, 3)\n" in output
 
 
 def test_a_class_of_somebodys_own_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,8 +116,8 @@ def test_a_class_of_somebodys_own_is_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.syspath_prepend(str(tmp_path))
     module = __import__("a_module_of_mine")
     torch.jit.save(torch.jit.script(module.Model()), tmp_path / "script.pt")
-    (one,) = others(load(tmp_path / "script.pt"))
-    assert str(one) == "attend (a_module_of_mine.Attention, 4 x 6)" and one.tensors == ("attend.query", "attend.key")
+    (layer,) = others(load(tmp_path / "script.pt"))
+    assert str(layer) == "attend (a_module_of_mine.Attention, 4 x 6)" and layer.tensors == ("attend.query", "attend.key")
 
 
 @pytest.mark.filterwarnings("ignore:The tensor attributes")
@@ -156,10 +156,10 @@ def test_onnx_states_its_producer_and_its_operators(tmp_path: Path) -> None:
     model.graph.node.append(onnx.helper.make_node("MatMul", ["Y", "fc.weight"], ["scores"], "/fc/MatMul"))
     model.graph.output.append(onnx.helper.make_tensor_value_info("scores", 1, None))
     onnx.save(model, path)
-    shown = call("inspect", path)
-    assert "; producer mytool 1.2; opset 14; IR version" in shown and "; model version 7; epoch 12; notes xxx" in shown
-    assert "x" * 100 not in shown and "x" * 100 in call("inspect", path, "-v")
-    assert re.search(r"^    \S+ \(MatMul, 4 x 5\)$", shown, re.M)
+    output = call("inspect", path)
+    assert "; producer mytool 1.2; opset 14; IR version" in output and "; model version 7; epoch 12; notes xxx" in output
+    assert "x" * 100 not in output and "x" * 100 in call("inspect", path, "-v")
+    assert re.search(r"^    \S+ \(MatMul, 4 x 5\)$", output, re.M)
     assert document(path)["about"]["notes"] == "x" * 200
 
 
@@ -176,8 +176,8 @@ def test_many_layers_are_counted_and_listed_with_verbose(tmp_path: Path) -> None
     arrays |= {f"blocks.{number}.weight": np.ones((2, 3), np.float32) for number in range(40)}
     path = tmp_path / "b.safetensors"
     save_file(arrays, path)
-    shown = call("inspect", path)
-    assert "    and 28 more (-v lists them)\n" in shown and shown.count("    blocks.") == 12
+    output = call("inspect", path)
+    assert "    and 28 more (-v lists them)\n" in output and output.count("    blocks.") == 12
     assert call("inspect", path, "-v").count("\n    blocks.") == 40
     assert "32 more (rnnconvert inspect -v lists them)" in left_out(path)
 

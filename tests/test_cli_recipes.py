@@ -60,7 +60,7 @@ def torch_layer(module: Any, x: Array) -> Array:
         return np.asarray(module(torch.from_numpy(x))[0])
 
 
-def given(layer: rc.Recurrent) -> Array:
+def sequences(layer: rc.Recurrent) -> Array:
     """Sequences for a layer, (batch, time, values)."""
     return np.random.default_rng(3).normal(size=(2, 6, layer.input_size)).astype(layer.dtype)
 
@@ -72,10 +72,10 @@ def test_a_keras_model_in_torch(ending: str, tmp_path: Path) -> None:
     with inside(tmp_path):
         text = recipe(source, f"both{ending}")
     assert text.count("batch_first=True") == 2
-    made = ran(text, tmp_path)
+    variables = ran(text, tmp_path)
     for name, layer in rc.load(source).layers.items():
-        x = given(layer)
-        assert close(torch_layer(made[name], x), batch_first(layer, x))
+        x = sequences(layer)
+        assert close(torch_layer(variables[name], x), batch_first(layer, x))
 
 
 def test_one_layer_is_the_whole_file(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_one_layer_is_the_whole_file(tmp_path: Path) -> None:
         text = recipe(source, "one.pt")
     module = ran(text, tmp_path)["lstm"]
     (layer,) = rc.load(source).layers.values()
-    x = given(layer)
+    x = sequences(layer)
     assert module.batch_first and close(torch_layer(module, x), batch_first(layer, x))
 
 
@@ -97,9 +97,9 @@ def test_an_onnx_node_says_which_axis_comes_first(layout: int, tmp_path: Path) -
         module = ran(recipe(source, "one.pt"), tmp_path)["rnn"]
     assert module.batch_first == bool(layout)
     (layer,) = rc.load(source).layers.values()
-    x = given(layer)
-    found = torch_layer(module, x if layout else x.swapaxes(0, 1))
-    assert close(found if layout else found.swapaxes(0, 1), batch_first(layer, x))
+    x = sequences(layer)
+    outputs = torch_layer(module, x if layout else x.swapaxes(0, 1))
+    assert close(outputs if layout else outputs.swapaxes(0, 1), batch_first(layer, x))
 
 
 def test_a_file_without_names_taken_apart(tmp_path: Path) -> None:
@@ -108,16 +108,16 @@ def test_a_file_without_names_taken_apart(tmp_path: Path) -> None:
     source = write(tmp_path / "deep.pt", deep)
     with inside(tmp_path):
         text = recipe(source, "apart.safetensors", "--set", "stack=split")
-    made = ran(text, tmp_path)
-    x = given(deep).swapaxes(0, 1)
-    between = torch_layer(made["layer_0"], x)
-    assert close(torch_layer(made["layer_1"], between).swapaxes(0, 1), batch_first(deep, x.swapaxes(0, 1)))
+    variables = ran(text, tmp_path)
+    x = sequences(deep).swapaxes(0, 1)
+    between = torch_layer(variables["layer_0"], x)
+    assert close(torch_layer(variables["layer_1"], between).swapaxes(0, 1), batch_first(deep, x.swapaxes(0, 1)))
 
 
 def test_two_directions_of_a_file_without_names() -> None:
     both = stack(num_directions=2, name="")
-    assert [one.name for one in rc.split_directions(both)] == ["forward", "backward"]
-    assert [one.name for one in rc.split_directions(both.replace(name="encoder"))] == ["encoder_forward", "encoder_backward"]
+    assert [layer.name for layer in rc.split_directions(both)] == ["forward", "backward"]
+    assert [layer.name for layer in rc.split_directions(both.replace(name="encoder"))] == ["encoder_forward", "encoder_backward"]
 
 
 def test_numbers_of_another_size_stay(tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ def test_numbers_of_another_size_stay(tmp_path: Path) -> None:
     with inside(tmp_path):
         text = recipe(source, "again.safetensors")
     assert "dtype=torch.float64" in text
-    x = given(layer)
-    found = torch_layer(ran(text, tmp_path)["layer"], x.swapaxes(0, 1)).swapaxes(0, 1)
-    assert np.abs(found - batch_first(layer, x)).max() < 1e-12
+    x = sequences(layer)
+    outputs = torch_layer(ran(text, tmp_path)["layer"], x.swapaxes(0, 1)).swapaxes(0, 1)
+    assert np.abs(outputs - batch_first(layer, x)).max() < 1e-12
 
 
 NAMES = {
@@ -158,14 +158,14 @@ def test_a_torch_file_in_keras(ending: str, tmp_path: Path) -> None:
     source = write(tmp_path / "a.pt", layer)
     with inside(tmp_path):
         text = recipe(source, f"out{ending}")
-    made = ran(text, tmp_path)
-    x = given(layer)
-    assert close(np.asarray(made["model"](x)), batch_first(layer, x))
+    variables = ran(text, tmp_path)
+    x = sequences(layer)
+    assert close(np.asarray(variables["model"](x)), batch_first(layer, x))
 
 
 CALLS: list[tuple[tuple[str, ...], Callable[[Any], Any]]] = [
-    ((), lambda made: made["y"]),
-    (("--set", "sequence_lens=true", "--set", "states=input"), lambda made: made["y"]),
+    ((), lambda values: values["y"]),
+    (("--set", "sequence_lens=true", "--set", "states=input"), lambda values: values["y"]),
 ]
 
 
@@ -176,9 +176,9 @@ def test_a_torch_file_in_onnxruntime(words: tuple[str, ...], output: Callable[[A
     source = write(tmp_path / "a.pt", layer)
     with inside(tmp_path):
         text = recipe(source, "out.onnx", *words)
-    made = ran(text, tmp_path)
+    variables = ran(text, tmp_path)
     x = np.zeros((2, 7, layer.input_size), np.float32)
-    assert close(output(made).swapaxes(0, 1), batch_first(layer, x))
+    assert close(output(variables).swapaxes(0, 1), batch_first(layer, x))
 
 
 def test_several_layers_in_onnxruntime(tmp_path: Path) -> None:
@@ -186,11 +186,11 @@ def test_several_layers_in_onnxruntime(tmp_path: Path) -> None:
     layers = {name: stack(kind, seed, name=name) for seed, (name, kind) in enumerate((("0", "lstm"), ("class", "gru")))}
     source = write(tmp_path / "a.safetensors", *layers.values())
     with inside(tmp_path):
-        made = ran(recipe(source, "out.onnx"), tmp_path)
+        variables = ran(recipe(source, "out.onnx"), tmp_path)
     for name, variable in (("0", "layer_0_y"), ("class", "class_y")):
         layer = layers[name]
         x = np.zeros((2, 7, layer.input_size), np.float32)
-        assert close(made[variable].swapaxes(0, 1), batch_first(layer, x))
+        assert close(variables[variable].swapaxes(0, 1), batch_first(layer, x))
 
 
 def test_a_proved_file_is_loaded_from_its_own_place(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_several_files_go_into_a_folder(files: list[Path], tmp_path: Path) -> No
     folder = tmp_path / "new" / "out"
     result = call("convert", *files, "--to", "keras", "--out-dir", folder, "--json")
     assert result.exit_code == 0, result.output
-    assert [Path(one["target"]).name for one in json.loads(result.stdout)] == ["encoder.v2.keras", "decoder.keras"]
+    assert [Path(entry["target"]).name for entry in json.loads(result.stdout)] == ["encoder.v2.keras", "decoder.keras"]
     for source, target in zip(files, ("encoder.v2.keras", "decoder.keras"), strict=True):
         (mine,), (its,) = (rc.load(path).layers.values() for path in (source, folder / target))
         assert mine.parameters and its.input_size == mine.input_size
@@ -47,7 +47,7 @@ def test_a_folder_is_a_target(files: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("{a}", "{b}", "x.onnx"), "--out-dir FOLDER"),
         (("{a}",), "TARGET is missing"),
@@ -59,11 +59,11 @@ def test_a_folder_is_a_target(files: list[Path], tmp_path: Path) -> None:
         (("{a}", "{b}", "--to", "keras", "--out-dir", "{here}", "--force"), "Choose another folder"),
     ],
 )
-def test_what_does_not_go_is_wrong_usage(words: tuple[str, ...], said: str, files: list[Path], tmp_path: Path) -> None:
+def test_what_does_not_go_is_wrong_usage(words: tuple[str, ...], message: str, files: list[Path], tmp_path: Path) -> None:
     new = tmp_path / "new"
     before = files[0].read_bytes()
     result = call("convert", *(word.format(a=files[0], b=files[1], new=new, here=tmp_path) for word in words))
-    assert result.exit_code == 2 and said in result.output, result.output
+    assert result.exit_code == 2 and message in result.output, result.output
     assert not new.exists() and files[0].read_bytes() == before
 
 
@@ -71,7 +71,7 @@ def test_several_files_are_shown(files: list[Path], tmp_path: Path) -> None:
     result = call("inspect", *files)
     assert result.exit_code == 0 and all(str(path) in result.output for path in files)
     result = call("inspect", *files, tmp_path / "absent.pt", "--json")
-    assert result.exit_code == 3 and [("error" in one) for one in json.loads(result.stdout)] == [False, False, True]
+    assert result.exit_code == 3 and [("error" in entry) for entry in json.loads(result.stdout)] == [False, False, True]
 
 
 def test_the_package_runs_as_a_module() -> None:

@@ -29,8 +29,8 @@ from tests.stacks import BOTH
 ROOT = Path(__file__).parents[1]
 
 
-def same(one: Recurrent, other: Recurrent) -> bool:
-    pairs = zip(one.directions(), other.directions(), strict=True)
+def same(first: Recurrent, second: Recurrent) -> bool:
+    pairs = zip(first.directions(), second.directions(), strict=True)
     return all(
         np.array_equal(np.asarray(here.arrays[key]), np.asarray(there.arrays[key]))
         for (_, _, here), (_, _, there) in pairs
@@ -91,7 +91,7 @@ def test_what_is_proved_goes_to_stdout_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("convert", "{a}", "-"), 2, "Choose one with --to"),
         (("convert", "{a}", "-", "--to", "cudnn"), 2, "several files would be written (stdout.bin, stdout.bin.json)"),
@@ -105,10 +105,10 @@ def test_what_is_proved_goes_to_stdout_too(tmp_path: Path) -> None:
         (("map", "-", "-"), 2, "read only once"),
     ],
 )
-def test_what_a_pipe_cannot_do(words: Sequence[str], code: int, said: str, tmp_path: Path) -> None:
+def test_what_a_pipe_cannot_do(words: Sequence[str], code: int, message: str, tmp_path: Path) -> None:
     source = write(tmp_path / "a.pt", stack())
     result = call(*(word.format(a=source) for word in words), given=b"")
-    assert result.exit_code == code and said in result.output, result.output
+    assert result.exit_code == code and message in result.output, result.output
     assert b"PK" not in result.stdout_bytes and [path.name for path in tmp_path.iterdir()] == ["a.pt"]
 
 
@@ -156,14 +156,14 @@ def test_an_ending_in_capitals_is_the_same_ending(name: str, ending: str, tmp_pa
     for path in (plain, capital):
         rc.save(checkpoint(layer), path, name)
     names = {path.name for path in tmp_path.iterdir()}
-    assert {one.lower() for one in names if one.startswith("MODEL")} == {one for one in names if one.startswith("model")}
+    assert {entry.lower() for entry in names if entry.startswith("MODEL")} == {entry for entry in names if entry.startswith("model")}
     first, second = (rc.load(path, name) for path in (plain, capital))
     assert len(first.layers) == (name != "persistent_rnn")  # whose file does not show its sizes
     assert first.tensors.keys() == second.tensors.keys()
     if first.layers:
         assert rc.load(capital).format == rc.load(plain).format
-    for one, other in zip(first.layers.values(), second.layers.values(), strict=True):
-        assert same(one, other)
+    for before, after in zip(first.layers.values(), second.layers.values(), strict=True):
+        assert same(before, after)
     if plain.is_file():
         assert plain.read_bytes()[:2] == capital.read_bytes()[:2]
 
@@ -285,8 +285,8 @@ def test_the_shells_script_is_printed_and_asks_us(shell: str, model: Path) -> No
     assert "_RNNCONVERT_COMPLETE" in script.stdout and script.returncode == 0
     line = f"rnnconvert convert {model} out --layer enc"
     asked = {"COMP_WORDS": line, "COMP_CWORD": "enc" if shell == "fish" else "5", "_RNNCONVERT_COMPLETE": f"{shell}_complete"}
-    found = subprocess.run(program, capture_output=True, text=True, env={**environment, **asked}, check=False)
-    assert "encoder.lstm" in found.stdout and found.stderr == ""
+    process = subprocess.run(program, capture_output=True, text=True, env={**environment, **asked}, check=False)
+    assert "encoder.lstm" in process.stdout and process.stderr == ""
 
 
 def test_completion_imports_no_framework(model: Path) -> None:

@@ -38,8 +38,8 @@ def weights(name: str, seed: int = 1, hidden: int = 5) -> dict[str, np.ndarray]:
     numbers = np.random.default_rng(seed)
     shapes = {"weight_ih_l0": (4 * hidden, 3), "weight_hh_l0": (4 * hidden, hidden)}
     shapes |= {"bias_ih_l0": (4 * hidden,), "bias_hh_l0": (4 * hidden,)}
-    made = {f"{name}.{local}": numbers.normal(size=shape).astype(np.float32) for local, shape in shapes.items()}
-    return made | {f"{name}head.weight": numbers.normal(size=(2, hidden)).astype(np.float32)}
+    arrays = {f"{name}.{local}": numbers.normal(size=shape).astype(np.float32) for local, shape in shapes.items()}
+    return arrays | {f"{name}head.weight": numbers.normal(size=(2, hidden)).astype(np.float32)}
 
 
 @pytest.fixture
@@ -104,11 +104,11 @@ def test_nothing_from_a_file_reaches_a_terminal_raw(words: Sequence[str], as_jso
     result = call(*(word.format_map(places) for word in words), *(["--json"] if as_json else []), FORCE_COLOR="1")
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
-    shown = result.stdout + result.stderr
-    plain = re.sub(r"\x1b\[[0-9]*m", "", shown)  # our own colours
-    assert shown and raw(plain) == set()
+    output = result.stdout + result.stderr
+    plain = re.sub(r"\x1b\[[0-9]*m", "", output)  # our own colours
+    assert output and raw(plain) == set()
     assert not any(line.lstrip().startswith("error: forged") for line in plain.splitlines())
-    assert "\x1b[31m\x1b]" not in shown
+    assert "\x1b[31m\x1b]" not in output
 
 
 def test_names_in_an_old_keras_model_reach_no_terminal_raw(tmp_path: Path) -> None:
@@ -118,13 +118,13 @@ def test_names_in_an_old_keras_model_reach_no_terminal_raw(tmp_path: Path) -> No
     legacy_h5(tmp_path / "old.h5", {name: arrays}, sequential(("LSTM", {"name": name, "units": 4, "implementation": 2})))
     for words in (["upgrade", tmp_path / "old.h5", tmp_path / "new.keras", "--dry-run"], ["inspect", tmp_path / "old.h5"]):
         result = call(*words)
-        shown = result.stdout + result.stderr
-        assert shown and raw(shown) == set() and not any(line.startswith("error: forged") for line in shown.splitlines())
+        output = result.stdout + result.stderr
+        assert output and raw(output) == set() and not any(line.startswith("error: forged") for line in output.splitlines())
 
 
 def test_an_example_that_shows_the_names_escaped(evil: dict[str, Path]) -> None:
-    shown = call("inspect", evil["one"]).stdout
-    assert r"a\x1b[31m\x1b]0;title\x07\nerror: forged\r\x9b2J\u202egnp.exe" in shown
+    output = call("inspect", evil["one"]).stdout
+    assert r"a\x1b[31m\x1b]0;title\x07\nerror: forged\r\x9b2J\u202egnp.exe" in output
     document = json.loads(call("inspect", evil["one"], "--json").stdout)
     assert document["layers"][0]["name"] == EVIL  # machines get the name itself
 
@@ -165,7 +165,7 @@ def on_a_terminal(words: Sequence[object], columns: int = 80, **environment: str
         env={**clean, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment},
     )  # fmt: skip
     os.close(theirs)
-    shown = b""
+    output = b""
     while True:
         try:
             piece = os.read(ours, 1 << 12)
@@ -173,10 +173,10 @@ def on_a_terminal(words: Sequence[object], columns: int = 80, **environment: str
             break
         if not piece:
             break
-        shown += piece
+        output += piece
     os.close(ours)
     child.wait()
-    return shown.decode().replace("\r\n", "\n")
+    return output.decode().replace("\r\n", "\n")
 
 
 def plain(text: str) -> str:
@@ -185,8 +185,8 @@ def plain(text: str) -> str:
 
 @pytest.mark.parametrize("columns", [80, 100])
 def test_lines_fit_the_terminal(columns: int) -> None:
-    shown = plain(on_a_terminal(["inspect", "examples/decoder.keras", "--targets"], columns))
-    rows = shown.splitlines()
+    output = plain(on_a_terminal(["inspect", "examples/decoder.keras", "--targets"], columns))
+    rows = output.splitlines()
     assert max(map(len, rows)) <= columns
     assert sum(len(row) > columns // 2 for row in rows) > 10
     at = next(number for number, row in enumerate(rows) if re.match(r" +pytorch +refused", row))
@@ -195,8 +195,8 @@ def test_lines_fit_the_terminal(columns: int) -> None:
 
 
 def test_a_pipe_gets_whole_lines() -> None:
-    shown = call("inspect", ROOT / "examples" / "decoder.keras", "--targets").stdout
-    assert max(map(len, shown.splitlines())) > 200
+    output = call("inspect", ROOT / "examples" / "decoder.keras", "--targets").stdout
+    assert max(map(len, output.splitlines())) > 200
 
 
 @pytest.mark.parametrize(
@@ -224,9 +224,9 @@ def test_lines_are_broken_at_spaces(text: str, width: int, hang: int | None, row
      ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False)],
 )  # fmt: skip
 def test_colours_are_for_terminals_that_want_them(environment: dict[str, str], coloured: bool) -> None:
-    shown = on_a_terminal(["inspect", "examples/decoder.keras", "--targets", "pytorch,keras"], **environment)
-    assert ("\x1b[32mexact" in shown and "\x1b[31m\x1b[1mrefused" in shown) == coloured
-    assert ("\x1b[" in shown) == coloured
+    output = on_a_terminal(["inspect", "examples/decoder.keras", "--targets", "pytorch,keras"], **environment)
+    assert ("\x1b[32mexact" in output and "\x1b[31m\x1b[1mrefused" in output) == coloured
+    assert ("\x1b[" in output) == coloured
 
 
 def test_colours_can_be_forced_into_a_pipe() -> None:
@@ -237,16 +237,16 @@ def test_colours_can_be_forced_into_a_pipe() -> None:
 
 
 def test_the_formats_that_most_people_use_come_first() -> None:
-    shown = call("inspect", ROOT / "examples" / "decoder.keras", "--targets").stdout
-    names = re.findall(r"^    (\w+) +(?:exact|rewritten|refused)", shown, re.M)
+    output = call("inspect", ROOT / "examples" / "decoder.keras", "--targets").stdout
+    names = re.findall(r"^    (\w+) +(?:exact|rewritten|refused)", output, re.M)
     assert names[:3] == ["pytorch", "keras", "onnx"]
     assert names[len(terminal.USED_MOST) :] == sorted(names[len(terminal.USED_MOST) :])
     families = re.split(r"^\w[^()]*:\n", call("formats").stdout, flags=re.M)[1:]
     assert len(families) > 3
     for family in families:
         listed = re.findall(r"^(\w+)  \(", family, re.M)
-        usual = [one for one in terminal.USED_MOST if one in listed]
-        assert listed == usual + sorted({*listed} - {*usual})
+        most_used = [name for name in terminal.USED_MOST if name in listed]
+        assert listed == most_used + sorted({*listed} - {*most_used})
 
 
 # Work that takes a while ----------------------------------------------------------------------------
@@ -268,17 +268,17 @@ def test_a_watch_shows_the_phase_the_share_and_the_time_left(monkeypatch: pytest
         watch.close()
 
 
-@pytest.mark.parametrize(("patience", "shown"), [(3600.0, False), (0.0, True)])
-def test_work_that_ends_at_once_shows_nothing(patience: float, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("patience", "visible"), [(3600.0, False), (0.0, True)])
+def test_work_that_ends_at_once_shows_nothing(patience: float, visible: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal.Watch, "PATIENCE", patience)
     screen = io.StringIO()
     monkeypatch.setattr(sys, "stderr", screen)
     watch = terminal.Watch()
     watch("reading model.h5")
-    while shown and "reading" not in screen.getvalue():
+    while visible and "reading" not in screen.getvalue():
         time.sleep(0.01)
     watch.close()
-    assert bool(screen.getvalue()) == shown
+    assert bool(screen.getvalue()) == visible
 
 
 def test_a_watch_draws_after_half_a_second_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,18 +294,18 @@ def test_a_watch_draws_after_half_a_second_and_cleans_up(monkeypatch: pytest.Mon
         def flush(self) -> None:
             pass
 
-    shown = Terminal()
-    monkeypatch.setattr(sys, "stderr", shown)
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
     with terminal.watching(False) as watch:
         watch(f"reading {EVIL}", 1, 2)
-        assert shown.text == ""
+        assert screen.text == ""
         time.sleep(0.8)
-    assert "reading a" in shown.text and shown.text.endswith("\r\x1b[K")
-    assert raw(shown.text.replace("\r\x1b[K", "")) == set()
-    shown.text = ""
+    assert "reading a" in screen.text and screen.text.endswith("\r\x1b[K")
+    assert raw(screen.text.replace("\r\x1b[K", "")) == set()
+    screen.text = ""
     with terminal.watching(True) as watch:
         watch("anything")
-    assert shown.text == ""
+    assert screen.text == ""
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(8.4, "8 s"), (125, "2 min 5 s"), (3780, "1 h 3 min"), (-1, "0 s")])
@@ -334,8 +334,8 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_a_word_of_megabytes_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.put(f"layer {'x' * 10_000_000} is read")
-    shown = capsys.readouterr().out
-    assert len(shown) < 1000 and "(10,000,000 characters)" in shown and shown.endswith("is read\n")
+    output = capsys.readouterr().out
+    assert len(output) < 1000 and "(10,000,000 characters)" in output and output.endswith("is read\n")
     assert abridged("a sentence of words " * 1000) == "a sentence of words " * 1000
 
 

@@ -20,13 +20,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 def weights(seed: int, *names: str) -> dict[str, Any]:
     """A state dictionary with two GRUs of one size and a dense layer."""
     numbers = np.random.default_rng(seed)
-    made = {}
+    arrays = {}
     for name in names:
         for local, shape in (("weight_ih_l0", (15, 5)), ("weight_hh_l0", (15, 5)), ("bias_ih_l0", (15,)), ("bias_hh_l0", (15,))):
-            made[f"{name}.{local}"] = numbers.normal(size=shape).astype(np.float32)
-    made["head.weight"] = numbers.normal(size=(2, 5)).astype(np.float32)
-    made["head.bias"] = numbers.normal(size=2).astype(np.float32)
-    return made
+            arrays[f"{name}.{local}"] = numbers.normal(size=shape).astype(np.float32)
+    arrays["head.weight"] = numbers.normal(size=(2, 5)).astype(np.float32)
+    arrays["head.bias"] = numbers.normal(size=2).astype(np.float32)
+    return arrays
 
 
 @pytest.fixture
@@ -39,11 +39,11 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_mapping_is_proposed_edited_and_used(files: tuple[Path, Path], tmp_path: Path) -> None:
     source, target = files
-    shown = call("map", source, target)
-    assert shown.exit_code == 0 and "  # first: decode  # or encode\n" in shown.stdout
+    proposed = call("map", source, target)
+    assert proposed.exit_code == 0 and "  # first: decode  # or encode\n" in proposed.stdout
     path = tmp_path / "mapping.yaml"
-    made = call("map", source, target, "-o", path)
-    assert made.exit_code == 0 and path.read_text() == shown.stdout and "1 set of layers is ambiguous" in made.stderr
+    written = call("map", source, target, "-o", path)
+    assert written.exit_code == 0 and path.read_text() == proposed.stdout and "1 set of layers is ambiguous" in written.stderr
     assert call("map", source, target, "-o", path).exit_code == 0  # up to date
     out = tmp_path / "out.safetensors"
     refused = call("transplant", source, "--into", target, "-o", out, "--mapping", path)
@@ -56,20 +56,20 @@ def test_a_mapping_is_proposed_edited_and_used(files: tuple[Path, Path], tmp_pat
     assert "  first: decode" in text and "  second: encode" in text
     filled = call("transplant", source, "--into", target, "-o", out, "--mapping", path)
     assert filled.exit_code == 0, filled.stderr
-    given, found = weights(1, "encode", "decode"), load_file(out)
-    assert set(found) == set(weights(2, "first", "second"))
-    assert np.array_equal(found["first.weight_hh_l0"], given["decode.weight_hh_l0"])
-    assert np.array_equal(found["second.bias_ih_l0"], given["encode.bias_ih_l0"])
-    assert np.array_equal(found["head.weight"], given["head.weight"])
+    before, after = weights(1, "encode", "decode"), load_file(out)
+    assert set(after) == set(weights(2, "first", "second"))
+    assert np.array_equal(after["first.weight_hh_l0"], before["decode.weight_hh_l0"])
+    assert np.array_equal(after["second.bias_ih_l0"], before["encode.bias_ih_l0"])
+    assert np.array_equal(after["head.weight"], before["head.weight"])
 
 
 def test_a_dry_run_and_json(files: tuple[Path, Path], tmp_path: Path) -> None:
     source, target = files
     out = tmp_path / "out.safetensors"
     options = ("transplant", source, "--into", target, "-o", out, "--trust-order", "--dry-run")
-    told = call(*options, "--json")
-    assert told.exit_code == 0 and not out.exists()
-    assert [one["target"] for one in json.loads(told.stdout)["filled"]] == ["first", "head", "second"]
+    result = call(*options, "--json")
+    assert result.exit_code == 0 and not out.exists()
+    assert [entry["target"] for entry in json.loads(result.stdout)["filled"]] == ["first", "head", "second"]
     assert "would write" in call(*options).stderr
 
 
@@ -85,8 +85,8 @@ def test_an_existing_file_stays_unless_it_may_be_replaced(files: tuple[Path, Pat
 def test_what_fits_alone(files: tuple[Path, Path], tmp_path: Path) -> None:
     source, target = files
     out = tmp_path / "out.safetensors"
-    found = call("transplant", source, "--into", target, "-o", out, "--partial")
-    assert found.exit_code == 0 and "unchanged: first.weight_ih_l0" in found.stderr
+    result = call("transplant", source, "--into", target, "-o", out, "--partial")
+    assert result.exit_code == 0 and "unchanged: first.weight_ih_l0" in result.stderr
     assert np.array_equal(load_file(out)["first.weight_ih_l0"], weights(2, "first", "second")["first.weight_ih_l0"])
 
 
@@ -106,8 +106,8 @@ def test_a_keras_file_is_filled_and_runs(ending: str, tmp_path: Path) -> None:
     (model.save_weights if ending == ".weights.h5" else model.save)(target)
     refused = call("transplant", tmp_path / "source.pt", "--into", target, "-o", out)
     assert refused.exit_code == 4 and "--accept epsilon" in refused.stderr and not out.exists()
-    found = call("transplant", tmp_path / "source.pt", "--into", target, "-o", out, "--accept", "epsilon")
-    assert found.exit_code == 0, found.stderr
+    result = call("transplant", tmp_path / "source.pt", "--into", target, "-o", out, "--accept", "epsilon")
+    assert result.exit_code == 0, result.stderr
     if ending == ".weights.h5":
         model.load_weights(out)
     else:
@@ -126,8 +126,8 @@ def test_a_keras_file_is_filled_and_runs(ending: str, tmp_path: Path) -> None:
 )
 def test_bad_calls(files: tuple[Path, Path], tmp_path: Path, arguments: tuple[str, ...], code: int, says: str) -> None:
     names = {"source": files[0], "target": files[1]}
-    given = [names.get(one, tmp_path / one if "." in one else one) for one in arguments]
+    values = [names.get(argument, tmp_path / argument if "." in argument else argument) for argument in arguments]
     before = sorted(path.name for path in tmp_path.iterdir())
-    found = call(*given, *(["--trust-order"] if "-o" in arguments and "--mapping" not in arguments else []))
-    assert found.exit_code == code and says in found.stderr, found.stderr
+    result = call(*values, *(["--trust-order"] if "-o" in arguments and "--mapping" not in arguments else []))
+    assert result.exit_code == code and says in result.stderr, result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == before

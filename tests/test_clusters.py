@@ -109,18 +109,18 @@ def spark() -> Iterator[tuple[str, Any]]:
 
             def workers() -> list[int]:
                 daemons: dict[int, int] = {}
-                for one in (child for top in mine for child in psutil.Process(top.pid).children(recursive=True)):
+                for process in (child for top in mine for child in psutil.Process(top.pid).children(recursive=True)):
                     with contextlib.suppress(psutil.NoSuchProcess):  # a zombie, too
-                        if "pyspark.daemon" in one.cmdline():
-                            daemons[one.pid] = one.ppid()
+                        if "pyspark.daemon" in process.cmdline():
+                            daemons[process.pid] = process.ppid()
                 return [pid for pid, parent in daemons.items() if parent in daemons]
 
             yield address, workers
         finally:
-            for one in reversed(mine):
+            for process in reversed(mine):
                 with contextlib.suppress(ProcessLookupError):
-                    os.killpg(one.pid, signal.SIGTERM)
-                one.wait(30)
+                    os.killpg(process.pid, signal.SIGTERM)
+                process.wait(30)
 
 
 @pytest.mark.parametrize("cluster", [dask, ray, spark], ids=["dask", "ray", "spark"])
@@ -137,16 +137,16 @@ def test_a_killed_worker_of_a_cluster_loses_nothing(cluster: Any, tmp_path: Path
         items = manifest.items(["models/*.safetensors"], "out", "onnx", ".onnx")
 
         def seen(entry: Any, done: int, total: int) -> None:
-            found = workers()
-            if len(killed) < 2 and done >= (3, 15)[len(killed)] and found:
-                os.kill(found[0], signal.SIGKILL)
-                killed.append(found[0])
+            pids = workers()
+            if len(killed) < 2 and done >= (3, 15)[len(killed)] and pids:
+                os.kill(pids[0], signal.SIGKILL)
+                killed.append(pids[0])
 
         done = run(items, journal, Workers(2, address), {}, seen)
     assert len(killed) == 2 and done.code == 0, [entry.message for entry in done.entries if entry.code]
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()[1:]]
-    assert len({one["key"] for one in lines}) == len(lines) == FILES
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(f"m{n}.onnx" for n in range(FILES))
+    assert len({row["key"] for row in lines}) == len(lines) == FILES
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(f"m{n}.onnx" for n in range(FILES))
 
 
 def test_a_scheduler_that_goes_away_is_named_and_the_rest_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_scheduler_that_goes_away_is_named_and_the_rest_resumed(tmp_path: Path
         assert 3 <= len(journal.entries) < FILES and not any(entry.code for entry in journal.entries.values())
         done = run(items, journal, Workers(1), {})
     assert done.code == 0 and done.resumed >= 3
-    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == sorted(f"m{n}.onnx" for n in range(FILES))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(f"m{n}.onnx" for n in range(FILES))
 
 
 class _Leaving(concurrent.futures.Executor):

@@ -134,7 +134,7 @@ def audio(name: str, suffix: str) -> Callable[[Path], Path]:
         elif name == "guitarml":
             about = {"model": "SimpleRNN", "input_size": 3, "skip": 1, "output_size": 1, "unit_type": "LSTM", "num_layers": 2,
                      "hidden_size": 4, "bias_fl": True}  # fmt: skip
-            state = {f"rec.{key}": one for key, one in tree.items()} | {"lin.weight": dense[0], "lin.bias": dense[1]}
+            state = {f"rec.{key}": array for key, array in tree.items()} | {"lin.weight": dense[0], "lin.bias": dense[1]}
             tree = {"model_data": about, "state_dict": state}
         else:
             tree |= {"metadata": {"name": "Crunch"}, "sample_rate": 48000}
@@ -238,41 +238,41 @@ def content(layer: Recurrent) -> tuple[Any, ...]:
     """Everything that a layer computes with, to be compared."""
     arrays = tuple(
         (number, where, direction.cell, direction.reverse,
-         tuple((key, np.asarray(one).dtype.str, one.shape, np.asarray(one).tobytes()) for key, one in sorted(direction.arrays.items())))
+         tuple((key, np.asarray(data).dtype.str, data.shape, np.asarray(data).tobytes()) for key, data in sorted(direction.arrays.items())))
         for number, where, direction in layer.directions()
     )  # fmt: skip
     return (
-        arrays, tuple(one.merge for one in layer.layers), layer.join, layer.output_order, layer.unconvertible, layer.wrapped,
+        arrays, tuple(level.merge for level in layer.layers), layer.join, layer.output_order, layer.unconvertible, layer.wrapped,
         layer.reads,
     )  # fmt: skip
 
 
-def words(found: Checkpoint) -> Counter[str]:
+def words(checkpoint: Checkpoint) -> Counter[str]:
     """What is said of a file: warnings, unread layers, and questions."""
-    return Counter([*found.warnings, *found.unread, *(f"{one.option} {one}" for one in found.questions)])
+    return Counter([*checkpoint.warnings, *checkpoint.unread, *(f"{question.option} {question}" for question in checkpoint.questions)])
 
 
 def silent(case: Case, before: Checkpoint, after: Checkpoint | str) -> str:
     """What is wrong with what is read after a change; "" where nothing is."""
     if isinstance(after, str):
         return ""  # refused
-    said = list((words(after) - words(before)).elements())
-    old, new = ([content(one) for one in each.layers.values()] for each in (before, after))
+    messages = list((words(after) - words(before)).elements())
+    old, new = ([content(layer) for layer in each.layers.values()] for each in (before, after))
     if len(new) < len(old):
         lost = [name for name in before.layers if name not in after.layers]
-        asked = any(one.option == "arrays" for one in after.questions)  # files without names
+        asked = any(question.option == "arrays" for question in after.questions)  # files without names
         # Nothing of the layer is left to be seen, or what every dense layer has.
         alone = case.value is GONE and (
             case.name.rpartition("/")[2] in ONLY or (before.format == "tutorials" and case.name.endswith(LETTERS))
         )
         if len(after.unread) <= len(before.unread) and not asked and not alone:
-            return f"{', '.join(map(repr, lost))} is not read any more, and `unread` does not say so; said: {said}"
+            return f"{', '.join(map(repr, lost))} is not read any more, and `unread` does not say so; said: {messages}"
         return ""
     if new != old or list(after.layers) != list(before.layers):
         return ""
     places = [str(word) for word in case.path]
-    named = any(case.name in one or any(place in one for place in places if len(place) > 2) for one in said)
-    return "" if named else f"the layers are as they were, and nothing names it; said: {said}"
+    named = any(case.name in message or any(place in message for place in places if len(place) > 2) for message in messages)
+    return "" if named else f"the layers are as they were, and nothing names it; said: {messages}"
 
 
 _AGAIN = ("modules", "cellLayer", "hiddenLayer", "inputGate", "forgetGate", "outputGate")
@@ -286,8 +286,8 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
         return True
     if case.path[0] == "graph":  # what is not said of an RNN operator is said of none of its numbers
         attrs = len(case.path) == 5 and case.path[3] == "attrs" and tree["graph"]["nodes"][case.path[2]]["op"] == "RNN"
-        usual = case.value is GONE and case.name == "bidirectional"  # the operator's default is False
-        return not attrs or usual or case.name in ("p", "state_outputs")
+        default = case.value is GONE and case.name == "bidirectional"  # the operator's default is False
+        return not attrs or default or case.name in ("p", "state_outputs")
     if format == "torch7":  # of a tree of modules, the object of the layer's class
         read = {"weight", "bias", "weightO", "mode", "bidirectional", "inputMode", *classes.SIZES}
         listed = case.name in classes.HARMLESS - read or case.name.startswith(classes.CACHES)
@@ -318,7 +318,7 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
         return "layer" not in case.path or (case.value is GONE and case.name == "hasBias")  # there is no layer without
     if format == "fluid" and case.name.endswith("unknown_fact"):
         place = case.name.removesuffix("unknown_fact")
-        return all(one in before.tensors for one in tree if one.startswith(place))
+        return all(array in before.tensors for array in tree if array.startswith(place))
     gone = case.value is GONE
     if format == "cudnn":
         absent = ("projection_size",) if "lstm" not in name else ()
@@ -352,9 +352,9 @@ def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
         except (RnnConvertError, KeyError, TypeError, AttributeError, ValueError, IndexError):
             continue  # no such file can be written
         tried += 1
-        found = silent(case, before, read(other, name))
-        if found:
-            wrong.append(f"{case}: {found}")
+        problem = silent(case, before, read(other, name))
+        if problem:
+            wrong.append(f"{case}: {problem}")
     assert tried
     if wrong:
         pytest.fail(f"{len(wrong)} of {tried} changes:\n" + "\n".join(wrong[:SHOWN]))
@@ -369,7 +369,7 @@ def test_a_layer_that_lacks_an_array_stops_a_conversion_of_the_whole_file(name: 
     path = MADE[name](tmp_path)
     kind = fact_files.kind(path)
     tree = kind.open(path)
-    gone = next(one for one in tree if one.startswith("lstm_second"))
+    gone = next(array for array in tree if array.startswith("lstm_second"))
     other = tmp_path / f"other{path.suffix}"
     kind.save(other, fact_files.changed(tree, (gone,), GONE))
     target = tmp_path / "out.npz"

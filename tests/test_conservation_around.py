@@ -42,13 +42,13 @@ def operator(kind: str, inputs: Mapping[str, str], output: str, **attributes: An
             return head + b"\x10\x00" + wire.varint(3 << 3) + wire.varint(value)
         return head + b"\x10\x02" + wire.field(5, value.encode())
 
-    found = b"".join(wire.field(1, variable(*one)) for one in inputs.items()) + wire.field(2, variable("Out", output))
-    return found + wire.field(3, kind.encode()) + b"".join(wire.field(4, attribute(*one)) for one in attributes.items())
+    content = b"".join(wire.field(1, variable(*pair)) for pair in inputs.items()) + wire.field(2, variable("Out", output))
+    return content + wire.field(3, kind.encode()) + b"".join(wire.field(4, attribute(*pair)) for pair in attributes.items())
 
 
 def program(*operators: bytes) -> bytes:
     """A ProgramDesc of one block."""
-    block = wire.varint(1 << 3) + b"\x00" + b"".join(wire.field(4, one) for one in operators)
+    block = wire.varint(1 << 3) + b"\x00" + b"".join(wire.field(4, content) for content in operators)
     return wire.field(1, block)
 
 
@@ -86,10 +86,10 @@ def folder(name: str, tmp_path: Path, model: bytes) -> Path:
     ],
 )
 def test_a_program_states_what_its_layers_compute(name: str, model: bytes, tmp_path: Path) -> None:
-    found = rc.load(folder(name, tmp_path, model))
-    (layer,) = found.layers.values()
-    assert not found.questions and not layer.unconvertible
-    assert any("__model__ states what its operator computes" in one for one in found.evidence)
+    checkpoint = rc.load(folder(name, tmp_path, model))
+    (layer,) = checkpoint.layers.values()
+    assert not checkpoint.questions and not layer.unconvertible
+    assert any("__model__ states what its operator computes" in line for line in checkpoint.evidence)
     np.testing.assert_allclose(batch_first(layer, ANSWERS["x"]), ANSWERS[name], rtol=0, atol=3e-7)
     with pytest.raises(rc.UsageError, match="contradicts __model__"):
         rc.load(tmp_path / name, recurrent_activation="relu")
@@ -124,7 +124,7 @@ def test_the_fc_of_each_layer_is_the_programs(tmp_path: Path) -> None:
         operator("gru", {"Input": "b", "Weight": "gru_1.w_0", "Bias": "gru_1.b_0"}, "h", **{**GRU, "is_reverse": True}),
     )
     path = folder("two", tmp_path, model)
-    asked = {(one.layer, one.option) for one in rc.load(path).questions}
+    asked = {(question.layer, question.option) for question in rc.load(path).questions}
     assert ("gru_0", "fc") in asked and not any(layer == "gru_1" for layer, _ in asked)
 
 
@@ -139,8 +139,8 @@ def graph(tmp_path: Path, between: dict[str, Any] | None, after: dict[str, Any] 
     sigmoid, tanh = ({"@class": f"org.nd4j.linalg.activations.impl.Activation{name}"} for name in ("Sigmoid", "TanH"))
 
     def lstm(width: int) -> dict[str, Any]:
-        made = test_dl4j_files.new("LSTM", width, 2, hasBias=True, gateActivationFn=sigmoid, activationFn=tanh)
-        return vertex("LayerVertex", layerConf={"layer": made})
+        recurrent = test_dl4j_files.new("LSTM", width, 2, hasBias=True, gateActivationFn=sigmoid, activationFn=tanh)
+        return vertex("LayerVertex", layerConf={"layer": recurrent})
 
     vertices = {"a": lstm(3), **({"rev": between} if between else {}), "b": lstm(2), **({"end": after} if after else {})}
     inputs = {"a": ["in"], "b": ["rev" if between else "a"], **({"rev": ["a"]} if between else {}), **({"end": ["b"]} if after else {})}
@@ -154,11 +154,11 @@ def test_vertices_around_a_layer_are_named_and_stop_a_join(tmp_path: Path) -> No
     plain = rc.load(graph(tmp_path, None))
     assert not plain.warnings and plain.layers["b"].reads == Directly(("a",))
     rc.save(plain, tmp_path / "out.onnx", stack="join")
-    found = rc.load(graph(tmp_path, vertex("rnn.ReverseTimeSeriesVertex", maskArrayInputName="in")))
-    assert "a: its output goes through ReverseTimeSeriesVertex 'rev'" in found.warnings
-    assert "b: its input comes through ReverseTimeSeriesVertex 'rev'" in found.warnings
+    checkpoint = rc.load(graph(tmp_path, vertex("rnn.ReverseTimeSeriesVertex", maskArrayInputName="in")))
+    assert "a: its output goes through ReverseTimeSeriesVertex 'rev'" in checkpoint.warnings
+    assert "b: its input comes through ReverseTimeSeriesVertex 'rev'" in checkpoint.warnings
     with pytest.raises(rc.RefusedError, match="ReverseTimeSeriesVertex 'rev' comes before it"):
-        rc.save(found, tmp_path / "out.onnx", stack="join", force=True)
+        rc.save(checkpoint, tmp_path / "out.onnx", stack="join", force=True)
     last = rc.load(graph(tmp_path, None, vertex("rnn.LastTimeStepVertex")))
     assert last.warnings == ("b: its output goes through LastTimeStepVertex 'end'",)
 
@@ -170,7 +170,7 @@ def test_preprocessors_of_a_network_are_named(tmp_path: Path) -> None:
     for kind, named in (("CnnToRnnPreProcessor", True), ("FeedForwardToRnnPreProcessor", False)):
         config["inputPreProcessors"] = {"0": {"@class": f"org.deeplearning4j.nn.conf.preprocessor.{kind}"}}
         path = test_dl4j_files.model(tmp_path / "m.zip", config, uniform(1, 4 * 2 * 6))
-        assert any("preprocessor" in one for one in rc.load(path).warnings) == named
+        assert any("preprocessor" in warning for warning in rc.load(path).warnings) == named
 
 
 # Attributes of HDF5 ---------------------------------------------------------------------------------------

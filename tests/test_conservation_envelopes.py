@@ -53,22 +53,22 @@ def envelope(kind: str, model: Model) -> dict[str, Any]:
             "epoch": 7, "state_dict": model.state_dict(), "optimizer_states": [trained(model).state_dict()],
             "pytorch-lightning_version": "2.1", "hyper_parameters": {"lr": 0.1},
         }  # fmt: skip
-    beside = {"args": argparse.Namespace(lr=0.1)} if kind == "object" else {"args": {"lr": 0.1, "sizes": [4, 4]}}
-    return {"model": model.state_dict(), "optimizer": trained(model).state_dict(), "epoch": 7, **beside}
+    settings = {"args": argparse.Namespace(lr=0.1)} if kind == "object" else {"args": {"lr": 0.1, "sizes": [4, 4]}}
+    return {"model": model.state_dict(), "optimizer": trained(model).state_dict(), "epoch": 7, **settings}
 
 
 KINDS = ["script", "lightning", "object"]
 
 
-def same(one: Any, two: Any) -> bool:
+def same(first: Any, second: Any) -> bool:
     """Return whether two values of a checkpoint are the same data."""
-    if isinstance(one, torch.Tensor):
-        return isinstance(two, torch.Tensor) and one.dtype == two.dtype and torch.equal(one, two)
-    if isinstance(one, dict):
-        return isinstance(two, dict) and list(one) == list(two) and all(same(one[key], two[key]) for key in one)
-    if isinstance(one, list | tuple):
-        return type(one) is type(two) and len(one) == len(two) and all(map(same, one, two))
-    return bool(one == two)
+    if isinstance(first, torch.Tensor):
+        return isinstance(second, torch.Tensor) and first.dtype == second.dtype and torch.equal(first, second)
+    if isinstance(first, dict):
+        return isinstance(second, dict) and list(first) == list(second) and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple):
+        return type(first) is type(second) and len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second)
 
 
 def saved(value: Any, path: Path, legacy: bool = False, protocol: int = 2) -> Path:
@@ -81,15 +81,15 @@ KEYS = ["state_dict", "model_state_dict", "module", "_orig_mod", "model", "net",
 
 def drawn_envelope(draw: random.Random, modules: list[nn.Module], depth: int = 0) -> dict[str, Any]:
     """State dictionaries under drawn keys, in and beside one another; `modules` gets what is in them."""
-    made: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     if depth and draw.random() < 0.7:
         modules.append(nn.GRU(3, 4))
         start = draw.choice(["", "", "0.", "rnn.", "module.", "module.0.", "_orig_mod."])
-        made |= {start + name: tensor for name, tensor in modules[-1].state_dict().items()}
+        content |= {start + name: tensor for name, tensor in modules[-1].state_dict().items()}
     for key in draw.sample(KEYS, draw.randint(1, 3)) if depth < 3 else ():
-        if not any(name.startswith(f"{key}.") for name in made):
-            made[key] = drawn_envelope(draw, modules, depth + 1)
-    return made
+        if not any(name.startswith(f"{key}.") for name in content):
+            content[key] = drawn_envelope(draw, modules, depth + 1)
+    return content
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -100,14 +100,14 @@ def test_every_module_of_an_envelope_is_a_layer(tmp_path: Path, legacy: bool) ->
         path = saved(value, tmp_path / "m.pt", legacy, draw.randint(2 - legacy, 5))
         if not modules:
             continue
-        found = [np.asarray(one.first.get("input", "n")) for one in load(path).layers.values()]
-        own = [module.weight_ih_l0.detach().numpy()[8:] for module in modules]  # type: ignore[union-attr, operator]
-        assert len(found) == len(own), (number, value)
-        assert all(any(np.array_equal(one, other) for other in found) for one in own), (number, value)
+        matrices = [np.asarray(layer.first.get("input", "n")) for layer in load(path).layers.values()]
+        expected = [module.weight_ih_l0.detach().numpy()[8:] for module in modules]  # type: ignore[union-attr, operator]
+        assert len(matrices) == len(expected), (number, value)
+        assert all(any(np.array_equal(matrix, other) for other in matrices) for matrix in expected), (number, value)
         for ending in ("pt", "safetensors"):
             rc.convert(path, tmp_path / f"out.{ending}", force=True)
-            again = [np.asarray(one.first.get("input", "n")) for one in load(tmp_path / f"out.{ending}").layers.values()]
-            assert len(again) == len(own) and all(any(np.array_equal(a, b) for b in again) for a in own), (number, value)
+            again = [np.asarray(layer.first.get("input", "n")) for layer in load(tmp_path / f"out.{ending}").layers.values()]
+            assert len(again) == len(expected) and all(any(np.array_equal(a, b) for b in again) for a in expected), (number, value)
 
 
 NEIGHBOURS = [
@@ -157,7 +157,7 @@ def test_a_transplant_changes_the_weights_alone(tmp_path: Path, kind: str, legac
     source = Model()
     saved(source.state_dict(), tmp_path / "new.pt")
     report = transplant_file(tmp_path / "new.pt", path, tmp_path / "out.pt")
-    before, after = (torch.load(one, weights_only=False) for one in (path, tmp_path / "out.pt"))
+    before, after = (torch.load(file, weights_only=False) for file in (path, tmp_path / "out.pt"))
     name = "state_dict" if kind == "lightning" else "model"
     assert same(dict(after[name]), dict(source.state_dict()))
     assert same({**after, name: 0}, {**before, name: 0})
@@ -184,9 +184,9 @@ def test_tied_weights_of_a_file_get_one_set_of_numbers(tmp_path: Path) -> None:
     saved(Model(tied=True).state_dict(), tmp_path / "alike.pt")
     saved(Model().state_dict(), tmp_path / "unlike.pt")
     transplant_file(tmp_path / "alike.pt", tmp_path / "tied.pt", tmp_path / "out.pt")
-    found = torch.load(tmp_path / "out.pt")["model"]
-    assert torch.equal(found["embed.weight"], torch.load(tmp_path / "alike.pt")["head.weight"])
-    assert found["embed.weight"].data_ptr() == found["head.weight"].data_ptr()
+    arrays = torch.load(tmp_path / "out.pt")["model"]
+    assert torch.equal(arrays["embed.weight"], torch.load(tmp_path / "alike.pt")["head.weight"])
+    assert arrays["embed.weight"].data_ptr() == arrays["head.weight"].data_ptr()
     with pytest.raises(RnnConvertError, match="one array in the target"):
         transplant_file(tmp_path / "unlike.pt", tmp_path / "tied.pt", tmp_path / "not.pt")
     assert not (tmp_path / "not.pt").exists()
@@ -210,7 +210,7 @@ def test_what_an_envelope_cannot_hold_is_refused(tmp_path: Path) -> None:
             rc.convert(path, path, force=True, **wish)  # type: ignore[arg-type]
     assert path.read_bytes() == before
     rc.convert(path, tmp_path / "alone.pt", layers=["rnn"], dtype="float16")
-    assert all(one.dtype == torch.float16 for one in torch.load(tmp_path / "alone.pt").values())
+    assert all(tensor.dtype == torch.float16 for tensor in torch.load(tmp_path / "alone.pt").values())
 
 
 def test_what_holds_tensors_alone_says_what_is_left_out(tmp_path: Path) -> None:
@@ -240,14 +240,14 @@ def test_a_nested_state_dictionary_is_named_and_warned_of_as_a_bare_one(tmp_path
 
 
 def test_a_module_of_the_model_that_is_called_model_keeps_its_name(tmp_path: Path) -> None:
-    saved({f"model.{name}": one for name, one in Model().state_dict().items()}, tmp_path / "flat.pt")
+    saved({f"model.{name}": tensor for name, tensor in Model().state_dict().items()}, tmp_path / "flat.pt")
     assert list(load(tmp_path / "flat.pt").layers) == ["model.rnn"]
 
 
 def test_names_of_compiled_modules(tmp_path: Path) -> None:
-    whole = {f"_orig_mod.{name}": one for name, one in Model().state_dict().items()}
-    part = {name.replace("rnn.", "rnn._orig_mod."): one for name, one in Model().state_dict().items()}
-    for number, names in enumerate((whole, part)):
+    compiled = {f"_orig_mod.{name}": tensor for name, tensor in Model().state_dict().items()}
+    part = {name.replace("rnn.", "rnn._orig_mod."): tensor for name, tensor in Model().state_dict().items()}
+    for number, names in enumerate((compiled, part)):
         path = saved(names, tmp_path / f"{number}.pt")
         assert list(load(path).layers) == ["rnn"]
         rc.convert(path, tmp_path / f"plain{number}.pt")

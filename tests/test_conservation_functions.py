@@ -48,11 +48,11 @@ def both(directions: int = 2) -> Recurrent:
 def through(stack: Recurrent, *functions: str) -> Recurrent:
     (layer,) = stack.layers
     ways = zip(layer.directions, functions, strict=True)
-    made = tuple(d.replace(cell=d.cell.replace(activation=Activation(function))) for d, function in ways)
-    return stack.replace(layers=(Layer(made, layer.merge),))
+    directions = tuple(d.replace(cell=d.cell.replace(activation=Activation(function))) for d, function in ways)
+    return stack.replace(layers=(Layer(directions, layer.merge),))
 
 
-def kept(stack: Recurrent, path: Path, format: str) -> Path:
+def saved(stack: Recurrent, path: Path, format: str) -> Path:
     rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), path, format)
     return path
 
@@ -63,24 +63,24 @@ def onnx_y(path: Path) -> Any:
     return session.run(["y"], {"x": X})[0]
 
 
-@pytest.mark.parametrize("said", ["relu,tanh", "tanh,relu", "sigmoid, relu", "relu"])
+@pytest.mark.parametrize("functions", ["relu,tanh", "tanh,relu", "sigmoid, relu", "relu"])
 @pytest.mark.parametrize("layered", [True, False])
-def test_each_direction_has_the_function_that_is_said(said: str, layered: bool, tmp_path: Path) -> None:
+def test_each_direction_has_the_function_that_is_said(functions: str, layered: bool, tmp_path: Path) -> None:
     stack = both()
-    path = kept(stack, tmp_path / "m.npz", "lux")
+    path = saved(stack, tmp_path / "m.npz", "lux")
     (name,) = rc.load(path, activation="tanh", merge_mode="concat").layers
-    setting = f"{name}:activation={said}" if layered else f"activation={said}"
-    first, _, second = said.partition(",")
+    setting = f"{name}:activation={functions}" if layered else f"activation={functions}"
+    first, _, second = functions.partition(",")
     expected = reference.run(through(stack, first, second.strip() or first), X).y
     layer = rc.load(path, settings=[setting, "merge_mode=concat"]).layers[name]
     np.testing.assert_allclose(reference.run(layer, X).y, expected, rtol=0, atol=1e-6)
     summary = rc.convert(path, tmp_path / "m.onnx", settings=[setting, "merge_mode=concat"])
-    assert not [one for one in summary.questions if one.option == "activation"]
+    assert not [question for question in summary.questions if question.option == "activation"]
     np.testing.assert_allclose(onnx_y(tmp_path / "m.onnx"), expected, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("said", ["relu,tanh", "sigmoid,relu"])
-def test_a_described_layout_has_them_too(said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("functions", ["relu,tanh", "sigmoid,relu"])
+def test_a_described_layout_has_them_too(functions: str, tmp_path: Path) -> None:
     stack = both()
     (layer,) = stack.layers
     arrays = {
@@ -91,9 +91,9 @@ def test_a_described_layout_has_them_too(said: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "m.npz", **arrays)
     (tmp_path / "trainer.toml").write_text(DESCRIBED.format(name="trainer"))
     rc.add_layouts(tmp_path / "trainer.toml")
-    found = rc.load(tmp_path / "m.npz", settings=[f"activation={said}"]).layers
-    (read,) = found.values()
-    expected = reference.run(through(stack, *said.split(",")), X).y
+    layers = rc.load(tmp_path / "m.npz", settings=[f"activation={functions}"]).layers
+    (read,) = layers.values()
+    expected = reference.run(through(stack, *functions.split(",")), X).y
     np.testing.assert_allclose(reference.run(read, X).y, expected, rtol=0, atol=1e-6)
 
 
@@ -110,17 +110,17 @@ def test_a_layer_that_cannot_have_them_is_wrong_usage(format: str, name: str, di
     stack = both(directions)
     if format in ("pytorch", "mxnet"):
         stack = random_stack(Sizes("rnn", 3, 4, 1, 2, parts=BOTH), 1, np.float32, Cell("rnn")).replace(name="enc")
-    path = kept(stack, tmp_path / name, format)
+    path = saved(stack, tmp_path / name, format)
     option = "activation" if format in ("lux", "onednn") else "nonlinearity"
     with pytest.raises(rc.UsageError, match=words) as caught:
         rc.load(path, format, settings=[f"{option}=relu,tanh"])
     assert caught.value.exit_code == 2 and f"--set {option}=relu" in str(caught.value)
 
 
-@pytest.mark.parametrize("said", ["relu,", ",", "relu,tanh,relu", ""])
-def test_what_is_no_pair_of_functions_is_wrong_usage(said: str) -> None:
+@pytest.mark.parametrize("functions", ["relu,", ",", "relu,tanh,relu", ""])
+def test_what_is_no_pair_of_functions_is_wrong_usage(functions: str) -> None:
     with pytest.raises(rc.UsageError, match="one function, or two"):
-        Options({"activation": said})
+        Options({"activation": functions})
 
 
 def test_constants_in_parentheses_are_one_functions_own() -> None:

@@ -19,7 +19,9 @@ from tests.stacks import random_stack
 
 OTHERS = {"arraymancer", "persistent_rnn"}
 """Without an LSTM, and with vectors whose sizes only a caller knows."""
-FORMATS = sorted(name for name, one in adapters().items() if isinstance(one, ArrayFiles) and ".npz" in one.SUFFIXES and name not in OTHERS)
+FORMATS = sorted(
+    name for name, room in adapters().items() if isinstance(room, ArrayFiles) and ".npz" in room.SUFFIXES and name not in OTHERS
+)
 
 
 def arrays_of(path: Path) -> Stored:
@@ -35,9 +37,9 @@ def test_what_stands_under_an_array_is_named(framework: str, name: str, tmp_path
     rc.save(Checkpoint("(made)", "canonical", {name: stack}), plain, framework)
     before = rc.load(plain, framework)
     arrays = dict(arrays_of(plain).arrays)
-    own = max(arrays, key=lambda full: arrays[full].size)
-    mark = next((one for one in "/." if one in own), "/")
-    extra = f"{own}{mark}lora{mark}a"
+    largest = max(arrays, key=lambda full: arrays[full].size)
+    mark = next((separator for separator in "/." if separator in largest), "/")
+    extra = f"{largest}{mark}lora{mark}a"
     archives.write(tmp_path / "more.npz", {**arrays, extra: np.ones((2, 3), np.float32)})
     try:
         read = rc.load(tmp_path / "more.npz", framework)
@@ -45,7 +47,7 @@ def test_what_stands_under_an_array_is_named(framework: str, name: str, tmp_path
         assert extra in str(error)
         return
     assert before.layers
-    assert any(extra in said for said in read.unread) or any(one.unconvertible for one in read.layers.values()), read
+    assert any(extra in message for message in read.unread) or any(layer.unconvertible for layer in read.layers.values()), read
 
 
 @pytest.mark.parametrize("extra", ["cell/norm/vars/0", "cell/vars/0.lora", "cell/inner/deep/0", "cell/seed_generator/vars/0"])
@@ -55,9 +57,9 @@ def test_a_module_inside_a_keras_cell_is_refused(extra: str, tmp_path: Path) -> 
     stack = random_stack(sizes, 1, np.float32).replace(name="lstm")
     rc.save(Checkpoint("(made)", "canonical", {"lstm": stack}), tmp_path / "a.weights.h5", "keras")
     with h5py.File(tmp_path / "a.weights.h5", "r+") as file:
-        found: list[str] = []
-        file.visit(found.append)
-        cell = next(one for one in found if one.endswith("cell"))
+        groups: list[str] = []
+        file.visit(groups.append)
+        cell = next(group for group in groups if group.endswith("cell"))
         file[f"{cell}/{extra.removeprefix('cell/')}"] = np.ones(4, np.float32)
     (read,) = rc.load(tmp_path / "a.weights.h5").layers.values()
     assert bool(read.unconvertible) == ("seed_generator" not in extra)

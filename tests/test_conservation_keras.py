@@ -51,7 +51,7 @@ def by_keras_1(path: Path, x: np.ndarray, gate: Callable[[np.ndarray], np.ndarra
         w = {name.removeprefix("lstm_1_"): np.asarray(group[name], float) for name in group}
     h, c, outputs = np.zeros(4), np.zeros(4), []
     for step in x:
-        i, f, g, o = (step @ w[f"W_{one}"] + w[f"b_{one}"] + h @ w[f"U_{one}"] for one in "ifco")
+        i, f, g, o = (step @ w[f"W_{letter}"] + w[f"b_{letter}"] + h @ w[f"U_{letter}"] for letter in "ifco")
         c = gate(f) * c + gate(i) * np.tanh(g)
         h = gate(o) * np.tanh(c)
         outputs.append(h)
@@ -69,17 +69,17 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def test_the_gates_function_of_keras_1_weights_is_asked(tmp_path: Path) -> None:
     path = of_keras_1(tmp_path / "weights.h5")
     x = 3 * np.random.default_rng(0).normal(size=(8, 3))
-    found = rc.load(path)
-    questions = {one.option: one for one in found.questions}
+    checkpoint = rc.load(path)
+    questions = {question.option: question for question in checkpoint.questions}
     gates = questions["recurrent_activation"]
     assert (gates.assumed, gates.choices) == ("hard_sigmoid", ("hard_sigmoid", "sigmoid"))
     assert "default" not in gates.why and "tanh" in questions["activation"].choices
     assert questions["go_backwards"].choices == ("true", "false")
     expected = by_keras_1(path, x, hard_sigmoid)
     assert np.abs(expected - by_keras_1(path, x, sigmoid)).max() > 0.05
-    np.testing.assert_allclose(run(found.layers["lstm_1"], x[:, None]).y[:, 0], expected, atol=1e-12)
-    said = rc.load(path, recurrent_activation="sigmoid").layers["lstm_1"]
-    np.testing.assert_allclose(run(said, x[:, None]).y[:, 0], by_keras_1(path, x, sigmoid), atol=1e-12)
+    np.testing.assert_allclose(run(checkpoint.layers["lstm_1"], x[:, None]).y[:, 0], expected, atol=1e-12)
+    layer = rc.load(path, recurrent_activation="sigmoid").layers["lstm_1"]
+    np.testing.assert_allclose(run(layer, x[:, None]).y[:, 0], by_keras_1(path, x, sigmoid), atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_the_gates_function_of_keras_1_weights_is_asked(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_the_gates_function_is_asked_whatever_the_version(version: str | None, assumed: str, stops: bool, tmp_path: Path) -> None:
-    found = rc.load(bare(tmp_path / "weights.h5", version))
-    (gates,) = (one for one in found.questions if one.option == "recurrent_activation")
+    checkpoint = rc.load(bare(tmp_path / "weights.h5", version))
+    (gates,) = (question for question in checkpoint.questions if question.option == "recurrent_activation")
     assert gates.assumed == assumed and set(gates.choices) == {"sigmoid", "hard_sigmoid"}
     assert gates.common == stops
     assert "default" not in gates.why and (version or "nor does it state which Keras wrote it") in gates.why
@@ -101,19 +101,19 @@ def test_the_gates_function_is_asked_whatever_the_version(version: str | None, a
 
 def test_which_hard_sigmoid_is_asked_where_no_version_is_stated(tmp_path: Path) -> None:
     path = bare(tmp_path / "weights.h5", None)
-    found = rc.load(path, recurrent_activation="hard_sigmoid")
-    assert {one.option: one.choices for one in found.questions}["hard_sigmoid"] == ("keras2", "keras3")
-    for version, said in (("2.2.4-tf", {}), (None, {"hard_sigmoid": "keras2"})):
-        found = rc.load(bare(tmp_path / "weights.h5", version), recurrent_activation="hard_sigmoid", **said)  # type: ignore[arg-type]
-        assert "hard_sigmoid" not in {one.option for one in found.questions}
-        assert found.layers["lstm"].cell.gate_activation.alpha == 0.2
+    checkpoint = rc.load(path, recurrent_activation="hard_sigmoid")
+    assert {question.option: question.choices for question in checkpoint.questions}["hard_sigmoid"] == ("keras2", "keras3")
+    for version, options in (("2.2.4-tf", {}), (None, {"hard_sigmoid": "keras2"})):
+        checkpoint = rc.load(bare(tmp_path / "weights.h5", version), recurrent_activation="hard_sigmoid", **options)  # type: ignore[arg-type]
+        assert "hard_sigmoid" not in {question.option for question in checkpoint.questions}
+        assert checkpoint.layers["lstm"].cell.gate_activation.alpha == 0.2
 
 
 def test_a_function_that_a_configuration_leaves_out_is_asked(tmp_path: Path) -> None:
     pairs = [(f"lstm/{name}:0", uniform(1, *shape)) for name, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)))]
     config = sequential(("LSTM", {"name": "lstm", "units": 4, "use_bias": False}))
-    found = rc.load(legacy_h5(tmp_path / "model.h5", {"lstm": pairs}, config, "2.2.4-tf"))
-    assert [one.option for one in found.questions] == ["activation", "recurrent_activation"]
+    checkpoint = rc.load(legacy_h5(tmp_path / "model.h5", {"lstm": pairs}, config, "2.2.4-tf"))
+    assert [question.option for question in checkpoint.questions] == ["activation", "recurrent_activation"]
 
 
 def keras() -> Any:
@@ -127,23 +127,23 @@ def test_the_end_from_which_bare_weights_read_is_asked(tmp_path: Path) -> None:
     layers = keras().layers
     model = keras().Sequential([keras().Input((5, 3)), layers.GRU(4, go_backwards=True, return_sequences=True, name="gru")])
     model.save_weights(path := tmp_path / "model.weights.h5")
-    (question,) = (one for one in rc.load(path).questions if one.option == "go_backwards")
+    (question,) = (candidate for candidate in rc.load(path).questions if candidate.option == "go_backwards")
     assert (question.assumed, question.choices) == ("false", ("true", "false"))
     (stack,) = rc.load(path, go_backwards=True).layers.values()
     x = np.random.default_rng(1).normal(size=(2, 5, 3)).astype("float32")
-    found = run(stack, x.swapaxes(0, 1).astype(float)).y.swapaxes(0, 1)
-    np.testing.assert_allclose(found, np.asarray(model(x)), atol=1e-6)
+    outputs = run(stack, x.swapaxes(0, 1).astype(float)).y.swapaxes(0, 1)
+    np.testing.assert_allclose(outputs, np.asarray(model(x)), atol=1e-6)
 
 
 # The graph of a SavedModel ----------------------------------------------------------------------------------
 
 FUNCTIONS = ("tanh", "sigmoid", "relu", "softsign", "hard_sigmoid", "silu", "gelu", "linear", "exponential", "elu", "leaky_relu", "mish")
 EXPORTED = [
-    *(("LSTM", {"activation": one}) for one in FUNCTIONS), *(("GRU", {"recurrent_activation": one}) for one in FUNCTIONS),
-    *(("LSTM", {"activation": one, "recurrent_activation": one}) for one in ("tanh", "sigmoid", "hard_sigmoid", "silu")),
-    *(("SimpleRNN", {"activation": one}) for one in FUNCTIONS), ("LSTM", {"go_backwards": True}), ("GRU", {"go_backwards": True}),
+    *(("LSTM", {"activation": name}) for name in FUNCTIONS), *(("GRU", {"recurrent_activation": name}) for name in FUNCTIONS),
+    *(("LSTM", {"activation": name, "recurrent_activation": name}) for name in ("tanh", "sigmoid", "hard_sigmoid", "silu")),
+    *(("SimpleRNN", {"activation": name}) for name in FUNCTIONS), ("LSTM", {"go_backwards": True}), ("GRU", {"go_backwards": True}),
     ("GRU", {"reset_after": False}), ("GRU", {"unroll": True, "go_backwards": True}), ("LSTM", {"unroll": True}),
-    ("SimpleRNN", {"unroll": True}), *(("two", {"merge_mode": one}) for one in ("concat", "sum", "ave", "mul")), ("chain", {}),
+    ("SimpleRNN", {"unroll": True}), *(("two", {"merge_mode": mode}) for mode in ("concat", "sum", "ave", "mul")), ("chain", {}),
 ]  # fmt: skip
 """Layers, and what they are made with; what no scope shows is asked."""
 
@@ -152,34 +152,36 @@ def test_the_graph_of_a_saved_model_states_what_it_computes(tmp_path: Path) -> N
     layers = keras().layers
 
     def check(case: tuple[str, dict[str, Any]]) -> None:
-        kind, said = case
+        kind, options = case
         if kind == "two":
-            made = [layers.Bidirectional(layers.GRU(4, return_sequences=True), **said)]
+            stack_layers = [layers.Bidirectional(layers.GRU(4, return_sequences=True), **options)]
         elif kind == "chain":  # names that differ in a number alone
-            made = [layers.LSTM(4, return_sequences=True, go_backwards=one, activation=two, name=name)
-                    for one, two, name in ((False, "tanh", "lstm"), (True, "relu", "lstm_1"), (False, "softsign", "lstm_1_1"))]  # fmt: skip
+            stack_layers = [
+                layers.LSTM(4, return_sequences=True, go_backwards=backward, activation=function, name=name)
+                for backward, function, name in ((False, "tanh", "lstm"), (True, "relu", "lstm_1"), (False, "softsign", "lstm_1_1"))
+            ]
         else:
-            made = [getattr(layers, kind)(4, return_sequences=True, **said)]
-        model = keras().Sequential([keras().Input((5, 3)), *made])
+            stack_layers = [getattr(layers, kind)(4, return_sequences=True, **options)]
+        model = keras().Sequential([keras().Input((5, 3)), *stack_layers])
         random = np.random.default_rng(1)
-        model.set_weights([random.uniform(-0.7, 0.7, one.shape).astype("f4") for one in model.get_weights()])
+        model.set_weights([random.uniform(-0.7, 0.7, weight.shape).astype("f4") for weight in model.get_weights()])
         path = tmp_path / f"model{len(list(tmp_path.iterdir()))}"
         model.export(path, verbose=False)
-        found = rc.load(path)
-        open_ = {one.option for one in found.questions}
-        assert found.layers and "hard_sigmoid" not in open_
-        assert open_ <= {"activation", "recurrent_activation", *({"go_backwards"} if said.get("unroll") else ())}
+        checkpoint = rc.load(path)
+        open_ = {question.option for question in checkpoint.questions}
+        assert checkpoint.layers and "hard_sigmoid" not in open_
+        assert open_ <= {"activation", "recurrent_activation", *({"go_backwards"} if options.get("unroll") else ())}
         if not open_:
             x = random.normal(size=(2, 5, 3)).astype("float32")
             y = x.swapaxes(0, 1).astype(float)
-            for stack in found.layers.values():
+            for stack in checkpoint.layers.values():
                 y = run(stack, y).y
             np.testing.assert_allclose(y.swapaxes(0, 1), np.asarray(model(x)), atol=1e-5)
         plain = {"tanh", "sigmoid", "relu", "softsign", "elu"}
-        shown = not said.get("unroll") and all(one in plain for key, one in said.items() if key.endswith("activation"))
-        assert not (shown and open_), open_
+        plain_case = not options.get("unroll") and all(value in plain for key, value in options.items() if key.endswith("activation"))
+        assert not (plain_case and open_), open_
 
-    drawn.each(drawn.drawn(EXPORTED, 3, "exported", always=lambda one: one[0] == "chain"), check)
+    drawn.each(drawn.drawn(EXPORTED, 3, "exported", always=lambda entry: entry[0] == "chain"), check)
 
 
 def test_a_graph_that_contradicts_the_caller_or_is_damaged(tmp_path: Path) -> None:
@@ -188,8 +190,8 @@ def test_a_graph_that_contradicts_the_caller_or_is_damaged(tmp_path: Path) -> No
     with pytest.raises(rc.UsageError, match=r"contradicts saved_model\.pb, which states false"):
         rc.load(tmp_path / "m", go_backwards=True)
     assert rc.load(tmp_path / "m", settings=["go_backwards=true!"]).layers
-    whole = (tmp_path / "m" / "saved_model.pb").read_bytes()
-    (tmp_path / "m" / "saved_model.pb").write_bytes(whole[: len(whole) // 2])
+    content = (tmp_path / "m" / "saved_model.pb").read_bytes()
+    (tmp_path / "m" / "saved_model.pb").write_bytes(content[: len(content) // 2])
     with pytest.raises(rc.UnreadableError, match=r"saved_model\.pb"):
         rc.load(tmp_path / "m")
 
@@ -197,17 +199,17 @@ def test_a_graph_that_contradicts_the_caller_or_is_damaged(tmp_path: Path) -> No
 # What is around a layer -----------------------------------------------------------------------------------
 
 
-def shown(path: Path, tmp_path: Path) -> str:
+def printed(path: Path, tmp_path: Path) -> str:
     """What inspect and convert say."""
-    said = CliRunner().invoke(main, ["inspect", str(path)])
-    done = CliRunner().invoke(main, ["convert", str(path), str(tmp_path / "out.onnx"), "--force"])
-    assert (said.exit_code, done.exit_code) == (0, 0), said.output + done.output
-    return f"{said.output}\n---\n{done.output}".replace("\n  ", " ")
+    inspected = CliRunner().invoke(main, ["inspect", str(path)])
+    converted = CliRunner().invoke(main, ["convert", str(path), str(tmp_path / "out.onnx"), "--force"])
+    assert (inspected.exit_code, converted.exit_code) == (0, 0), inspected.output + converted.output
+    return f"{inspected.output}\n---\n{converted.output}".replace("\n  ", " ")
 
 
-def told(path: Path, tmp_path: Path, *words: str) -> None:
+def check_messages(path: Path, tmp_path: Path, *words: str) -> None:
     """Both commands say it."""
-    for part in shown(path, tmp_path).split("---"):
+    for part in printed(path, tmp_path).split("---"):
         plain = " ".join(part.split())
         assert all(word in plain for word in words), part
 
@@ -218,9 +220,9 @@ def test_what_a_model_gives_its_layers_is_told(tmp_path: Path) -> None:
     _, h, c = layers.LSTM(4, return_state=True, name="encoder")(layers.Masking(name="padding")(source))
     model = keras().Model([source, target], layers.LSTM(4, return_sequences=True, name="decoder")(target, initial_state=[h, c]))
     model.save(tmp_path / "model.keras")
-    told(tmp_path / "model.keras", tmp_path, "decoder: the model gives its initial state (encoder)", "encoder: a mask is passed")
+    check_messages(tmp_path / "model.keras", tmp_path, "decoder: the model gives its initial state (encoder)", "encoder: a mask is passed")
     model.save(tmp_path / "model.h5")
-    told(tmp_path / "model.h5", tmp_path, "decoder: the model gives its initial state (encoder)")
+    check_messages(tmp_path / "model.h5", tmp_path, "decoder: the model gives its initial state (encoder)")
 
 
 def test_what_one_layer_gives_another_as_its_state_is_an_input(tmp_path: Path) -> None:
@@ -298,9 +300,9 @@ def test_variables_of_a_cells_shapes_alone_are_no_cell(tmp_path: Path) -> None:
 
 def test_a_mask_before_a_layer_is_told(tmp_path: Path) -> None:
     layers = keras().layers
-    made = [keras().Input((5,)), layers.Embedding(7, 3, mask_zero=True, name="words"), layers.GRU(4, name="gru")]
-    keras().Sequential(made).save(tmp_path / "model.keras")
-    told(tmp_path / "model.keras", tmp_path, "gru: 'words' before it masks steps of its input")
+    row = [keras().Input((5,)), layers.Embedding(7, 3, mask_zero=True, name="words"), layers.GRU(4, name="gru")]
+    keras().Sequential(row).save(tmp_path / "model.keras")
+    check_messages(tmp_path / "model.keras", tmp_path, "gru: 'words' before it masks steps of its input")
 
 
 def test_zeros_at_masked_steps_are_told_where_something_masks(tmp_path: Path) -> None:
@@ -316,9 +318,9 @@ def test_zeros_at_masked_steps_are_told_where_something_masks(tmp_path: Path) ->
 
 def test_a_stateful_layer_is_told(tmp_path: Path) -> None:
     layers = keras().layers
-    made = [keras().Input(batch_shape=(2, 5, 3)), layers.Bidirectional(layers.GRU(4, stateful=True), name="gru")]
-    keras().Sequential(made).save(tmp_path / "model.keras")
-    told(tmp_path / "model.keras", tmp_path, "gru: it is stateful")
+    row = [keras().Input(batch_shape=(2, 5, 3)), layers.Bidirectional(layers.GRU(4, stateful=True), name="gru")]
+    keras().Sequential(row).save(tmp_path / "model.keras")
+    check_messages(tmp_path / "model.keras", tmp_path, "gru: it is stateful")
 
 
 @pytest.mark.parametrize(
@@ -359,7 +361,7 @@ def test_what_a_layer_carries_on_and_returns_is_part_of_the_verdict(
 def test_states_in_a_keras_2_configuration_are_told(tmp_path: Path) -> None:
     """As tf.keras and Keras 2 refer to tensors: [layer, node, tensor, arguments]."""
     lstm = {"units": 4, "activation": "tanh", "recurrent_activation": "sigmoid"}
-    made = [
+    entries = [
         {"class_name": "InputLayer", "name": "x", "config": {"name": "x"}, "inbound_nodes": []},
         {"class_name": "Masking", "name": "skip", "config": {"name": "skip"}, "inbound_nodes": [[["x", 0, 0, {}]]]},
         {"class_name": "LSTM", "name": "first", "config": {"name": "first", **lstm}, "inbound_nodes": [[["skip", 0, 0, {}]]]},
@@ -372,11 +374,11 @@ def test_states_in_a_keras_2_configuration_are_told(tmp_path: Path) -> None:
             "inbound_nodes": [[["x", 0, 0, {"initial_state": [["first", 0, 1], ["first", 0, 2]]}]]],
         },
     ]  # fmt: skip
-    config = {"class_name": "Model", "config": {"name": "model", "layers": made}}
+    config = {"class_name": "Model", "config": {"name": "model", "layers": entries}}
     shapes = {"kernel": (3, 16), "recurrent_kernel": (4, 16)}
-    groups = {name: [(f"{name}/{one}:0", uniform(1, *shape)) for one, shape in shapes.items()] for name in ("first", "lstm", "third")}
-    found = rc.load(legacy_h5(tmp_path / "model.h5", groups, config, "2.2.4-tf"))
-    assert found.warnings == (
+    groups = {name: [(f"{name}/{array}:0", uniform(1, *shape)) for array, shape in shapes.items()] for name in ("first", "lstm", "third")}
+    checkpoint = rc.load(legacy_h5(tmp_path / "model.h5", groups, config, "2.2.4-tf"))
+    assert checkpoint.warnings == (
         "first: 'skip' before it masks steps of its input: pass the lengths of its sequences",
         "lstm: the model gives its initial state (first): pass it at every call",
         "third: the model gives its initial state (first): pass it at every call",
@@ -409,14 +411,14 @@ def test_every_key_of_old_configurations_is_accounted_for() -> None:
 
 def test_every_key_of_the_installed_keras_is_accounted_for() -> None:
     layers = keras().layers
-    made = [
+    row = [
         layers.SimpleRNN(2), layers.GRU(2), layers.LSTM(2), layers.SimpleRNNCell(2), layers.GRUCell(2), layers.LSTMCell(2),
         layers.RNN(layers.GRUCell(2)), layers.RNN([layers.GRUCell(2)]), layers.StackedRNNCells([layers.LSTMCell(2)]),
         layers.Bidirectional(layers.LSTM(2)), layers.TimeDistributed(layers.LSTM(2)),
     ]  # fmt: skip
-    for one in made:
-        name = type(one).__name__
-        assert set(one.get_config()) <= known_keys(Entry("it", name, {})), name
+    for layer in row:
+        name = type(layer).__name__
+        assert set(layer.get_config()) <= known_keys(Entry("it", name, {})), name
 
 
 @pytest.mark.parametrize("value", [0.5, "log", {"a": 1}])
@@ -430,8 +432,8 @@ def test_a_key_of_which_nothing_is_known_is_refused(value: object, tmp_path: Pat
 
 def test_a_key_of_which_nothing_is_known_is_refused_in_keras_3(tmp_path: Path) -> None:
     layers = keras().layers
-    made = [keras().Input((5, 3)), layers.Bidirectional(layers.GRU(4), name="gru")]
-    keras().Sequential(made).save(tmp_path / "model.keras")
+    row = [keras().Input((5, 3)), layers.Bidirectional(layers.GRU(4), name="gru")]
+    keras().Sequential(row).save(tmp_path / "model.keras")
     with zipfile.ZipFile(tmp_path / "model.keras") as old, zipfile.ZipFile(tmp_path / "odd.keras", "w") as new:
         for name in old.namelist():
             data = old.read(name)
@@ -446,6 +448,6 @@ def test_a_key_of_which_nothing_is_known_is_refused_in_keras_3(tmp_path: Path) -
 
 def test_mixed_precision_is_told(tmp_path: Path) -> None:
     layers = keras().layers
-    made = [keras().Input((5, 3)), layers.GRU(4, name="gru", dtype="mixed_float16")]
-    keras().Sequential(made).save(tmp_path / "model.keras")
-    told(tmp_path / "model.keras", tmp_path, "gru: it computes in float16 there (mixed_float16)")
+    row = [keras().Input((5, 3)), layers.GRU(4, name="gru", dtype="mixed_float16")]
+    keras().Sequential(row).save(tmp_path / "model.keras")
+    check_messages(tmp_path / "model.keras", tmp_path, "gru: it computes in float16 there (mixed_float16)")

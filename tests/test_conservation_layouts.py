@@ -37,7 +37,7 @@ def elements(tensor: Tensor, layout: Layout, form: Sizes) -> Iterator[tuple[dict
     order = [gate.lstrip("-") for gate in layout.gates.split()]
     for section, parts in enumerate(tensor.parts.split("|")):
         for part, (name, inner) in enumerate(re.findall(r"(\w+)(?:\[([^]]*)\])?", parts)):
-            gates = inner.split() or [one for one in order if one in gates_of(layout.kind, name)] or [""]
+            gates = inner.split() or [letter for letter in order if letter in gates_of(layout.kind, name)] or [""]
             for layer, direction in np.ndindex(form.num_layers, form.num_directions):
                 shape = form.shape(layer, name)
                 for gate, index in itertools.product(range(len(gates)), np.ndindex(shape or (0,))):
@@ -55,15 +55,15 @@ def ranked(axes: str, tensor: Tensor, layout: Layout, form: Sizes) -> dict[Eleme
     if "(" not in axes:
         groups = [[word] for word in axes.split()]
     listed = list(elements(tensor, layout, form))
-    found: dict[Element, list[int]] = {element: [] for _, element in listed}
+    ranks: dict[Element, list[int]] = {element: [] for _, element in listed}
     lengths = []
     for group in groups:
         keys = [tuple(values.get(word, 0) for word in group) for values, _ in listed]
         rank = {key: position for position, key in enumerate(sorted(set(keys)))}
         lengths.append(len(rank))
         for (_, element), key in zip(listed, keys, strict=True):
-            found[element].append(rank[key])
-    places = {element: tuple(place) for element, place in found.items()}
+            ranks[element].append(rank[key])
+    places = {element: tuple(place) for element, place in ranks.items()}
     full = len(set(places.values())) == len(listed) == int(np.prod(lengths))
     return places if full else None
 
@@ -142,8 +142,8 @@ def test_the_order_of_words_is_honoured_or_refused(seeds: range, monkeypatch: py
             pieces = np.concatenate([piece.copy() for piece in packed["all"].pieces()])
             np.testing.assert_array_equal(wanted.reshape(-1), pieces, where)
         again = unpack(layout, form, {name: np.asarray(array) for name, array in packed.items()})
-        for layer, direction, one in stack.directions():
-            for key, array in one.arrays.items():
+        for layer, direction, weights in stack.directions():
+            for key, array in weights.arrays.items():
                 np.testing.assert_array_equal(np.asarray(array), np.asarray(again[layer, direction][key]), where)
     assert held > len(seeds) // 3
 
@@ -189,20 +189,20 @@ def test_a_described_file_is_read_in_the_order_of_its_words(tensors: list[tuple[
             arrays[tensor.name][place] = np.asarray(stack[layer, direction].arrays[part, gate])[index]
     np.savez(tmp_path / "file.npz", **{f"encoder/{name}": array for name, array in arrays.items()})  # type: ignore[arg-type]
     sizes = {"cell": "lstm", "input_size": 2, "hidden_size": 3, "bidirectional": directions == 2} if layout.flat else {}
-    found = rc.load(tmp_path / "file.npz", "drawn", **sizes).layers["encoder"]  # type: ignore[arg-type]
+    loaded = rc.load(tmp_path / "file.npz", "drawn", **sizes).layers["encoder"]  # type: ignore[arg-type]
     x = np.random.default_rng(1).normal(size=(5, 2, 2))
-    np.testing.assert_array_equal(run(stack, x).y, run(found, x).y)
+    np.testing.assert_array_equal(run(stack, x).y, run(loaded, x).y)
 
 
 @pytest.mark.parametrize(
-    ("axes", "said"),
+    ("axes", "message"),
     [
         ("(part gate section hidden in)", "write section before part"),
         ("(section in part gate hidden)", r"cannot hold parts that differ in 'in' \(3 and 5\)"),
     ],
 )
-def test_an_order_that_has_no_even_steps_is_refused_when_it_is_read(axes: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(UnreadableError, match=said):
+def test_an_order_that_has_no_even_steps_is_refused_when_it_is_read(axes: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match=message):
         read(described([("input recurrent | input_bias recurrent_bias", axes)], 1, tmp_path / "drawn.toml"))
 
 
@@ -267,8 +267,8 @@ def test_bounds_that_a_layout_leaves_open_must_be_said(settings: dict[str, objec
     assert not silent.layers and "give --set cell_clip=NUMBER or none, or write the bounds" in silent.warnings[0]
     with pytest.raises(RefusedError, match="--set cell_clip=NUMBER"):
         rc.convert(path, tmp_path / "out.onnx")
-    found = rc.load(path, settings=[f"{key}={value}" for key, value in settings.items()]).layers["encoder"]
-    np.testing.assert_allclose(run(found, X[:, None]).y[:, 0], by_hand(arrays, X, cell, projection), rtol=1e-12)
+    layer = rc.load(path, settings=[f"{key}={value}" for key, value in settings.items()]).layers["encoder"]
+    np.testing.assert_allclose(run(layer, X[:, None]).y[:, 0], by_hand(arrays, X, cell, projection), rtol=1e-12)
 
 
 def test_a_clip_of_gates_is_said_in_the_layout(tmp_path: Path) -> None:
@@ -294,18 +294,18 @@ def test_a_class_that_always_clips_holds_no_other_cell(tmp_path: Path) -> None:
 def test_what_a_class_is_given_and_does_not_store_is_asked(tmp_path: Path) -> None:
     path, arrays = trained(tmp_path, 'constants = { f = 1.0 }, chosen = ["f"], coupled = ["f"], reverse = true')
     silent = rc.load(path)
-    assert [(one.option, one.assumed) for one in silent.questions] == [
+    assert [(question.option, question.assumed) for question in silent.questions] == [
         ("forget_bias", "1.0"),
         ("input_forget", "none"),
         ("go_backwards", "false"),
     ]
     np.testing.assert_allclose(run(silent.layers["encoder"], X[:, None]).y[:, 0], by_hand(arrays, X, added=1), rtol=1e-12)
-    told = rc.load(path, forget_bias=0.5, go_backwards=True, input_forget="f")
-    assert not told.questions
-    (direction,) = told.layers["encoder"].layers[0].directions
+    checkpoint = rc.load(path, forget_bias=0.5, go_backwards=True, input_forget="f")
+    assert not checkpoint.questions
+    (direction,) = checkpoint.layers["encoder"].layers[0].directions
     assert (direction.reverse, direction.cell.coupled) == (True, "f")
-    told = rc.load(path, forget_bias=0.5, go_backwards=True)
-    np.testing.assert_allclose(run(told.layers["encoder"], X[::-1, None]).y[::-1, 0], by_hand(arrays, X, added=0.5), rtol=1e-12)
+    checkpoint = rc.load(path, forget_bias=0.5, go_backwards=True)
+    np.testing.assert_allclose(run(checkpoint.layers["encoder"], X[::-1, None]).y[::-1, 0], by_hand(arrays, X, added=0.5), rtol=1e-12)
 
 
 @pytest.mark.parametrize("bounds", READ_BOUNDS)

@@ -63,8 +63,8 @@ class Fact:
     ) -> Fact:
         """The node with other attributes, more arrays, or without some of either."""
         now = {key: value for key, value in (self.attributes | (change or {})).items() if key not in without}
-        given = {key: value for key, value in (self.arrays | (more or {})).items() if key not in without}
-        return Fact(f"{self.name} {name}", self.kind, now, given, **rest)
+        arrays = {key: value for key, value in (self.arrays | (more or {})).items() if key not in without}
+        return Fact(f"{self.name} {name}", self.kind, now, arrays, **rest)
 
     def save(self, path: Path) -> Path:
         names = [name if name in self.arrays or name == "X" else "" for name in INPUTS[self.kind]]
@@ -123,11 +123,11 @@ def facts() -> Iterator[Fact]:
             for function in FUNCTIONS:
                 names = ["Sigmoid", "Tanh", "Tanh"][3 - WIDTHS[kind] if kind != "GRU" else 0 :][: WIDTHS[kind]]
                 for place in range(WIDTHS[kind]):
-                    own = [*names[:place], function, *names[place + 1 :]]
-                    yield fact(f"{function} at {place}", {"activations": own * ways})
+                    functions = [*names[:place], function, *names[place + 1 :]]
+                    yield fact(f"{function} at {place}", {"activations": functions * ways})
                     constants = {"activation_alpha": [0.3] * ways, "activation_beta": [0.4] * ways}
-                    yield fact(f"{function}(0.3, 0.4) at {place}", {"activations": own * ways, **constants})
-                    yield fact(f"{function} at {place} with alpha", {"activations": own * ways, "activation_alpha": [0.3] * ways})
+                    yield fact(f"{function}(0.3, 0.4) at {place}", {"activations": functions * ways, **constants})
+                    yield fact(f"{function} at {place} with alpha", {"activations": functions * ways, "activation_alpha": [0.3] * ways})
             yield fact("a spelling of functions", {"activations": [name.lower() for name in names] * ways})
             if len(names) * ways > 1:
                 yield fact("too few functions", {"activations": (names * ways)[:-1]})
@@ -202,11 +202,11 @@ def follows(fact: Fact, path: Path) -> str:
         if fact.name.split(" ", 2)[2] in CLEAR:
             return ""
         return "it is read without a word, and onnxruntime does not run it"
-    found = np.asarray(reference.run(stack, x).y)
+    outputs = np.asarray(reference.run(stack, x).y)
     expected = np.concatenate(list(wanted.swapaxes(0, 1)), -1) if wanted.ndim == 4 else wanted
-    if found.shape != expected.shape:
-        return f"shape {found.shape}, expected {expected.shape}"
-    off = float((np.abs(found - expected) / np.maximum(1, np.abs(expected))).max())
+    if outputs.shape != expected.shape:
+        return f"shape {outputs.shape}, expected {expected.shape}"
+    off = float((np.abs(outputs - expected) / np.maximum(1, np.abs(expected))).max())
     return f"{off:.3g} off" if not off < 1e-4 else ""
 
 
@@ -220,7 +220,7 @@ def test_every_fact_of_a_node_is_followed(tmp_path: Path, kind: str, direction: 
 
 
 def test_a_bound_that_means_nothing_is_left_out_where_one_says_so(tmp_path: Path) -> None:
-    (fact,) = (one for one in every() if one.name == "LSTM forward clip 0.0")
+    (fact,) = (candidate for candidate in every() if candidate.name == "LSTM forward clip 0.0")
     path = fact.save(tmp_path / "m.onnx")
     with pytest.raises(RefusedError, match="a clip of 0"):
         load(path)

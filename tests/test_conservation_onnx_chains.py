@@ -21,13 +21,13 @@ def test_layers_of_one_file_have_lengths_and_batches_of_their_own(tmp_path: Path
     rc.convert(tmp_path / "m.pt", tmp_path / "m.onnx", sequence_lens=lengths)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     x: dict[str, Any] = {"a/x": torch.randn(6, 2, 3), "b/x": torch.randn(9, 3, 5)}
-    given = {name: value.numpy() for name, value in x.items()}
+    feed = {name: value.numpy() for name, value in x.items()}
     if lengths:
-        given |= {"a/sequence_lens": np.full(2, 6, np.int32), "b/sequence_lens": np.full(3, 9, np.int32)}
-    found = dict(zip([one.name for one in session.get_outputs()], session.run(None, given), strict=True))
+        feed |= {"a/sequence_lens": np.full(2, 6, np.int32), "b/sequence_lens": np.full(3, 9, np.int32)}
+    outputs = dict(zip([output.name for output in session.get_outputs()], session.run(None, feed), strict=True))
     with torch.no_grad():
         for name, layer in layers.items():
-            assert np.abs(found[f"{name}/y"] - layer(x[f"{name}/x"])[0].numpy()).max() < 1e-5
+            assert np.abs(outputs[f"{name}/y"] - layer(x[f"{name}/x"])[0].numpy()).max() < 1e-5
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -124,18 +124,18 @@ def test_weights_behind_what_is_not_evaluated(tmp_path: Path) -> None:
     refused(saved(tmp_path / "m.onnx", nodes, stored), "a node Erf", "Fold")
 
 
-@pytest.mark.parametrize("made", ["Erf 'first'", "Reshape 'first'", "an input of main"])
-def test_the_node_that_stands_in_the_way_is_named_and_not_what_reads_it(tmp_path: Path, made: str) -> None:
+@pytest.mark.parametrize("obstacle", ["Erf 'first'", "Reshape 'first'", "an input of main"])
+def test_the_node_that_stands_in_the_way_is_named_and_not_what_reads_it(tmp_path: Path, obstacle: str) -> None:
     node = helper.make_node
     first = {
         "E": [node("Erf", ["W0"], ["W1"], "first")],
         "R": [node("Reshape", ["W0", "shape"], ["W1"], "first")],
         "a": [node("Mul", ["W0", "scale"], ["W1"], "first")],
-    }[made[0]]
+    }[obstacle[0]]
     nodes = [*first, node("Neg", ["W1"], ["W2"], "second"), node("Transpose", ["W2"], ["W"], "third", perm=[0, 2, 1])]
     arrays = {"W0": normal(1, 3, 16), "shape": np.array([7, 7]), "R": WEIGHTS["R"]}
-    inputs = {"scale": 3} if made[0] == "a" else None
-    refused(saved(tmp_path / "m.onnx", [*nodes, lstm("W", "R")], arrays, inputs), "rnn: its weights W", made)
+    inputs = {"scale": 3} if obstacle[0] == "a" else None
+    refused(saved(tmp_path / "m.onnx", [*nodes, lstm("W", "R")], arrays, inputs), "rnn: its weights W", obstacle)
 
 
 def test_a_layer_that_is_read_is_still_converted_by_its_name(tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def test_a_quantised_lstm(tmp_path: Path) -> None:
     path = saved(tmp_path / "m.onnx", [lstm("W", "R", "B")], WEIGHTS)
     onnxruntime.quantization.quantize_dynamic(path, tmp_path / "q.onnx", op_types_to_quantize=["LSTM"])
     assert "DynamicQuantizeLSTM" in {node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node}
-    found = load(tmp_path / "q.onnx")
-    assert not found.unread and len(found.layers) == 1 and "stored as integers" in found.warnings[0]
+    checkpoint = load(tmp_path / "q.onnx")
+    assert not checkpoint.unread and len(checkpoint.layers) == 1 and "stored as integers" in checkpoint.warnings[0]
 
 
 class Cells(nn.Module):
@@ -186,7 +186,7 @@ def test_cells_that_are_written_out(tmp_path: Path, kind: Any, steps: int) -> No
     (stack,) = load(path).layers.values()
     x, h = normal(3, 2, 3), normal(2, 4)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
+    names = [entry.name for entry in session.get_inputs()]
     truth = session.run(None, dict(zip(names, (x, h), strict=True)))[0]
     assert np.abs(reference.run(stack, x[:steps], (h,)).hidden[0] - truth).max() < 1e-6
 
@@ -238,9 +238,9 @@ def test_weights_in_constant_nodes_are_listed(tmp_path: Path) -> None:
 
     def branch(value: float) -> onnx.GraphProto:
         weights = numpy_helper.from_array(np.full((2, 3, 1), value, np.float32))
-        made = [helper.make_node("Constant", [], ["w"], value=weights), helper.make_node("Conv", ["x", "w"], ["y"])]
+        branch_nodes = [helper.make_node("Constant", [], ["w"], value=weights), helper.make_node("Conv", ["x", "w"], ["y"])]
         y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-        return helper.make_graph(made, f"branch {value}", [], [y])
+        return helper.make_graph(branch_nodes, f"branch {value}", [], [y])
 
     head = numpy_helper.from_array(np.ones(2, np.float32))
     nodes = [
@@ -255,6 +255,6 @@ def test_weights_in_constant_nodes_are_listed(tmp_path: Path) -> None:
     ]
     graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("out", TensorProto.FLOAT, None)])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
-    found = load(tmp_path / "m.onnx").tensors
-    assert sorted(found) == ["head", "main/choice.else_branch/w", "main/choice.then_branch/w"]
-    assert {float(array.flat[0]) for name, array in found.items() if name.endswith("w")} == {1.0, 2.0}
+    tensors = load(tmp_path / "m.onnx").tensors
+    assert sorted(tensors) == ["head", "main/choice.else_branch/w", "main/choice.then_branch/w"]
+    assert {float(array.flat[0]) for name, array in tensors.items() if name.endswith("w")} == {1.0, 2.0}

@@ -37,8 +37,8 @@ X = np.random.default_rng(5).uniform(-2, 2, (6, 2, 3)).astype(np.float32)
 
 def asked(after: Checkpoint, before: Checkpoint | None = None) -> bool:
     """Whether something is said of a file that stops a conversion, or that a user has to look at."""
-    said = words(after) - words(before) if before is not None else words(after)
-    return bool(said) or any(one.unconvertible for one in after.layers.values())
+    messages = words(after) - words(before) if before is not None else words(after)
+    return bool(messages) or any(layer.unconvertible for layer in after.layers.values())
 
 
 def read(path: Path, format: str | None = None) -> Checkpoint | None:
@@ -49,11 +49,11 @@ def read(path: Path, format: str | None = None) -> Checkpoint | None:
         return None
 
 
-def far(found: Array, wanted: Array) -> str:
+def far(outputs: Array, wanted: Array) -> str:
     """How far outputs are from the framework's; "" where they agree."""
-    if found.shape != wanted.shape:
-        return f"the shape {found.shape}, not {wanted.shape}"
-    off = float((np.abs(found - wanted) / np.maximum(1, np.abs(wanted))).max())
+    if outputs.shape != wanted.shape:
+        return f"the shape {outputs.shape}, not {wanted.shape}"
+    off = float((np.abs(outputs - wanted) / np.maximum(1, np.abs(wanted))).max())
     return "" if off < 1e-4 else f"{off:.3g} off"
 
 
@@ -128,15 +128,15 @@ def torch_modules() -> Iterator[tuple[str, Any]]:
 
 def torch_cases() -> list[tuple[str, Any, str, Any, str]]:
     """A module, an attribute of it and another value, and how it is saved."""
-    found = []
+    variants = []
     for name, module in torch_modules():
         facts = {key: value for key, value in vars(module).items() if not key.startswith("_")}
         for key, value in {"": None, **facts}.items():
             if key == "hidden_size":
                 continue  # PyTorch makes states of it, and reads past their end
             for other in other_values(value) if key else [None]:
-                found += [(name, module, key, other, way) for way in ("script", "trace", "export")]
-    return found
+                variants += [(name, module, key, other, way) for way in ("script", "trace", "export")]
+    return variants
 
 
 def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
@@ -144,8 +144,8 @@ def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
     import torch
 
     def check(case: tuple[str, Any, str, Any, str]) -> None:
-        _, given, key, value, way = case
-        module = copy.deepcopy(given)
+        _, original, key, value, way = case
+        module = copy.deepcopy(original)
         if key:
             setattr(module, key, value)
         model = torch.nn.Sequential(module)
@@ -159,9 +159,9 @@ def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
                 if way == "export":
                     torch.export.save(torch.export.export(module, (x,)), path)
                 else:
-                    made: Any = torch.jit.script(module) if way == "script" else torch.jit.trace(module, (x,))
-                    wanted = made(x)[0].numpy()
-                    torch.jit.save(made, path)
+                    scripted: Any = torch.jit.script(module) if way == "script" else torch.jit.trace(module, (x,))
+                    wanted = scripted(x)[0].numpy()
+                    torch.jit.save(scripted, path)
         except Exception:  # no such module runs, or can be saved; PyTorch has many exceptions of its own
             return
         del model
@@ -170,12 +170,12 @@ def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
             return
         (layer,) = after.layers.values()
         first = bool(getattr(module, "batch_first", False))
-        given_x = X.swapaxes(0, 1) if first else X
-        y = reference.run(layer, given_x).y
+        inputs = X.swapaxes(0, 1) if first else X
+        y = reference.run(layer, inputs).y
         assert not (off := far(y.swapaxes(0, 1) if first else y, wanted)), off
 
     every = torch_cases()
-    drawn.each(drawn.drawn(every, 12, "torch"), check, lambda one: f"{one[0]}: {one[2]}={one[3]!r}, {one[4]}")
+    drawn.each(drawn.drawn(every, 12, "torch"), check, lambda entry: f"{entry[0]}: {entry[2]}={entry[3]!r}, {entry[4]}")
 
 
 # Keras: the keys of a configuration ------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def keras_models() -> Iterator[tuple[str, Any]]:
     }.items():
         model = keras.Sequential([keras.Input((6, 3)), layer])
         random = np.random.default_rng(3)
-        model.set_weights([random.uniform(-0.7, 0.7, one.shape).astype("f4") for one in model.get_weights()])
+        model.set_weights([random.uniform(-0.7, 0.7, weight.shape).astype("f4") for weight in model.get_weights()])
         yield name, model
 
 
@@ -224,7 +224,7 @@ def test_the_keys_of_a_keras_configuration_are_followed(suffix: str, tmp_path: P
     import h5py
     import keras
 
-    found: list[tuple[str, Path, Any, Case]] = []
+    variants: list[tuple[str, Path, Any, Case]] = []
     for name, model in keras_models():
         path = tmp_path / f"{name}{suffix}"
         with warnings.catch_warnings():
@@ -236,7 +236,7 @@ def test_the_keys_of_a_keras_configuration_are_followed(suffix: str, tmp_path: P
         else:
             with h5py.File(path) as file:
                 config = json.loads(file.attrs["model_config"])
-        found += [(name, path, config, case) for case in keras_cases(config)]
+        variants += [(name, path, config, case) for case in keras_cases(config)]
 
     def saved(path: Path, config: Any, other: Path) -> None:
         other.write_bytes(path.read_bytes())
@@ -248,8 +248,8 @@ def test_the_keys_of_a_keras_configuration_are_followed(suffix: str, tmp_path: P
             for entry in old.namelist():
                 new.writestr(entry, json.dumps(config) if entry == "config.json" else old.read(entry))
 
-    def check(one: tuple[str, Path, Any, Case]) -> None:
-        _, path, config, case = one
+    def check(variant: tuple[str, Path, Any, Case]) -> None:
+        _, path, config, case = variant
         other = tmp_path / f"changed{len(list(tmp_path.iterdir()))}{suffix}"
         saved(path, fact_files.changed(config, case.path, case.value), other)
         after = read(other)
@@ -267,7 +267,7 @@ def test_the_keys_of_a_keras_configuration_are_followed(suffix: str, tmp_path: P
         y = y[:, -1] if wanted.ndim == 2 and y.ndim == 3 else y  # the last step alone
         assert not (off := far(y, wanted)), off
 
-    drawn.each(drawn.drawn(found, 20, suffix), check, lambda one: f"{one[0]}: {one[3]}")
+    drawn.each(drawn.drawn(variants, 20, suffix), check, lambda variant: f"{variant[0]}: {variant[3]}")
 
 
 def test_the_keys_of_an_old_keras_configuration_decide(tmp_path: Path) -> None:
@@ -277,12 +277,12 @@ def test_the_keys_of_an_old_keras_configuration_decide(tmp_path: Path) -> None:
         for name, shape in (("kernel", (3, 16)), ("recurrent_kernel", (4, 16)), ("bias", (16,)))
     ]
     plain = {"name": "a", "units": 4, "activation": "tanh", "recurrent_activation": "sigmoid", "go_backwards": False}
-    met = set()
+    descriptions = set()
     for change in ({}, {"activation": "relu"}, {"recurrent_activation": "hard_sigmoid"}, {"go_backwards": True}, {"unknown": 0.5}):
         config = {"class_name": "Sequential", "config": {"name": "m", "layers": [{"class_name": "LSTM", "config": {**plain, **change}}]}}
         (layer,) = rc.load(legacy_h5(tmp_path / "m.h5", {"a": pairs}, config, "2.4.0")).layers.values()
-        met.add(layer.describe())
-    assert len(met) == 5
+        descriptions.add(layer.describe())
+    assert len(descriptions) == 5
 
 
 # MXNet: the attributes of a graph's nodes --------------------------------------------------------------------
@@ -323,7 +323,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
     done = ready.run([python, "-c", MAKE_GRAPHS, tmp_path], ready="mxnet")
     assert done.returncode == 0, done.stderr
     np.save(tmp_path / "x.npy", X)
-    found: list[tuple[str, int, str, str]] = []
+    variants: list[tuple[str, int, str, str]] = []
     graphs = {path.name.removesuffix("-symbol.json"): json.loads(path.read_text()) for path in tmp_path.glob("*-symbol.json")}
     for name, graph in sorted(graphs.items()):
         for number, node in enumerate(graph["nodes"]):
@@ -331,10 +331,10 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
                 if key.startswith("__") or node["op"] in ("null", "_zeros"):
                     continue
                 others = [MXNET_WORDS.get(value, ""), str(int(value) + 1) if value.isdecimal() else "", None]
-                found += [(name, number, key, other) for other in others if other != ""]  # type: ignore[misc]
+                variants += [(name, number, key, other) for other in others if other != ""]  # type: ignore[misc]
             if node["op"] in ("tanh", "sigmoid", "relu"):
-                found += [(name, number, "op", other) for other in ("tanh", "sigmoid", "relu", "softsign", "erf") if other != node["op"]]
-    chosen = drawn.drawn(found, 10, "mxnet")
+                variants += [(name, number, "op", other) for other in ("tanh", "sigmoid", "relu", "softsign", "erf") if other != node["op"]]
+    chosen = drawn.drawn(variants, 10, "mxnet")
     stems = []
     for place, (name, number, key, value) in enumerate(chosen):
         graph = copy.deepcopy(graphs[name])
@@ -342,9 +342,9 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
         if key == "op":
             # every step alike, or the cell would be another one at each step
             part = node["name"].rpartition("_t")[2].partition("_")[2]
-            for one in graph["nodes"]:
-                if one["op"] == node["op"] and one["name"].endswith(f"_{part}"):
-                    one["op"] = value
+            for other_node in graph["nodes"]:
+                if other_node["op"] == node["op"] and other_node["name"].endswith(f"_{part}"):
+                    other_node["op"] = value
         elif value is None:
             del node["attrs"][key]
         else:
@@ -357,8 +357,8 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
     done = ready.run([python, "-c", RUN_GRAPHS, tmp_path / "x.npy", tmp_path / "stems.json"], ready="mxnet")
     assert done.returncode == 0, done.stderr
 
-    def check(one: tuple[int, tuple[str, int, str, str]]) -> None:
-        place, _ = one
+    def check(numbered: tuple[int, tuple[str, int, str, str]]) -> None:
+        place, _ = numbered
         answer = tmp_path / f"case{place}.npy"
         after = read(tmp_path / f"case{place}-0001.params")
         if after is None or asked(after) or not answer.exists():

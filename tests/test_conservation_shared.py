@@ -30,7 +30,7 @@ def model(how: str) -> onnx.ModelProto:
 
     shapes = {"w": (12, 3), "r": (12, 3), "b": (24,)}
     for name, shape in shapes.items():
-        whole = how in WHOLE or (name == "w" and how == "one matrix")
+        shared = how in WHOLE or (name == "w" and how == "one matrix")
         for layer in ("first", "second"):
             value = f"{name}_{layer}"
             if how == "an overlap" and name == "w":
@@ -40,7 +40,7 @@ def model(how: str) -> onnx.ModelProto:
                 rows = ["w", f"{layer}_start", f"{layer}_end", "zero"]
                 nodes.append(helper.make_node("Slice", rows, [f"rows_{layer}"]))
                 nodes.append(helper.make_node("Unsqueeze", [f"rows_{layer}", "zero"], [value]))
-            elif not whole:
+            elif not shared:
                 stored(value, 1, *shape)
             elif how == "Slice":
                 arrays.setdefault(name, generator.normal(size=(2, *shape)).astype(np.float32))

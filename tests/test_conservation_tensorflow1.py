@@ -82,9 +82,9 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Ar
 @pytest.mark.parametrize("name", [*LEARNED, *ZEROS])
 def test_cells_begin_with_what_the_graph_says(graphs: tuple[Path, dict[str, Array]], name: str, suffix: str) -> None:
     folder, answers = graphs
-    found = rc.load(folder / f"{name}{suffix}", **SAID.get(name, {}))  # type: ignore[arg-type]
-    assert not found.warnings, found.warnings
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(folder / f"{name}{suffix}", **SAID.get(name, {}))  # type: ignore[arg-type]
+    assert not checkpoint.warnings, checkpoint.warnings
+    (stack,) = checkpoint.layers.values()
     np.testing.assert_allclose(reference.run(stack, answers["x"]).y, answers[name], rtol=0, atol=5e-7)
     held = {part for part, _ in stack.first.arrays if part.startswith("initial")}
     lstm = stack.first.cell.kind == "lstm"
@@ -101,23 +101,23 @@ def test_learned_states_go_where_they_can_be_held(graphs: tuple[Path, dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("made_of_more", "its initial state: the graph computes it (Tanh 'Tanh')"),
         ("unlike", "its initial state: 'h0' has other numbers for each of 2 sequences"),
     ],
 )
-def test_a_state_that_cannot_be_read_is_refused(graphs: tuple[Path, dict[str, Array]], name: str, said: str) -> None:
+def test_a_state_that_cannot_be_read_is_refused(graphs: tuple[Path, dict[str, Array]], name: str, message: str) -> None:
     folder, _ = graphs
-    found = rc.load(folder / f"{name}.pb")
-    assert not found.layers and said in found.warnings[0] and "--set initial_state=call" in found.warnings[0]
+    checkpoint = rc.load(folder / f"{name}.pb")
+    assert not checkpoint.layers and message in checkpoint.warnings[0] and "--set initial_state=call" in checkpoint.warnings[0]
     assert list(rc.load(folder / f"{name}.pb", initial_state="call").layers) == ["rnn"]
 
 
 def test_a_state_that_the_model_computes_from_its_input_is_told(graphs: tuple[Path, dict[str, Array]]) -> None:
     folder, _ = graphs
-    found = rc.load(folder / "computed.pb")
-    assert "its initial state is computed from what the model reads (dense/BiasAdd)" in found.warnings[0]
+    checkpoint = rc.load(folder / "computed.pb")
+    assert "its initial state is computed from what the model reads (dense/BiasAdd)" in checkpoint.warnings[0]
 
 
 @pytest.mark.parametrize("file", ["zeros.pb", "zeros.index"])
@@ -202,11 +202,11 @@ for version in (1, 2):
 
 def test_loops_of_keras_in_a_frozen_graph_are_layers(tmp_path: Path) -> None:
     heads = GRAPHS.partition("X = ")[0]
-    given = by_tensorflow(tmp_path, heads + KERAS)
-    found = rc.load(tmp_path / "keras_1.pb")
-    assert list(found.layers) == ["gru", "lstm"] and not found.unread and not found.tensors
-    below = reference.run(found.layers["gru"], given["x"].swapaxes(0, 1)).y
-    np.testing.assert_allclose(reference.run(found.layers["lstm"], below).hidden[0], given["y1"], rtol=1e-5, atol=1e-6)
+    recorded = by_tensorflow(tmp_path, heads + KERAS)
+    checkpoint = rc.load(tmp_path / "keras_1.pb")
+    assert list(checkpoint.layers) == ["gru", "lstm"] and not checkpoint.unread and not checkpoint.tensors
+    below = reference.run(checkpoint.layers["gru"], recorded["x"].swapaxes(0, 1)).y
+    np.testing.assert_allclose(reference.run(checkpoint.layers["lstm"], below).hidden[0], recorded["y1"], rtol=1e-5, atol=1e-6)
     # One that is read by its names beside them.
     assert list(rc.load(tmp_path / "keras_2.pb").layers) == ["rnn", "gru", "lstm"]
 
@@ -244,30 +244,30 @@ def test_layers_that_todays_keras_has_in_a_frozen_graph(tmp_path: Path) -> None:
     layers = keras.layers
     random = np.random.default_rng(3)
     x = random.normal(size=(2, 5, 3)).astype(np.float32)
-    whole = {"return_sequences": True}
+    sequences = {"return_sequences": True}
     models = [
         [layers.GRU(4, reset_after=False)],
-        [layers.LSTM(4, recurrent_activation="hard_sigmoid", **whole), layers.SimpleRNN(3, activation="relu")],
-        [layers.Bidirectional(layers.GRU(4, **whole))], [layers.LSTM(4, unroll=True)],
+        [layers.LSTM(4, recurrent_activation="hard_sigmoid", **sequences), layers.SimpleRNN(3, activation="relu")],
+        [layers.Bidirectional(layers.GRU(4, **sequences))], [layers.LSTM(4, unroll=True)],
     ]  # fmt: skip
-    for own in models:
-        model = keras.Sequential([keras.Input((5 if getattr(own[0], "unroll", False) else None, 3)), *own])
-        model.set_weights([(random.normal(size=one.shape) * 0.5).astype(np.float32) for one in model.get_weights()])
+    for row in models:
+        model = keras.Sequential([keras.Input((5 if getattr(row[0], "unroll", False) else None, 3)), *row])
+        model.set_weights([(random.normal(size=weight.shape) * 0.5).astype(np.float32) for weight in model.get_weights()])
         truth = np.asarray(model(x))
         spec = tf.TensorSpec((None, *model.inputs[0].shape[1:]), tf.float32)
         called = tf.function(lambda x, model=model: model(x)).get_concrete_function(spec)
         for lower in (True, False):
             frozen = convert_variables_to_constants_v2(called, lower_control_flow=lower)
             (tmp_path / "a.pb").write_bytes(frozen.graph.as_graph_def().SerializeToString())
-            found = rc.load(tmp_path / "a.pb")
-            assert not found.unread, found.unread
-            stacks = list(found.layers.values())
+            checkpoint = rc.load(tmp_path / "a.pb")
+            assert not checkpoint.unread, checkpoint.unread
+            stacks = list(checkpoint.layers.values())
             outputs = [reference.run(stacks[0], x.swapaxes(0, 1))]
-            if isinstance(own[0], layers.Bidirectional):
+            if isinstance(row[0], layers.Bidirectional):
                 outputs.append(reference.run(stacks[1], x.swapaxes(0, 1)))
             elif len(stacks) > 1:
                 outputs = [reference.run(stacks[1], outputs[0].y)]
-            y = np.concatenate([one.y.swapaxes(0, 1) if truth.ndim == 3 else one.hidden[0] for one in outputs], -1)
+            y = np.concatenate([output.y.swapaxes(0, 1) if truth.ndim == 3 else output.hidden[0] for output in outputs], -1)
             np.testing.assert_allclose(y, truth, rtol=1e-5, atol=2e-6)
 
 
@@ -282,15 +282,15 @@ def test_variables_are_read_from_archives_of_arrays(suffix: str, ending: str, tm
         with h5py.File(path, "w") as file:
             for name, array in arrays.items():
                 file[name] = array
-    found = rc.load(path)
-    assert found.format == "tensorflow1" and not found.tensors
+    checkpoint = rc.load(path)
+    assert checkpoint.format == "tensorflow1" and not checkpoint.tensors
     expected = rc.load(GOLDEN / "cells.index")
-    assert found.layers.keys() == expected.layers.keys()
+    assert checkpoint.layers.keys() == expected.layers.keys()
     for name, stack in expected.layers.items():
-        for key, direction in ((key, one) for *key, one in stack.directions()):
-            own = found.layers[name][key[0], key[1]]
+        for key, direction in ((key, right) for *key, right in stack.directions()):
+            actual = checkpoint.layers[name][key[0], key[1]]
             for part, array in direction.arrays.items():
-                np.testing.assert_array_equal(np.asarray(own.arrays[part]), np.asarray(array))
+                np.testing.assert_array_equal(np.asarray(actual.arrays[part]), np.asarray(array))
 
 
 def test_a_saved_model_is_read_by_its_own_file(tmp_path: Path) -> None:
@@ -299,8 +299,8 @@ def test_a_saved_model_is_read_by_its_own_file(tmp_path: Path) -> None:
 
     model = keras.Sequential([keras.Input((5, 3)), keras.layers.GRU(4, name="gru")])
     model.export(tmp_path / "model", verbose=False)
-    whole, file = (rc.load(path).layers["gru"] for path in (tmp_path / "model", tmp_path / "model" / "saved_model.pb"))
-    np.testing.assert_array_equal(np.asarray(whole[0, 0].gates["z"].input), np.asarray(file[0, 0].gates["z"].input))
+    by_folder, by_file = (rc.load(path).layers["gru"] for path in (tmp_path / "model", tmp_path / "model" / "saved_model.pb"))
+    np.testing.assert_array_equal(np.asarray(by_folder[0, 0].gates["z"].input), np.asarray(by_file[0, 0].gates["z"].input))
     (tmp_path / "alone").mkdir()
     (tmp_path / "alone" / "saved_model.pb").write_bytes((tmp_path / "model" / "saved_model.pb").read_bytes())
     with pytest.raises(rc.UnreadableError, match="it has no variables"):
@@ -313,15 +313,15 @@ def test_a_saved_model_is_read_by_its_own_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", [".meta", ".data-00000-of-00001"])
 def test_each_file_of_a_checkpoint_stands_for_it(tmp_path: Path, part: str) -> None:
     path = trained(tmp_path)
-    beside = path.with_suffix(part)
-    whole, same = rc.load(path), rc.load(beside)
-    assert same.layers.keys() == whole.layers.keys() and same.tensors.keys() == whole.tensors.keys()
+    companion = path.with_suffix(part)
+    expected, same = rc.load(path), rc.load(companion)
+    assert same.layers.keys() == expected.layers.keys() and same.tensors.keys() == expected.tensors.keys()
     shutil.copy(path, tmp_path / "other.index")
     with pytest.raises(rc.UnreadableError, match=r"holds 2 checkpoints: other\.index, trained\.index"):
         rc.load(tmp_path)
     path.unlink()
     with pytest.raises(rc.UnreadableError, match=r"trained\.index is not next to it"):
-        rc.load(beside)
+        rc.load(companion)
     (tmp_path / "words.meta").write_text("nothing but words")
     with pytest.raises(rc.UnreadableError, match="text of no known format"):
         rc.load(tmp_path / "words.meta")

@@ -50,7 +50,7 @@ def only(path: Path) -> Recurrent:
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_numpys_archive_with_torchs_names(tmp_path: Path, order: str) -> None:
     model = Model()
-    arrays = {name: one.numpy().astype(f"{order}f4") for name, one in model.state_dict().items()}
+    arrays = {name: tensor.numpy().astype(f"{order}f4") for name, tensor in model.state_dict().items()}
     np.savez(tmp_path / "m.npz", **arrays)  # type: ignore[arg-type]
     assert agrees(only(tmp_path / "m.npz"), model.rnn)
     rc.convert(tmp_path / "m.npz", tmp_path / "m.pt")
@@ -128,7 +128,7 @@ def test_the_users_own_path_is_shown_and_the_unpacked_file_is_run(tmp_path: Path
     report = verify(packed, tmp_path / "n.pt", on=["torch-cpu"])
     assert report.equal
     assert report.document["models"][0]["path"] == str(packed)
-    assert all(one["own_file"] for one in report.document["layers"][0]["runs"])
+    assert all(entry["own_file"] for entry in report.document["layers"][0]["runs"])
     filled = transplant_file(packed, tmp_path / "n.pt", tmp_path / "filled.pt")
     texts += [str(report), str(filled)]
     assert not [text for text in texts if checkpoint.file in text]

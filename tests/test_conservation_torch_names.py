@@ -49,7 +49,7 @@ def test_what_is_attached_to_a_parameter_and_not_applied_is_refused(prefix: str,
     refused({**state(prefix), name: torch.full((3,), 0.5)}, tmp_path, name)
 
 
-@pytest.mark.parametrize("prefix", [one for one in PREFIXES if one])
+@pytest.mark.parametrize("prefix", [text for text in PREFIXES if text])
 @pytest.mark.parametrize("local", ["ln.weight", "cell.norm.weight", "parametrizations.weight_hh_l0.original0", "h0"])
 def test_a_module_inside_a_layer_is_refused(prefix: str, local: str, tmp_path: Path) -> None:
     refused({**state(prefix), prefix + local: torch.ones(5)}, tmp_path, prefix + local)
@@ -97,11 +97,11 @@ def test_a_raw_array_with_numbers_that_dropout_does_not_make_is_refused(tmp_path
     plain = state()
     raw = plain[HH].clone()
     dropped = torch.nn.functional.dropout(raw, 0.5)
-    for given in (raw, dropped, torch.zeros_like(raw)):
-        converted({**plain, HH: given, f"{HH}_raw": raw}, tmp_path)
-    for given in (raw + 1, -raw, raw * torch.rand(16, 4), raw[:, :3]):
+    for matrix in (raw, dropped, torch.zeros_like(raw)):
+        converted({**plain, HH: matrix, f"{HH}_raw": raw}, tmp_path)
+    for matrix in (raw + 1, -raw, raw * torch.rand(16, 4), raw[:, :3]):
         with pytest.raises(RefusedError, match=r"'lstm\.weight_hh_l0' of its module.*'lstm\.weight_hh_l0_raw'"):
-            converted({**plain, HH: given, f"{HH}_raw": raw}, tmp_path)
+            converted({**plain, HH: matrix, f"{HH}_raw": raw}, tmp_path)
 
 
 def test_a_network_around_a_layer_and_layers_in_a_layer_go_on_to_work(tmp_path: Path) -> None:
@@ -131,9 +131,9 @@ def test_spectral_norm_without_its_second_vector_is_called_by_its_name(name: str
     layer = torch.nn.LSTM(3, 4)
     torch.nn.utils.spectral_norm(layer, "weight_hh_l0")
     arrays = {f"{name}.{key}".strip("."): tensor for key, tensor in layer.state_dict().items() if not key.endswith("_v")}
-    for given in (arrays, dict(reversed(arrays.items()))):
+    for ordered in (arrays, dict(reversed(arrays.items()))):
         with pytest.raises(RefusedError, match=r"spectral norm.*remove_spectral_norm\(\w+, 'weight_hh_l0'\)"):
-            converted(given, tmp_path)
+            converted(ordered, tmp_path)
 
 
 @pytest.mark.parametrize("sparse", [("weight_hh_l0",), ("bias_ih_l0", "bias_hh_l0"), ("weight_ih_l0", "weight_hh_l0")])

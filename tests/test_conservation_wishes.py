@@ -20,10 +20,10 @@ from tests.stacks import BOTH, random_stack
 def modules() -> tuple[Any, Any]:
     torch = needed("torch", "torch")
 
-    def made() -> Any:
+    def module() -> Any:
         return torch.nn.ModuleDict({"rnn": torch.nn.GRU(3, 4), "head": torch.nn.Linear(4, 2)})
 
-    return made(), made()
+    return module(), module()
 
 
 SAID = [
@@ -39,12 +39,12 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("said", "words"), SAID)
-def test_what_decides_nothing_is_an_error_and_nothing_is_filled(said: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(("options", "words"), SAID)
+def test_what_decides_nothing_is_an_error_and_nothing_is_filled(options: dict[str, Any], words: str) -> None:
     target, source = modules()
     before = {name: value.clone() for name, value in target.state_dict().items()}
     with pytest.raises(rc.UsageError, match=words) as caught:
-        rc.load_into(target, source, **said)
+        rc.load_into(target, source, **options)
     assert caught.value.exit_code == 2
     assert all(before[name].equal(value) for name, value in target.state_dict().items())
     rc.load_into(target, source)
@@ -85,9 +85,9 @@ def test_the_command_line_spells_it_as_it_was_said(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     for name, module in zip("ab", modules(), strict=True):
         torch.save(module.state_dict(), tmp_path / f"{name}.pt")
-    for said in (["--flatten", "target=channels_first"], ["--flatten", "none"], ["--accept", "epsilon"]):
-        found = call("transplant", tmp_path / "a.pt", "--into", tmp_path / "b.pt", "-o", tmp_path / "c.pt", *said)
-        assert found.exit_code == 2 and " ".join(said) + " decides nothing" in found.stderr
+    for options in (["--flatten", "target=channels_first"], ["--flatten", "none"], ["--accept", "epsilon"]):
+        result = call("transplant", tmp_path / "a.pt", "--into", tmp_path / "b.pt", "-o", tmp_path / "c.pt", *options)
+        assert result.exit_code == 2 and " ".join(options) + " decides nothing" in result.stderr
         assert not (tmp_path / "c.pt").exists()
 
 
@@ -126,14 +126,14 @@ def test_results_are_judged_as_they_were_kept(tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
     stack = random_stack(Sizes("gru", 3, 4, parts=BOTH), 1, np.float32, Cell("gru", True)).replace(name="enc")
     rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), tmp_path / "m.onnx")
-    kept = rc.run(tmp_path / "m.onnx", on=["onnxruntime-cpu"], cases=["states"])
-    assert rc.verify(kept).equal
-    for said in ({"seed": 3}, {"gradients": True}, {"settings": ["clip=none"]}, {"on": ["onnxruntime-cpu"]}):
+    results = rc.run(tmp_path / "m.onnx", on=["onnxruntime-cpu"], cases=["states"])
+    assert rc.verify(results).equal
+    for options in ({"seed": 3}, {"gradients": True}, {"settings": ["clip=none"]}, {"on": ["onnxruntime-cpu"]}):
         with pytest.raises(rc.UsageError, match="judged without running anything"):
-            rc.verify(kept, **said)
+            rc.verify(results, **options)
     on: dict[str, Any] = {"on": ["onnxruntime-cpu"]}
-    for said in ({"seed": 3}, {"gradients": True}, {"cases": ["long"]}, {"lengths": [2, 3, 4, 5]}, {"pairs": ["enc=enc"]},
-                 {"settings_a": ["clip=none"]}, {"format_a": "onnx"}):  # fmt: skip
+    for options in ({"seed": 3}, {"gradients": True}, {"cases": ["long"]}, {"lengths": [2, 3, 4, 5]}, {"pairs": ["enc=enc"]},
+                    {"settings_a": ["clip=none"]}, {"format_a": "onnx"}):  # fmt: skip
         with pytest.raises(rc.UsageError, match="decides nothing"):
-            rc.verify(kept, tmp_path / "m.onnx", **on, **said)
-    assert rc.verify(kept, tmp_path / "m.onnx", **on).equal
+            rc.verify(results, tmp_path / "m.onnx", **on, **options)
+    assert rc.verify(results, tmp_path / "m.onnx", **on).equal

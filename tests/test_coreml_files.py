@@ -42,10 +42,10 @@ def hard_sigmoid(a: Array) -> Array:
     return np.clip(0.2 * a + 0.5, 0, 1)
 
 
-def chained(found: Checkpoint, x: Array) -> Array:
+def chained(checkpoint: Checkpoint, x: Array) -> Array:
     """What layers give that read one another in the order of the file."""
     before = None
-    for name, layer in found.layers.items():
+    for name, layer in checkpoint.layers.items():
         assert isinstance(layer.reads, Input | Unknown) if before is None else layer.reads == Directly((before,))
         x, before = reference.run(layer, x).y, name
     return x
@@ -56,17 +56,17 @@ def chained(found: Checkpoint, x: Array) -> Array:
 
 @pytest.mark.parametrize(("name", "close"), [("torch.mlpackage", 1e-6), ("torch.mlmodel", 1e-6), ("half.mlpackage", 3e-3)])
 def test_a_model_of_torch_computes_what_torch_computed(name: str, close: float) -> None:
-    found = rc.load(GOLDEN / name)
-    assert not found.unread and not found.questions and len(found.layers) == 4
-    assert [layer.cell.kind for layer in found.layers.values()] == ["lstm", "lstm", "rnn", "rnn"]
-    y = chained(found, NUMBERS["torch/x"]) @ NUMBERS["torch/head.weight"].T + NUMBERS["torch/head.bias"]
+    checkpoint = rc.load(GOLDEN / name)
+    assert not checkpoint.unread and not checkpoint.questions and len(checkpoint.layers) == 4
+    assert [layer.cell.kind for layer in checkpoint.layers.values()] == ["lstm", "lstm", "rnn", "rnn"]
+    y = chained(checkpoint, NUMBERS["torch/x"]) @ NUMBERS["torch/head.weight"].T + NUMBERS["torch/head.bias"]
     np.testing.assert_allclose(y, NUMBERS["torch/y"], rtol=0, atol=close)
-    assert {str(layer.dtype) for layer in found.layers.values()} == {"float16" if "half" in name else "float32"}
+    assert {str(layer.dtype) for layer in checkpoint.layers.values()} == {"float16" if "half" in name else "float32"}
 
 
 def test_a_gru_of_torch_is_a_loop_and_is_named() -> None:
-    found = rc.load(GOLDEN / "loop.mlpackage")
-    assert not found.layers and len(found.unread) == 1 and "while_loop" in found.unread[0]
+    checkpoint = rc.load(GOLDEN / "loop.mlpackage")
+    assert not checkpoint.layers and len(checkpoint.unread) == 1 and "while_loop" in checkpoint.unread[0]
 
 
 def test_states_that_are_slices_of_an_input_of_the_model_are_the_callers(tmp_path: Path) -> None:
@@ -84,20 +84,20 @@ def test_states_that_are_slices_of_an_input_of_the_model_are_the_callers(tmp_pat
         builder.add_expand_dims(name, f"{name}_row", name, [0, 1, 3, 4])
     random = np.random.default_rng(5)
     kinds = ((4, 3), (4, 4), (4,))
-    given = [[random.standard_normal(shape).astype(np.float32) for _ in range(4)] for shape in kinds]
-    builder.add_unilstm("lstm", given[1], given[0], given[2], 4, 3, ["x", "hIn", "cIn"], ["out", "hOut", "cOut"], output_all=True)
+    weights = [[random.standard_normal(shape).astype(np.float32) for _ in range(4)] for shape in kinds]
+    builder.add_unilstm("lstm", weights[1], weights[0], weights[2], 4, 3, ["x", "hIn", "cIn"], ["out", "hOut", "cOut"], output_all=True)
     for name in ("hOut", "cOut"):
         builder.add_squeeze(f"{name}_row", name, f"{name}_row", axes=[0, 1, 3, 4])
     builder.add_concat_nd("states", ["hOut_row", "cOut_row"], "stateOut", 0)
     builder.add_squeeze("flat", "out", "y", axes=[1, 3, 4])
     path = tmp_path / "activity.mlmodel"
     path.write_bytes(builder.spec.SerializeToString())
-    found = rc.load(path)
-    (stack,) = found.layers.values()
-    assert not found.unread and not stack.unconvertible
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
+    assert not checkpoint.unread and not stack.unconvertible
     for letter, number in zip("ifog", range(4), strict=True):
-        assert np.array_equal(np.asarray(stack.first.arrays["input", letter]), given[0][number])
-    assert rc.save(found, tmp_path / "activity.pt").exact
+        assert np.array_equal(np.asarray(stack.first.arrays["input", letter]), weights[0][number])
+    assert rc.save(checkpoint, tmp_path / "activity.pt").exact
 
 
 def lstm(arrays: dict[str, Any], x: Array, **how: Any) -> Array:
@@ -129,80 +129,85 @@ def gru(arrays: dict[str, Any], x: Array) -> Array:
     return np.stack(done)
 
 
-def given(name: str) -> dict[str, Array]:
+def numbers_of(name: str) -> dict[str, Array]:
     return {key.partition("/")[2]: NUMBERS[key] for key in NUMBERS.files if key.startswith(f"{name}/")}
 
 
 def test_operations_are_read_with_all_that_they_state() -> None:
-    found = rc.load(GOLDEN / "operations.mlpackage")
-    assert not found.warnings and not found.unread and [*found.layers] == ["peeping", "backwards", "gru", "rnn"]
-    for name, layer in found.layers.items():
+    checkpoint = rc.load(GOLDEN / "operations.mlpackage")
+    assert not checkpoint.warnings and not checkpoint.unread and [*checkpoint.layers] == ["peeping", "backwards", "gru", "rnn"]
+    for name, layer in checkpoint.layers.items():
         packed = {local: np.asarray(array) for local, array in pack(registry.layouts()[f"coreml.{layer.cell.kind}"], layer).items()}
-        assert {local: array.tolist() for local, array in packed.items()} == {local: one.tolist() for local, one in given(name).items()}
-    peeping, back = given("peeping"), given("backwards")
+        assert {local: array.tolist() for local, array in packed.items()} == {
+            local: array.tolist() for local, array in numbers_of(name).items()
+        }
+    peeping, back = numbers_of("peeping"), numbers_of("backwards")
     expected = [
         lstm(peeping, X, gate=hard_sigmoid, out=lambda c: np.maximum(c, 0), h=peeping["initial_h"], c=peeping["initial_c"], clip=0.3)
     ]
     expected.append(lstm(back, expected[-1][::-1]))  # its outputs stay in processing order
-    expected.append(gru(given("gru"), expected[-1]))
-    rnn, h, last = given("rnn"), np.zeros((1, 4)), []
+    expected.append(gru(numbers_of("gru"), expected[-1]))
+    rnn, h, last = numbers_of("rnn"), np.zeros((1, 4)), []
     for step in expected[-1]:
         h = sigmoid(step @ rnn["weight_ih"].T + h @ rnn["weight_hh"].T + rnn["bias"])
         last.append(h)
     y = X
-    for layer, one in zip(found.layers.values(), [*expected, np.stack(last)], strict=True):
+    for layer, right in zip(checkpoint.layers.values(), [*expected, np.stack(last)], strict=True):
         y = reference.run(layer, y).y
-        np.testing.assert_allclose(y, one, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(y, right, rtol=0, atol=1e-6)
 
 
 def network(name: str, gates: str, into: str) -> dict[str, Array]:
     """The arrays that a layer of a network was given, one for each gate, in the rows of an operation."""
     order = [gates.index(gate) for gate in into]
     local = {"W": "weight_ih", "R": "weight_hh", "b": "bias"}
-    made = {local[key]: np.concatenate([one[place] for place in order]) for key, one in given(name).items() if key in local}
-    return made | ({"peephole": given(name)["p"].reshape(-1)} if "p" in given(name) else {})
+    arrays = {
+        local[key]: np.concatenate([per_gate[place] for place in order]) for key, per_gate in numbers_of(name).items() if key in local
+    }
+    return arrays | ({"peephole": numbers_of(name)["p"].reshape(-1)} if "p" in numbers_of(name) else {})
 
 
 @pytest.mark.parametrize("name", ["layers.mlmodel", "bits16.mlmodel"])
 def test_layers_are_read_with_all_that_they_state(name: str) -> None:
-    found = rc.load(GOLDEN / name)
+    checkpoint = rc.load(GOLDEN / name)
     close = 1e-6 if name == "layers.mlmodel" else 3e-3
-    assert not found.unread and [*found.layers] == ["peeping", "coupled", "both", "gru", "rnn"]
-    assert [one for one in found.warnings if "clipped to [-50000, 50000]" in one] == list(found.warnings) and len(found.warnings) == 2
-    ways = [network(one, "ifoz", "ifoz") for one in ("nn_both", "nn_both_back")]
+    assert not checkpoint.unread and [*checkpoint.layers] == ["peeping", "coupled", "both", "gru", "rnn"]
+    assert [warning for warning in checkpoint.warnings if "clipped to [-50000, 50000]" in warning] == list(checkpoint.warnings)
+    assert len(checkpoint.warnings) == 2
+    ways = [network(key, "ifoz", "ifoz") for key in ("nn_both", "nn_both_back")]
     expected = [lstm(network("nn_peeping", "ifoz", "ifoz"), X, gate=hard_sigmoid, out=sigmoid, add=1, clip=2.5)]
     expected.append(lstm(network("nn_coupled", "ifoz", "ifoz"), expected[-1][::-1], coupled=True))
     below = expected[-1]
     expected.append(np.concatenate([lstm(ways[0], below), lstm(ways[1], below[::-1])[::-1]], -1))
     expected.append(gru(network("nn_gru", "zro", "roz"), expected[-1]))
     y = X
-    for layer, one in zip(found.layers.values(), expected, strict=False):
+    for layer, right in zip(checkpoint.layers.values(), expected, strict=False):
         y = reference.run(layer, y).y
-        np.testing.assert_allclose(y, one, rtol=0, atol=close)
-    rnn = found.layers["rnn"]
+        np.testing.assert_allclose(y, right, rtol=0, atol=close)
+    rnn = checkpoint.layers["rnn"]
     assert rnn.cell.activation == RELU and rnn.cell.clips == (Clip("gates", -50.0, 50.0),)
     np.testing.assert_allclose(np.asarray(rnn.first.arrays["recurrent", "n"]), NUMBERS["nn_rnn/R"], rtol=0, atol=close)
 
 
 @pytest.mark.parametrize("name", ["linear", "table"])
 def test_compressed_weights_of_a_program_are_what_coremltools_makes_of_them(name: str) -> None:
-    found = rc.load(GOLDEN / f"{name}.mlpackage")
-    assert len(found.warnings) == 4 and all("are stored as" in one for one in found.warnings)
+    checkpoint = rc.load(GOLDEN / f"{name}.mlpackage")
+    assert len(checkpoint.warnings) == 4 and all("are stored as" in warning for warning in checkpoint.warnings)
     seen = 0
-    for layer, stack in found.layers.items():
+    for layer, stack in checkpoint.layers.items():
         packed = pack(registry.layouts()[f"coreml.{stack.cell.kind}"], stack)
         for local, array in packed.items():
-            (own,) = [NUMBERS[key] for key in NUMBERS.files if key.startswith(f"{name}/{layer}_{local}_0")]
-            np.testing.assert_allclose(np.asarray(array), own, rtol=0, atol=2e-7)
-            seen += "weight" in local and not np.array_equal(own, given(layer)[local])
+            (unpacked,) = [NUMBERS[key] for key in NUMBERS.files if key.startswith(f"{name}/{layer}_{local}_0")]
+            np.testing.assert_allclose(np.asarray(array), unpacked, rtol=0, atol=2e-7)
+            seen += "weight" in local and not np.array_equal(unpacked, numbers_of(layer)[local])
     assert seen == 8
 
 
 @pytest.mark.parametrize(("name", "bits"), [("bits8", 8), ("bits3", 3)])
 def test_quantized_weights_of_a_network_are_what_coremltools_makes_of_them(name: str, bits: int) -> None:
-    found = rc.load(GOLDEN / f"{name}.mlmodel")
-    assert sum(f"integers of {bits} bits" in one for one in found.warnings) == 5
-    arrays = found.layers["gru"].first.arrays
+    checkpoint = rc.load(GOLDEN / f"{name}.mlmodel")
+    assert sum(f"integers of {bits} bits" in warning for warning in checkpoint.warnings) == 5
+    arrays = checkpoint.layers["gru"].first.arrays
     np.testing.assert_allclose(np.asarray(arrays["input", "r"]).reshape(-1), NUMBERS[f"{name}/W_r"], rtol=0, atol=1e-6)
     np.testing.assert_allclose(np.asarray(arrays["input_bias", "n"]), NUMBERS[f"{name}/b_o"], rtol=0, atol=1e-6)
 
@@ -214,7 +219,7 @@ def of(cell: Cell, layers: int = 1, ways: int = 1, more: frozenset[str] = frozen
     return random_stack(Sizes(cell.kind, 3, 5, layers, ways, parts=parts | more), 5, np.float32, cell).replace(name="rnn")
 
 
-def made(path: Path, stack: Recurrent, **options: Any) -> Path:
+def saved(path: Path, stack: Recurrent, **options: Any) -> Path:
     if path.is_dir():
         shutil.rmtree(path)
     rc.save(Checkpoint("memory", "", {"rnn": stack}), path, force=True, **options)
@@ -222,7 +227,7 @@ def made(path: Path, stack: Recurrent, **options: Any) -> Path:
 
 
 def backwards(stack: Recurrent, order: Any) -> Recurrent:
-    layers = (Layer(tuple(one.replace(reverse=True) for one in layer.directions)) for layer in stack.layers)
+    layers = (Layer(tuple(direction.replace(reverse=True) for direction in layer.directions)) for layer in stack.layers)
     return stack.replace(layers=tuple(layers), output_order=order)
 
 
@@ -244,17 +249,17 @@ NETWORKS = [of(LSTM.replace(coupled="f"))]
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     def check(case: tuple[str, Recurrent]) -> None:
         end, stack = case
-        read = rc.load(made(tmp_path / f"m{end}", stack))
-        assert not read.unread and all("50000" in one for one in read.warnings)
-        one = stack.replace(layers=tuple(layer for found in read.layers.values() for layer in found.layers))
-        assert [layer.directions[0].cell for layer in one.layers] == [layer.directions[0].cell for layer in stack.layers]
+        read = rc.load(saved(tmp_path / f"m{end}", stack))
+        assert not read.unread and all("50000" in warning for warning in read.warnings)
+        joined = stack.replace(layers=tuple(layer for part in read.layers.values() for layer in part.layers))
+        assert [layer.directions[0].cell for layer in joined.layers] == [layer.directions[0].cell for layer in stack.layers]
         y = chained(read, X)
         expected = reference.run(stack, X).y
         assert np.abs(y - expected).max() < 1e-6
-        assert {found.output_order for found in read.layers.values()} == {stack.output_order}
+        assert {part.output_order for part in read.layers.values()} == {stack.output_order}
         assert str(read.layers[next(iter(read.layers))].dtype) == "float32"
 
-    cases = [(".mlpackage", one) for one in (*BOTH_KINDS, *PROGRAMS)] + [(".mlmodel", one) for one in (*BOTH_KINDS, *NETWORKS)]
+    cases = [(".mlpackage", stack) for stack in (*BOTH_KINDS, *PROGRAMS)] + [(".mlmodel", stack) for stack in (*BOTH_KINDS, *NETWORKS)]
     each(drawn(cases, 10, "coreml"), check, lambda case: f"{case[0]} {case[1]}")
 
 
@@ -272,11 +277,11 @@ def test_coremltools_loads_what_is_written_as_programs(tmp_path: Path) -> None:
     tools()
 
     def check(stack: Recurrent) -> None:
-        path = made(tmp_path / "m.mlpackage", stack)
-        found = [one for one in loaded_program(path) if one.op_type == stack.cell.kind]
-        assert len(found) == stack.num_layers
+        path = saved(tmp_path / "m.mlpackage", stack)
+        operations = [op for op in loaded_program(path) if op.op_type == stack.cell.kind]
+        assert len(operations) == stack.num_layers
         layout = registry.layouts()[f"coreml.{stack.cell.kind}"]
-        for operation, layer in zip(found, stack.layers, strict=True):
+        for operation, layer in zip(operations, stack.layers, strict=True):
             for local, array in pack(layout, stack.replace(layers=(layer,))).items():
                 np.testing.assert_array_equal(operation.inputs[local].val, np.asarray(array))
             way = "bidirectional" if len(layer.directions) == 2 else "reverse" if layer.directions[0].reverse else "forward"
@@ -284,8 +289,8 @@ def test_coremltools_loads_what_is_written_as_programs(tmp_path: Path) -> None:
             assert operation.activation.val == (stack.cell.output_activation if stack.cell.kind == "lstm" else stack.cell.activation).name
             if stack.cell.clips:
                 assert operation.clip.val == np.float32(0.25)
-        assert found[-1].outputs[0].shape[1:] == (1, stack.layers[-1].output_size)
-        turned = [one for one in loaded_program(path) if one.op_type == "reverse"]
+        assert operations[-1].outputs[0].shape[1:] == (1, stack.layers[-1].output_size)
+        turned = [op for op in loaded_program(path) if op.op_type == "reverse"]
         assert len(turned) == (stack.num_layers if stack.output_order == "time" and stack.first.reverse else 0)
 
     each(drawn([*BOTH_KINDS, *PROGRAMS], 3, "coreml programs"), check, str)
@@ -293,11 +298,11 @@ def test_coremltools_loads_what_is_written_as_programs(tmp_path: Path) -> None:
 
 def test_float16_is_written_for_ios_17(tmp_path: Path) -> None:
     stack = of(LSTM.replace(clips=(Clip("cell", -0.25, 0.25),)), 1, 2, STATES)
-    path = made(tmp_path / "m.mlpackage", stack, dtype="float16")
+    path = saved(tmp_path / "m.mlpackage", stack, dtype="float16")
     (read,) = rc.load(path).layers.values()
     assert read.dtype == np.float16 and read.cell.clips == stack.cell.clips
     tools()
-    (operation,) = [one for one in loaded_program(path) if one.op_type == "lstm"]
+    (operation,) = [candidate for candidate in loaded_program(path) if candidate.op_type == "lstm"]
     assert operation.weight_ih.val.dtype == operation.clip.val.dtype == np.float16
 
 
@@ -305,23 +310,23 @@ def test_coremltools_reads_what_is_written_as_networks(tmp_path: Path) -> None:
     ct = tools()
 
     def check(stack: Recurrent) -> None:
-        spec = ct.models.MLModel(str(made(tmp_path / "m.mlmodel", stack)), skip_model_load=True).get_spec()
+        spec = ct.models.MLModel(str(saved(tmp_path / "m.mlmodel", stack)), skip_model_load=True).get_spec()
         layers = spec.neuralNetwork.layers
         assert len(layers) == stack.num_layers
         kinds = {"rnn": "simpleRecurrent", "gru": "gru", "lstm": "biDirectionalLSTM" if stack.num_directions == 2 else "uniDirectionalLSTM"}
         below = "x"
-        for layer, own in zip(layers, stack.layers, strict=True):
+        for layer, source in zip(layers, stack.layers, strict=True):
             assert layer.WhichOneof("layer") == kinds[stack.cell.kind] and layer.input[0] == below
             below = layer.output[0]
-            said = getattr(layer, kinds[stack.cell.kind])
-            single = stack.replace(layers=(own,))
-            assert (said.inputVectorSize, said.outputVectorSize) == (single.input_size, single.hidden_size)
+            parameters = getattr(layer, kinds[stack.cell.kind])
+            single = stack.replace(layers=(source,))
+            assert (parameters.inputVectorSize, parameters.outputVectorSize) == (single.input_size, single.hidden_size)
             for local, array in pack(registry.layouts()[f"coreml_nn.{stack.cell.kind}"], single).items():
                 way, _, name = local.rpartition("/")
-                weights = said if stack.cell.kind != "lstm" else said.weightParams
+                weights = parameters if stack.cell.kind != "lstm" else parameters.weightParams
                 weights = weights[way == "backward"] if way else weights
                 np.testing.assert_array_equal(np.array(getattr(weights, name).floatValue, np.float32), np.asarray(array).reshape(-1))
-        assert next(one.name for one in spec.description.input) == "x" and below == "y"
+        assert next(entry.name for entry in spec.description.input) == "x" and below == "y"
 
     each(drawn([*BOTH_KINDS, *NETWORKS], 3, "coreml networks"), check, str)
 
@@ -336,16 +341,16 @@ def test_coremltools_reads_what_is_written_as_networks(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_core_ml_cannot_hold_is_refused(stack: Recurrent, end: str, why: str, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=why):
-        made(tmp_path / f"m{end}", stack)
+        saved(tmp_path / f"m{end}", stack)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_package_is_never_replaced(tmp_path: Path) -> None:
-    path = made(tmp_path / "m.mlpackage", of(LSTM))
-    before = {one: one.read_bytes() for one in path.rglob("*") if one.is_file()}
+    path = saved(tmp_path / "m.mlpackage", of(LSTM))
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     with pytest.raises(UsageError, match="folder"):
         rc.save(Checkpoint("memory", "", {"rnn": of(GRU)}), path, force=True)
-    assert {one: one.read_bytes() for one in path.rglob("*") if one.is_file()} == before and len(list(tmp_path.iterdir())) == 1
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before and len(list(tmp_path.iterdir())) == 1
 
 
 # Changed and damaged files -----------------------------------------------------------------------------------
@@ -388,12 +393,12 @@ def state(spec: Any) -> None:
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
-    plain = {one: repr(layer) for one, layer in rc.load(GOLDEN / "layers.mlmodel").layers.items()}
+    plain = {key: repr(layer) for key, layer in rc.load(GOLDEN / "layers.mlmodel").layers.items()}
     try:
-        found = rc.load(changed(tmp_path, CHANGES[name]))
+        checkpoint = rc.load(changed(tmp_path, CHANGES[name]))
     except UnreadableError:
         return
-    assert found.unread or {one: repr(layer) for one, layer in found.layers.items()} != plain
+    assert checkpoint.unread or {key: repr(layer) for key, layer in checkpoint.layers.items()} != plain
 
 
 @pytest.mark.parametrize(
@@ -402,12 +407,12 @@ def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
      ("com.apple.CoreML/none", "No such file"), (7, "where the model"), ("link", "outside the folder")],
 )  # fmt: skip
 def test_a_package_names_files_of_its_own_only(place: object, why: str, tmp_path: Path) -> None:
-    path = made(tmp_path / "m.mlpackage", of(GRU))
+    path = saved(tmp_path / "m.mlpackage", of(GRU))
     (tmp_path / "outside").write_bytes(b"\x08\x01")
     (path / "Data" / "link").symlink_to(tmp_path / "outside")
-    said = json.loads((path / "Manifest.json").read_text())
-    said["itemInfoEntries"][said["rootModelIdentifier"]]["path"] = place
-    (path / "Manifest.json").write_text(json.dumps(said))
+    manifest = json.loads((path / "Manifest.json").read_text())
+    manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]["path"] = place
+    (path / "Manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(UnreadableError, match=why):
         rc.load(path, "coreml")
 
@@ -416,20 +421,20 @@ def test_a_package_names_files_of_its_own_only(place: object, why: str, tmp_path
 def test_a_damaged_file_ends_in_an_error_of_ours(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     (shutil.copytree if (GOLDEN / name).is_dir() else shutil.copy)(GOLDEN / name, path)
-    parts = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
-    whole, rng, ends = {one: one.read_bytes() for one in parts}, random.Random(1), set()
+    parts = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    contents, rng, ends = {file: file.read_bytes() for file in parts}, random.Random(1), set()
     for _ in range(80):
         part = rng.choice(parts)
-        one = bytearray(whole[part])
-        for place in rng.sample(range(len(one)), rng.choice((1, 2, 5))):
-            one[place] = rng.randrange(256)
-        part.write_bytes(bytes(one[: rng.choice((len(one), len(one), rng.randrange(len(one))))]))
+        damaged = bytearray(contents[part])
+        for place in rng.sample(range(len(damaged)), rng.choice((1, 2, 5))):
+            damaged[place] = rng.randrange(256)
+        part.write_bytes(bytes(damaged[: rng.choice((len(damaged), len(damaged), rng.randrange(len(damaged))))]))
         try:
             rc.load(path, "coreml" if path.is_dir() else "coreml_nn")
             ends.add("read")
         except UnreadableError:
             ends.add("unreadable")
-        part.write_bytes(whole[part])
+        part.write_bytes(contents[part])
     assert ends == {"read", "unreadable"}
 
 
@@ -473,7 +478,7 @@ def test_other_layers_have_the_shapes_that_the_format_gives_them(tmp_path: Path)
         add("batchnorm", {"gamma": (3,), "beta": (3,), "mean": (3,), "variance": (3,)}, quantized, channels=3)
     add("convolution", {"weights": (-2, -2, 1, 1)}, outputChannels=1, kernelChannels=1, kernelSize=[(1 << 64) - 2, (1 << 64) - 2])
     (tmp_path / "m.mlmodel").write_bytes(spec.SerializeToString())
-    found = rc.load(tmp_path / "m.mlmodel", source_format="coreml_nn")
-    assert found.warnings == () and set(found.tensors) == set(expected)
+    checkpoint = rc.load(tmp_path / "m.mlmodel", source_format="coreml_nn")
+    assert checkpoint.warnings == () and set(checkpoint.tensors) == set(expected)
     for name, array in expected.items():
-        assert found.tensors[name].shape == array.shape and np.array_equal(found.tensors[name], array), name
+        assert checkpoint.tensors[name].shape == array.shape and np.array_equal(checkpoint.tensors[name], array), name

@@ -32,8 +32,8 @@ ULPS = 8
 @pytest.fixture(params=PROBES, ids=str)
 def probe(request: pytest.FixtureRequest) -> Probe:
     need("corpus", corpus.absent())
-    found: Probe = request.param
-    return found
+    parameter: Probe = request.param
+    return parameter
 
 
 def stack_of(probe: Probe) -> Recurrent:
@@ -60,9 +60,9 @@ def test_the_reference_agrees_with_the_files_own_framework(probe: Probe) -> None
     stack = stack_of(probe)
     bound, truth = allowed(stack, probe)
     expected = probe.expected()
-    found = same_steps(truth, probe)
-    assert expected.shape == found.shape
-    assert np.abs(found - expected).max() <= bound
+    outputs = same_steps(truth, probe)
+    assert expected.shape == outputs.shape
+    assert np.abs(outputs - expected).max() <= bound
 
 
 @pytest.mark.drawn(75)
@@ -94,8 +94,8 @@ def test_a_converted_file_gives_what_the_source_gave(probe: Probe, target: str, 
         # A .keras model is called without states. What it gives from zero, only the reference knows, which agrees
         # with the file's own framework from the states.
         expected, states = reference.run(stack, probe.input()).y, None
-    found = same_steps(native_files.run(summary, probe.input(), states), probe)
-    assert np.abs(found - expected).max() <= bound
+    outputs = same_steps(native_files.run(summary, probe.input(), states), probe)
+    assert np.abs(outputs - expected).max() <= bound
 
 
 def test_every_kind_of_file_is_probed() -> None:
@@ -109,15 +109,15 @@ def test_every_kind_of_file_is_probed() -> None:
 def test_quantised_weights_are_what_torch_takes_them_for(name: str) -> None:
     need("corpus", corpus.absent())
     folder = corpus.FOLDER / "pytorch-quantized-lstm"
-    found = load(folder / f"TestSerialization.test_lstm.{name}.pt")
-    ((layer, stack),) = found.layers.items()
-    assert any(one.startswith(f"{layer}: its matrices are stored as integers") for one in found.warnings)
-    with np.load(folder / "TestSerialization.test_lstm.ref.npz") as kept:
+    checkpoint = load(folder / f"TestSerialization.test_lstm.{name}.pt")
+    ((layer, stack),) = checkpoint.layers.items()
+    assert any(warning.startswith(f"{layer}: its matrices are stored as integers") for warning in checkpoint.warnings)
+    with np.load(folder / "TestSerialization.test_lstm.ref.npz") as recorded:
         for part, key in (("input", "w_ih_dequant"), ("recurrent", "w_hh_dequant"), ("input_bias", "b_ih")):
-            own = np.concatenate([np.asarray(stack.first.arrays[part, gate]) for gate in "ifgo"])
-            assert np.array_equal(own, kept[key])
+            matrix = np.concatenate([np.asarray(stack.first.arrays[part, gate]) for gate in "ifgo"])
+            assert np.array_equal(matrix, recorded[key])
         # Its first step has not been through the kernel's own rounding of the state.
-        assert np.abs(reference.run(stack, kept["x"]).y[0] - kept["y_torch"][0]).max() < 1e-3
+        assert np.abs(reference.run(stack, recorded["x"]).y[0] - recorded["y_torch"][0]).max() < 1e-3
 
 
 def test_a_file_of_outputs_has_no_layers() -> None:

@@ -23,8 +23,8 @@ def answers(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
         input=json.dumps(asked), capture_output=True, text=True, cwd=environments.ROOT,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    replies: list[dict[str, Any]] = json.loads(done.stdout)
+    return replies
 
 
 def test_the_library_reports_our_offsets() -> None:
