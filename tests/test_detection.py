@@ -58,8 +58,8 @@ def test_every_kind_has_a_room_and_is_known() -> None:
 
 
 def test_no_ending_is_the_usual_one_of_two_formats() -> None:
-    usual = [end for card in registry.cards().values() for end in card.usual]
-    assert len(usual) == len({*usual})
+    endings = [end for card in registry.cards().values() for end in card.usual]
+    assert len(endings) == len({*endings})
 
 
 # Kinds -------------------------------------------------------------------------------------------------
@@ -68,12 +68,12 @@ def test_no_ending_is_the_usual_one_of_two_formats() -> None:
 def written(folder: Path) -> list[Path]:
     """A cell of every format in every ending that it writes, and files that are none."""
     files = []
-    for name, one in adapters().items():
-        cells = [asked for asked in CELLS if layout_of(name, asked) is not None and one.layouts(rc_options())]
+    for name, room in adapters().items():
+        cells = [asked for asked in CELLS if layout_of(name, asked) is not None and room.layouts(rc_options())]
         for asked in cells[-1:]:
             layout = layout_of(name, asked)
             assert layout is not None
-            for suffix in one.SUFFIXES:
+            for suffix in room.SUFFIXES:
                 path = folder / f"{name}{suffix}"
                 try:
                     rc.save(in_memory(stack_of(layout, asked)), path, name)
@@ -158,11 +158,11 @@ def test_only_rooms_of_the_source_and_of_the_target_are_entered(tmp_path: Path) 
         "import json, sys; from rnnconvert import convert; convert(sys.argv[1], sys.argv[2]); "
         "print(json.dumps(sorted(name for name in sys.modules if name.startswith('rnnconvert.formats'))))"
     )
-    met = after(code, tmp_path / "m.pt", tmp_path / "m.keras")
-    assert {name.split(".")[2] for name in met if name.count(".") > 1} == {"keras", "pytorch"}
-    assert len(met) <= 30, met
-    met = after(code, tmp_path / "m.pt", tmp_path / "m.safetensors")
-    assert {name.split(".")[2] for name in met if name.count(".") > 1} == {"pytorch"}
+    modules = after(code, tmp_path / "m.pt", tmp_path / "m.keras")
+    assert {name.split(".")[2] for name in modules if name.count(".") > 1} == {"keras", "pytorch"}
+    assert len(modules) <= 30, modules
+    modules = after(code, tmp_path / "m.pt", tmp_path / "m.safetensors")
+    assert {name.split(".")[2] for name in modules if name.count(".") > 1} == {"pytorch"}
 
 
 # Scores ------------------------------------------------------------------------------------------------
@@ -195,9 +195,9 @@ def npz(tmp_path: Path) -> Path:
 def test_the_surest_format_reads_a_file(score: int, first: str, npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_ADDED", [Reads(score)])
     assert names()[0] == "theirs"
-    found = detect.source(Opened(npz))
-    assert first == found.reader.NAME
-    assert [name for name, _ in found.others] == (["pytorch"] if score == SHAPED else [])
+    source = detect.source(Opened(npz))
+    assert first == source.reader.NAME
+    assert [name for name, _ in source.others] == (["pytorch"] if score == SHAPED else [])
 
 
 def test_a_close_call_is_told_with_what_to_say(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,8 +210,8 @@ def test_a_close_call_is_told_with_what_to_say(npz: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(registry, "_ADDED", [Close(SHAPED)])
     warnings = rc.load(npz).warnings
-    assert any("it may also be pytorch" in one and "--from pytorch" in one for one in warnings)
-    assert not any("as well" in one for one in rc.load(npz, "pytorch").warnings)
+    assert any("it may also be pytorch" in warning and "--from pytorch" in warning for warning in warnings)
+    assert not any("as well" in warning for warning in rc.load(npz, "pytorch").warnings)
 
 
 def test_a_reader_is_asked_once_of_a_file_and_its_error_is_kept(npz: Path) -> None:
@@ -231,13 +231,13 @@ def test_a_reader_is_asked_once_of_a_file_and_its_error_is_kept(npz: Path) -> No
 def test_pytorchs_names_and_metadata_speak_for_a_safetensors_file(tmp_path: Path) -> None:
     ours = {"lstm.weight_ih_l0": (16, 3), "lstm.weight_hh_l0": (16, 4)}
     theirs = {"att.Wx": (16, 3), "att.Wh": (16, 4)}
-    for shapes, stated, first, told in (
+    for shapes, stated, first, warned in (
         (ours, False, "pytorch", False), (theirs, False, "mlx", False), ({**ours, **theirs}, False, "mlx", True),
         (theirs, True, "mlx", True), ({**ours, **theirs}, True, "pytorch", False), (ours, True, "pytorch", False),
     ):  # fmt: skip
         path = tmp_path / "a.safetensors"
         arrays = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
         safetensors.write(path, arrays, {"format": "pt"} if stated else {})
-        found = rc.load(path)
-        assert found.format == first, (shapes, stated)
-        assert any("pytorch" in warning for warning in found.warnings) == told, (shapes, stated, found.warnings)
+        checkpoint = rc.load(path)
+        assert checkpoint.format == first, (shapes, stated)
+        assert any("pytorch" in warning for warning in checkpoint.warnings) == warned, (shapes, stated, checkpoint.warnings)

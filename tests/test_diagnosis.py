@@ -51,20 +51,20 @@ def through_a_file(stack: Recurrent, path: Path, suffix: str, exactly: bool) -> 
         summary = rc.save(of(stack), file)
     except (RefusedError, UsageError):
         return None
-    found = rc.load(file)
-    if len(found.layers) > 1:
-        return None if exactly else found
-    (first,) = found.layers.values()
+    checkpoint = rc.load(file)
+    if len(checkpoint.layers) > 1:
+        return None if exactly else checkpoint
+    (first,) = checkpoint.layers.values()
     if [layer.merge for layer in first.layers] != [layer.merge for layer in stack.layers]:
         return None
     same = {step.rewrite for step in summary.steps} <= {"sum biases", "add zero biases"}
-    return found if not exactly or (same and first.cell.describe() == stack.cell.describe()) else None
+    return checkpoint if not exactly or (same and first.cell.describe() == stack.cell.describe()) else None
 
 
 def through_files(right: Recurrent, wrong: Recurrent, folder: Path) -> tuple[Checkpoint, Checkpoint] | None:
     """Both as files, of two formats if they can be; None if no format can hold them."""
-    ours = {s: found for s in SUFFIXES if (found := through_a_file(right, folder / "right", s, True)) is not None}
-    theirs = {s: found for s in SUFFIXES if (found := through_a_file(wrong, folder / "wrong", s, False)) is not None}
+    ours = {s: checkpoint for s in SUFFIXES if (checkpoint := through_a_file(right, folder / "right", s, True)) is not None}
+    theirs = {s: checkpoint for s in SUFFIXES if (checkpoint := through_a_file(wrong, folder / "wrong", s, False)) is not None}
     pairs = sorted(itertools.product(ours, theirs), key=lambda pair: (len(theirs[pair[1]].layers), pair[0] == pair[1]))
     return (ours[pairs[0][0]], theirs[pairs[0][1]]) if pairs else None
 
@@ -77,10 +77,10 @@ def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
     assert wrong is not None
     files = through_files(right, wrong, tmp_path)
     assert (files is None) == (name in UNWRITABLE)
-    (found,) = diagnose_files(*(files or (of(right), of(wrong))), draw=Draw(seed=17, batch=3, time=10))
-    assert not found.equal
-    first = found.diagnosis.sentences
-    assert found.diagnosis.fault == name, first
+    (findings,) = diagnose_files(*(files or (of(right), of(wrong))), draw=Draw(seed=17, batch=3, time=10))
+    assert not findings.equal
+    first = findings.diagnosis.sentences
+    assert findings.diagnosis.fault == name, first
     assert any(sentence.endswith(f"if {FAULTS[name].sentence}") for sentence in first)
 
 
@@ -88,22 +88,22 @@ def test_a_model_that_was_converted_wrongly(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_outputs_of_a_wrong_model(name: str) -> None:
     stack = MODELS[WHERE[name]]
-    found = diagnose(stack, answers(stack, SEARCHED[WHERE[name]], FAULTS[name]), np.float32)
-    assert found.fault == name, found.sentences
+    diagnosis = diagnose(stack, answers(stack, SEARCHED[WHERE[name]], FAULTS[name]), np.float32)
+    assert diagnosis.fault == name, diagnosis.sentences
 
 
 @pytest.mark.parametrize("name", OF_RUNS)
 def test_a_wrong_run_of_right_weights_is_told_from_a_wrong_conversion(name: str) -> None:
     stack = MODELS[WHERE[name]]
-    found = diagnose(stack, answers(stack, SEARCHED[WHERE[name]], FAULTS[name]), np.float32, counterpart=stack)
-    assert "the weights are the same in both files: the run is wrong, not the conversion" in found.sentences
+    diagnosis = diagnose(stack, answers(stack, SEARCHED[WHERE[name]], FAULTS[name]), np.float32, counterpart=stack)
+    assert "the weights are the same in both files: the run is wrong, not the conversion" in diagnosis.sentences
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_a_right_model_has_no_fault(model: str) -> None:
     stack = MODELS[model]
-    found = diagnose(stack, answers(stack, SEARCHED[model]), np.float32)
-    assert found.fault == "" and found.sentences[0].startswith("equal to")
+    diagnosis = diagnose(stack, answers(stack, SEARCHED[model]), np.float32)
+    assert diagnosis.fault == "" and diagnosis.sentences[0].startswith("equal to")
     (files,) = diagnose_files(of(stack), of(stack))
     assert files.equal and files.compared.exact and files.diagnosis.sentences == ("exactly equal",)
 
@@ -113,8 +113,8 @@ def test_a_right_model_has_no_fault(model: str) -> None:
 def test_a_right_conversion_has_no_fault(suffix: str, dtype: str, tmp_path: Path) -> None:
     stack = MODELS["two layers, two directions"]
     rc.save(of(stack), tmp_path / f"out{suffix}", dtype=dtype)
-    (found,) = diagnose_files(of(stack), rc.load(tmp_path / f"out{suffix}"))
-    assert found.equal and not found.diagnosis.fault and "equal" in found.diagnosis.sentences[0]
+    (findings,) = diagnose_files(of(stack), rc.load(tmp_path / f"out{suffix}"))
+    assert findings.equal and not findings.diagnosis.fault and "equal" in findings.diagnosis.sentences[0]
 
 
 TWO = [
@@ -131,20 +131,20 @@ TWO = [
 
 
 @pytest.mark.drawn(2)
-@pytest.mark.parametrize(("model", "one", "other"), TWO)
-def test_two_faults_at_once(model: str, one: str, other: str) -> None:
+@pytest.mark.parametrize(("model", "first", "second"), TWO)
+def test_two_faults_at_once(model: str, first: str, second: str) -> None:
     stack = MODELS[model]
-    found = diagnose(stack, answers(stack, SEARCHED[model], FAULTS[one], FAULTS[other]), np.float32)
-    assert set(found.fault.split(" and ")) >= set(one.split(" and ")) | set(other.split(" and ")), found
+    diagnosis = diagnose(stack, answers(stack, SEARCHED[model], FAULTS[first], FAULTS[second]), np.float32)
+    assert set(diagnosis.fault.split(" and ")) >= set(first.split(" and ")) | set(second.split(" and ")), diagnosis
 
 
 def test_a_fault_in_one_direction_only() -> None:
     stack = MODELS["two layers, two directions"]
     fault = FAULTS["gates i and o swapped"].at(1, 1, "layer 1, the backward direction")
     assert fault is not None
-    found = diagnose(stack, answers(stack, SEARCHED["two layers, two directions"], fault), np.float32)
-    assert found.fault == fault.name
-    assert "the difference begins at layer 1, the backward direction" in found.sentences
+    diagnosis = diagnose(stack, answers(stack, SEARCHED["two layers, two directions"], fault), np.float32)
+    assert diagnosis.fault == fault.name
+    assert "the difference begins at layer 1, the backward direction" in diagnosis.sentences
 
 
 def off(outputs: Outputs, **changes: Any) -> Outputs:
@@ -152,14 +152,14 @@ def off(outputs: Outputs, **changes: Any) -> Outputs:
 
 
 def test_what_no_convention_explains_is_said_and_where_it_begins() -> None:
-    stack, given = MODELS["lstm"], SEARCHED["lstm"][:1]
-    ((case, right),) = answers(stack, given)
+    stack, inputs = MODELS["lstm"], SEARCHED["lstm"][:1]
+    ((case, right),) = answers(stack, inputs)
     y = right.y.copy()
     y[4:] += np.random.default_rng(1).uniform(-0.1, 0.1, y[4:].shape).astype(np.float32)
-    found = diagnose(stack, [(case, off(right, y=y))], np.float32)
-    assert found.fault == ""
-    assert found.sentences[0].startswith("none of the ") and found.sentences[0].endswith(", and no two of them")
-    assert found.sentences[1] == "the difference begins at time step 4"
+    diagnosis = diagnose(stack, [(case, off(right, y=y))], np.float32)
+    assert diagnosis.fault == ""
+    assert diagnosis.sentences[0].startswith("none of the ") and diagnosis.sentences[0].endswith(", and no two of them")
+    assert diagnosis.sentences[1] == "the difference begins at time step 4"
 
 
 def test_a_backward_direction_is_followed_as_it_is_processed() -> None:
@@ -169,23 +169,23 @@ def test_a_backward_direction_is_followed_as_it_is_processed() -> None:
     right = case.solve(stack, np.float32)
     y = right.y.copy()
     y[:6, :, 4:] += np.float32(0.01)
-    found = diagnose(stack, [(case, off(right, y=y))], np.float32)
-    assert "the difference begins at the backward direction, time step 5" in found.sentences
+    diagnosis = diagnose(stack, [(case, off(right, y=y))], np.float32)
+    assert "the difference begins at the backward direction, time step 5" in diagnosis.sentences
     y = right.y.copy()
     y[..., 4:] += np.float32(0.01)
-    found = diagnose(stack, [(case, off(right, y=y))], np.float32)
-    assert "the difference begins at the backward direction, time step 8, the first that it processes" in found.sentences
+    diagnosis = diagnose(stack, [(case, off(right, y=y))], np.float32)
+    assert "the difference begins at the backward direction, time step 8, the first that it processes" in diagnosis.sentences
 
 
 def test_the_layer_is_found_by_its_final_states() -> None:
     stack = MODELS["two layers, two directions"]
-    given = cases(stack, Draw(("states",), batch=2, time=3))[0]
-    ((case, right),) = answers(stack, given)
+    inputs = cases(stack, Draw(("states",), batch=2, time=3))[0]
+    ((case, right),) = answers(stack, inputs)
     hidden = list(right.hidden)
     hidden[1] = hidden[1] + np.float32(0.1)
-    found = diagnose(stack, [(case, off(right, hidden=tuple(hidden)))], np.float32)
-    assert "only final states differ" in found.sentences
-    assert "the difference begins at layer 0, the backward direction" in found.sentences
+    diagnosis = diagnose(stack, [(case, off(right, hidden=tuple(hidden)))], np.float32)
+    assert "only final states differ" in diagnosis.sentences
+    assert "the difference begins at layer 0, the backward direction" in diagnosis.sentences
 
 
 ONLY = [
@@ -198,52 +198,52 @@ ONLY = [
 ]
 
 
-@pytest.mark.parametrize(("model", "name", "said"), ONLY)
-def test_what_alone_differs_is_said(model: str, name: str, said: str) -> None:
+@pytest.mark.parametrize(("model", "name", "message"), ONLY)
+def test_what_alone_differs_is_said(model: str, name: str, message: str) -> None:
     stack = MODELS[model]
-    found = diagnose(stack, answers(stack, SEARCHED[model], FAULTS[name]), np.float32)
-    assert said in found.sentences, found.sentences
+    diagnosis = diagnose(stack, answers(stack, SEARCHED[model], FAULTS[name]), np.float32)
+    assert message in diagnosis.sentences, diagnosis.sentences
 
 
 def test_what_inputs_cannot_tell_apart_is_said() -> None:
     stack = each(MODELS["gru"], lambda d: d.with_arrays({("input_bias", gate): np.zeros(5, np.float32) for gate in "rzn"}))
-    given = cases(stack, Draw(seed=5))[0]
-    found = diagnose(stack, answers(stack, given, FAULTS["recurrent bias dropped"]), np.float32)
-    assert found.fault == "recurrent bias dropped"
-    assert any("cannot distinguish that from" in sentence and "the biases are dropped" in sentence for sentence in found.sentences)
+    inputs = cases(stack, Draw(seed=5))[0]
+    diagnosis = diagnose(stack, answers(stack, inputs, FAULTS["recurrent bias dropped"]), np.float32)
+    assert diagnosis.fault == "recurrent bias dropped"
+    assert any("cannot distinguish that from" in sentence and "the biases are dropped" in sentence for sentence in diagnosis.sentences)
 
 
 def test_outputs_of_another_shape_and_of_no_number() -> None:
-    stack, given = MODELS["lstm"], SEARCHED["lstm"][:1]
-    ((case, right),) = answers(stack, given)
-    found = diagnose(stack, [(case, off(right, y=right.y[..., :2]))], np.float32)
-    assert "y has the shape (9, 5, 2), expected (9, 5, 4)" in found.sentences
-    found = diagnose(stack, [(case, off(right, y=right.y * np.nan))], np.float32)
-    assert found.sentences[0].startswith("none of the ") and found.sentences[1].endswith("time step 0, the first")
+    stack, inputs = MODELS["lstm"], SEARCHED["lstm"][:1]
+    ((case, right),) = answers(stack, inputs)
+    diagnosis = diagnose(stack, [(case, off(right, y=right.y[..., :2]))], np.float32)
+    assert "y has the shape (9, 5, 2), expected (9, 5, 4)" in diagnosis.sentences
+    diagnosis = diagnose(stack, [(case, off(right, y=right.y * np.nan))], np.float32)
+    assert diagnosis.sentences[0].startswith("none of the ") and diagnosis.sentences[1].endswith("time step 0, the first")
 
 
 def test_a_framework_that_gives_no_final_states() -> None:
-    stack, given = MODELS["lstm"], SEARCHED["lstm"]
-    bare = [(case, off(found, hidden=None, cell=())) for case, found in answers(stack, given)]
+    stack, inputs = MODELS["lstm"], SEARCHED["lstm"]
+    bare = [(case, off(outputs, hidden=None, cell=())) for case, outputs in answers(stack, inputs)]
     assert diagnose(stack, bare, np.float32).sentences[0].startswith("equal to")
-    wrong = answers(stack, given, FAULTS["biases dropped"])
-    found = diagnose(stack, [(case, off(one, hidden=None, cell=None)) for case, one in wrong], np.float32)
-    assert found.fault == "biases dropped"
+    wrong = answers(stack, inputs, FAULTS["biases dropped"])
+    diagnosis = diagnose(stack, [(case, off(outputs, hidden=None, cell=None)) for case, outputs in wrong], np.float32)
+    assert diagnosis.fault == "biases dropped"
 
 
 def test_the_conversion_is_told_from_the_run() -> None:
     stack = MODELS["lstm"]
     change = FAULTS["gates i and f swapped"].change
     wrong = change(stack) if change is not None else None
-    found = diagnose(stack, answers(stack, SEARCHED["lstm"], FAULTS["gates i and f swapped"]), np.float32, wrong)
-    assert any("the conversion is wrong, not the run" in sentence for sentence in found.sentences)
-    assert any(sentence.startswith("the weights differ in: input of i, f; recurrent of i, f") for sentence in found.sentences)
+    diagnosis = diagnose(stack, answers(stack, SEARCHED["lstm"], FAULTS["gates i and f swapped"]), np.float32, wrong)
+    assert any("the conversion is wrong, not the run" in sentence for sentence in diagnosis.sentences)
+    assert any(sentence.startswith("the weights differ in: input of i, f; recurrent of i, f") for sentence in diagnosis.sentences)
 
 
 def test_layers_of_other_sizes_are_not_run() -> None:
     other = random_stack(Sizes("gru", 3, 5, parts=BOTH), 0, np.float32).replace(name="enc")
-    (found,) = diagnose_files(of(MODELS["lstm"]), of(other))
-    assert not found.equal and "cannot be run side by side" in found.diagnosis.sentences[0]
+    (findings,) = diagnose_files(of(MODELS["lstm"]), of(other))
+    assert not findings.equal and "cannot be run side by side" in findings.diagnosis.sentences[0]
 
 
 def test_a_large_model_is_diagnosed() -> None:
@@ -251,8 +251,8 @@ def test_a_large_model_is_diagnosed() -> None:
     change = FAULTS["recurrent matrix transposed"].change
     wrong = change(stack) if change is not None else None
     assert wrong is not None
-    (found,) = diagnose_files(of(stack), of(wrong))
-    assert found.diagnosis.fault == "recurrent matrix transposed"
+    (findings,) = diagnose_files(of(stack), of(wrong))
+    assert findings.diagnosis.fault == "recurrent matrix transposed"
 
 
 # The command ----------------------------------------------------------------------------------------
@@ -288,11 +288,11 @@ def test_the_command_for_machines(pair: tuple[Path, Path]) -> None:
     assert result.exit_code == 1 and document["equal"] is False
     (layer,) = document["layers"]
     assert layer["fault"] == "gates i and f swapped" and layer["counterpart"] == ["enc_l0", "enc_l1"]
-    assert {one["gate"] for one in layer["differences"] if not one["equal"]} == {"i", "f"}
+    assert {entry["gate"] for entry in layer["differences"] if not entry["equal"]} == {"i", "f"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["--lengths", "a"], 2, "integers"),
         (["--lengths", "-1,3"], 2, "cannot be negative"),
@@ -302,6 +302,6 @@ def test_the_command_for_machines(pair: tuple[Path, Path]) -> None:
         (["--set-a", "opset"], 2, "expected KEY=VALUE"),
     ],
 )
-def test_wrong_usage(pair: tuple[Path, Path], arguments: list[str], code: int, said: str) -> None:
+def test_wrong_usage(pair: tuple[Path, Path], arguments: list[str], code: int, message: str) -> None:
     result = call("diagnose", *pair, *arguments)
-    assert result.exit_code == code and said in result.stderr
+    assert result.exit_code == code and message in result.stderr

@@ -62,11 +62,11 @@ def sample_of(stack: Recurrent, seed: int = 0, steps: int = 6) -> dict[str, Any]
     return {"input": x, "output": reference.run(stack, x, dtype=np.float32).y}
 
 
-def right(found: SampleFindings, truth: Recurrent) -> bool:
+def right(findings: SampleFindings, truth: Recurrent) -> bool:
     """Whether the convention that was named, planted in what was read, gives the truth."""
-    (one,) = found.layers
-    changed: Recurrent | None = one.stack
-    for fault in parsed(one.fault, one.stack) or ():
+    (layer,) = findings.layers
+    changed: Recurrent | None = layer.stack
+    for fault in parsed(layer.fault, layer.stack) or ():
         changed = fault.change(changed) if fault.change is not None and changed is not None else None
     return changed is not None and same(changed, truth)
 
@@ -77,9 +77,9 @@ def parsed(name: str, stack: Recurrent) -> list[Fault] | None:
     for index, number, _ in stack.directions():
         for fault in [*FAULTS.values(), *ARRAYS.values()]:
             for words in (place(stack, index, number), f"layer {index}"):
-                one = fault.at(index, number, words)
-                if one is not None:
-                    table[one.name] = one
+                placed = fault.at(index, number, words)
+                if placed is not None:
+                    table[placed.name] = placed
     words = name.split(" and ")
     for count in range(len(words), 0, -1):
         first = table.get(" and ".join(words[:count]))
@@ -109,16 +109,16 @@ NAMED = [
 @looped(6, case=[(model, fault, *file) for model, fault in NAMED for file in FILES])
 def test_a_planted_convention_is_named(case: Any, tmp_path: Path) -> None:
     model, fault, ending, to = case
-    made = written(model, tmp_path, ending, to)
+    pair = written(model, tmp_path, ending, to)
     change = FAULTS[fault].change
     assert change is not None
-    truth = None if made is None else change(made[1])
-    if made is None or truth is None:
+    truth = None if pair is None else change(pair[1])
+    if pair is None or truth is None:
         return
-    found = rc.diagnose(made[0], io=sample_of(truth), seconds=15)
-    (one,) = found.layers
-    assert not found.equal and one.verdict == "explained", (case, one.sentences)
-    assert one.fault == fault or right(found, truth), (case, one.fault)
+    findings = rc.diagnose(pair[0], io=sample_of(truth), seconds=15)
+    (layer,) = findings.layers
+    assert not findings.equal and layer.verdict == "explained", (case, layer.sentences)
+    assert layer.fault == fault or right(findings, truth), (case, layer.fault)
 
 
 @looped(2, fault=PLANTED)
@@ -128,28 +128,28 @@ def test_no_convention_is_named_wrongly(fault: str) -> None:
         truth = change(stack) if change is not None else None
         if truth is None or not sample_shows(stack, truth):
             continue
-        found = rc.diagnose(Checkpoint("memory", "canonical", {"enc": stack}), io=sample_of(truth), seconds=4)
-        (one,) = found.layers
-        assert one.verdict in ("explained", "ambiguous", "unknown"), (fault, one.sentences)
-        assert not one.fault or one.fault == fault or right(found, truth), (fault, one.fault)
+        findings = rc.diagnose(Checkpoint("memory", "canonical", {"enc": stack}), io=sample_of(truth), seconds=4)
+        (layer,) = findings.layers
+        assert layer.verdict in ("explained", "ambiguous", "unknown"), (fault, layer.sentences)
+        assert not layer.fault or layer.fault == fault or right(findings, truth), (fault, layer.fault)
         return
 
 
 def sample_shows(stack: Recurrent, truth: Recurrent) -> bool:
     """Whether both have the same sizes and another output."""
-    one, other = sample_of(stack)["output"], sample_of(truth)["output"]
-    return one.shape == other.shape and float(np.abs(one - other).max()) > 1e-3
+    wrong, right = sample_of(stack)["output"], sample_of(truth)["output"]
+    return wrong.shape == right.shape and float(np.abs(wrong - right).max()) > 1e-3
 
 
 @pytest.mark.parametrize(("ending", "to"), FILES)
 def test_a_right_file_computes_its_sample(ending: str, to: str | None, tmp_path: Path) -> None:
-    made = written("lstm", tmp_path, ending, to)
-    assert made is not None
-    given = sample_of(made[1])
-    batch_first = {name: array.swapaxes(0, 1) for name, array in given.items()}
-    for io in (given, batch_first, {**given, "output": given["output"][-1]}):
-        found = rc.diagnose(made[0], io=io)
-        assert found.equal and found.layers[0].sentences == ("the file computes the sample",)
+    pair = written("lstm", tmp_path, ending, to)
+    assert pair is not None
+    sample = sample_of(pair[1])
+    batch_first = {name: array.swapaxes(0, 1) for name, array in sample.items()}
+    for io in (sample, batch_first, {**sample, "output": sample["output"][-1]}):
+        findings = rc.diagnose(pair[0], io=io)
+        assert findings.equal and findings.layers[0].sentences == ("the file computes the sample",)
 
 
 FIXED = [
@@ -163,18 +163,18 @@ FIXED = [
 
 @pytest.mark.parametrize(("model", "fault", "ending", "to", "fix"), FIXED)
 def test_what_is_said_to_read_it_right_does(model: str, fault: str, ending: str, to: str | None, fix: str, tmp_path: Path) -> None:
-    made, change = written(model, tmp_path, ending, to), FAULTS[fault].change
-    assert made is not None and change is not None
-    truth = change(made[1])
+    pair, change = written(model, tmp_path, ending, to), FAULTS[fault].change
+    assert pair is not None and change is not None
+    truth = change(pair[1])
     assert truth is not None
     np.savez(tmp_path / "sample.npz", **sample_of(truth))
-    done = call("diagnose", str(made[0]), "--io", str(tmp_path / "sample.npz"), "--json")
+    done = call("diagnose", str(pair[0]), "--io", str(tmp_path / "sample.npz"), "--json")
     assert done.exit_code == 1
-    (one,) = json.loads(done.stdout)["layers"]
-    assert (one["fault"], one["fix"]) == (fault, fix)
-    (tmp_path / "found.toml").write_text(one["layout_file"])
+    (layer,) = json.loads(done.stdout)["layers"]
+    assert (layer["fault"], layer["fix"]) == (fault, fix)
+    (tmp_path / "found.toml").write_text(layer["layout_file"])
     words = [str(tmp_path / word) if word == "found.toml" else word for word in fix.replace("--from", "--from-a").split()]
-    again = call("diagnose", str(made[0]), "--io", str(tmp_path / "sample.npz"), *words)
+    again = call("diagnose", str(pair[0]), "--io", str(tmp_path / "sample.npz"), *words)
     registry.forget()
     assert again.exit_code == 0 and "computes the sample" in again.stdout
 
@@ -183,13 +183,13 @@ def test_a_wrong_run_of_right_weights() -> None:
     stack = MODELS["lstm"]
     io = sample_of(stack) | {"lengths": np.array([6, 3, 2])}
     io["output"] = np.where(np.arange(6)[:, None, None] < 99, io["output"], 0)
-    (given,) = [one for one in samples(io) if one.axes.startswith("time")]
-    case = Case("sample", "", given.x, given.h0, given.c0, given.lengths)
+    (sample,) = [candidate for candidate in samples(io) if candidate.axes.startswith("time")]
+    case = Case("sample", "", sample.x, sample.h0, sample.c0, sample.lengths)
     wrong = FAULTS["final states at the padded end"].run(stack, case, np.float32)
     assert wrong is not None
     io |= {"output": wrong.y, "h_n": np.stack(wrong.hidden), "c_n": np.stack(wrong.cell)}
-    (one,) = rc.diagnose(Checkpoint("memory", "canonical", {"enc": stack}), io=io, seconds=4).layers
-    assert one.fault == "final states at the padded end" and any("weights are right" in said for said in one.sentences)
+    (layer,) = rc.diagnose(Checkpoint("memory", "canonical", {"enc": stack}), io=io, seconds=4).layers
+    assert layer.fault == "final states at the padded end" and any("weights are right" in sentence for sentence in layer.sentences)
 
 
 def test_one_step_does_not_decide() -> None:
@@ -198,27 +198,27 @@ def test_one_step_does_not_decide() -> None:
     truth = change(stack) if change is not None else None
     assert truth is not None
     file = Checkpoint("memory", "canonical", {"enc": stack})
-    (one,) = rc.diagnose(file, io=sample_of(truth, steps=1), seconds=6).layers
-    assert one.verdict == "ambiguous" and not one.fault and any("to decide" in said for said in one.sentences)
-    (own,) = rc.diagnose(file, io=sample_of(stack, steps=1)).layers
-    assert own.verdict == "equal" and any("recurrent of gate f" in said for said in own.sentences)
+    (changed,) = rc.diagnose(file, io=sample_of(truth, steps=1), seconds=6).layers
+    assert changed.verdict == "ambiguous" and not changed.fault and any("to decide" in sentence for sentence in changed.sentences)
+    (plain,) = rc.diagnose(file, io=sample_of(stack, steps=1)).layers
+    assert plain.verdict == "equal" and any("recurrent of gate f" in sentence for sentence in plain.sentences)
 
 
 def test_a_sample_of_another_layer_is_told_from_a_wrong_one() -> None:
-    one, other = MODELS["lstm"], MODELS["forget_bias"]
-    layers = {"a": one, "b": other, "c": MODELS["gru"]}
-    found = rc.diagnose(Checkpoint("memory", "canonical", layers), io=sample_of(other))
-    assert found.equal and [one.verdict for one in found.layers] == ["other layer", "equal", "other sizes"]
+    first, second = MODELS["lstm"], MODELS["forget_bias"]
+    layers = {"a": first, "b": second, "c": MODELS["gru"]}
+    findings = rc.diagnose(Checkpoint("memory", "canonical", layers), io=sample_of(second))
+    assert findings.equal and [layer.verdict for layer in findings.layers] == ["other layer", "equal", "other sizes"]
     with pytest.raises(UsageError, match="no layer of memory can have given the sample"):
-        rc.diagnose(Checkpoint("memory", "canonical", {"c": MODELS["gru"]}), io=sample_of(other))
+        rc.diagnose(Checkpoint("memory", "canonical", {"c": MODELS["gru"]}), io=sample_of(second))
 
 
 def test_outputs_of_nothing_known_are_unknown() -> None:
     stack = MODELS["gru"]
     io = sample_of(stack)
     io["output"] = np.random.default_rng(1).uniform(-1, 1, io["output"].shape).astype(np.float32)
-    (one,) = rc.diagnose(Checkpoint("memory", "canonical", {"enc": stack}), io=io, seconds=2).layers
-    assert one.verdict == "unknown" and not one.fault and not one.fix
+    (layer,) = rc.diagnose(Checkpoint("memory", "canonical", {"enc": stack}), io=io, seconds=2).layers
+    assert layer.verdict == "unknown" and not layer.fault and not layer.fix
     rounded = sample_of(stack)
     rounded["output"] = np.round(rounded["output"], 4)
     (near,) = rc.diagnose(Checkpoint("memory", "canonical", {"enc": stack}), io=rounded, seconds=2).layers
@@ -239,8 +239,8 @@ def test_every_function_that_is_searched_has_a_name(model: str) -> None:
         changes |= {"gate_activation": gate} if model != "rnn" else {}
         changes |= {"output_activation": output} if model == "lstm" else {}
         other = each(stack, functools.partial(with_cell, **changes))
-        found = explained(stack, other)
-        assert found is not None and found.complete and len(found.faults) == 1, (gate, candidate, output, found)
+        explanation = explained(stack, other)
+        assert explanation is not None and explanation.complete and len(explanation.faults) == 1, (gate, candidate, output, explanation)
 
 
 def test_two_files_or_a_sample() -> None:

@@ -30,12 +30,16 @@ def of(stack: Recurrent) -> Checkpoint:
     return Checkpoint("memory", "canonical", {stack.name: stack})
 
 
-def off(found: list[Difference]) -> list[tuple[str, int, int, str, str]]:
-    return [(one.kind, one.layer, one.direction, one.part, one.gate) for one in found if not one.equal]
+def off(compared: list[Difference]) -> list[tuple[str, int, int, str, str]]:
+    return [
+        (difference.kind, difference.layer, difference.direction, difference.part, difference.gate)
+        for difference in compared
+        if not difference.equal
+    ]
 
 
-def words(found: list[Difference]) -> str:
-    return "\n".join(one.words for one in found)
+def words(compared: list[Difference]) -> str:
+    return "\n".join(difference.words for difference in compared)
 
 
 WRITTEN: list[tuple[str, str | None]] = [(suffix, None) for suffix in (".pt", ".onnx", ".keras", ".weights.h5", ".h5", ".bin")]
@@ -46,9 +50,9 @@ WRITTEN += [(suffix, "float16") for suffix in (".pt", ".onnx", ".keras", ".bin")
 def test_a_conversion_differs_by_rounding_at_most(suffix: str, dtype: str | None, tmp_path: Path) -> None:
     stack = lstm(num_layers=2, num_directions=2)
     rc.save(of(stack), tmp_path / f"out{suffix}", dtype=dtype)
-    (found,) = compare_files(of(stack), rc.load(tmp_path / f"out{suffix}"))
-    assert found.equal
-    assert found.exact == (dtype is None and suffix in (".pt", ".onnx", ".bin"))
+    (comparison,) = compare_files(of(stack), rc.load(tmp_path / f"out{suffix}"))
+    assert comparison.equal
+    assert comparison.exact == (dtype is None and suffix in (".pt", ".onnx", ".bin"))
 
 
 def test_the_cause_of_a_difference_is_named() -> None:
@@ -57,8 +61,8 @@ def test_the_cause_of_a_difference_is_named() -> None:
     assert fault is not None and fault.change is not None
     wrong = fault.change(stack)
     assert wrong is not None
-    (found,) = compare_files(of(stack), of(wrong))
-    assert cause(found) == "B is A, but gates i and f are swapped in layer 1, the forward direction only"
+    (comparison,) = compare_files(of(stack), of(wrong))
+    assert cause(comparison) == "B is A, but gates i and f are swapped in layer 1, the forward direction only"
     (same,) = compare_files(of(stack), of(stack))
     assert cause(same) == ""
     (other,) = compare_files(of(stack), of(lstm(seed=9, num_layers=2, num_directions=2)))
@@ -72,21 +76,21 @@ def test_one_number_that_differs_is_found() -> None:
     layer = stack.layers[1]
     other = layer.directions[1].with_arrays({("recurrent", "g"): changed})
     wrong = stack.replace(layers=(stack.layers[0], Layer((layer.directions[0], other))))
-    found = differences(stack, wrong)
-    assert off(found) == [("weights", 1, 1, "recurrent", "g")]
-    (one,) = (one for one in found if not one.equal)
-    assert one.where == (2, 3) and one.error == pytest.approx(0.25)
-    assert one.expected is not None and one.found == pytest.approx(one.expected + 0.25)
-    assert one.relative == pytest.approx(0.25 / np.abs(np.asarray(stack[1, 1].arrays["recurrent", "g"])).max())
-    assert len(found) == 4 * 16
+    compared = differences(stack, wrong)
+    assert off(compared) == [("weights", 1, 1, "recurrent", "g")]
+    (difference,) = (difference for difference in compared if not difference.equal)
+    assert difference.where == (2, 3) and difference.error == pytest.approx(0.25)
+    assert difference.expected is not None and difference.found == pytest.approx(difference.expected + 0.25)
+    assert difference.relative == pytest.approx(0.25 / np.abs(np.asarray(stack[1, 1].arrays["recurrent", "g"])).max())
+    assert len(compared) == 4 * 16
 
 
 def test_two_biases_beside_one_are_compared_by_their_sum() -> None:
     stack = lstm()
-    found = differences(stack, each(stack, SUM_BIASES.apply))
-    assert not off(found)
-    assert {one.part for one in found} == {"input", "recurrent", "bias"}
-    assert "sums of biases compared: two in A, one in B" in words(found)
+    compared = differences(stack, each(stack, SUM_BIASES.apply))
+    assert not off(compared)
+    assert {difference.part for difference in compared} == {"input", "recurrent", "bias"}
+    assert "sums of biases compared: two in A, one in B" in words(compared)
     wrong = each(each(stack, SUM_BIASES.apply), lambda d: d.with_arrays({("input_bias", "o"): np.ones(4, np.float32)}))
     assert off(differences(stack, wrong)) == [("weights", 0, 0, "bias", "o")]
 
@@ -122,9 +126,9 @@ def test_what_is_absent_is_compared_with_zeros() -> None:
     zero = each(stack, lambda d: d.with_arrays({("peephole", g): np.zeros(4, np.float32) for g in "ifo"}))
     assert not off(differences(stack, zero)) and not off(differences(zero, stack))
     held = each(stack, lambda d: d.with_arrays({("peephole", g): np.ones(4, np.float32) for g in "ifo"}))
-    found = differences(held, stack)
-    assert off(found) == [("weights", 0, 0, "peephole", g) for g in "ifo"]
-    assert "absent in B, compared with zeros" in words(found)
+    compared = differences(held, stack)
+    assert off(compared) == [("weights", 0, 0, "peephole", g) for g in "ifo"]
+    assert "absent in B, compared with zeros" in words(compared)
 
 
 SAME = {
@@ -154,27 +158,27 @@ def _independent() -> Recurrent:
 
 @pytest.mark.parametrize("name", SAME)
 def test_what_an_exact_rewrite_makes_the_same_is_the_same(name: str) -> None:
-    one, other, said = SAME[name]()  # type: ignore[no-untyped-call]
-    for a, b in ((one, other), (other, one)):
-        found = differences(a, b)
-        assert not off(found), off(found)
-        assert said in words(found)
+    first, second, message = SAME[name]()  # type: ignore[no-untyped-call]
+    for a, b in ((first, second), (second, first)):
+        compared = differences(a, b)
+        assert not off(compared), off(compared)
+        assert message in words(compared)
 
 
 def test_the_two_hard_sigmoids_are_brought_together() -> None:
     stack = lstm(cell=Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2))
     other = each(stack, lambda d: d.replace(cell=d.cell.replace(gate_activation=HARD_SIGMOID_KERAS_3)))
-    found = differences(stack, other)
-    assert "hard_sigmoid" in words(found)
-    assert {gate for *_, gate in off(found)} == {"i", "f", "o"}
+    compared = differences(stack, other)
+    assert "hard_sigmoid" in words(compared)
+    assert {gate for *_, gate in off(compared)} == {"i", "f", "o"}
 
 
 def test_cells_that_differ_are_told_in_words() -> None:
     stack = lstm()
     clipped = each(stack, lambda d: d.replace(cell=d.cell.replace(clips=(Clip("cell", -3, 3),)), reverse=True))
-    found = differences(stack, clipped)
-    assert off(found) == [("feature", 0, 0, "reads", ""), ("feature", 0, 0, "clips", "")]
-    assert "clips: none in A, cell clipped to [-3, 3] in B" in words(found)
+    compared = differences(stack, clipped)
+    assert off(compared) == [("feature", 0, 0, "reads", ""), ("feature", 0, 0, "clips", "")]
+    assert "clips: none in A, cell clipped to [-3, 3] in B" in words(compared)
     gru = random_stack(Sizes("gru", 3, 4, parts=PLAIN), 0, np.float32)
     assert "cell: lstm in A, gru in B" in words(differences(stack, gru))
     deep = differences(stack, lstm(num_layers=2))
@@ -195,9 +199,9 @@ def test_a_folded_projection_is_compared_as_folded(tmp_path: Path) -> None:
     form = Sizes("lstm", 3, 5, num_layers=2, num_directions=2, projection_size=2, parts=BOTH | {"projection"})
     stack = random_stack(form, 1, np.float32).replace(name="enc")
     rc.save(of(stack), tmp_path / "out.onnx")
-    (found,) = compare_files(of(stack), rc.load(tmp_path / "out.onnx"))
-    assert found.equal and not found.exact
-    assert "matrix on the output is outside the other's layer" in words(list(found.differences))
+    (comparison,) = compare_files(of(stack), rc.load(tmp_path / "out.onnx"))
+    assert comparison.equal and not comparison.exact
+    assert "matrix on the output is outside the other's layer" in words(list(comparison.differences))
 
 
 # The command ----------------------------------------------------------------------------------------
@@ -232,7 +236,7 @@ def test_the_command_for_machines(files: tuple[Path, Path, Path]) -> None:
     document = json.loads(call("diff", files[0], files[2], "--json").stdout)
     assert document["equal"] is False
     (layer,) = document["layers"]
-    assert [(one["part"], one["gate"], one["layer"]) for one in layer["differences"]] == [
+    assert [(entry["part"], entry["gate"], entry["layer"]) for entry in layer["differences"]] == [
         ("recurrent", "f", 0), ("recurrent", "f", 1)
     ]  # fmt: skip
     assert layer["counterpart"] == ["enc_l0", "enc_l1"]
@@ -245,7 +249,7 @@ def test_pairs_are_chosen_on_the_command_line(files: tuple[Path, Path, Path]) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["--layer", "nothing"], 2, "no recurrent layer 'nothing'"),
         (["--pair", "a=b"], 2, "no such layers"),
@@ -253,9 +257,9 @@ def test_pairs_are_chosen_on_the_command_line(files: tuple[Path, Path, Path]) ->
         (["--set", "opset"], 2, "expected KEY=VALUE"),
     ],
 )
-def test_wrong_usage(files: tuple[Path, Path, Path], arguments: list[str], code: int, said: str) -> None:
+def test_wrong_usage(files: tuple[Path, Path, Path], arguments: list[str], code: int, message: str) -> None:
     result = call("diff", files[0], files[1], *arguments)
-    assert result.exit_code == code and said in result.stderr, result.stderr
+    assert result.exit_code == code and message in result.stderr, result.stderr
 
 
 def test_what_a_file_does_not_say_is_said_on_stderr(tmp_path: Path) -> None:

@@ -113,16 +113,16 @@ def keras_outputs(summary: Summary, x: Array) -> Array:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its own future
         model = keras.models.load_model(summary.target, compile=False)
-        found = model(np.ascontiguousarray(x.swapaxes(0, 1)))
-    found = found if isinstance(found, (list, tuple)) else [found]
-    return np.concatenate([np.asarray(keras.ops.convert_to_numpy(y)) for y in found], axis=-1).swapaxes(0, 1)
+        outputs = model(np.ascontiguousarray(x.swapaxes(0, 1)))
+    outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
+    return np.concatenate([np.asarray(keras.ops.convert_to_numpy(y)) for y in outputs], axis=-1).swapaxes(0, 1)
 
 
-def off(found: Array, expected: Array) -> float:
+def off(outputs: Array, expected: Array) -> float:
     """The largest error, relative to the largest value."""
-    assert found.shape == expected.shape
-    assert np.isfinite(found).all()
-    return float(np.abs(found - expected).max() / max(1.0, np.abs(expected).max()))
+    assert outputs.shape == expected.shape
+    assert np.isfinite(outputs).all()
+    return float(np.abs(outputs - expected).max() / max(1.0, np.abs(expected).max()))
 
 
 def singly(stacks: list[Recurrent]) -> Iterator[Recurrent]:
@@ -139,16 +139,16 @@ def problem(stack: Recurrent, options: Mapping[str, str], target: str, folder: P
         return None
     x = inputs(stack)
     expected = promised(stack, summary, x)
-    found = native(summary, x)
-    if found is not None and off(found, expected) > TOLERANCE:
-        return f"off by {off(found, expected):.3g}"
+    outputs = native(summary, x)
+    if outputs is not None and off(outputs, expected) > TOLERANCE:
+        return f"off by {off(outputs, expected):.3g}"
     written = fit_to_layout(stack, detect.target(Path(summary.target), target).layouts(Options()), options).stack
-    said = {"nonlinearity": written.cell.activation.name} if written.cell.kind == "rnn" and target == "pytorch" else {}
-    back = list(load(summary.target, target, **said).layers.values())
-    for one, again in zip(singly([written]), singly(back), strict=True):
-        x = inputs(one)
-        if off(reference.run(again, x).y, reference.run(one, x).y) > TOLERANCE:
-            return f"read back as {again.describe()}, written from {one.describe()}"
+    settings = {"nonlinearity": written.cell.activation.name} if written.cell.kind == "rnn" and target == "pytorch" else {}
+    back = list(load(summary.target, target, **settings).layers.values())
+    for single, again in zip(singly([written]), singly(back), strict=True):
+        x = inputs(single)
+        if off(reference.run(again, x).y, reference.run(single, x).y) > TOLERANCE:
+            return f"read back as {again.describe()}, written from {single.describe()}"
     return ""
 
 
@@ -179,7 +179,7 @@ def test_one_wrong_gate_is_found(target: str, tmp_path: Path, monkeypatch: pytes
         return direction.with_arrays({("recurrent", "i"): f, ("recurrent", "f"): i})
 
     expected = promised
-    monkeypatch.setattr("tests.test_differential.promised", lambda one, *rest: expected(each(one, exchanged), *rest))
+    monkeypatch.setattr("tests.test_differential.promised", lambda layer, *rest: expected(each(layer, exchanged), *rest))
     (tmp_path / "again").mkdir()
     assert str(problem(stack, {}, target, tmp_path / "again")).startswith("off by")
 

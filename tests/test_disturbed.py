@@ -77,7 +77,7 @@ def test_a_source_that_changes_is_not_converted(how: str, target: str, tmp_path:
     before = {"in.safetensors"} - ({"in.safetensors"} if how == "gone" else set())
     words = [sys.executable, "-c", CHANGING, how, str(source), str(tmp_path / target)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    left = {one.name for one in tmp_path.iterdir()}
+    left = {file.name for file in tmp_path.iterdir()}
     if how == "gone":
         assert (done.returncode, left) == (0, {target}), done.stderr
         return
@@ -93,7 +93,7 @@ def test_a_checkpoint_whose_file_changed_is_not_saved(tmp_path: Path) -> None:
     os.utime(source, ns=(0, 0))
     with pytest.raises(UnreadableError, match="changed while it was read"):
         rc.save(checkpoint, tmp_path / "out.npz", "haiku")
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["good.npz", "in.safetensors"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["good.npz", "in.safetensors"]
 
 
 def test_a_checkpoint_can_be_copied(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_file_may_be_replaced_by_its_own_conversion(tmp_path: Path) -> None:
     checkpoint = rc.load(source)
     rc.convert(source, source, dtype="float16", force=True)
     rc.save(checkpoint, tmp_path / "b.safetensors")
-    assert {one.dtype for one in rc.load(tmp_path / "b.safetensors").layers.values()} == {np.dtype(np.float32)}
+    assert {layer.dtype for layer in rc.load(tmp_path / "b.safetensors").layers.values()} == {np.dtype(np.float32)}
     assert command("convert", source, source, "--force", "-q").returncode == 0
 
 
@@ -127,11 +127,13 @@ def test_files_of_two_writes_are_not_read_as_one(tmp_path: Path) -> None:
 
 
 def rnn(nodes: list[onnx.NodeProto], path: Path) -> Path:
-    given = [helper.make_tensor(name, 1, shape, np.ones(shape).ravel()) for name, shape in
-             (("w", (1, 9, 2)), ("R", (1, 9, 3)), ("long", (1, 6000)))]  # fmt: skip
+    initializers = [
+        helper.make_tensor(name, 1, shape, np.ones(shape).ravel())
+        for name, shape in (("w", (1, 9, 2)), ("R", (1, 9, 3)), ("long", (1, 6000)))
+    ]
     inputs = [helper.make_tensor_value_info("X", 1, [None, None, 2])]
     gru = helper.make_node("GRU", ["X", "W", "R"], ["Y"], hidden_size=3)
-    graph = helper.make_graph([*nodes, gru], "g", inputs, [helper.make_tensor_value_info("Y", 1, None)], given)
+    graph = helper.make_graph([*nodes, gru], "g", inputs, [helper.make_tensor_value_info("Y", 1, None)], initializers)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
     return path
 
@@ -169,13 +171,13 @@ def test_msgpack_is_read_in_time_of_its_size(tmp_path: Path) -> None:
 
 
 def test_the_budget_of_a_reading_is_that_of_its_files() -> None:
-    with reading() as one:
-        one.allow(1000)
-        one.work(2_000_000, "x")
+    with reading() as budget:
+        budget.allow(1000)
+        budget.work(2_000_000, "x")
         with reading() as same, pytest.raises(BudgetError, match="more work"):
             same.work(2001, "x")
         with pytest.raises(BudgetError, match="64 MiB of memory, for a file of 1000 bytes"):
-            one.memory((64 << 20) + 64_001, "x")
+            budget.memory((64 << 20) + 64_001, "x")
     assert issubclass(BudgetError, UnreadableError) and BudgetError.exit_code == 3
 
 
@@ -199,9 +201,9 @@ def test_a_table_is_no_larger_than_its_bytes() -> None:
     """Each key the one before it and a letter, or one block for all handles: small files that would take hours or gigabytes."""
     growing = b"".join(wire.varint(number) + b"\x01\x00a" for number in range(40_000)) + struct.pack("<2I", 0, 1)
     hollow = bytes(400_000) + struct.pack("<I", 100_000)
-    for content, handles, said in ((growing, 1, "memory"), (hollow, 20_000, "more work")):
+    for content, handles, message in ((growing, 1, "memory"), (hollow, 20_000, "more work")):
         data = table(content, handles=handles)
-        with pytest.raises(BudgetError, match=said):
+        with pytest.raises(BudgetError, match=message):
             sorted_table.read(memoryview(data), "a.index")
 
 
@@ -272,8 +274,8 @@ def test_a_fault_of_ours_is_never_not_equal(monkeypatch: pytest.MonkeyPatch) -> 
     command = main.get_command(click.Context(main), "formats")
     assert command is not None
     monkeypatch.setattr(command, "callback", fails)
-    found = CliRunner().invoke(main, ["formats"])
-    assert found.exit_code == 70 and "fault of rnnconvert (KeyError: 'x')" in found.output
+    result = CliRunner().invoke(main, ["formats"])
+    assert result.exit_code == 70 and "fault of rnnconvert (KeyError: 'x')" in result.output
     assert "Traceback" in CliRunner().invoke(main, ["--debug", "formats"]).output
 
 
@@ -352,7 +354,7 @@ def test_numbers_beside_a_private_file_are_private(tmp_path: Path) -> None:
     path = write(tmp_path / "a.onnx")
     path.chmod(0o640)
     write(path, stack(hidden_size=16), force=True, settings=["external_data=true"])
-    assert {mode(one) for one in tmp_path.iterdir()} == {0o640}
+    assert {mode(file) for file in tmp_path.iterdir()} == {0o640}
 
 
 def test_another_name_of_a_file_keeps_the_old_content(tmp_path: Path) -> None:
@@ -371,8 +373,8 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path: Path) -> None:
     link = tmp_path / "link.safetensors"
     link.symlink_to(path)
     write(link, stack(hidden_size=9), force=True)
-    assert link.is_symlink() and {one.hidden_size for one in rc.load(path).layers.values()} == {9}
-    assert [one.name for one in path.parent.iterdir()] == ["a.safetensors"]
+    assert link.is_symlink() and {layer.hidden_size for layer in rc.load(path).layers.values()} == {9}
+    assert [file.name for file in path.parent.iterdir()] == ["a.safetensors"]
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -381,11 +383,11 @@ def test_what_is_no_file_is_not_replaced(force: bool, tmp_path: Path) -> None:
     (tmp_path / "round.npz").symlink_to(tmp_path / "round.npz")
     os.mkfifo(tmp_path / "pipe.npz")
     (tmp_path / "folder.npz").mkdir()
-    before = sorted(one.name for one in tmp_path.iterdir())
+    before = sorted(file.name for file in tmp_path.iterdir())
     for name in ("none.npz", "round.npz", "pipe.npz", "folder.npz"):
         with pytest.raises(UsageError):
             write(tmp_path / name, force=force, target_format="haiku")
-    assert sorted(one.name for one in tmp_path.iterdir()) == before
+    assert sorted(file.name for file in tmp_path.iterdir()) == before
 
 
 def test_several_files_do_not_go_through_a_link(tmp_path: Path) -> None:
@@ -424,20 +426,20 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(tmp_path: 
     for name in others:
         (tmp_path / name).write_text("mine")
     assert len(list(tmp_path.iterdir())) == 3 * 3 + len(others)
-    for child, one in zip(children, (signal.SIGKILL, signal.SIGBUS, None), strict=True):
-        if one is not None:
-            child.send_signal(one)
+    for child, kill in zip(children, (signal.SIGKILL, signal.SIGBUS, None), strict=True):
+        if kill is not None:
+            child.send_signal(kill)
             child.wait()
     temporary._swept.clear()
     write(target)
     alive = children[2]
-    left = sorted(one.name for one in tmp_path.iterdir() if one.name not in others)
+    left = sorted(file.name for file in tmp_path.iterdir() if file.name not in others)
     assert len(left) == 4 and all(f"rnnconvert-{alive.pid}-" in name for name in left[:-1]), left
     alive.kill()
     alive.wait()
     temporary._swept.clear()
     write(target, force=True)
-    assert sorted(one.name for one in tmp_path.iterdir()) == sorted([*others, target.name])
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([*others, target.name])
     for child in children:
         assert child.stdout is not None
         child.stdout.close()
@@ -467,7 +469,7 @@ main(["convert", sys.argv[1], sys.argv[2]])
     child.send_signal(by)
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130 and b"interrupted" in err, err
-    assert [one.name for one in tmp_path.iterdir()] == ["a.safetensors"]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.safetensors"]
 
 
 # Executors ----------------------------------------------------------------------------------------------
@@ -535,10 +537,10 @@ def test_a_request_may_take_as_long_as_its_size_suggests(tmp_path: Path) -> None
 def test_executors_on_the_cpu_are_bounded_and_have_no_network(executor: Executor) -> None:
     """The network is left where the system lets a process leave it; here it may not."""
     with parent.running(executor) as process:
-        found = process.ask(file="limits", layers=[])
-    core, data, largest = found["limits"]
+        answer = process.ask(file="limits", layers=[])
+    core, data, largest = answer["limits"]
     assert core == 0 and 0 < data <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") and 0 < largest <= 64 << 30
     flags = 0x50000000 if os.getuid() else 0x40000000
     leave = "import ctypes; raise SystemExit(ctypes.CDLL(None).unshare(FLAGS) != 0)".replace("FLAGS", str(flags))
     apart = subprocess.run([sys.executable, "-c", leave], check=False)
-    assert found["reached"] == (apart.returncode != 0)
+    assert answer["reached"] == (apart.returncode != 0)

@@ -63,15 +63,15 @@ def new(kind: str, nin: int, nout: int, **more: Any) -> dict[str, Any]:
 
 def test_a_network_gives_what_deeplearning4j_gave() -> None:
     need("corpus", corpus.absent())
-    found = rc.load(REGRESSION / "SyntheticBidirectionalRNNGraph_100b4.bin")
-    given = np.load(REGRESSION / "SyntheticBidirectionalRNNGraph_100b4.ref.npz")
-    assert [layer.layers[0].merge for layer in found.layers.values()] == ["concat", "concat"]
-    assert {layer.cell.activation for layer in found.layers.values()} == {Activation("relu")}
-    x = given["x"].astype("f4").transpose(2, 0, 1)
-    hidden = np.concatenate([reference.run(layer, x).y for layer in found.layers.values()], -1).max(0)
-    head = found.tensors["out"]
+    checkpoint = rc.load(REGRESSION / "SyntheticBidirectionalRNNGraph_100b4.bin")
+    recorded = np.load(REGRESSION / "SyntheticBidirectionalRNNGraph_100b4.ref.npz")
+    assert [layer.layers[0].merge for layer in checkpoint.layers.values()] == ["concat", "concat"]
+    assert {layer.cell.activation for layer in checkpoint.layers.values()} == {Activation("relu")}
+    x = recorded["x"].astype("f4").transpose(2, 0, 1)
+    hidden = np.concatenate([reference.run(layer, x).y for layer in checkpoint.layers.values()], -1).max(0)
+    head = checkpoint.tensors["out"]
     scores = np.exp(hidden @ head[:192].reshape(64, 3, order="F") + head[192:])
-    np.testing.assert_allclose(scores / scores.sum(-1, keepdims=True), given["y"], rtol=0, atol=2e-7)
+    np.testing.assert_allclose(scores / scores.sum(-1, keepdims=True), recorded["y"], rtol=0, atol=2e-7)
 
 
 @pytest.mark.parametrize("name", ["060", "071", "080", "060 CG", "080 CG"])
@@ -79,8 +79,8 @@ def test_old_networks_are_read(name: str) -> None:
     """Their parameters count from 1: where each number came to lie is seen."""
     need("corpus", corpus.absent())
     version, *graph = name.split()
-    found = rc.load(REGRESSION / f"{version}_ModelSerializer_Regression_{'CG_' if graph else ''}LSTM_1.zip")
-    first, second = found.layers.values()
+    checkpoint = rc.load(REGRESSION / f"{version}_ModelSerializer_Regression_{'CG_' if graph else ''}LSTM_1.zip")
+    first, second = checkpoint.layers.values()
     assert (first.cell.activation, first.cell.gate_activation) == (TANH, SIGMOID)
     assert second.cell.activation == second.cell.output_activation == Activation("softsign")
     assert second.layers[0].merge == "sum"
@@ -94,7 +94,7 @@ def test_old_networks_are_read(name: str) -> None:
     np.testing.assert_array_equal(np.asarray(arrays["input_bias", "o"]), [133, 134, 135, 136])
     assert np.asarray(second[0, 0].arrays["input", "g"])[0, 0] == 141
     assert np.asarray(second[0, 1].arrays["input", "g"])[0, 0] == 141 + 64 + 76 + 16
-    assert sum(array.size for array in found.tensors.values()) == 4 * 5 + 5
+    assert sum(array.size for array in checkpoint.tensors.values()) == 4 * 5 + 5
 
 
 # Configurations ---------------------------------------------------------------------------------------
@@ -107,17 +107,17 @@ def test_sums_and_functions_are_kept(tmp_path: Path) -> None:
                      {"@class": CLASS + "recurrent.LastTimeStep", "underlying": new("recurrent.SimpleRnn", 2, 2)})  # fmt: skip
     sizes = [6, 4 * 3 * 7, 2 * 4 * 2 * 6, 2 * 5]
     path = model(tmp_path / "a.zip", config, np.arange(sum(sizes), dtype="f4"), "MIXED_DATA_TYPES")
-    found = rc.load(path)
-    assert list(found.layers) == ["1", "2", "3"] and list(found.tensors) == ["0"]
-    assert found.layers["1"].cell.gate_activation == Activation("hard_sigmoid", 0.2, 0.5)
-    assert found.layers["2"].layers[0].merge == "sum"
-    assert np.asarray(found.layers["3"].first.arrays["input", "n"]).flat[0] == sum(sizes[:3])
+    checkpoint = rc.load(path)
+    assert list(checkpoint.layers) == ["1", "2", "3"] and list(checkpoint.tensors) == ["0"]
+    assert checkpoint.layers["1"].cell.gate_activation == Activation("hard_sigmoid", 0.2, 0.5)
+    assert checkpoint.layers["2"].layers[0].merge == "sum"
+    assert np.asarray(checkpoint.layers["3"].first.arrays["input", "n"]).flat[0] == sum(sizes[:3])
     with pytest.raises(rc.UsageError, match="only read, not written"):
         rc.convert(path, tmp_path / "b.zip", target_format="dl4j")
 
 
 @pytest.mark.parametrize(
-    ("said", "function"),
+    ("stated", "function"),
     [
         ("tanh", TANH), ({"TanH": {}}, TANH), ({"LReLU": {"alpha": 0.0}}, Activation("leaky_relu", 0.0)),
         ({"LReLU": {}}, Activation("leaky_relu", 0.01)), ({"ELU": {"alpha": 0.5}}, Activation("elu", 0.5)),
@@ -126,8 +126,8 @@ def test_sums_and_functions_are_kept(tmp_path: Path) -> None:
         ({"@class": "org.nd4j.linalg.activations.impl.ActivationIdentity"}, Activation("linear")),
     ],
 )  # fmt: skip
-def test_functions_are_read_as_every_version_writes_them(said: Any, function: Activation, tmp_path: Path) -> None:
-    config = network({"simpleRnn": {"nin": 3, "nout": 2, "activationFn": said}})
+def test_functions_are_read_as_every_version_writes_them(stated: Any, function: Activation, tmp_path: Path) -> None:
+    config = network({"simpleRnn": {"nin": 3, "nout": 2, "activationFn": stated}})
     (layer,) = rc.load(model(tmp_path / "a.zip", config, np.zeros(12, "f4"))).layers.values()
     assert layer.cell.activation == function
 
@@ -156,7 +156,7 @@ SIZE = 4 * 2 * 6
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (network(new("VariationalAutoencoder", 3, 2)), "layer '0' is of the type 'variationalautoencoder'"),
         (network(new("SimpleRnn", 3, 2, hasLayerNorm=True)), "simplernn with layer normalisation"),
@@ -171,8 +171,8 @@ SIZE = 4 * 2 * 6
         ('{"confs": [{"layer": {}}]}', "is damaged"),
     ],
 )
-def test_configurations_that_do_not_fit_are_unreadable(config: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises(rc.UnreadableError, match=said):
+def test_configurations_that_do_not_fit_are_unreadable(config: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(rc.UnreadableError, match=message):
         rc.load(model(tmp_path / "a.zip", config, np.zeros(SIZE, "f4")))
 
 
@@ -185,21 +185,21 @@ def test_every_header_is_read(mode: str, dtype: str) -> None:
     array = np.arange(6).reshape(2, 3).astype(dtype)
     for order in "cf":
         data = np.frombuffer(written(array, mode, order), np.uint8)
-        found = nd4j.read(data, "a", "x")
-        np.testing.assert_array_equal(found, array)
-        assert np.shares_memory(found, data)
+        read = nd4j.read(data, "a", "x")
+        np.testing.assert_array_equal(read, array)
+        assert np.shares_memory(read, data)
 
 
 @pytest.mark.parametrize("mode", ["JAVACPP", "MIXED_DATA_TYPES"])
 def test_damage_is_unreadable_or_another_number(mode: str) -> None:
-    whole = written(np.ones((2, 3), "f4"), mode)
-    for length in range(len(whole)):
+    content = written(np.ones((2, 3), "f4"), mode)
+    for length in range(len(content)):
         with pytest.raises(rc.UnreadableError):
-            nd4j.read(np.frombuffer(whole[:length], np.uint8), "a", "x")
-    for at in range(len(whole)):
-        for value in {0, 1, 0x7F, 0x80, 0xFF} - {whole[at]}:
+            nd4j.read(np.frombuffer(content[:length], np.uint8), "a", "x")
+    for at in range(len(content)):
+        for value in {0, 1, 0x7F, 0x80, 0xFF} - {content[at]}:
             try:
-                nd4j.read(np.frombuffer(whole[:at] + bytes([value]) + whole[at + 1 :], np.uint8), "a", "x")
+                nd4j.read(np.frombuffer(content[:at] + bytes([value]) + content[at + 1 :], np.uint8), "a", "x")
             except rc.UnreadableError:
                 continue
 

@@ -50,11 +50,11 @@ GALLERY = "docs/gallery.md"
 def clones(folder: Path) -> None:
     """The real models' repositories beside one another, as far as the corpus has their files."""
     for about in corpus.FOLDER.glob("*/meta.json"):
-        known = json.loads(about.read_text(encoding="utf-8"))
-        for one in known["files"]:
-            path = folder / known["origin_repo"].rpartition("/")[2] / one["source_path"]
+        meta = json.loads(about.read_text(encoding="utf-8"))
+        for entry in meta["files"]:
+            path = folder / meta["origin_repo"].rpartition("/")[2] / entry["source_path"]
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.symlink_to(about.parent / one["file"])
+            path.symlink_to(about.parent / entry["file"])
 
 
 @pytest.mark.every_run  # whatever a change lets a command say may be shown on a page
@@ -78,8 +78,8 @@ def test_a_block_does_what_it_shows(language: str, text: str, folder: Path, requ
         assert layout_file.read(folder / "layouts.toml")
         return
     if language == "diff":  # files as they are added
-        shown = text.replace("\n+", "\n").removeprefix("+")
-        assert any(shown == path.read_text(encoding="utf-8") for folder_ in ("formats", "tests") for path in (ROOT / folder_).glob("*.py"))
+        code = text.replace("\n+", "\n").removeprefix("+")
+        assert any(code == path.read_text(encoding="utf-8") for folder_ in ("formats", "tests") for path in (ROOT / folder_).glob("*.py"))
         return
     assert language == "console", f"a block is console, python, yaml, toml or diff, not {language}"
     commands(text, folder)
@@ -102,7 +102,7 @@ def test_there_are_eight_tasks() -> None:
 
 def commands(text: str, folder: Path) -> None:
     """Run the commands of a block, and compare what they print with what it shows."""
-    for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
+    for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.M):
         if "venv" in command or "tests/run.sh" in command or "benchmarks/" in command:
             # Setting up is what runs this test; that CI runs these very commands is checked below.
             continue
@@ -114,19 +114,19 @@ def commands(text: str, folder: Path) -> None:
             continue  # below, with --check
         if words[0] == "python":
             # One in the repository must not change it.
-            own = words[1].startswith("examples/")
-            found = run([sys.executable, *words[1:], *([] if own else ["-p", "no:cacheprovider"])], folder if own else ROOT)
+            is_example = words[1].startswith("examples/")
+            output = run([sys.executable, *words[1:], *([] if is_example else ["-p", "no:cacheprovider"])], folder if is_example else ROOT)
         elif words[0] in ("cat", "sed", "ls"):
-            found = run(words, folder)
+            output = run(words, folder)
         elif {"|", "<", ">"} & {*words}:
-            found = run(["bash", "-c", f'rnnconvert() {{ {sys.executable} -m rnnconvert "$@"; }}; {command}'], folder)
+            output = run(["bash", "-c", f'rnnconvert() {{ {sys.executable} -m rnnconvert "$@"; }}; {command}'], folder)
         else:
             assert words[0] == "rnnconvert"
             # As a shell does: a pattern is the files that fit.
-            files = [sorted(str(one.relative_to(folder)) for one in folder.glob(word)) if "*" in word else [word]
+            files = [sorted(str(file.relative_to(folder)) for file in folder.glob(word)) if "*" in word else [word]
                      for word in words[1:]]  # fmt: skip
-            found = call([word for several in files for word in several], folder)
-        assert matches(shown, found), found
+            output = call([word for several in files for word in several], folder)
+        assert matches(expected, output), output
 
 
 @pytest.fixture(autouse=True)
@@ -165,10 +165,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
 
 
-def matches(shown: str, found: str) -> bool:
+def matches(expected: str, output: str) -> bool:
     """Whether an output is what the page shows; a line of dots stands for anything."""
-    pattern = re.escape(shown.rstrip("\n")).replace(re.escape("..."), ".*")
-    return re.fullmatch(pattern, found.rstrip("\n"), re.S) is not None
+    pattern = re.escape(expected.rstrip("\n")).replace(re.escape("..."), ".*")
+    return re.fullmatch(pattern, output.rstrip("\n"), re.S) is not None
 
 
 CHECKED = ("README.md", "docs/index.md", "docs/python.md", "docs/everyday.md")
@@ -191,13 +191,13 @@ def test_options_are_typed_and_the_code_of_the_first_pages_passes_strict_type_ch
     for number, block in enumerate(blocks):
         (tmp_path / f"block_{number}.py").write_text(block)
     (tmp_path / "options.py").write_text(f"import rnnconvert as rc{OPTIONS}")
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "--follow-imports=silent",
          "--cache-dir", str(tmp_path / "cache"), *map(str, tmp_path.glob("*.py"))],
         cwd=ROOT, text=True, capture_output=True, check=False,
     )  # fmt: skip
-    places = [line.split(":")[:2] for line in found.stdout.splitlines() if ": error:" in line]
-    assert {(Path(name).name, int(line)) for name, line in places} == {("options.py", line) for line in (5, 6, 7)}, found.stdout
+    places = [line.split(":")[:2] for line in process.stdout.splitlines() if ": error:" in line]
+    assert {(Path(name).name, int(line)) for name, line in places} == {("options.py", line) for line in (5, 6, 7)}, process.stdout
 
 
 def test_ci_runs_the_readmes_two_commands() -> None:
@@ -222,7 +222,7 @@ def test_every_path_that_a_page_names_is_there(page: Path) -> None:
     named = re.findall(
         r"(?<![\w/.])(?<!\]\()((?:rnnconvert|formats|cli|tests|examples|docs)/[\w/]+\.(?:py|sh|md))\b", page.read_text(encoding="utf-8")
     )
-    assert [one for one in named if not (ROOT / one).exists()] == []
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 HOME = "https://github.com/rnnconvert/rnnconvert"

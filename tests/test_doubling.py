@@ -39,7 +39,7 @@ def test_twice_as_much_is_twice_the_work(format: str, ending: str, tmp_path: Pat
     each(drawn.drawn(cases, 4, f"doubling {format}{ending}"), check, lambda case: case.name)
     path = next((tmp_path / f"{format}{ending}").iterdir())
     if path.is_file():
-        seed = seeds.Seed(format, path.name, {one.name: one.read_bytes() for one in path.parent.iterdir()}, format)
+        seed = seeds.Seed(format, path.name, {file.name: file.read_bytes() for file in path.parent.iterdir()}, format)
         each(doubling.readers([seed], 20 if drawn.LONG else 2, drawn.SEED), check, lambda case: case.name)
 
 
@@ -59,16 +59,16 @@ def test_what_is_quadratic_is_found() -> None:
     def calls(quadratic: bool) -> Case:
         def prepare(folder: Path, n: int) -> Work:
             held = [object() for _ in range(n)] if quadratic else [object()] * n
-            return lambda: [one in held for one in held]
+            return lambda: [item in held for item in held]
 
         return Case("planted", prepare, 8, 1 << 14)
 
-    found = {(kind, power): doubling.measure(make, seconds) for kind, power, make, seconds in (
+    growths = {(kind, power): doubling.measure(make, seconds) for kind, power, make, seconds in (
         ("lines", 1, lines(1), 0), ("lines", 2, lines(2), 0), ("calls", 1, calls(False), 0.02), ("calls", 2, calls(True), 0.05),
     )}  # fmt: skip
-    for (kind, power), growth in found.items():
+    for (kind, power), growth in growths.items():
         assert growth is not None and growth.quadratic == (power == 2), (kind, power, growth)
-    assert found["calls", 2].times > doubling.MOST_TIME > found["calls", 2].lines  # type: ignore[union-attr]
+    assert growths["calls", 2].times > doubling.MOST_TIME > growths["calls", 2].lines  # type: ignore[union-attr]
 
 
 def test_every_format_that_is_written_is_doubled(tmp_path: Path) -> None:
@@ -76,16 +76,16 @@ def test_every_format_that_is_written_is_doubled(tmp_path: Path) -> None:
     formats = {format: [ending for _, ending in pairs] for format, pairs in itertools.groupby(doubling.written(), lambda pair: pair[0])}
     for format, endings in drawn.drawn(formats.items(), 4, "doubled"):
         (tmp_path / format).mkdir()
-        made = [one for end in endings if (one := doubling.small(format, end, tmp_path / format))]
-        assert made, format
+        models = [small for end in endings if (small := doubling.small(format, end, tmp_path / format))]
+        assert models, format
 
 
 def test_a_tensors_name_is_taken_apart_once(tmp_path: Path) -> None:
     """A name of 16,000 words with dots between them took half a minute, in single calls."""
-    one = doubling.small("pytorch", ".safetensors", tmp_path)
-    assert one is not None
+    small = doubling.small("pytorch", ".safetensors", tmp_path)
+    assert small is not None
     make, first, last = doubling.GROWING["a tensor's name of many dots"]
-    growth = doubling.measure(Case("dots", doubling._READING(one, make), first, last), 0.1)
+    growth = doubling.measure(Case("dots", doubling._READING(small, make), first, last), 0.1)
     assert growth is not None and not growth.quadratic, growth
 
 

@@ -63,7 +63,7 @@ def test_a_draft_reads_stacked_gates(number: int, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     (layer,) = rc.load(tmp_path / "a.onnx").layers.values()
     assert (layer.cell.kind, layer.input_size, layer.first.hidden_size) == (kind, X, H)
-    every = np.concatenate([np.asarray(one).ravel() for one in layer.first.arrays.values()])
+    every = np.concatenate([np.asarray(weights).ravel() for weights in layer.first.arrays.values()])
     assert all(np.isin(array, every).all() for name, array in arrays.items() if "W" in name)
 
 

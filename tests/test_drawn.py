@@ -62,7 +62,7 @@ def test_a_looped_test_goes_through_all_combinations(tmp_path: Path, monkeypatch
 
     with pytest.raises(pytest.fail.Exception, match=r"(?s)2 of 6 cases fail\na, 2: .*\nb, 2: "):
         looped(word=["a", "b"], number=range(3))(test)(tmp_path=tmp_path)
-    assert len({folder for *_, folder in seen}) == len({one[:2] for one in seen}) == 6
+    assert len({folder for *_, folder in seen}) == len({combination[:2] for combination in seen}) == 6
     monkeypatch.setattr(drawn, "LONG", False)
     seen.clear()
     for folder in tmp_path.iterdir():

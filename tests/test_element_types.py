@@ -46,16 +46,16 @@ def out(stack: Recurrent) -> Any:
     return reference.run(stack, x).y
 
 
-@pytest.mark.parametrize(("one", "other"), MIXED)
-def test_the_widest_type_holds_both(one: str, other: str) -> None:
-    found = widest([FLOATS[one], FLOATS[other]])
-    for name in (one, other):
+@pytest.mark.parametrize(("first", "second"), MIXED)
+def test_the_widest_type_holds_both(first: str, second: str) -> None:
+    dtype = widest([FLOATS[first], FLOATS[second]])
+    for name in (first, second):
         info = ml_dtypes.finfo(FLOATS[name])
         for value in (info.max, info.tiny, info.smallest_subnormal, FLOATS[name].type(1) + FLOATS[name].type(info.eps)):
-            assert float(np.asarray(value).astype(found)) == float(value)
+            assert float(np.asarray(value).astype(dtype)) == float(value)
 
 
-TARGETS = sorted(name for name, one in adapters().items() if one.layouts(Options()) and one.SUFFIXES)
+TARGETS = sorted(name for name, room in adapters().items() if room.layouts(Options()) and room.SUFFIXES)
 
 
 @looped(40, target=TARGETS, types=[*MIXED, *((b, a) for a, b in MIXED)])
@@ -94,12 +94,12 @@ def test_a_file_of_two_types_is_read_and_written_without_loss(framework: str, ma
     assert matrices in repr(read) and biases in repr(read)
     target = tmp_path / "out.onnx"
     # Files of Flax leave the functions open, which strict refuses.
-    said = ["activation=tanh", "recurrent_activation=sigmoid"] if framework == "flax" else []
-    summary = convert(source, target, source_format=framework, strict=True, settings=said)
+    settings = ["activation=tanh", "recurrent_activation=sigmoid"] if framework == "flax" else []
+    summary = convert(source, target, source_format=framework, strict=True, settings=settings)
     assert summary.steps[0].rewrite == "widen to one element type" and summary.steps[0].exact
     (written,) = load(target).layers.values()
     assert written.dtype == widest([np.dtype(matrices), np.dtype(biases)])
-    assert all(one.equal for one in differences(read, written))
+    assert all(difference.equal for difference in differences(read, written))
     assert np.abs(out(read) - out(written)).max() < 1e-15
 
 
@@ -110,7 +110,7 @@ def test_a_layer_of_one_type_is_widened_by_nothing() -> None:
 
 def test_rounding_a_layer_of_two_types_is_asked_for_and_said(tmp_path: Path) -> None:
     stack = mixed(random_stack(Sizes("lstm", 3, 4), 1), "float16", "float32").replace(name="layer")
-    made = rc.Checkpoint("(made)", "canonical", {"layer": stack})
+    checkpoint = rc.Checkpoint("(made)", "canonical", {"layer": stack})
     with pytest.raises(RefusedError, match="float32 written as float16"):
-        rc.save(made, tmp_path / "out.pt", dtype="float16", strict=True)
-    assert not rc.save(made, tmp_path / "out.pt", dtype="float16").exact
+        rc.save(checkpoint, tmp_path / "out.pt", dtype="float16", strict=True)
+    assert not rc.save(checkpoint, tmp_path / "out.pt", dtype="float16").exact

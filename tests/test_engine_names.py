@@ -60,13 +60,13 @@ def named(code: str) -> list[tuple[int, str]]:
 
 @pytest.mark.parametrize("path", ENGINE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_text_of_the_engine_names_a_framework(path: Path) -> None:
-    found = named(path.read_text(encoding="utf-8"))
-    assert [(line, name) for line, name in found if (module_of(path), name) not in EXCEPTIONS] == []
+    names = named(path.read_text(encoding="utf-8"))
+    assert [(line, name) for line, name in names if (module_of(path), name) not in EXCEPTIONS] == []
 
 
 def test_every_exception_is_needed() -> None:
-    met = {(module_of(path), name) for path in ENGINE for _, name in named(path.read_text(encoding="utf-8"))}
-    assert set(EXCEPTIONS) - met == set()
+    occurring = {(module_of(path), name) for path in ENGINE for _, name in named(path.read_text(encoding="utf-8"))}
+    assert set(EXCEPTIONS) - occurring == set()
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_docstrings_and_comments_may_name_a_source(code: str) -> None:
 
 def test_options_of_the_engine_and_of_rooms_are_joined() -> None:
     assert explained("opset").startswith("onnx: operator set to write")
-    said = explained("nonlinearity")
-    assert said.startswith("the function of a plain RNN; tanh by default. Asked for by ")
-    assert all(name in said for name in systems() if "nonlinearity" in systems()[name].asks)
-    assert "lasagne: relu by default" in said
+    text = explained("nonlinearity")
+    assert text.startswith("the function of a plain RNN; tanh by default. Asked for by ")
+    assert all(name in text for name in systems() if "nonlinearity" in systems()[name].asks)
+    assert "lasagne: relu by default" in text
 
 
 @pytest.mark.parametrize("format", systems())
@@ -97,14 +97,14 @@ def test_what_a_format_asks_for_is_an_option(format: str) -> None:
 
 
 def test_no_two_rooms_have_an_option_of_one_name() -> None:
-    own = [option.name for system in systems().values() for option in system.options]
-    assert len(own) == len({*own}) and len(OPTIONS) == len({*OPTIONS})
+    names = [option.name for system in systems().values() for option in system.options]
+    assert len(names) == len({*names}) and len(OPTIONS) == len({*OPTIONS})
 
 
 def test_what_code_asks_for_is_an_option() -> None:
     """A reader that asks for a key that does not exist would never be told."""
     asking = ("get", "peek", "ask", "stated", "true", "number")
-    met = set()
+    names = set()
     for source in (path.read_text(encoding="utf-8") for path in FILES):
         if not re.search(r"\b(options|chosen)\.", source):
             continue
@@ -113,5 +113,5 @@ def test_what_code_asks_for_is_an_option() -> None:
                 continue
             whose = ast.unparse(node.func.value)
             if node.args and isinstance(node.args[0], ast.Constant) and whose.rpartition(".")[2] in ("options", "chosen"):
-                met.add(str(node.args[0].value))
-    assert len(met) > 20 and met <= set(OPTIONS)
+                names.add(str(node.args[0].value))
+    assert len(names) > 20 and names <= set(OPTIONS)

@@ -77,8 +77,8 @@ def phrases(text: str) -> Iterator[str]:
     """Yield the phrases in a text that read as translated, each with the advice."""
     plain = " ".join(text.split())
     for phrase, advice in PHRASES.items():
-        for found in re.finditer(phrase, plain):
-            yield f"'{plain[max(0, found.start() - 30) : found.end() + 20]}': better {advice}"
+        for match in re.finditer(phrase, plain):
+            yield f"'{plain[max(0, match.start() - 30) : match.end() + 20]}': better {advice}"
 
 
 def texts(source: str) -> Iterator[tuple[int, str]]:
@@ -98,28 +98,28 @@ def prose(page: str) -> Iterator[tuple[int, str]]:
     """Yield the paragraphs of a page with their first lines, without code."""
     page = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), page, flags=re.M | re.S)
     page = re.sub(r"`[^`]*`", lambda code: "`code`" + "\n" * code[0].count("\n"), page)
-    for found in re.finditer(r"(?:.+\n?)+", page):
-        yield page.count("\n", 0, found.start()) + 1, found[0]
+    for match in re.finditer(r"(?:.+\n?)+", page):
+        yield page.count("\n", 0, match.start()) + 1, match[0]
 
 
 def test_docstrings_and_texts_for_users_are_plain_english() -> None:
-    found = [
+    faults = [
         f"{path.relative_to(ROOT)}:{line}: {phrase}"
         for path in SOURCES
         for line, text in texts(path.read_text(encoding="utf-8"))
         for phrase in phrases(text)
     ]
-    assert not found, "\n".join(found)
+    assert not faults, "\n".join(faults)
 
 
 def test_pages_are_plain_english() -> None:
-    found = [
+    faults = [
         f"{path.relative_to(ROOT)}:{line}: {phrase}"
         for path in PAGES
         for line, text in prose(path.read_text(encoding="utf-8"))
         for phrase in phrases(text)
     ]
-    assert not found, "\n".join(found)
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_pages_are_plain_english() -> None:
 )
 def test_a_translated_phrase_is_found_in_code_and_on_a_page(text: str) -> None:
     assert list(phrases(text))
-    ((line, found),) = texts(f"\n\nanswer = f{text!r}" if "{" in text else f"\n\nanswer = {text!r}")
-    assert line == 3 and list(phrases(found))
+    ((line, string),) = texts(f"\n\nanswer = f{text!r}" if "{" in text else f"\n\nanswer = {text!r}")
+    assert line == 3 and list(phrases(string))
     assert [line for line, part in prose(f"# Page\n\n```\ncode\n```\n\n{text}\n") if list(phrases(part))] == [7]
 
 

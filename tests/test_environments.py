@@ -86,21 +86,21 @@ def test_an_interpreter_behind_a_shim_is_found(tmp_path: pathlib.Path, monkeypat
         shim(place, "python3.9")
     monkeypatch.setenv("PATH", f"{first}:{second}")
     monkeypatch.setenv("HOME", str(tmp_path))
-    found = [path for path in environments._pythons(environments.MXNET_PYTHONS) if path != sys.executable]
-    assert [str(first / "python3.9"), str(second / "python3.9")] == found
+    interpreters = [path for path in environments._pythons(environments.MXNET_PYTHONS) if path != sys.executable]
+    assert [str(first / "python3.9"), str(second / "python3.9")] == interpreters
 
 
 def test_two_that_need_an_environment_at_once_make_it_once(folder: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    places = []
 
     def slowly(place: pathlib.Path) -> None:
-        made.append(place)
+        places.append(place)
         time.sleep(0.2)
 
     monkeypatch.setitem(environments.MAKERS, "mxnet", slowly)
     both = [threading.Thread(target=environments.make, args=("mxnet",)) for _ in range(2)]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
-    assert made == [folder]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert places == [folder]

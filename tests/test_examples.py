@@ -32,24 +32,24 @@ def run(script: str, *words: object, **variables: str) -> str:
 def test_keras_to_pytorch(tmp_path: Path) -> None:
     need("torch", missing(["torch"]))
     need("keras", missing(["keras", "tensorflow"]))
-    said = run("keras_to_pytorch.py", tmp_path / "scores.pt")
-    assert "encoder from encoder" in said and "\nequal\n" in said and (tmp_path / "scores.pt").exists()
+    output = run("keras_to_pytorch.py", tmp_path / "scores.pt")
+    assert "encoder from encoder" in output and "\nequal\n" in output and (tmp_path / "scores.pt").exists()
 
 
 def test_pytorch_to_onnx_to_c(tmp_path: Path) -> None:
     need("torch", missing(["torch"]))
     if not (os.environ.get("CC") or shutil.which("cc")):
         pytest.skip("no C compiler")
-    said = run("pytorch_to_onnx_to_c/convert.py", tmp_path)
-    assert "largest difference between the C program and PyTorch" in said
+    output = run("pytorch_to_onnx_to_c/convert.py", tmp_path)
+    assert "largest difference between the C program and PyTorch" in output
     assert {"tagger.onnx", "encoder.bin", "encoder.bin.json", "offsets.h"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_without_a_compiler_the_buffer_is_written_and_that_is_said(tmp_path: Path) -> None:
     need("torch", missing(["torch"]))
     (tmp_path / "empty").mkdir()
-    said = run("pytorch_to_onnx_to_c/convert.py", tmp_path, PATH=str(tmp_path / "empty"), CC="")
-    assert "no C compiler" in said and (tmp_path / "encoder.bin").stat().st_size == 768 * 4
+    output = run("pytorch_to_onnx_to_c/convert.py", tmp_path, PATH=str(tmp_path / "empty"), CC="")
+    assert "no C compiler" in output and (tmp_path / "encoder.bin").stat().st_size == 768 * 4
 
 
 def test_another_offset_is_caught(tmp_path: Path) -> None:
@@ -95,14 +95,14 @@ def test_the_c_program_streams(streaming: list[str], tmp_path: Path) -> None:
     command = [*streaming, str(inputs), str(hidden)]
     done = subprocess.run(command, input=frames.tobytes(), capture_output=True)
     assert done.returncode == 0, done.stderr
-    given = np.frombuffer(done.stdout, "<f4").reshape(20, hidden)
-    assert np.abs(given - reference.run(stack, frames[:, None].astype(float)).y[:, 0]).max() < 1e-6
+    outputs = np.frombuffer(done.stdout, "<f4").reshape(20, hidden)
+    assert np.abs(outputs - reference.run(stack, frames[:, None].astype(float)).y[:, 0]).max() < 1e-6
 
 
 def test_the_page_shows_lines_of_the_c_program() -> None:
     page, program = (ROOT / "docs" / "streaming.md").read_text(), (EXAMPLES / "streaming.c").read_text()
-    shown = [line for line in page.partition("## In C\n")[2].partition("## In J")[0].splitlines() if line.startswith("    ")]
-    assert len(shown) > 5 and "\n".join(shown) in program
+    code = [line for line in page.partition("## In C\n")[2].partition("## In J")[0].splitlines() if line.startswith("    ")]
+    assert len(code) > 5 and "\n".join(code) in program
 
 
 def test_the_c_program_says_what_is_wrong(streaming: list[str], tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ def test_the_c_program_says_what_is_wrong(streaming: list[str], tmp_path: Path) 
 
 
 def test_keras_2_rescue(tmp_path: Path) -> None:
-    said = run("keras_2_rescue.py", tmp_path)
-    assert "cu_dnngru_1: GRU (reset after)" in said and "refused: layer 'lstm_1'" in said
+    output = run("keras_2_rescue.py", tmp_path)
+    assert "cu_dnngru_1: GRU (reset after)" in output and "refused: layer 'lstm_1'" in output
     need("onnxruntime", missing(["onnxruntime"]))
-    assert "largest difference from Keras 2's own equations" in said
+    assert "largest difference from Keras 2's own equations" in output
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: str(path.relative_to(EXAMPLES)))

@@ -55,7 +55,7 @@ RNN, GRU, GRU_BEFORE, LSTM = Cell("rnn"), Cell("gru", True), Cell("gru", False),
 Workers = Callable[[str], Process]
 
 
-def found(name: str) -> Executor:
+def executor_of(name: str) -> Executor:
     """An executor, which must be there."""
     if FAMILIES[name] == "mxnet":
         return frameworks.mxnet(name)
@@ -68,7 +68,7 @@ def found(name: str) -> Executor:
 def workers() -> Iterator[Workers]:
     """A process for each executor, started when it is first asked for."""
     with contextlib.ExitStack() as stack:
-        yield functools.cache(lambda name: stack.enter_context(running(found(name))))
+        yield functools.cache(lambda name: stack.enter_context(running(executor_of(name))))
 
 
 def case(
@@ -82,14 +82,14 @@ def case(
     return {"cell": cell, "form": form, "dtype": dtype, "merge": "concat", **more}
 
 
-def stack_of(one: Mapping[str, Any], seed: int = 5) -> Recurrent:
-    stack = random_stack(one["form"], seed, one["dtype"], one["cell"])
+def stack_of(config: Mapping[str, Any], seed: int = 5) -> Recurrent:
+    stack = random_stack(config["form"], seed, config["dtype"], config["cell"])
     *below, last = stack.layers
-    last = dataclasses.replace(last, merge=one["merge"])
-    if one.get("backwards"):
+    last = dataclasses.replace(last, merge=config["merge"])
+    if config.get("backwards"):
         below = [dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)) for layer in below]
         last = dataclasses.replace(last, directions=(last.directions[0].replace(reverse=True),))
-    return stack.replace(layers=(*below, last), output_order=one.get("order", "time"))
+    return stack.replace(layers=(*below, last), output_order=config.get("order", "time"))
 
 
 CASES: dict[str, list[dict[str, Any]]] = {
@@ -139,10 +139,10 @@ def label(value: Any) -> str:
 def cases_of(name: str) -> list[dict[str, Any]]:
     """What an executor is tried with: Keras has float64 on one of its backends only."""
     narrow = name in ("keras-torch", "keras-jax")
-    return [one for one in CASES[FAMILIES[name]] if not (narrow and one["dtype"] == "float64")]
+    return [config for config in CASES[FAMILIES[name]] if not (narrow and config["dtype"] == "float64")]
 
 
-SWEEP = [pytest.param(name, one, id=f"{name}-{label(one)}") for name in FAMILIES for one in cases_of(name)]
+SWEEP = [pytest.param(name, config, id=f"{name}-{label(config)}") for name in FAMILIES for config in cases_of(name)]
 
 
 def written(problem: Problem, executor: Executor, folder: Path, **options: object) -> str:
@@ -158,18 +158,18 @@ def written(problem: Problem, executor: Executor, folder: Path, **options: objec
     return str(path)
 
 
-def problem_of(one: Mapping[str, Any], lengths: Any = None, states: bool = True) -> Problem:
+def problem_of(config: Mapping[str, Any], lengths: Any = None, states: bool = True) -> Problem:
     """A stack with random input, and with random initial states or those that it has."""
-    form = one["form"]
-    x = np.random.default_rng(6).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(one["dtype"])
-    hidden, cell = random_states(form, BATCH, 7, one["dtype"]) if states else (None, None)
-    return Problem(stack_of(one), x, hidden, cell, None if lengths is None else np.array(lengths))
+    form = config["form"]
+    x = np.random.default_rng(6).uniform(-1, 1, (STEPS, BATCH, form.input_size)).astype(config["dtype"])
+    hidden, cell = random_states(form, BATCH, 7, config["dtype"]) if states else (None, None)
+    return Problem(stack_of(config), x, hidden, cell, None if lengths is None else np.array(lengths))
 
 
-def how_of(name: str, one: Mapping[str, Any]) -> dict[str, str]:
+def how_of(name: str, config: Mapping[str, Any]) -> dict[str, str]:
     """What a file does not say: the function of a plain RNN, whose default is not the same in both."""
-    said = name in ("torch-cpu", "mxnet-gluon") and one["cell"].kind == "rnn"
-    return {"nonlinearity": one["cell"].activation.name} if said else {}
+    open_ = name in ("torch-cpu", "mxnet-gluon") and config["cell"].kind == "rnn"
+    return {"nonlinearity": config["cell"].activation.name} if open_ else {}
 
 
 def asked(worker: Process, file: str, problem: Problem, layers: list[str], **more: Any) -> dict[str, Any]:
@@ -179,8 +179,8 @@ def asked(worker: Process, file: str, problem: Problem, layers: list[str], **mor
         return None if states is None else [np.asarray(state).astype(_wide(state)) for state in states]
 
     (x,) = wide([problem.x])
-    given = {"x": x, "hidden": wide(problem.hidden), "cell": wide(problem.cell), "lengths": problem.lengths}
-    return worker.ask(**{"file": file, "layers": layers, "how": {}, **given, **more})
+    numbers = {"x": x, "hidden": wide(problem.hidden), "cell": wide(problem.cell), "lengths": problem.lengths}
+    return worker.ask(**{"file": file, "layers": layers, "how": {}, **numbers, **more})
 
 
 def _wide(array: Array) -> Any:
@@ -189,72 +189,74 @@ def _wide(array: Array) -> Any:
 
 @pytest.mark.drawn(13)
 @pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
-@pytest.mark.parametrize(("name", "one"), SWEEP)
+@pytest.mark.parametrize(("name", "config"), SWEEP)
 def test_a_file_of_ours_gives_what_the_reference_gives(
-    name: str, one: dict[str, Any], states: bool, workers: Workers, tmp_path: Path
+    name: str, config: dict[str, Any], states: bool, workers: Workers, tmp_path: Path
 ) -> None:
     worker = workers(name)
-    problem = problem_of(one, states=states)
+    problem = problem_of(config, states=states)
     file = written(problem, worker.executor, tmp_path)
-    answer = asked(worker, file, problem, [], how=how_of(name, one))
+    answer = asked(worker, file, problem, [], how=how_of(name, config))
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
 
-@pytest.mark.parametrize("given", ["hidden", "cell"])
+@pytest.mark.parametrize("state", ["hidden", "cell"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, given: str, workers: Workers, tmp_path: Path) -> None:
+def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, state: str, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
-    problem = problem_of(next(one for one in cases_of(name) if one["cell"] == LSTM))
+    problem = problem_of(next(config for config in cases_of(name) if config["cell"] == LSTM))
     file = written(problem, worker.executor, tmp_path)
-    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != given}
+    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != state}
     answer = asked(worker, file, problem, [], **dict.fromkeys(zeros))
     assert excess(dataclasses.replace(problem, **zeros), frameworks.outputs(answer)) <= 1
 
 
-def runs_by_name(name: str, one: Mapping[str, Any]) -> bool:
+def runs_by_name(name: str, config: Mapping[str, Any]) -> bool:
     """Return whether the layers alone compute the file: no joint nor flip stands behind them as an operation of its
     own.
     """
-    joined = FAMILIES[name] == "onnxruntime" and one["merge"] not in ("concat", "none")
-    flipped = FAMILIES[name] == "keras" and one.get("backwards") and one.get("order") != "processing"
+    joined = FAMILIES[name] == "onnxruntime" and config["merge"] not in ("concat", "none")
+    flipped = FAMILIES[name] == "keras" and config.get("backwards") and config.get("order") != "processing"
     return not joined and not flipped
 
 
-NAMED = [pytest.param(name, one, id=f"{name}-{label(one)}") for name in FAMILIES for one in cases_of(name) if runs_by_name(name, one)]
+NAMED = [
+    pytest.param(name, config, id=f"{name}-{label(config)}") for name in FAMILIES for config in cases_of(name) if runs_by_name(name, config)
+]
 
 
 @pytest.mark.drawn(13)
-@pytest.mark.parametrize(("name", "one"), NAMED)
-def test_layers_by_name_give_what_the_reference_gives(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "config"), NAMED)
+def test_layers_by_name_give_what_the_reference_gives(name: str, config: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
-    problem = problem_of(one)
+    problem = problem_of(config)
     file = written(problem, worker.executor, tmp_path)
-    answer = asked(worker, file, problem, list(rnnconvert.load(file).layers), how=how_of(name, one))
+    answer = asked(worker, file, problem, list(rnnconvert.load(file).layers), how=how_of(name, config))
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
 
 @pytest.mark.drawn(13)
-@pytest.mark.parametrize(("name", "one"), SWEEP)
-def test_sequences_of_many_lengths(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "config"), SWEEP)
+def test_sequences_of_many_lengths(name: str, config: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
-    problem = problem_of(one, (5, 1, 3))
+    problem = problem_of(config, (5, 1, 3))
     file = written(problem, worker.executor, tmp_path)
     if FAMILIES[name] == "mxnet":
         with pytest.raises(ExecutorError, match="MXNet ignores lengths") as raised:
-            asked(worker, file, problem, [], how=how_of(name, one))
+            asked(worker, file, problem, [], how=how_of(name, config))
         assert raised.value.refused
         return
-    answer = asked(worker, file, problem, [], how=how_of(name, one))
-    if one.get("order") == "processing":  # the padding comes first, in Keras and in the reference
+    answer = asked(worker, file, problem, [], how=how_of(name, config))
+    if config.get("order") == "processing":  # the padding comes first, in Keras and in the reference
         assert not answer["y"][: STEPS - 3, 2].any()
     assert excess(problem, frameworks.outputs(answer)) <= 1
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_sequence_of_length_zero_keeps_its_state_or_is_refused(name: str, workers: Workers, tmp_path: Path) -> None:
-    one = case(LSTM, 2, 2, INPUT if FAMILIES[name] == "keras" else BOTH)
+    config = case(LSTM, 2, 2, INPUT if FAMILIES[name] == "keras" else BOTH)
     worker = workers(name)
-    problem = problem_of(one, (5, 0, 3))
+    problem = problem_of(config, (5, 0, 3))
     file = written(problem, worker.executor, tmp_path)
     if FAMILIES[name] == "keras":
         assert excess(problem, frameworks.outputs(asked(worker, file, problem, []))) <= 1
@@ -285,46 +287,46 @@ def slopes_of(name: str, problem: Problem, answer: dict[str, Any]) -> list[Mappi
     family = FAMILIES[name]
     if family == "keras":
         back = []
-        for own in weights.values():
-            sides = ["forward/", "backward/"] if any(key.startswith("forward/") for key in own) else [""]
+        for arrays_of_layer in weights.values():
+            sides = ["forward/", "backward/"] if any(key.startswith("forward/") for key in arrays_of_layer) else [""]
             for side in sides:
-                arrays = {key[len(side) :]: array for key, array in own.items() if key.startswith(side)}
+                arrays = {key[len(side) :]: array for key, array in arrays_of_layer.items() if key.startswith(side)}
                 back.append(rnnconvert.unpack(arrays, "keras", stack.cell, go_backwards=False))
-        return [dict(one.first.arrays) for one in back]  # type: ignore[arg-type]
+        return [dict(unpacked.first.arrays) for unpacked in back]  # type: ignore[arg-type]
     if family == "torch":
-        whole = rnnconvert.unpack(weights[""], "pytorch", stack.cell)
+        layer = rnnconvert.unpack(weights[""], "pytorch", stack.cell)
     elif name == "mxnet-gluon":
-        whole = rnnconvert.unpack(weights[""], "mxnet", stack.cell)
+        layer = rnnconvert.unpack(weights[""], "mxnet", stack.cell)
     else:
         word = stack.cell.kind if stack.cell.kind != "rnn" else f"rnn_{stack.cell.activation.name}"
-        whole = rnnconvert.unpack(
+        layer = rnnconvert.unpack(
             weights[""]["params"], "cudnn", word, input_size=stack.input_size, hidden_size=stack.hidden_size,
             num_layers=stack.num_layers, bidirectional=stack.num_directions == 2,
         )  # fmt: skip
-    return [{key: np.asarray(source) for key, source in d.arrays.items()} for *_, d in whole.directions()]
+    return [{key: np.asarray(source) for key, source in d.arrays.items()} for *_, d in layer.directions()]
 
 
-def close(found: Array, truth: Array, eps: float) -> bool:
+def close(gradient: Array, truth: Array, eps: float) -> bool:
     """Return whether rounding explains a gradient's error: some units in the last place of the largest."""
-    assert found.shape == truth.shape
-    return float(np.abs(found - truth).max()) <= 16 * eps * max(1.0, float(np.abs(truth).max()))
+    assert gradient.shape == truth.shape
+    return float(np.abs(gradient - truth).max()) <= 16 * eps * max(1.0, float(np.abs(truth).max()))
 
 
 DIFFERENTIABLE = [
-    pytest.param(name, one, lengths, id=f"{name}-{label(one)}-{'lengths' if lengths else 'whole'}")
+    pytest.param(name, config, lengths, id=f"{name}-{label(config)}-{'lengths' if lengths else 'whole'}")
     for name in FAMILIES
     if FAMILIES[name] != "onnxruntime"
-    for one in cases_of(name)
+    for config in cases_of(name)
     for lengths in ([None] if FAMILIES[name] == "mxnet" else [None, (5, 1, 3)])
-    if one["dtype"] in ("float32", "float64") and not one["form"].projection_size
+    if config["dtype"] in ("float32", "float64") and not config["form"].projection_size
 ]
 
 
 @pytest.mark.drawn(10)
-@pytest.mark.parametrize(("name", "one", "lengths"), DIFFERENTIABLE)
-def test_gradients_are_the_references(name: str, one: dict[str, Any], lengths: Any, workers: Workers, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "config", "lengths"), DIFFERENTIABLE)
+def test_gradients_are_the_references(name: str, config: dict[str, Any], lengths: Any, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
-    problem = problem_of(one, lengths)
+    problem = problem_of(config, lengths)
     assert problem.hidden is not None
     assert problem.cell is not None
     file = written(problem, worker.executor, tmp_path)
@@ -335,12 +337,12 @@ def test_gradients_are_the_references(name: str, one: dict[str, Any], lengths: A
         tuple(rng.uniform(-1, 1, state.shape) for state in solved.hidden),
         tuple(rng.uniform(-1, 1, state.shape) for state in solved.cell),
     )
-    cells = problem.cell if one["cell"].kind == "lstm" else ()
+    cells = problem.cell if config["cell"].kind == "lstm" else ()
     truth = reference.Reference(problem.stack).gradients(problem.x, problem.hidden, cells, problem.lengths, cotangents)
-    given = {"y": cotangents.y, "hidden": list(cotangents.hidden), "cell": list(cotangents.cell)}
-    answer = asked(worker, file, problem, [], how=how_of(name, one), cotangents=given)
+    request = {"y": cotangents.y, "hidden": list(cotangents.hidden), "cell": list(cotangents.cell)}
+    answer = asked(worker, file, problem, [], how=how_of(name, config), cotangents=request)
     assert excess(problem, frameworks.outputs(answer)) <= 1
-    eps = float(np.finfo(one["dtype"]).eps)
+    eps = float(np.finfo(config["dtype"]).eps)
     slopes = answer["gradients"]
     assert close(slopes["x"], truth.x, eps)
     for found_states, states in ((slopes["hidden"], truth.hidden), (slopes["cell"], truth.cell)):
@@ -436,10 +438,10 @@ def test_mxnet_is_not_asked_for_what_it_ignores(workers: Workers, tmp_path: Path
     worker = workers("mxnet")
     problem = problem_of(case(LSTM))
     file = written(problem, worker.executor, tmp_path)
-    beside = Path(file + ".json")
-    description = json.loads(beside.read_text())
+    sidecar = Path(file + ".json")
+    description = json.loads(sidecar.read_text())
     description["layers"][0]["clip"] = [-1.0, 1.0]
-    beside.write_text(json.dumps(description))
+    sidecar.write_text(json.dumps(description))
     with pytest.raises(ExecutorError, match="MXNet ignores it"):
         asked(worker, file, problem, [])
     problem = problem_of(case(RNN.replace(activation=RELU), dtype="float64"))
@@ -662,7 +664,7 @@ def answer(request):
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An executor in a file of the user's own, and an empty list of those added."""
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "settings" / "executors.json"))
     path = tmp_path / "own.py"
@@ -674,8 +676,8 @@ def asked_to(word: str, worker: Process) -> dict[str, Any]:
     return worker.ask(file="", layers=[], how={"do": word}, x=np.ones((2, 1, 1)))
 
 
-def test_a_process_that_refuses_or_fails_goes_on(own: Path) -> None:
-    with running(Executor("mine", str(own), "own")) as worker:
+def test_a_process_that_refuses_or_fails_goes_on(own_executor: Path) -> None:
+    with running(Executor("mine", str(own_executor), "own")) as worker:
         with pytest.raises(ExecutorError, match="mine does not support this: not of this kind") as raised:
             asked_to("refuse", worker)
         assert raised.value.refused
@@ -689,8 +691,8 @@ def test_a_process_that_refuses_or_fails_goes_on(own: Path) -> None:
         assert answer["hidden"] is None
 
 
-def test_a_process_that_dies_leaves_its_last_words(own: Path) -> None:
-    with running(Executor("mine", str(own), "own")) as worker:
+def test_a_process_that_dies_leaves_its_last_words(own_executor: Path) -> None:
+    with running(Executor("mine", str(own_executor), "own")) as worker:
         with pytest.raises(ExecutorError, match="its process ended with 3") as raised:
             asked_to("die", worker)
         assert "last words" in raised.value.trace
@@ -699,8 +701,8 @@ def test_a_process_that_dies_leaves_its_last_words(own: Path) -> None:
             asked_to("answer", worker)
 
 
-def test_an_executor_of_the_users_own_is_added_and_forgotten(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry.add("mine", sys.executable, module=str(own))
+def test_an_executor_of_the_users_own_is_added_and_forgotten(own_executor: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.add("mine", sys.executable, module=str(own_executor))
     added = registry.executor("mine")
     assert (added.format, added.suffix, added.device, added.variant) == ("pytorch", ".safetensors", "cpu", "own")
     with running(added) as worker:
@@ -710,19 +712,19 @@ def test_an_executor_of_the_users_own_is_added_and_forgotten(own: Path, monkeypa
     with pytest.raises(MissingPackageError, match="it is Sunday"):
         registry.executor("mine")
     with pytest.raises(UsageError, match=r"cannot run under .*: it is Sunday"):
-        registry.add("other", sys.executable, module=str(own))
+        registry.add("other", sys.executable, module=str(own_executor))
     registry.remove("mine")
     assert "mine" not in registry.executors()
     with pytest.raises(UsageError, match=r"no executor 'mine' was added\. Those added: none"):
         registry.remove("mine")
 
 
-def test_an_executor_that_runs_wherever_its_packages_are_need_not_say_so(own: Path) -> None:
-    own.write_text(OWN.replace("def absent(variant)", "def unasked(variant)"))
-    assert registry.add("mine", sys.executable, module=str(own)).absent == ""
+def test_an_executor_that_runs_wherever_its_packages_are_need_not_say_so(own_executor: Path) -> None:
+    own_executor.write_text(OWN.replace("def absent(variant)", "def unasked(variant)"))
+    assert registry.add("mine", sys.executable, module=str(own_executor)).absent == ""
 
 
-def test_an_executor_under_another_python_is_added(own: Path, tmp_path: Path) -> None:
+def test_an_executor_under_another_python_is_added(own_executor: Path, tmp_path: Path) -> None:
     need("mxnet", environments.missing("mxnet"))
     python = str(environments.place("mxnet") / "bin" / "python")
     registry.add("old", python, like="mxnet-native")
@@ -740,9 +742,9 @@ def test_an_executor_under_another_python_is_added(own: Path, tmp_path: Path) ->
     registry.remove("old")
 
 
-def test_an_interpreter_that_cannot_run_it_is_not_added(own: Path) -> None:
+def test_an_interpreter_that_cannot_run_it_is_not_added(own_executor: Path) -> None:
     with pytest.raises(UsageError, match="no_such_python does not run it"):
-        registry.add("mine", "no_such_python", module=str(own))
+        registry.add("mine", "no_such_python", module=str(own_executor))
     assert not registry.listing().exists()
 
 
