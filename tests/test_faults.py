@@ -24,8 +24,8 @@ USUAL = {name: cases(stack, Draw(seed=3))[0] for name, stack in MODELS.items()}
 WHERE = {name: model_for(fault, USUAL) for name, fault in FAULTS.items()}
 
 
-def caught(found: Score) -> set[str]:
-    return {one.name for one in found.caught}
+def caught(result: Score) -> set[str]:
+    return {fault.name for fault in result.caught}
 
 
 def zeros(stack: Recurrent) -> Recurrent:
@@ -41,18 +41,18 @@ def blind(case: Case) -> Case:
 @functools.cache
 def scored(model: str, seen: bool = True) -> Score:
     """The score of a model's usual cases, or of cases and weights that show nothing."""
-    stack, given = MODELS[model], USUAL[model]
-    return score(stack, given) if seen else score(zeros(stack), [blind(case) for case in given])
+    stack, inputs = MODELS[model], USUAL[model]
+    return score(stack, inputs) if seen else score(zeros(stack), [blind(case) for case in inputs])
 
 
 @pytest.mark.drawn(25)
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_usual_cases_catch_a_fault_that_blind_ones_miss(name: str) -> None:
     fault, model = FAULTS[name], WHERE[name]
-    found = scored(model)
-    assert name in caught(found), found.missed
+    result = scored(model)
+    assert name in caught(result), result.missed
     if name != "initial states of ones":  # a state of ones shows even where every weight is zero
-        assert name in {one.name for one in scored(model, seen=False).missed}
+        assert name in {entry.name for entry in scored(model, seen=False).missed}
     assert fault.needs
 
 
@@ -71,13 +71,13 @@ BIASES = {
 
 def test_zero_biases_hide_what_is_done_to_biases() -> None:
     stack = MODELS["gru"]
-    found = score(stack, USUAL["gru"])
-    assert caught(found) >= BIASES
+    result = score(stack, USUAL["gru"])
+    assert caught(result) >= BIASES
     zero = each(stack, lambda d: d.with_arrays({key: np.zeros_like(np.asarray(s)) for key, s in d.arrays.items() if "bias" in key[0]}))
     hidden = score(zero, USUAL["gru"])
-    assert {one.name for one in hidden.missed} >= BIASES
+    assert {fault.name for fault in hidden.missed} >= BIASES
     assert not caught(hidden) & BIASES
-    assert all("zero, or equal" in one.why for one in hidden.missed if one.name in BIASES)
+    assert all("zero, or equal" in fault.why for fault in hidden.missed if fault.name in BIASES)
     assert "gates r and z swapped" in caught(hidden)
 
 
@@ -85,18 +85,18 @@ def test_one_step_from_nothing_hides_the_recurrent_half() -> None:
     stack = random_stack(Sizes("gru", 3, 5, parts=PLAIN), 4, np.float32)
     one_step = cases(stack, Draw(["one step"]))[0]
     from_nothing = [Case(case.name, case.what, case.x) for case in one_step]
-    missed = {one.name for one in score(stack, from_nothing).missed}
+    missed = {fault.name for fault in score(stack, from_nothing).missed}
     assert missed >= {"recurrent matrix transposed", "reset gate before the product"}
     assert caught(score(stack, one_step)) >= {"recurrent matrix transposed", "reset gate before the product"}
 
 
 def test_a_square_model_without_lengths_or_states_names_what_it_cannot_show() -> None:
-    found = score(MODELS["lstm"], [case for case in USUAL["lstm"] if case.name == "default states"])
-    needs = {one.name: one.why for one in found.inapplicable}
+    result = score(MODELS["lstm"], [case for case in USUAL["lstm"] if case.name == "default states"])
+    needs = {fault.name: fault.why for fault in result.inapplicable}
     assert needs["peepholes dropped"] == "needs peepholes"
     assert needs["lengths ignored"] == "needs sequences of different lengths"
     assert needs["initial states ignored"] == "needs initial states"
-    assert str(found) == f"{len(found.caught)} of {len(found.caught) + len(found.missed)} wrong conventions would have been caught"
+    assert str(result) == f"{len(result.caught)} of {len(result.caught) + len(result.missed)} wrong conventions would have been caught"
 
 
 def test_what_rounding_hides_is_missed_and_measured() -> None:
@@ -105,30 +105,30 @@ def test_what_rounding_hides_is_missed_and_measured() -> None:
         stack,
         lambda d: d.with_arrays({("recurrent_bias", g): np.float32(1e-8) * np.asarray(d.arrays["recurrent_bias", g]) for g in "ifgo"}),
     )
-    (found,) = (one for one in score(near, USUAL["lstm"]).missed if one.name == "recurrent bias dropped")
-    assert "times what rounding explains" in found.why
+    (missed,) = (fault for fault in score(near, USUAL["lstm"]).missed if fault.name == "recurrent bias dropped")
+    assert "times what rounding explains" in missed.why
 
 
 def test_every_entry_says_how_far_it_is_off() -> None:
-    for one in score(MODELS["two layers, two directions"], USUAL["two layers, two directions"]).caught:
-        assert one.times_allowed >= MARGIN and one.error > 0 and one.case
+    for fault in score(MODELS["two layers, two directions"], USUAL["two layers, two directions"]).caught:
+        assert fault.times_allowed >= MARGIN and fault.error > 0 and fault.case
 
 
 def test_a_lower_precision_allows_more() -> None:
-    stack, given = MODELS["lstm"], USUAL["lstm"]
-    fine = {one.name: one.times_allowed for one in score(stack, given).caught}
-    rough = {one.name: one.times_allowed for one in score(stack, given, np.float16).caught}
+    stack, inputs = MODELS["lstm"], USUAL["lstm"]
+    fine = {fault.name: fault.times_allowed for fault in score(stack, inputs).caught}
+    rough = {fault.name: fault.times_allowed for fault in score(stack, inputs, np.float16).caught}
     assert all(rough[name] < fine[name] / 100 for name in rough if np.isfinite(fine[name]))  # of padding nothing is allowed
 
 
 def test_a_large_layer_is_run_in_part() -> None:
     stack = random_stack(Sizes("lstm", 512, 512, parts=BOTH), 0, np.float32)
-    given = cases(stack, Draw(batch=32, time=100))[0]
-    short = [capped(stack, case) for case in given]
+    inputs = cases(stack, Draw(batch=32, time=100))[0]
+    short = [capped(stack, case) for case in inputs]
     assert all(case.x.shape[0] * case.x.shape[1] * cost(stack) <= 20_000_000 for case in short)
     assert any(case.lengths is not None and len(set(case.lengths)) > 1 for case in short)
-    found = score(stack, given)
-    assert not [one for one in found.missed], found.missed
+    result = score(stack, inputs)
+    assert not [fault for fault in result.missed], result.missed
 
 
 def test_a_small_layer_is_run_whole() -> None:
@@ -151,8 +151,8 @@ def test_names_and_sentences_are_unique() -> None:
 
 def test_no_fault_applies_where_its_cell_is_absent() -> None:
     stack = random_stack(Sizes("rnn", 3, 4, parts=PLAIN), 0, np.float32, Cell("rnn"))
-    given = cases(stack)[0]
-    names = {name for name, fault in FAULTS.items() if any(fault.run(stack, case) is not None for case in given)}
+    inputs = cases(stack)[0]
+    names = {name for name, fault in FAULTS.items() if any(fault.run(stack, case) is not None for case in inputs)}
     assert names == {
         "candidate through relu", "recurrent matrix transposed", "lengths ignored", "padded steps repeat the last output",
         "padded steps computed", "final states at the padded end", "initial states ignored",
@@ -172,16 +172,16 @@ def test_a_run_in_float32_or_of_one_layer_judges_as_the_exact_one_does(
     quick = score(stack, cases(stack)[0])
     monkeypatch.setattr(mutations, "CLEAR", np.inf)
     exact = score(stack, cases(stack)[0])
-    assert {one.name for one in quick.caught} == {one.name for one in exact.caught}
+    assert {fault.name for fault in quick.caught} == {fault.name for fault in exact.caught}
     assert quick.missed == exact.missed and quick.inapplicable == exact.inapplicable
 
 
 def test_cases_that_run_together_give_what_each_gives() -> None:
     stack = random_stack(Sizes("lstm", 5, 6, 2, 2, parts=BOTH), 3, "float64", Cell("lstm"))
     learned = each(stack, lambda d: d.with_arrays({("initial_hidden", ""): np.full(6, 0.3)}))
-    for one in (stack, learned):
-        made = cases(one)[0]
-        for case, found in zip(made, solved(one, made), strict=True):
-            alone = case.solve(one)
-            for mine, its in zip((found.y, *found.hidden, *found.cell), (alone.y, *alone.hidden, *alone.cell), strict=True):
+    for model in (stack, learned):
+        inputs = cases(model)[0]
+        for case, outputs in zip(inputs, solved(model, inputs), strict=True):
+            alone = case.solve(model)
+            for mine, its in zip((outputs.y, *outputs.hidden, *outputs.cell), (alone.y, *alone.hidden, *alone.cell), strict=True):
                 np.testing.assert_allclose(mine, its, rtol=0, atol=1e-14, err_msg=case.name)

@@ -45,8 +45,8 @@ def mxnet(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             "projection_size": stack.first.projection_size, "dtype": str(params.dtype),
         }  # fmt: skip
         path.with_name("weights.bin.json").write_text(json.dumps({"layers": [description]}))
-        given = {"x": problem.x, "hidden": problem.hidden, "cell": problem.cell}
-        return outputs(worker.ask(file=str(path), layers=[], how={}, **given))
+        numbers = {"x": problem.x, "hidden": problem.hidden, "cell": problem.cell}
+        return outputs(worker.ask(file=str(path), layers=[], how={}, **numbers))
 
     with running(frameworks.mxnet(request.param)) as worker:
         yield solve

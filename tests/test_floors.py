@@ -79,33 +79,33 @@ def is_executor(module: str) -> bool:
 def faults(module: str, code: str) -> list[str]:
     """What a module's imports do that its floor does not allow."""
     package, _, inside = module.partition(".")
-    own = FLOOR.get(package)
-    if own is None:
+    floor = FLOOR.get(package)
+    if floor is None:
         return [f"{module} stands on no floor: name its package in FLOORS"]
-    found = []
+    wrong = []
     for level, name in modules_named(ast.parse(code)):
         top, _, rest = name.partition(".")
         head = rest.partition(".")[0]
         if level and not (level == 1 and is_executor(module) and name.startswith("run_")):
-            found.append("a relative import: the file has two paths, give it one name")
+            wrong.append("a relative import: the file has two paths, give it one name")
         elif top in ("formats", "cli"):
-            found.append(f"{name}: the package's name is rnnconvert.{top}")
+            wrong.append(f"{name}: the package's name is rnnconvert.{top}")
         elif is_data(module) and top != "__future__" and not name.startswith(DATA):
-            found.append(f"{name}: layouts are data, they import only {', '.join(one[:-1] for one in DATA)}")
+            wrong.append(f"{name}: layouts are data, they import only {', '.join(prefix[:-1] for prefix in DATA)}")
         elif is_executor(module) and name.startswith(f"rnnconvert.{SHARED}.") and module != SHARED:
             continue
         elif is_executor(module) and top == "rnnconvert":
-            found.append(f"{name}: an executor imports its framework and nothing of ours, so that any Python can run it")
+            wrong.append(f"{name}: an executor imports its framework and nothing of ours, so that any Python can run it")
         elif top != "rnnconvert" or (head == package and package != "formats"):
             continue
         elif head == package == "formats":
             room = inside.partition(".")[0]
-            known = NEIGHBOURS.get(module, f"rnnconvert.formats.{room}")
-            if not name.startswith((f"rnnconvert.formats.{room}.", known)):
-                found.append(f"{name}: another framework's room; what two share belongs in the engine")
-        elif FLOOR.get(head, FLOOR[FACE]) >= own and not _face_of(module, head):
-            found.append(f"{head or top} stands on a higher floor, or on the same")
-    return found
+            neighbours = NEIGHBOURS.get(module, f"rnnconvert.formats.{room}")
+            if not name.startswith((f"rnnconvert.formats.{room}.", neighbours)):
+                wrong.append(f"{name}: another framework's room; what two share belongs in the engine")
+        elif FLOOR.get(head, FLOOR[FACE]) >= floor and not _face_of(module, head):
+            wrong.append(f"{head or top} stands on a higher floor, or on the same")
+    return wrong
 
 
 def _face_of(module: str, head: str) -> bool:

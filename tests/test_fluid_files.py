@@ -35,25 +35,25 @@ GIVEN: dict[str, list[str]] = {
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_fluids_parameters_give_what_fluid_gave(name: str) -> None:
-    found = rc.load(GOLDEN / name, settings=GIVEN[name])
-    (layer,) = found.layers.values()
-    assert not found.questions and not found.warnings and not found.tensors
+    checkpoint = rc.load(GOLDEN / name, settings=GIVEN[name])
+    (layer,) = checkpoint.layers.values()
+    assert not checkpoint.questions and not checkpoint.warnings and not checkpoint.tensors
     assert layer.first.has_peepholes == (name == "lstm")
     np.testing.assert_allclose(batch_first(layer, ANSWERS["x"]), ANSWERS[name], rtol=0, atol=CLOSE)
 
 
 @pytest.mark.parametrize("name", ["gru", "lstm"])
 def test_a_program_with_all_parameters_in_one_file_is_read_without_a_question(name: str) -> None:
-    found = rc.load(GOLDEN / f"{name}_inference")
-    (layer,) = found.layers.values()
-    assert found.format == "fluid" and not found.questions and not found.warnings and not found.tensors
+    checkpoint = rc.load(GOLDEN / f"{name}_inference")
+    (layer,) = checkpoint.layers.values()
+    assert checkpoint.format == "fluid" and not checkpoint.questions and not checkpoint.warnings and not checkpoint.tensors
     np.testing.assert_allclose(batch_first(layer, ANSWERS["x"]), ANSWERS[name], rtol=0, atol=CLOSE)
 
 
 def test_two_layers_of_such_a_program() -> None:
-    found = rc.load(GOLDEN / "two_inference")
-    first, second = found.layers.values()
-    assert not found.questions
+    checkpoint = rc.load(GOLDEN / "two_inference")
+    first, second = checkpoint.layers.values()
+    assert not checkpoint.questions
     np.testing.assert_allclose(batch_first(second, batch_first(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE)
 
 
@@ -73,13 +73,13 @@ def test_the_other_mode_is_another_function() -> None:
 
 
 def test_two_layers_stand_behind_their_own_fc() -> None:
-    found = rc.load(GOLDEN / "two", settings=["gru_1:go_backwards=true"])
-    first, second = found.layers.values()
+    checkpoint = rc.load(GOLDEN / "two", settings=["gru_1:go_backwards=true"])
+    first, second = checkpoint.layers.values()
     np.testing.assert_allclose(batch_first(second, batch_first(first, ANSWERS["x"])), ANSWERS["two"], rtol=0, atol=CLOSE)
-    asked = {(one.layer, one.option): one for one in found.questions}
+    asked = {(question.layer, question.option): question for question in checkpoint.questions}
     assert asked["gru_1", "fc"].assumed == "fc_1" and asked["gru_1", "fc"].choices == ("fc_0", "fc_1")
     assert ("gru_1", "go_backwards") not in asked and ("gru_0", "origin_mode") in asked
-    assert set(found.tensors) == {"fc_2.w_0", "fc_2.b_0"}
+    assert set(checkpoint.tensors) == {"fc_2.w_0", "fc_2.b_0"}
     with pytest.raises(rc.UnreadableError, match="no 'fc_2' gives it 12 values; the fitting ones are fc_0, fc_1"):
         rc.convert(GOLDEN / "two", "a.pt", layers=["gru_0"], fc="fc_2", dry_run=True)
 
@@ -102,12 +102,12 @@ def test_real_parameters_give_what_paddle_gave() -> None:
     need("corpus", corpus.absent())
     folder = corpus.FOLDER / "jieba-lac-paddle"
     reverse = ["gru_1:go_backwards=true", "gru_3:go_backwards=true"]
-    found = rc.load(folder, settings=["origin_mode=false", *reverse])
-    given = np.load(folder / "gru.ref.npz")
-    assert list(found.layers) == ["gru_0", "gru_1", "gru_2", "gru_3"]
-    for number, layer in enumerate(found.layers.values()):
-        made = reference.run(layer, given[f"g{number}__x"]).y
-        np.testing.assert_allclose(made, given[f"g{number}__y"], rtol=0, atol=2e-6)
+    checkpoint = rc.load(folder, settings=["origin_mode=false", *reverse])
+    recorded = np.load(folder / "gru.ref.npz")
+    assert list(checkpoint.layers) == ["gru_0", "gru_1", "gru_2", "gru_3"]
+    for number, layer in enumerate(checkpoint.layers.values()):
+        outputs = reference.run(layer, recorded[f"g{number}__x"]).y
+        np.testing.assert_allclose(outputs, recorded[f"g{number}__y"], rtol=0, atol=2e-6)
 
 
 # Damage ---------------------------------------------------------------------------------------------
@@ -124,23 +124,23 @@ def file_of(array: Array, kind: int = 5, packed: bool = False) -> bytes:
 def test_a_file_is_read_as_a_view(packed: bool, tmp_path: Path) -> None:
     array = np.arange(6, dtype="f4").reshape(2, 3)
     (tmp_path / "a").write_bytes(file_of(array, packed=packed))
-    found = lod_tensor.read(tmp_path / "a")
-    np.testing.assert_array_equal(found, array)
-    assert not found.flags.owndata and not found.flags.writeable
+    view = lod_tensor.read(tmp_path / "a")
+    np.testing.assert_array_equal(view, array)
+    assert not view.flags.owndata and not view.flags.writeable
 
 
 @pytest.mark.parametrize("source", ["gru_0.w_0", "gru_0.b_0"])
 def test_damage_is_unreadable_or_another_number(source: str, tmp_path: Path) -> None:
-    whole = (GOLDEN / "gru" / source).read_bytes()
+    content = (GOLDEN / "gru" / source).read_bytes()
     path = tmp_path / "a"
-    for length in range(1, len(whole)):
-        path.write_bytes(whole[:length])
+    for length in range(1, len(content)):
+        path.write_bytes(content[:length])
         with pytest.raises(rc.UnreadableError):
             lod_tensor.read(path)
     tracemalloc.start()
     for at in range(30):
-        for value in {0, 1, 0x7F, 0x80, 0xFF} - {whole[at]}:
-            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
+        for value in {0, 1, 0x7F, 0x80, 0xFF} - {content[at]}:
+            path.write_bytes(content[:at] + bytes([value]) + content[at + 1 :])
             try:
                 lod_tensor.read(path)
             except rc.UnreadableError:
@@ -150,7 +150,7 @@ def test_damage_is_unreadable_or_another_number(source: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"\0" * 16, "ends in its header"),
         (struct.pack("<IQIi", 0, 0, 0, 1 << 30), "bytes for the description of the tensor"),
@@ -162,17 +162,17 @@ def test_damage_is_unreadable_or_another_number(source: str, tmp_path: Path) -> 
         (b"\x01" * 40, "does not begin"),
     ],
 )
-def test_what_is_wrong_is_said(content: bytes, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(rc.UnreadableError, match=said):
+    with pytest.raises(rc.UnreadableError, match=message):
         lod_tensor.read(tmp_path / "a")
 
 
 def test_parameters_that_do_not_go_together_are_said(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "gru", tmp_path / "a")
     (tmp_path / "a" / "gru_0.b_0").write_bytes(file_of(np.ones((1, 11), "f4")))
-    found = rc.load(tmp_path / "a")
-    assert not found.layers and "'gru.b' has shape (1, 11), expected (1, 12)" in found.warnings[0]
+    checkpoint = rc.load(tmp_path / "a")
+    assert not checkpoint.layers and "'gru.b' has shape (1, 11), expected (1, 12)" in checkpoint.warnings[0]
     (tmp_path / "a" / "gru_0.w_0").write_bytes(file_of(np.ones((4, 11), "f4")))
     assert "gru_0.w_0 has the shape (4, 11), expected (4, 12)" in rc.load(tmp_path / "a").warnings[0]
     (tmp_path / "a" / "fc_0.w_0").unlink()

@@ -66,14 +66,14 @@ def test_convert_leaves_the_old_file_and_nothing_else(name: str, disk: Path, tmp
     safetensors.write(large, arrays(1, 300))
     words = ["convert", str(small), str(disk / name), "--to", TARGETS[name], "--force"]
     assert CliRunner().invoke(main, words).exit_code == 0
-    old = {one: one.read_bytes() for one in disk.iterdir()}
+    old = {file: file.read_bytes() for file in disk.iterdir()}
     words[1] = str(large)
     for free in (0, 4096, 400_000):
         filler = fill(disk, free)
         done = CliRunner().invoke(main, words)
         filler.unlink()
         assert done.exit_code == 74 and "No space left" in done.output and str(disk / name) in done.output, done.output
-        assert {one: one.read_bytes() for one in disk.iterdir()} == old
+        assert {file: file.read_bytes() for file in disk.iterdir()} == old
 
 
 def test_too_little_room_is_known_before_a_large_array_is_written(disk: Path) -> None:
@@ -87,18 +87,18 @@ def test_a_batch_goes_on_when_there_is_room_again(disk: Path, tmp_path: Path) ->
         safetensors.write(tmp_path / "m" / f"m{number}.safetensors", arrays(number, hidden))
     words = (tmp_path / "m" / "*.safetensors", "--to", "onnx", "--out", disk, "--json", "--jobs")
     for jobs in (1, 2):
-        code, said = call(*words, jobs, "--journal", tmp_path / f"j{jobs}")
-        document = json.loads(said[said.index("{") :])
-        assert code == 74 and "No space left" in said, said
-        written = {Path(one["target"]).name for one in document["files"] if not one["code"]}
+        code, output = call(*words, jobs, "--journal", tmp_path / f"j{jobs}")
+        document = json.loads(output[output.index("{") :])
+        assert code == 74 and "No space left" in output, output
+        written = {Path(entry["target"]).name for entry in document["files"] if not entry["code"]}
         # Of two at a time a small file may find no room while a large one is written.
         assert written == {"m0.onnx", "m2.onnx"} or (jobs == 2 and written <= {"m0.onnx", "m2.onnx"})
-        assert {one.name for one in disk.iterdir()} == written
-        for one in disk.iterdir():
-            one.unlink()
+        assert {file.name for file in disk.iterdir()} == written
+        for file in disk.iterdir():
+            file.unlink()
     subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
-    code, said = call(*words, 1, "--journal", tmp_path / "j1")
-    assert code == 0 and {one.name for one in disk.iterdir()} == {f"m{n}.onnx" for n in range(4)}
+    code, output = call(*words, 1, "--journal", tmp_path / "j1")
+    assert code == 0 and {file.name for file in disk.iterdir()} == {f"m{n}.onnx" for n in range(4)}
 
 
 @pytest.mark.parametrize(("free", "jobs"), [(0, 1), (8192, 1), (8192, 2)])
@@ -109,13 +109,13 @@ def test_a_full_disk_of_the_journal_is_named_and_resumed(free: int, jobs: int, d
     words = (tmp_path / "m" / "*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--json")
     words += ("--jobs", jobs, "--journal", disk / "j")
     filler = fill(disk, free)
-    code, said = call(*words)
-    assert code == 74 and f"{disk / 'j'}: the journal cannot be written: No space left on device. Free" in said, said
+    code, output = call(*words)
+    assert code == 74 and f"{disk / 'j'}: the journal cannot be written: No space left on device. Free" in output, output
     filler.unlink()
     lines = max(0, (disk / "j").read_bytes().count(b"\n") - 1)
     assert lines == 0 if not free else lines > 3
-    code, said = call(*words)
-    assert code == 0 and json.loads(said)["resumed"] == lines
+    code, output = call(*words)
+    assert code == 0 and json.loads(output)["resumed"] == lines
     assert len(list((tmp_path / "out").glob("*.onnx"))) == 24
 
 
@@ -131,8 +131,8 @@ def test_what_the_kernel_refuses_is_named_and_resumed(tmp_path: Path) -> None:
     assert "the journal cannot be written: File too large. Free the disk, and run it again" in done.stderr
     lines = (tmp_path / "out" / "rnnconvert-batch.jsonl").read_text().splitlines()[1:]
     assert 3 < len(lines) < 12
-    code, said = call(*words, "--json")
-    assert code == 0 and json.loads(said)["resumed"] == len(lines) - 1
+    code, output = call(*words, "--json")
+    assert code == 0 and json.loads(output)["resumed"] == len(lines) - 1
     assert len(list((tmp_path / "out").iterdir())) == 13
 
 
@@ -146,7 +146,7 @@ def packed(folder: Path) -> dict[str, Path]:
     with zipfile.ZipFile(folder / "m.keras") as stored, zipfile.ZipFile(folder / "small.keras", "w", zipfile.ZIP_DEFLATED) as small:
         for name in stored.namelist():
             small.writestr(name, stored.read(name))
-    return {one.name: one for one in folder.iterdir() if one.is_file()}
+    return {file.name: file for file in folder.iterdir() if file.is_file()}
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_a_full_temporary_folder_is_named(name: str, full: Path, tmp_path: Path)
     models = packed(tmp_path / "in")
     target = tmp_path / "out.onnx"
     target.write_bytes(b"old")
-    there = {one: one.read_bytes() for one in (*models.values(), target)}
+    there = {file: file.read_bytes() for file in (*models.values(), target)}
     model = str(models["m.pt"])
     words = {
         "-": ["convert", "-", str(target), "--force"],
@@ -174,8 +174,8 @@ def test_a_full_temporary_folder_is_named(name: str, full: Path, tmp_path: Path)
     done = CliRunner().invoke(main, words, input=models["m.pt"].read_bytes() if name == "-" else None)
     assert done.exit_code == 74 and "Traceback" not in done.output, done.output
     assert f"temporary folder {full}" in done.output and "Set TMPDIR to a larger disk" in done.output, done.output
-    assert {one: one.read_bytes() for one in there} == there
-    left = [one.name for one in full.iterdir() if one.name != "filler"]
+    assert {file: file.read_bytes() for file in there} == there
+    left = [file.name for file in full.iterdir() if file.name != "filler"]
     assert not left or name in ("m.pt.gz", "m.pt.xz")  # what the process itself removes when it ends
 
 
@@ -191,7 +191,7 @@ def test_a_process_leaves_nothing_in_a_full_temporary_folder(disk: Path, tmp_pat
     words = [sys.executable, "-m", "rnnconvert", "inspect", str(models["m.pt.gz"])]
     done = subprocess.run(words, env={**os.environ, "TMPDIR": str(disk)}, capture_output=True, text=True, check=False)
     assert done.returncode == 74 and f"temporary folder {disk}: No space left" in done.stderr, done.stderr
-    assert [one.name for one in disk.iterdir()] == ["filler"]
+    assert [file.name for file in disk.iterdir()] == ["filler"]
 
 
 UPGRADED = Path(__file__).parents[1] / "examples" / "old_tagger.h5"
@@ -228,14 +228,14 @@ def test_a_disk_that_is_full_or_read_only_keeps_what_each_command_would_replace(
         if done.exit_code == 0 and free:  # it fits
             continue
         assert done.exit_code == 74 and "No space left" in done.output and str(disk) in done.output, done.output
-        assert {one.name: one.read_text() for one in disk.iterdir()} == dict.fromkeys(targets, old)
+        assert {file.name: file.read_text() for file in disk.iterdir()} == dict.fromkeys(targets, old)
     for target in targets:
         (disk / target).write_text(old)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     done = CliRunner().invoke(main, call_of)
     assert done.exit_code == 74 and "Read-only file system" in done.output, done.output
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
-    assert {one.name: one.read_text() for one in disk.iterdir()} == dict.fromkeys(targets, old)
+    assert {file.name: file.read_text() for file in disk.iterdir()} == dict.fromkeys(targets, old)
     assert CliRunner().invoke(main, call_of).exit_code == 0
     assert all((disk / target).read_bytes() != old.encode() for target in targets)
 

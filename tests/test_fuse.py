@@ -41,7 +41,7 @@ KEPT = {"i": 0, "f": 1, "g": 2, "o": 3, "z": 0, "r": 1, "n": 2}
 def run(path: Path, feed: dict[str, Any]) -> list[Any]:
     onnxruntime = needed("onnxruntime", "onnxruntime")
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
+    names = [entry.name for entry in session.get_inputs()]
     return list(session.run(None, {name: feed[name] for name in names}))
 
 
@@ -68,20 +68,20 @@ def test_what_an_exporter_wrote_out_becomes_one_node(name: str, tmp_path: Path) 
     needed("onnxruntime", "onnxruntime")
     target = tmp_path / "fast.onnx"
     done = rc.fuse(GOLDEN / f"{name}.onnx", target)
-    found = operators(target)
+    operators_left = operators(target)
     count = 2 if "bilstm" in name else 1
-    assert found.count(EXPORTED[name]) == count and len(done.layers) == count and not done.left
+    assert operators_left.count(EXPORTED[name]) == count and len(done.layers) == count and not done.left
     # keras.export by way of torch computes a first step for its shape alone
     assert (
-        not {"Loop", "Scan"} & set(found)
-        and found.count("Tanh") <= ("keras_torch" in name)
+        not {"Loop", "Scan"} & set(operators_left)
+        and operators_left.count("Tanh") <= ("keras_torch" in name)
         and done.nodes[1] < (1 if name == "dynamo_scan_rnn" else 0.6) * done.nodes[0]
     )
-    with np.load(GOLDEN / f"{name}.npz") as kept:  # what the framework itself gave
+    with np.load(GOLDEN / f"{name}.npz") as recorded:  # what the framework itself gave
         graph = onnx.load(target).graph
-        feed = {one.name: kept[f"x{n}"] for n, one in enumerate(graph.input)}
-        for n, one in enumerate(run(target, feed)):
-            np.testing.assert_allclose(one, kept[f"y{n}"], rtol=2e-5, atol=2e-6)
+        feed = {entry.name: recorded[f"x{n}"] for n, entry in enumerate(graph.input)}
+        for n, output in enumerate(run(target, feed)):
+            np.testing.assert_allclose(output, recorded[f"y{n}"], rtol=2e-5, atol=2e-6)
     assert len(rc.load(target).layers) == count
 
 
@@ -110,10 +110,10 @@ class Body:
         self.prefix = prefix
 
     def __call__(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        names = [self.constant(one) if not isinstance(one, str) else one for one in inputs]
-        made = [f"{self.prefix}v{len(self.nodes)}_{n}" for n in range(outputs)]
-        self.nodes.append(helper.make_node(operator, names, made, **attributes))
-        return made[0] if outputs == 1 else made
+        names = [self.constant(operand) if not isinstance(operand, str) else operand for operand in inputs]
+        results = [f"{self.prefix}v{len(self.nodes)}_{n}" for n in range(outputs)]
+        self.nodes.append(helper.make_node(operator, names, results, **attributes))
+        return results[0] if outputs == 1 else results
 
     def constant(self, value: Any) -> str:
         array = np.asarray(value)
@@ -175,11 +175,11 @@ def scan(step: Step, states: int, reverse: bool = False, batch_first: bool = Fal
     body = Body()
     names = [f"s{n}" for n in range(states)]
     new = step(body, "xt", names)
-    new = [body("Identity", one) for one in new]
+    new = [body("Identity", state) for state in new]
     out = body("Identity", new[0])
     inner = helper.make_graph(
-        body.nodes, "step", [*(value(one, ["B", HIDDEN]) for one in names), value("xt", ["B", IN])],
-        [*(value(one, ["B", HIDDEN]) for one in new), value(out, ["B", HIDDEN])],
+        body.nodes, "step", [*(value(state, ["B", HIDDEN]) for state in names), value("xt", ["B", IN])],
+        [*(value(state, ["B", HIDDEN]) for state in new), value(out, ["B", HIDDEN])],
         [numpy_helper.from_array(array, name) for name, array in body.arrays.items()],
     )  # fmt: skip
     axis = int(batch_first)
@@ -199,7 +199,7 @@ def loop(step: Step, states: int, stop: str = "") -> tuple[list[Any], dict[str, 
     body = Body()
     names = [f"s{n}" for n in range(states)]
     xt = body("Gather", "x", "iteration", axis=0)
-    new = [body("Identity", one) for one in step(body, xt, names)]
+    new = [body("Identity", name) for name in step(body, xt, names)]
     going = body("Identity", "going")
     if stop == "data":
         going = body("Less", body("ReduceMax", new[0], keepdims=0), 0.9999)
@@ -207,8 +207,8 @@ def loop(step: Step, states: int, stop: str = "") -> tuple[list[Any], dict[str, 
         going = body("Less", "iteration", np.array(20))
     inner = helper.make_graph(
         body.nodes, "step",
-        [value("iteration", [], TensorProto.INT64), value("going", [], TensorProto.BOOL), *(value(one, ["B", HIDDEN]) for one in names)],
-        [value(going, [], TensorProto.BOOL), *(value(one, ["B", HIDDEN]) for one in new), value(body("Identity", new[0]), ["B", HIDDEN])],
+        [value("iteration", [], TensorProto.INT64), value("going", [], TensorProto.BOOL), *(value(name, ["B", HIDDEN]) for name in names)],
+        [value(going, [], TensorProto.BOOL), *(value(name, ["B", HIDDEN]) for name in new), value(body("Identity", new[0]), ["B", HIDDEN])],
         [numpy_helper.from_array(array, name) for name, array in body.arrays.items()],
     )  # fmt: skip
     outer = Body("outer_")
@@ -247,9 +247,9 @@ def unrolled(step: Step, states: int, steps: int = 5) -> tuple[list[Any], dict[s
     return [*body.nodes, *ends, helper.make_node("Identity", [y], ["y"])], body.arrays
 
 
-def save(path: Path, made: tuple[list[Any], dict[str, Any]], states: int, inputs: Sequence[Any] = (), steps: Any = "T") -> Path:
-    nodes, arrays = made
-    axes = ["B", steps, IN] if any(one.name == "scan_input_axes" and one.ints[0] for one in nodes[-1].attribute) else [steps, "B", IN]
+def save(path: Path, parts: tuple[list[Any], dict[str, Any]], states: int, inputs: Sequence[Any] = (), steps: Any = "T") -> Path:
+    nodes, arrays = parts
+    axes = ["B", steps, IN] if any(node.name == "scan_input_axes" and node.ints[0] for node in nodes[-1].attribute) else [steps, "B", IN]
     graph = helper.make_graph(
         nodes, "model", [value("x", axes), *(value(f"first{n}", ["B", HIDDEN]) for n in range(states)), *inputs],
         [value("y", None), *(value(f"last{n}", None) for n in range(states))],
@@ -268,8 +268,8 @@ def model(path: Path, cell: str, form: str, change: str = "", **extra: Any) -> t
     def step(body: Body, x: str, names: Sequence[str]) -> list[str]:
         return make(body, x, names, [*w, *peepholes], change)
 
-    made = forms[form](step, states, **extra)  # type: ignore[operator]
-    return save(path, made, states, steps=5 if form == "unrolled" else "T"), (*w, *peepholes)
+    parts = forms[form](step, states, **extra)  # type: ignore[operator]
+    return save(path, parts, states, steps=5 if form == "unrolled" else "T"), (*w, *peepholes)
 
 
 def feed(states: int, steps: int = 5) -> dict[str, Any]:
@@ -293,8 +293,8 @@ def test_every_form_of_a_cell_keeps_weights_states_and_outputs(cell: str, form: 
     done = rc.fuse(path, tmp_path / "fast.onnx")
     assert len(done.layers) == 1 and not done.left, done
     assert operators(tmp_path / "fast.onnx").count(cell.upper()) == 1
-    given = feed(CELLS[cell][2])
-    for old, new in zip(run(path, given), run(tmp_path / "fast.onnx", given), strict=True):
+    inputs = feed(CELLS[cell][2])
+    for old, new in zip(run(path, inputs), run(tmp_path / "fast.onnx", inputs), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
     (layer,) = rc.load(tmp_path / "fast.onnx").layers.values()
     direction = layer[0, 0]
@@ -315,10 +315,10 @@ def test_every_form_of_a_cell_keeps_weights_states_and_outputs(cell: str, form: 
 def test_a_scan_from_the_end_stays_one(cell: str, batch_first: bool, tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", cell, "scan", reverse=True, batch_first=batch_first)
     rc.fuse(path, tmp_path / "fast.onnx")
-    given = feed(CELLS[cell][2])
+    inputs = feed(CELLS[cell][2])
     if batch_first:
-        given["x"] = given["x"].swapaxes(0, 1)
-    for old, new in zip(run(path, given), run(tmp_path / "fast.onnx", given), strict=True):
+        inputs["x"] = inputs["x"].swapaxes(0, 1)
+    for old, new in zip(run(path, inputs), run(tmp_path / "fast.onnx", inputs), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
     (layer,) = rc.load(tmp_path / "fast.onnx").layers.values()
     assert layer[0, 0].reverse
@@ -330,7 +330,7 @@ UNPROVED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("cell", "form", "extra", "reason"), UNPROVED, ids=lambda one: str(one)[:30])
+@pytest.mark.parametrize(("cell", "form", "extra", "reason"), UNPROVED, ids=lambda argument: str(argument)[:30])
 def test_what_no_operator_computes_stays(cell: str, form: str, extra: dict[str, Any], reason: str, tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", cell, form, **extra)
     with pytest.raises(RefusedError, match=reason):
@@ -362,34 +362,34 @@ def test_a_bound_that_no_trial_reaches_is_seen(bound: float, tmp_path: Path) -> 
 def test_stored_numbers_that_are_inputs_too_go_as_a_whole(version: int, tmp_path: Path) -> None:
     """Before the file version 4 every initializer was an input, and later each may be."""
     path, _ = model(tmp_path / "model.onnx", "lstm", "unrolled")
-    kept = onnx.load(path)
-    kept.ir_version = version
-    kept.graph.input.extend(value(one.name, list(one.dims), one.data_type) for one in kept.graph.initializer)
-    onnx.save(kept, path)
+    proto = onnx.load(path)
+    proto.ir_version = version
+    proto.graph.input.extend(value(tensor.name, list(tensor.dims), tensor.data_type) for tensor in proto.graph.initializer)
+    onnx.save(proto, path)
     rc.fuse(path, tmp_path / "fast.onnx")
-    given = feed(2)
-    for old, new in zip(run(path, given), run(tmp_path / "fast.onnx", given), strict=True):
+    inputs = feed(2)
+    for old, new in zip(run(path, inputs), run(tmp_path / "fast.onnx", inputs), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
-    assert [one.name for one in onnx.load(tmp_path / "fast.onnx").graph.input] == ["x", "first0", "first1"]
+    assert [entry.name for entry in onnx.load(tmp_path / "fast.onnx").graph.input] == ["x", "first0", "first1"]
 
 
 def test_an_input_that_has_the_name_of_a_new_value_keeps_it(tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", "gru", "scan")
-    kept = onnx.load(path)
-    kept.graph.input.append(value("scanned/Y", ["N"]))
-    kept.graph.output.append(value("more", None))
-    kept.graph.node.append(helper.make_node("Identity", ["scanned/Y"], ["more"]))
-    onnx.save(kept, path)
+    proto = onnx.load(path)
+    proto.graph.input.append(value("scanned/Y", ["N"]))
+    proto.graph.output.append(value("more", None))
+    proto.graph.node.append(helper.make_node("Identity", ["scanned/Y"], ["more"]))
+    onnx.save(proto, path)
     rc.fuse(path, tmp_path / "fast.onnx")
-    given = {**feed(1), "scanned/Y": np.ones(3, np.float32)}
-    for old, new in zip(run(path, given), run(tmp_path / "fast.onnx", given), strict=True):
+    inputs = {**feed(1), "scanned/Y": np.ones(3, np.float32)}
+    for old, new in zip(run(path, inputs), run(tmp_path / "fast.onnx", inputs), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
 
 
 def test_a_loop_whose_steps_are_given_stays(tmp_path: Path) -> None:
     w = weights(3)
-    made = loop(lambda body, x, names: gru(body, x, names, w), 1, stop="given")
-    path = save(tmp_path / "model.onnx", made, 1, [value("steps", [], TensorProto.INT64)])
+    parts = loop(lambda body, x, names: gru(body, x, names, w), 1, stop="given")
+    path = save(tmp_path / "model.onnx", parts, 1, [value("steps", [], TensorProto.INT64)])
     with pytest.raises(RefusedError, match="depends on numbers that the model is given"):
         rc.fuse(path, tmp_path / "fast.onnx")
 
@@ -399,7 +399,7 @@ def test_a_decoder_that_reads_its_own_output_stays(tmp_path: Path) -> None:
     body = Body()
     h, x = "first0", "x0"
     back = body.constant(RANDOM.normal(size=(HIDDEN, IN)))
-    matrices = [body.constant(one) for one in w]
+    matrices = [body.constant(matrix) for matrix in w]
     body.nodes.append(helper.make_node("Gather", ["x", body.constant(np.array(0))], ["x0"], axis=0))
     for _ in range(4):
         (h,) = gru(body, x, [h], matrices)
@@ -415,11 +415,11 @@ def test_a_real_model_of_single_steps(tmp_path: Path) -> None:
     need("corpus", corpus.absent())
     path = corpus.FOLDER / "dtln-base" / "model_2.onnx"
     done = rc.fuse(path, tmp_path / "fast.onnx")
-    assert [one.cell for one in done.layers] == ["LSTM 256 -> 128", "LSTM 128 -> 128"] and not done.left
+    assert [layer.cell for layer in done.layers] == ["LSTM 256 -> 128", "LSTM 128 -> 128"] and not done.left
     random = np.random.default_rng(0)
-    given = {"input_4": random.normal(size=(1, 1, 512)), "input_5": random.normal(size=(1, 2, 128, 2))}
-    given = {name: array.astype(np.float32) for name, array in given.items()}
-    for old, new in zip(run(path, given), run(tmp_path / "fast.onnx", given), strict=True):
+    inputs = {"input_4": random.normal(size=(1, 1, 512)), "input_5": random.normal(size=(1, 2, 128, 2))}
+    inputs = {name: array.astype(np.float32) for name, array in inputs.items()}
+    for old, new in zip(run(path, inputs), run(tmp_path / "fast.onnx", inputs), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-5)
 
 
@@ -428,7 +428,7 @@ def test_a_step_whose_state_cannot_be_told_stays(tmp_path: Path) -> None:
     body = Body()
     square = [(RANDOM.normal(size=(HIDDEN, 4 * HIDDEN)) * 0.5).astype(np.float32) for _ in range(2)]
     out, new = lstm(body, "first2", ["first0", "first1"], [*square, *weights(4)[2:]])
-    ends = [helper.make_node("Identity", [one], [name]) for one, name in ((out, "last0"), (new, "last1"), (new, "last2"), ("x", "y"))]
+    ends = [helper.make_node("Identity", [source], [name]) for source, name in ((out, "last0"), (new, "last1"), (new, "last2"), ("x", "y"))]
     path = save(tmp_path / "model.onnx", ([*body.nodes, *ends], body.arrays), 3)
     with pytest.raises(RefusedError, match="which of its inputs is the state cannot be told from one step"):
         rc.fuse(path, tmp_path / "fast.onnx")
@@ -438,13 +438,13 @@ def test_a_replacement_that_the_proof_denies_is_not_made(tmp_path: Path, monkeyp
     """A fault in the recognition itself: the proof finds it."""
     from rnnconvert.recognition import loops, recognised
 
-    found = recognised.weights
+    weights_of = recognised.weights
 
-    def wrong(*given: Any) -> Any:
-        made = found(*given)
-        arrays = dict(made.arrays)
+    def wrong(*arguments: Any) -> Any:
+        right = weights_of(*arguments)
+        arrays = dict(right.arrays)
         arrays["recurrent", "z"], arrays["recurrent", "r"] = arrays["recurrent", "r"], arrays["recurrent", "z"]
-        return recognised.Weights(arrays, made.origins)
+        return recognised.Weights(arrays, right.origins)
 
     monkeypatch.setattr(loops, "weights", wrong)
     path, _ = model(tmp_path / "model.onnx", "gru", "scan")

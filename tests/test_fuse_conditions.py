@@ -91,8 +91,8 @@ class Planted:
                     xt = x[:, t]
                     if change and plant.place == "input":
                         xt = plant.changed(xt, xt, xt)
-                    given = self.cell(xt, (h, c) if plant.kind == "LSTMCell" else h)
-                    new, cell = given if plant.kind == "LSTMCell" else (given, c)
+                    step_outputs = self.cell(xt, (h, c) if plant.kind == "LSTMCell" else h)
+                    new, cell = step_outputs if plant.kind == "LSTMCell" else (step_outputs, c)
                     if change and plant.place in ("hidden", "both"):
                         new = plant.changed(x[:, t], new, h)
                     if change and plant.kind == "LSTMCell" and plant.place in ("cell", "both"):
@@ -133,16 +133,16 @@ class Planted:
 
 def draw(count: int, seed: int) -> list[Planted]:
     choose = random.Random(seed)
-    made = []
+    plants = []
     for _ in range(count):
         steps = choose.choice((2, 3, 5))
         at = choose.choice(((0,), (1,), (steps - 1,), (0, 1), tuple(range(steps)), (steps // 2,)))
-        made.append(Planted(
+        plants.append(Planted(
             choose.choice(("LSTMCell", "GRUCell", "RNNCell")), steps, at, choose.choice(FORMS), choose.choice([*COMPARED]),
             choose.choice([*OF]), choose.choice(VALUES), choose.choice(PLACES), choose.choice([*BECOMES]),
             choose.random() < 0.25, choose.random() < (0.3 if drawn.LONG else 0.05),
         ))  # fmt: skip
-    return made
+    return plants
 
 
 SPECIMENS = [
@@ -169,8 +169,8 @@ def session(path: Path) -> Callable[[Any], Any]:
     return lambda x: opened.run(None, {opened.get_inputs()[0].name: x})[0]
 
 
-def agrees(one: Any, other: Any) -> bool:
-    return bool(np.allclose(one, other, rtol=1e-4, atol=1e-5))
+def agrees(first: Any, second: Any) -> bool:
+    return bool(np.allclose(first, second, rtol=1e-4, atol=1e-5))
 
 
 def check(plant: Planted, folder: Path) -> None:
@@ -187,9 +187,9 @@ def check(plant: Planted, folder: Path) -> None:
         assert f"{plant.steps} written-out steps" in done.layers[0].was
     fused = session(target)
     for x in plant.inputs():
-        truth, found = model(x), fused(x)
+        truth, outputs = model(x), fused(x)
         finite = np.isfinite(truth)  # onnxruntime's own RNN, GRU and LSTM make numbers of what is none
-        assert agrees(truth[finite], found[finite]), f"fused, and off by {np.abs(truth - found)[finite].max()}"
+        assert agrees(truth[finite], outputs[finite]), f"fused, and off by {np.abs(truth - outputs)[finite].max()}"
 
 
 def same_as_stated(plant: Planted, path: Path, model: Callable[[Any], Any]) -> None:
@@ -232,7 +232,7 @@ def test_inputs_that_meet_a_condition_show_what_the_formula_left_out(kind: str, 
         assert not rc.load(path).layers
         done = rc.fuse(path, tmp_path / "fused.onnx", force=True)
         # onnxruntime's own operators make zeros of what is no number, as this condition does
-        assert compared == "isnan" or all("3 written-out" not in one.was for one in done.layers)
+        assert compared == "isnan" or all("3 written-out" not in layer.was for layer in done.layers)
 
 
 def test_what_decides_is_named_with_its_number(tmp_path: Path) -> None:

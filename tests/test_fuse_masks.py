@@ -22,8 +22,8 @@ STEPS, BATCH = 6, 4
 def chosen(b: Body, way: str, mask: str, new: str, old: str) -> str:
     """A value of a step: the new one where it counts, else another; as Where, its opposite, or sums of products."""
     if way == "products":
-        one = b("Mul", b("Cast", mask, to=1), new)
-        return str(b("Add", one, b("Mul", old, b("Cast", b("Not", mask), to=1))))
+        product = b("Mul", b("Cast", mask, to=1), new)
+        return str(b("Add", product, b("Mul", old, b("Cast", b("Not", mask), to=1))))
     if way == "turned":
         return str(b("Where", b("Not", mask), old, new))
     wide = b("Expand", mask, np.array([1, HIDDEN])) if way == "wide" else mask
@@ -48,7 +48,7 @@ def masked(path: Path, cell: str, kind: str = "mask", way: str = "where", fill: 
         counts = body("Gather", "m", "iteration", axis=0)
         counts = body("Unsqueeze", counts, np.array([1])) if kind == "flat" else counts
     new = make(body, xt, names, w)
-    after = [chosen(body, way, counts, one, old) for one, old in zip(new, names, strict=True)]
+    after = [chosen(body, way, counts, state, old) for state, old in zip(new, names, strict=True)]
     if fault == "cell":
         after[-1] = new[-1]
     if fault == "other":
@@ -63,11 +63,12 @@ def masked(path: Path, cell: str, kind: str = "mask", way: str = "where", fill: 
         out = after[0] if fill == "state" else chosen(body, way, counts, new[0], zero)
     if fault == "out":
         out = body("Add", out, 1.0)
-    after = [body("Identity", one) for one in after]
+    after = [body("Identity", state) for state in after]
     inner = helper.make_graph(
         body.nodes, "step",
-        [value("iteration", [], TensorProto.INT64), value("going", [], TensorProto.BOOL), *(value(one, ["B", HIDDEN]) for one in carried)],
-        [value(body("Identity", "going"), [], TensorProto.BOOL), *(value(one, ["B", HIDDEN]) for one in after),
+        [value("iteration", [], TensorProto.INT64), value("going", [], TensorProto.BOOL),
+         *(value(state, ["B", HIDDEN]) for state in carried)],
+        [value(body("Identity", "going"), [], TensorProto.BOOL), *(value(state, ["B", HIDDEN]) for state in after),
          value(body("Identity", out), ["B", HIDDEN])],
         [numpy_helper.from_array(array, name) for name, array in body.arrays.items()],
     )  # fmt: skip
@@ -83,14 +84,14 @@ def masked(path: Path, cell: str, kind: str = "mask", way: str = "where", fill: 
     inputs = [value("x", ["T", "B", IN]), *(value(f"first{n}", ["B", HIDDEN]) for n in range(states)),
               value("m", shape, TensorProto.INT32 if kind == "lengths" else TensorProto.BOOL)]  # fmt: skip
     graph = helper.make_graph(
-        [*outer.nodes, node], "model", inputs, [value(one, None) for one in ("y", *lasts)],
+        [*outer.nodes, node], "model", inputs, [value(state, None) for state in ("y", *lasts)],
         [numpy_helper.from_array(array, name) for name, array in outer.arrays.items()],
     )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
     return path
 
 
-def given(states: int, kind: str) -> dict[str, Any]:
+def inputs_of(states: int, kind: str) -> dict[str, Any]:
     random = np.random.default_rng(3)
     truths = random.random((STEPS, BATCH)) > 0.4
     truths[:, 0], truths[:, 1] = False, True
@@ -113,11 +114,11 @@ def test_a_loop_with_a_mask_is_one_node(cell: str, kind: str, way: str, fill: st
     done = rc.fuse(path, tmp_path / "fast.onnx")
     assert len(done.layers) == 1 and not done.left
     assert operators(tmp_path / "fast.onnx").count(cell.upper()) == 1
-    feed = given(CELLS[cell][2], kind)
+    feed = inputs_of(CELLS[cell][2], kind)
     for old, new in zip(run(path, feed), run(tmp_path / "fast.onnx", feed), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
-    found = rc.load(path)
-    assert len(found.layers) == 1 and not found.unread and any("pass the lengths" in one for one in found.warnings)
+    checkpoint = rc.load(path)
+    assert len(checkpoint.layers) == 1 and not checkpoint.unread and any("pass the lengths" in warning for warning in checkpoint.warnings)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +137,12 @@ def test_what_is_no_mask_of_a_layer_stays_with_the_reason(fault: str, kind: str,
 
 @pytest.mark.parametrize(("name", "count"), [("keras_masked", 1), ("keras_masked_bilstm", 2)])
 def test_a_masked_layer_that_keras_exported_is_one_node(name: str, count: int, tmp_path: Path) -> None:
-    found = rc.load(GOLDEN / f"{name}.onnx")
-    assert len(found.layers) == count and not found.unread
+    checkpoint = rc.load(GOLDEN / f"{name}.onnx")
+    assert len(checkpoint.layers) == count and not checkpoint.unread
     needed("onnxruntime", "onnxruntime")
     rc.fuse(GOLDEN / f"{name}.onnx", tmp_path / "fast.onnx")
     assert "Loop" not in operators(tmp_path / "fast.onnx")
-    with np.load(GOLDEN / f"{name}.npz") as kept:
-        feed = {one.name: kept[f"x{n}"] for n, one in enumerate(onnx.load(tmp_path / "fast.onnx").graph.input)}
+    with np.load(GOLDEN / f"{name}.npz") as recorded:
+        feed = {entry.name: recorded[f"x{n}"] for n, entry in enumerate(onnx.load(tmp_path / "fast.onnx").graph.input)}
         (y,) = run(tmp_path / "fast.onnx", feed)
-        np.testing.assert_allclose(y, kept["y0"], rtol=2e-5, atol=2e-6)
+        np.testing.assert_allclose(y, recorded["y0"], rtol=2e-5, atol=2e-6)

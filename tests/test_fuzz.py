@@ -29,30 +29,30 @@ from tests.requirements import needed
 pytestmark = pytest.mark.reads_apart
 
 FOUND = Path(fuzzer.__file__).parent / "found"
-CASES = sorted(one for one in FOUND.iterdir() if one.is_dir())
+CASES = sorted(child for child in FOUND.iterdir() if child.is_dir())
 LIMITS = Limits(10, 1 << 30)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> list[Seed]:
+def built_seeds(tmp_path_factory: pytest.TempPathFactory) -> list[Seed]:
     return seeds.build(tmp_path_factory.mktemp("seeds"), corpus=False)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_was_found_stays_mended(case: Path, tmp_path: Path) -> None:
     """Each case by itself, read by the container alone and as the command line reads it."""
-    (entry,) = (one for one in case.iterdir() if one.name.startswith(("m.", "model.")))
+    (entry,) = (file for file in case.iterdir() if file.name.startswith(("m.", "model.")))
     for turn in range(8):
         end, finding = execute(entry, random.Random(turn), None, tmp_path, LIMITS)
         assert finding is None, finding.trace
         assert end
 
 
-def test_seeds_are_of_every_kind_and_readable(made: list[Seed], tmp_path: Path) -> None:
-    kinds = {seed.kind for seed in made}
-    assert len(kinds) >= 20 and len(made) >= 100, kinds
+def test_seeds_are_of_every_kind_and_readable(built_seeds: list[Seed], tmp_path: Path) -> None:
+    kinds = {seed.kind for seed in built_seeds}
+    assert len(kinds) >= 20 and len(built_seeds) >= 100, kinds
     ends = {}
-    for number, seed in enumerate(made):
+    for number, seed in enumerate(built_seeds):
         path = put(tmp_path / str(number), seed.files, seed.entry)
         end, finding = execute(path, random.Random(0), seed.format, tmp_path, LIMITS)
         assert finding is None, (seed.kind, finding.trace)
@@ -63,17 +63,17 @@ def test_seeds_are_of_every_kind_and_readable(made: list[Seed], tmp_path: Path) 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), rng=st.randoms(use_true_random=False))
 def test_hypothesis_finds_no_file_that_ends_otherwise(
-    data: Any, rng: random.Random, made: list[Seed], tmp_path_factory: pytest.TempPathFactory
+    data: Any, rng: random.Random, built_seeds: list[Seed], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.getbasetemp() / "drawn"
     (folder / "out").mkdir(parents=True, exist_ok=True)
-    seed = made[data.draw(st.integers(0, len(made) - 1))]
+    seed = built_seeds[data.draw(st.integers(0, len(built_seeds) - 1))]
     path = put(folder / "case", changed(seed, rng), seed.entry)
     _, finding = execute(path, rng, seed.format, folder / "out", LIMITS)
     assert finding is None, finding.trace
 
 
-def test_what_no_array_has_is_refused_or_read(made: list[Seed], tmp_path: Path) -> None:
+def test_what_no_array_has_is_refused_or_read(built_seeds: list[Seed], tmp_path: Path) -> None:
     """Numbers, shapes and names of types in files of every kind, exchanged one by one (fuzz.stated)."""
 
     def check(seed: Seed) -> None:
@@ -82,12 +82,12 @@ def test_what_no_array_has_is_refused_or_read(made: list[Seed], tmp_path: Path) 
         for files in itertools.islice(stated.cases(seed), first, None if drawn.LONG else first + 8 * step, step):
             stated.ended(seed, files, tmp_path)
 
-    each(drawn.drawn(made, 20, "stated"), check, lambda seed: f"{seed.kind} {seed.entry} {seed.format}")
+    each(drawn.drawn(built_seeds, 20, "stated"), check, lambda seed: f"{seed.kind} {seed.entry} {seed.format}")
 
 
-def test_what_is_exchanged_lies_in_a_file_of_its_form(made: list[Seed], tmp_path: Path) -> None:
+def test_what_is_exchanged_lies_in_a_file_of_its_form(built_seeds: list[Seed], tmp_path: Path) -> None:
     """A safetensors file whose shape is exchanged is refused for that shape, not for the length of its header."""
-    seed = next(seed for seed in made if seed.kind == "safetensors" and seed.format == "pytorch")
+    seed = next(seed for seed in built_seeds if seed.kind == "safetensors" and seed.format == "pytorch")
     ends = {stated.ended(seed, files, tmp_path) for files in itertools.islice(stated.cases(seed), 60)}
     assert {"unreadable", "read"} <= ends or {"unreadable", "no layers"} <= ends, ends
     changed = next(files for files in stated.cases(seed) if b"-1, -1" in files[seed.entry])
@@ -96,8 +96,8 @@ def test_what_is_exchanged_lies_in_a_file_of_its_form(made: list[Seed], tmp_path
         rc.load(tmp_path / seed.entry)
 
 
-def test_bytes_decide_and_end_without_an_error(made: list[Seed]) -> None:
-    by_kind = {seed.kind: seed for seed in made}
+def test_bytes_decide_and_end_without_an_error(built_seeds: list[Seed]) -> None:
+    by_kind = {seed.kind: seed for seed in built_seeds}
     for seed in by_kind.values():
         for data in (b"", bytes(100), bytes(range(256))):
             assert changed(seed, Decisions(data)) == changed(seed, Decisions(data))
@@ -119,8 +119,8 @@ def test_a_fault_is_found_and_kept(fault: str, monkeypatch: pytest.MonkeyPatch, 
     words += ["--keep", str(tmp_path / "kept")]
     assert fuzzer.main([*words, "--figures", str(tmp_path / "figures.json")]) == 1
     assert f"FOUND msgpack: {fault}" in capsys.readouterr().out
-    kept = [one for one in (tmp_path / "kept").iterdir() if f"msgpack-{fault}" in one.name]
-    assert kept and (kept[0] / "m.msgpack").stat().st_size
+    cases = [folder for folder in (tmp_path / "kept").iterdir() if f"msgpack-{fault}" in folder.name]
+    assert cases and (cases[0] / "m.msgpack").stat().st_size
     (run,) = json.loads((tmp_path / "figures.json").read_text())
     assert run["executions"] > 0 and run["findings"][0][1] == fault
 

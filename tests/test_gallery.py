@@ -29,8 +29,8 @@ def entry(request: pytest.FixtureRequest) -> Entry:
     need("corpus", corpus.absent())
     need("torch", missing(["torch"]))
     need("keras", missing(["keras", "tensorflow"]))
-    found: Entry = request.param
-    return found
+    parameter: Entry = request.param
+    return parameter
 
 
 @pytest.mark.drawn(10)
@@ -38,9 +38,9 @@ def test_a_rebuilt_model_gives_what_the_original_gave(entry: Entry) -> None:
     model, report = entry.filled()
     assert not report.kept, "some weights of the rebuilt model were not filled"
     comparisons = entry.comparisons(model)
-    print(*(f"{one.output}: off by {one.error:.2g} of {one.allowed:.2g}" for one in comparisons), sep="\n")
-    assert [one.message for one in comparisons if not one.passed] == []
-    assert all(one.telling for one in comparisons)
+    print(*(f"{comparison.output}: off by {comparison.error:.2g} of {comparison.allowed:.2g}" for comparison in comparisons), sep="\n")
+    assert [comparison.message for comparison in comparisons if not comparison.passed] == []
+    assert all(comparison.telling for comparison in comparisons)
 
 
 @pytest.mark.drawn(5)
@@ -54,16 +54,16 @@ def test_two_gates_in_each_others_place_are_caught(entry: Entry, monkeypatch: py
 
     monkeypatch.setattr(filling, "pack", swapped)
     model, _ = entry.filled()
-    assert not all(one.passed for one in entry.comparisons(model))
+    assert not all(comparison.passed for comparison in entry.comparisons(model))
 
 
 def _swapped(direction: Direction) -> Direction:
-    one, two = {"lstm": ("g", "o"), "gru": ("r", "z"), "rnn": ("n", "n")}[direction.cell.kind]
-    other = {one: two, two: one}
+    first, second = {"lstm": ("g", "o"), "gru": ("r", "z"), "rnn": ("n", "n")}[direction.cell.kind]
+    other = {first: second, second: first}
     arrays = {
         (part, gate if part == "peephole" else other.get(gate, gate)): np.asarray(array) for (part, gate), array in direction.arrays.items()
     }
-    if one == two:  # a plain RNN has one gate: its units in another order, but for those of the state
+    if first == second:  # a plain RNN has one gate: its units in another order, but for those of the state
         arrays["input", "n"] = arrays["input", "n"][::-1]
     return direction.replace(arrays=arrays)
 

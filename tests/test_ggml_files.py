@@ -46,9 +46,9 @@ def cell(inputs: int = 2, units: int = 3) -> dict[str, Array]:
 
 def test_the_cell_computes_as_its_source_says(tmp_path: Path) -> None:
     arrays = cell()
-    found = rc.load(written(tmp_path / "m.bin", {"_model.encoder.0.weight": np.ones((2, 1, 3), "f2"), **arrays}))
-    ((name, stack),) = found.layers.items()
-    assert (found.format, name, [*found.tensors]) == ("ggml", BEFORE[:-1], ["_model.encoder.0.weight"])
+    checkpoint = rc.load(written(tmp_path / "m.bin", {"_model.encoder.0.weight": np.ones((2, 1, 3), "f2"), **arrays}))
+    ((name, stack),) = checkpoint.layers.items()
+    assert (checkpoint.format, name, [*checkpoint.tensors]) == ("ggml", BEFORE[:-1], ["_model.encoder.0.weight"])
     x, h, c, done = RNG.uniform(-1, 1, (5, 1, 2)), np.zeros((1, 3)), np.zeros((1, 3)), []
     for step in x:
         product = step @ arrays[BEFORE + "weight_ih"].T + h @ arrays[BEFORE + "weight_hh"].T
@@ -85,12 +85,12 @@ def test_what_is_another_network_or_damaged_is_unreadable(kind: bytes, layers: i
 
 def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
     path = written(tmp_path / "m.bin", cell())
-    whole, rng = path.read_bytes(), random.Random(2)
+    content, rng = path.read_bytes(), random.Random(2)
     for _ in range(60):
-        one = bytearray(whole)
-        for place in rng.sample(range(18, len(one)), rng.choice((1, 2, 5))):
-            one[place] = rng.randrange(256)
-        path.write_bytes(one)
+        damaged = bytearray(content)
+        for place in rng.sample(range(18, len(damaged)), rng.choice((1, 2, 5))):
+            damaged[place] = rng.randrange(256)
+        path.write_bytes(damaged)
         try:
             rc.load(path)
         except rc.RnnConvertError:

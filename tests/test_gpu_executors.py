@@ -59,18 +59,18 @@ def problem_of(cell: str, dtype: str, lengths: Any, states: bool, projection: in
     x = np.random.default_rng(1).uniform(-1, 1, (5, 3, 4)).astype(dtype)
     hidden, cells = random_states(form, 3, 2, dtype)
     stack = random_stack(form, 3, dtype, CELLS[cell])
-    given = (hidden, cells if cell == "lstm" else None) if states else (None, None)
-    return Problem(stack, x, *given, lengths)
+    initial = (hidden, cells if cell == "lstm" else None) if states else (None, None)
+    return Problem(stack, x, *initial, lengths)
 
 
 def cotangents_of(problem: Problem) -> tuple[Outputs, dict[str, Any]]:
     rng, solved = np.random.default_rng(4), problem.solved()
-    made = Outputs(
+    cotangents = Outputs(
         rng.uniform(-1, 1, solved.y.shape),
         tuple(rng.uniform(-1, 1, state.shape) for state in solved.hidden),
         tuple(rng.uniform(-1, 1, state.shape) for state in solved.cell),
     )
-    return made, {"y": made.y, "hidden": list(made.hidden), "cell": list(made.cell)}
+    return cotangents, {"y": cotangents.y, "hidden": list(cotangents.hidden), "cell": list(cotangents.cell)}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
@@ -95,7 +95,7 @@ def test_cudnn_is_called_as_its_header_says(
     assert (host.blocks, library.made) == ({}, {})
     memory = cudnn_library.Memory(host)
     device, fed = cudnn.Device(library, memory), sequences(problem, cotangents=cotangents)
-    found = cudnn.run(params, description, fed, device, cudnn.VARIANTS["cudnn-persistent-dynamic"])
+    answer = cudnn.run(params, description, fed, device, cudnn.VARIANTS["cudnn-persistent-dynamic"])
     assert library.called.count("cudnnBuildRNNDynamic") == 1
     assert (host.blocks, library.made) == ({}, {})
     zeros = tuple(np.zeros_like(state) for state in problem.solved().hidden)
@@ -103,11 +103,11 @@ def test_cudnn_is_called_as_its_header_says(
     hidden, cells = problem.hidden or zeros, problem.cell or cells
     truth = reference.Reference(problem.stack).gradients(problem.x, hidden, cells, problem.lengths, weighed)
     eps = float(ml_dtypes.finfo(dtype).eps)
-    slopes = found["gradients"]
+    slopes = answer["gradients"]
     np.testing.assert_allclose(slopes["x"], truth.x, rtol=0, atol=8 * eps)
-    for one, other in ((slopes["hidden"], truth.hidden), (slopes["cell"], truth.cell)):
-        assert len(one) == (len(other) if states else 0)
-        for mine, exact in zip(one, other, strict=False):
+    for gradients, other in ((slopes["hidden"], truth.hidden), (slopes["cell"], truth.cell)):
+        assert len(gradients) == (len(other) if states else 0)
+        for mine, exact in zip(gradients, other, strict=False):
             np.testing.assert_allclose(mine, exact, rtol=0, atol=16 * eps)
     weights = iter(truth.weights)
     exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
@@ -144,7 +144,7 @@ def test_a_clip_is_set_on_an_lstm_only(stated: list[float | None], set_: tuple[f
     params, description = described(problem.stack, tmp_path)
     library = StandIn({**description, "clip": stated})
     cudnn.run(params, library.description, Sequences(problem.x), cudnn.Device(library, cudnn_library.Memory(HostMemory())))
-    (clip,) = (given[1:] for given in library.set.values() if len(given) == 4)
+    (clip,) = (arguments[1:] for arguments in library.set.values() if len(arguments) == 4)
     assert clip == (1, *set_)
     with (
         pytest.raises(NotImplementedError, match="a clip of a gru"),
@@ -177,9 +177,9 @@ def test_the_libraries_of_wheels_are_found(tmp_path: Path, monkeypatch: pytest.M
     importlib.invalidate_caches()
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
     assert cudnn_library.libraries("cudnn") == []
-    said = cudnn.absent({})
-    assert said.startswith("libcudnn.so is not found: pip install nvidia-cudnn-cu12 (for CUDA 13: nvidia-cudnn-cu13); ")
-    assert "libcudart.so is not found: " in said
+    message = cudnn.absent({})
+    assert message.startswith("libcudnn.so is not found: pip install nvidia-cudnn-cu12 (for CUDA 13: nvidia-cudnn-cu13); ")
+    assert "libcudart.so is not found: " in message
     places = {"cudnn": ["libcudnn.so.9", "libcudnn_adv.so.9"], "cuda_runtime": ["libcudart.so.12"]}
     for package, names in places.items():
         folder = tmp_path / "nvidia" / package / "lib"
@@ -237,8 +237,8 @@ def test_numbers_go_where_pytorch_says(
     params, description = described(problem.stack, tmp_path)
     params = params.view(torch_flat.STORED[dtype])
     weighed, cotangents = cotangents_of(problem)
-    found = torch_flat.run(params, description, sequences(problem, cotangents=cotangents), "cpu")
-    assert excess(problem, outputs(found)) <= 1
+    answer = torch_flat.run(params, description, sequences(problem, cotangents=cotangents), "cpu")
+    assert excess(problem, outputs(answer)) <= 1
     if dtype == "bfloat16":
         return
     assert problem.hidden is not None
@@ -247,8 +247,8 @@ def test_numbers_go_where_pytorch_says(
     exact = each(problem.stack, lambda direction: direction.with_arrays(dict(next(weights))))
     flat = np.asarray(rnnconvert.pack(exact, "cudnn"), np.float64)
     allowed = 64 * float(np.finfo(dtype).eps) * max(1.0, float(np.abs(flat).max()))
-    assert np.abs(found["gradients"]["weights"][""]["params"] - flat).max() <= allowed
-    np.testing.assert_allclose(found["gradients"]["x"], truth.x, rtol=0, atol=allowed)
+    assert np.abs(answer["gradients"]["weights"][""]["params"] - flat).max() <= allowed
+    np.testing.assert_allclose(answer["gradients"]["x"], truth.x, rtol=0, atol=allowed)
 
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -335,7 +335,7 @@ def test_keras_falls_back_to_its_own_loop_and_says_so() -> None:
     keras._choose(layer, True)
     assert keras._path(layer) == "cuDNN"
     x = np.random.default_rng(0).uniform(-1, 1, (3, 2, 5)).astype(np.float32)
-    found = keras._solved(chain, Sequences(x))
+    answer = keras._solved(chain, Sequences(x))
     assert keras._path(layer) == "generic"  # cuDNN is not there
     keras._choose(layer, False)
-    np.testing.assert_array_equal(keras._solved(chain, Sequences(x))["y"], found["y"])
+    np.testing.assert_array_equal(keras._solved(chain, Sequences(x))["y"], answer["y"])

@@ -60,8 +60,8 @@ def test_the_whole_run_with_stand_ins(tmp_path: Path) -> None:
     suites = ElementTree.parse(out / "junit.xml").getroot()
     assert all(standins.MARK in suite.attrib["name"] for suite in suites)
     assert not suites.findall(".//failure") + suites.findall(".//error")
-    arrays, told = kept.read(out / "results.safetensors")
-    assert told["about"]["stand-in"] is True
+    arrays, about = kept.read(out / "results.safetensors")
+    assert about["about"]["stand-in"] is True
     assert any(name.startswith("cudnn | ") for name in arrays)
     assert json.loads((out / "versions.json").read_text())["stand-in"] is True
     answered = json.loads((out / "answers.json").read_text())
@@ -96,15 +96,15 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
         assert any(line.startswith("machine: ") for line in run.stderr)
         time.sleep(6)
         run.send_signal(signal.SIGINT)
-        said = run.stderr.read()
-    assert run.returncode == 130, said
-    assert "interrupted: what was found so far is written" in said
+        message = run.stderr.read()
+    assert run.returncode == 130, message
+    assert "interrupted: what was found so far is written" in message
     arrays, _ = kept.read(tmp_path / "out" / "results.safetensors")
     assert 0 < len(arrays) < len(configs())
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "name the folder to write to"),
         (["{file}/out"], "cannot write"),
@@ -113,11 +113,11 @@ def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
         (["--wheels", "{file}"], "exists"),
     ],
 )
-def test_wrong_usage_is_named(words: list[str], said: str, tmp_path: Path) -> None:
+def test_wrong_usage_is_named(words: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = script(*[word.replace("{file}", str(tmp_path / "file")) for word in words], cwd=tmp_path)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 # One process a part
@@ -126,21 +126,21 @@ def test_wrong_usage_is_named(words: list[str], said: str, tmp_path: Path) -> No
 def supervised(tmp_path: Path, seconds: int = 60, each: int = 3) -> dict[str, Record]:
     part = parts.Part("faults", "Faults", "tests.gpu_faults", seconds, each, 20)
     task = supervisor.Task(part, "cuda", tmp_path, {})
-    found = supervisor.run(task, time.monotonic() + seconds, lambda case: None)
-    return {record.case: record for record in found}
+    results = supervisor.run(task, time.monotonic() + seconds, lambda case: None)
+    return {record.case: record for record in results}
 
 
 def test_a_crash_or_a_hang_ends_one_case(tmp_path: Path) -> None:
-    found = supervised(tmp_path)
-    assert {name: record.verdict for name, record in found.items() if not name.startswith("after")} == {
+    results = supervised(tmp_path)
+    assert {name: record.verdict for name, record in results.items() if not name.startswith("after")} == {
         "first": EQUAL, "hang": FAILED, "crash": FAILED, "exit": FAILED, "CUDA": FAILED, "mistake": FAILED, "no": REFUSED,
         "gone": SKIPPED,
     }  # fmt: skip
-    assert all(record.verdict == EQUAL for name, record in found.items() if name.startswith("after"))
-    assert found["hang"].why == "no answer within 3 seconds"
-    assert found["crash"].why.startswith("its process was ended by SIGSEGV")
-    assert found["exit"].why == "its process ended with 3"
-    assert found["CUDA"].why == "RuntimeError: cudaMemcpy returned 700"
+    assert all(record.verdict == EQUAL for name, record in results.items() if name.startswith("after"))
+    assert results["hang"].why == "no answer within 3 seconds"
+    assert results["crash"].why.startswith("its process was ended by SIGSEGV")
+    assert results["exit"].why == "its process ended with 3"
+    assert results["CUDA"].why == "RuntimeError: cudaMemcpy returned 700"
     number = int((tmp_path / "grandchild").read_text())
     time.sleep(0.2)
     status = Path(f"/proc/{number}/status")
@@ -150,12 +150,12 @@ def test_a_crash_or_a_hang_ends_one_case(tmp_path: Path) -> None:
 
 def test_a_part_ends_with_its_time(tmp_path: Path) -> None:
     began = time.monotonic()
-    found = supervised(tmp_path, seconds=4, each=30)
+    results = supervised(tmp_path, seconds=4, each=30)
     assert time.monotonic() - began < 12
-    assert found["first"].verdict == EQUAL
-    assert found["hang"].verdict == UNRUN
-    assert found["after gone"].why == "its time was over"
-    assert len(found) == 15
+    assert results["first"].verdict == EQUAL
+    assert results["hang"].verdict == UNRUN
+    assert results["after gone"].why == "its time was over"
+    assert len(results) == 15
 
 
 def test_the_parts_fit_into_eight_minutes() -> None:
@@ -174,7 +174,7 @@ HERE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("changes", "names", "said"),
+    ("changes", "names", "message"),
     [
         ({}, set(), ""),
         ({"driver": {"cuda": [12, 4]}}, {"cudnn", "torch"}, "the driver is older than the libraries: it knows CUDA 12.4, but"),
@@ -188,12 +188,12 @@ HERE: dict[str, Any] = {
         ({"jax": {"error": "no plugin"}}, {"jax"}, "jax does not run on Some GPU (compute capability 9.0): no plugin"),
     ],
 )
-def test_what_is_in_the_way_is_named(changes: Mapping[str, Any], names: set[str], said: str) -> None:
-    facts = {name: {**one, **(changes.get(name) or {})} for name, one in HERE.items() if changes.get(name, 0) is not None}
+def test_what_is_in_the_way_is_named(changes: Mapping[str, Any], names: set[str], message: str) -> None:
+    facts = {name: {**fact, **(changes.get(name) or {})} for name, fact in HERE.items() if changes.get(name, 0) is not None}
     why = {name: f"the {name} is gone" for name in HERE if name not in facts}
-    found = machine.blocked(facts, why, "cuda")
-    assert set(found) == names
-    assert all(said in text for text in found.values())
+    obstacles = machine.blocked(facts, why, "cuda")
+    assert set(obstacles) == names
+    assert all(message in text for text in obstacles.values())
 
 
 # Experiments
@@ -217,8 +217,8 @@ def test_an_experiment_without_one_answer_stays_open() -> None:
         ANSWERED: {"a": match, "b": far}, "two match": {"a": match, "b": match}, "none matches": {"a": far, "b": far},
         "another is near": {"a": match, "b": near},
     }  # fmt: skip
-    found = {name: questions.settled("?", {"one": each, "two": each}).verdict for name, each in answers.items()}
-    assert found == {ANSWERED: ANSWERED, "two match": OPEN, "none matches": OPEN, "another is near": OPEN}
+    verdicts = {name: questions.settled("?", {"one": each, "two": each}).verdict for name, each in answers.items()}
+    assert verdicts == {ANSWERED: ANSWERED, "two match": OPEN, "none matches": OPEN, "another is near": OPEN}
     assert questions.settled("?", {"one": {"a": match, "b": far}, "two": {"a": far, "b": match}}).verdict == OPEN
 
 
@@ -229,9 +229,9 @@ def test_every_place_of_a_clip_gives_other_numbers() -> None:
     np.testing.assert_allclose(rows["where it is read"], solved.truth.y, rtol=0, atol=1e-12)
     finals = ("final only", "where it is read, and the final one")  # which differ from others in the final state alone
     names = [name for name in rows if name not in finals]
-    for number, one in enumerate(names):
+    for number, place in enumerate(names):
         for other in names[:number]:
-            assert np.abs(rows[one] - rows[other]).max() > 1e-3
+            assert np.abs(rows[place] - rows[other]).max() > 1e-3
     slopes = [questions.clipped_lstm(solved, "where it is read", slope)[-1] for slope in ("zero", "passed on")]
     np.testing.assert_allclose(slopes[0], solved.gradients().cell[-1], rtol=0, atol=1e-12)
     assert np.abs(slopes[0] - slopes[1]).max() > 1e-3
@@ -240,7 +240,7 @@ def test_every_place_of_a_clip_gives_other_numbers() -> None:
 def test_the_experiments_on_a_clip_find_what_the_stand_in_computes(tmp_path: Path) -> None:
     need("torch", missing(["torch"]))
     answers = [experiment(work(tmp_path)) for experiment in (questions.clip_of_lstm, questions.clip_gradient)]
-    assert [found.facts["answer"] for found in answers] == ["where it is read", "where it is read, zero"]
+    assert [answer.facts["answer"] for answer in answers] == ["where it is read", "where it is read, zero"]
     assert questions.empty_sequence(work(tmp_path)).facts["answer"] == "zeros"
 
 
@@ -286,8 +286,8 @@ def test_the_configurations_cover_every_mode() -> None:
 
 
 def test_the_cpus_kept_results_are_the_references() -> None:
-    arrays, told = kept.read(CPU)
-    assert told["about"]["stand-in"] is True
+    arrays, about = kept.read(CPU)
+    assert about["about"]["stand-in"] is True
     by_name = {config.name: config for config in configs()}
     names = [name for name in arrays if name.startswith("cudnn | ")]
     assert len(names) > 400
@@ -316,8 +316,8 @@ def test_the_kept_results_of_gpus_are_the_references_and_the_cpus(path: Path | N
             "NO RESULT OF A GPU IS KEPT: nothing here is proved on a GPU. On a machine with one run "
             "`bash tests/gpu.sh OUT` and put OUT/results.safetensors into tests/results/gpu"
         )
-    arrays, told = kept.read(path)
-    assert not [name for name, verdict in told["verdicts"].items() if verdict in BAD]
+    arrays, about = kept.read(path)
+    assert not [name for name, verdict in about["verdicts"].items() if verdict in BAD]
     by_name = {config.name: config for config in configs()}
     names = [name for name in arrays if name.startswith("cudnn | ") and name.partition(" | ")[2] in by_name]
     assert names
@@ -329,20 +329,20 @@ def test_the_kept_results_of_gpus_are_the_references_and_the_cpus(path: Path | N
 
 def test_a_result_that_differs_from_the_kept_ones_fails() -> None:
     before = {"torch | lstm float32": np.ones(4, np.float32)}
-    one = Record("torch", "lstm float32", EQUAL)
-    assert kept.compare([one], {"torch | lstm float32": np.ones(4, np.float32) + 1e-6}, before) == []
-    assert one.kept is not None and one.kept < 1
-    assert kept.compare([one], {"torch | lstm float32": np.ones(4, np.float32) + 1e-3}, before)
-    assert kept.compare([one], {"torch | lstm float32": np.ones(3, np.float32)}, before)
-    assert kept.compare([one], {"torch | other": np.ones(3, np.float32)}, before) == []
+    result = Record("torch", "lstm float32", EQUAL)
+    assert kept.compare([result], {"torch | lstm float32": np.ones(4, np.float32) + 1e-6}, before) == []
+    assert result.kept is not None and result.kept < 1
+    assert kept.compare([result], {"torch | lstm float32": np.ones(4, np.float32) + 1e-3}, before)
+    assert kept.compare([result], {"torch | lstm float32": np.ones(3, np.float32)}, before)
+    assert kept.compare([result], {"torch | other": np.ones(3, np.float32)}, before) == []
 
 
 # Wheels
 
 
 def test_a_wheel_is_taken_where_it_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-    assert wheels._fits(f"h5py-3.14.0-{own}-{own}-manylinux_2_28_x86_64.whl")
+    tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    assert wheels._fits(f"h5py-3.14.0-{tag}-{tag}-manylinux_2_28_x86_64.whl")
     assert wheels._fits("onnx-1.23.2-cp310-abi3-manylinux_2_28_x86_64.whl")
     assert wheels._fits("click-8.5.1-py3-none-any.whl")
     assert not wheels._fits("h5py-3.14.0-cp27-cp27m-manylinux_2_28_x86_64.whl")
@@ -361,8 +361,8 @@ def test_the_folder_of_wheels_is_complete(tmp_path: Path) -> None:
         pytest.skip("it asks an index for wheels: --long")
     done = script("--wheels", str(tmp_path / "wheels"))
     assert done.returncode == 0, done.stderr
-    found = [path.name for path in (tmp_path / "wheels").glob("*.whl")]
-    assert len(found) == len(wheels.NAMES) + 1
+    names = [path.name for path in (tmp_path / "wheels").glob("*.whl")]
+    assert len(names) == len(wheels.NAMES) + 1
     assert sum(path.stat().st_size for path in (tmp_path / "wheels").glob("*.whl")) < 50e6
 
 
@@ -383,10 +383,10 @@ def test_a_stand_in_computes_what_the_description_says(tmp_path: Path) -> None:
     config = Config("lstm", 1, 2, projection=2, io="packed")
     solved = Solved(config)
     about = solved.description
-    found = flat.solve(work(tmp_path, "cudnn"), solved, standing_in=StandIn(about), cotangents=solved.cotangents)
-    assert judged(solved, found).ratio <= 1
+    answer = flat.solve(work(tmp_path, "cudnn"), solved, standing_in=StandIn(about), cotangents=solved.cotangents)
+    assert judged(solved, answer).ratio <= 1
     other = Solved(dataclasses.replace(config, biases="none"))
-    assert judged(other, found).ratio > 100
+    assert judged(other, answer).ratio > 100
 
 
 def test_the_records_of_a_killed_process_are_read(tmp_path: Path) -> None:

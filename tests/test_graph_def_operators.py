@@ -14,7 +14,7 @@ from rnnconvert.graphs.graph import CallSizes
 from rnnconvert.graphs.graph_def import DIALECT, NODE
 
 
-def reads(parts: tuple[int, ...], axis: int, given: tuple[str | None, ...] = ("p:0", "p:1")) -> Reads:
+def reads(parts: tuple[int, ...], axis: int, outputs: tuple[str | None, ...] = ("p:0", "p:1")) -> Reads:
     """What a layer b reads of a layer a, when its four units are split into two and joined from some of the parts."""
     graph = Graph(DIALECT)
     graph.describe("x", ["time", "batch", 3])
@@ -22,7 +22,7 @@ def reads(parts: tuple[int, ...], axis: int, given: tuple[str | None, ...] = ("p
     for name, number in (("way", 2), ("axis", axis)):
         graph.constant(name, np.array(number))
     two = memoryview(b"\x18\x02")  # AttrValue.i = 2
-    graph.add("Split", ["way", "a:0"], list(given), {NODE: GraphDefNode(Path("g.pb"), "p", "Split", (), {"num_split": two})})
+    graph.add("Split", ["way", "a:0"], list(outputs), {NODE: GraphDefNode(Path("g.pb"), "p", "Split", (), {"num_split": two})})
     joined = [f"p:{part}" for part in parts]
     graph.add("ConcatV2", [*joined, "axis"], ["c:0"], {NODE: GraphDefNode(Path("g.pb"), "c", "ConcatV2", (), {})})
     graph.call("b", ("c:0", "tbi"), {"b:0": "tbu"}, sizes=CallSizes(4, width=2 * len(parts)))

@@ -31,7 +31,7 @@ FACTOR = 16
 ULPS = 8
 
 
-def given() -> Array:
+def input_batch() -> Array:
     """What goes in, (time, batch, in)."""
     return uniform(99, TIME, BATCH, IN) * np.float32(3)
 
@@ -71,7 +71,7 @@ def torch_stack(kind: str, **options: Any) -> Make:
         with torch.no_grad(), warnings.catch_warnings():
             # PyTorch says once that it takes a slower path, to the same numbers.
             warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN", UserWarning)
-            return folder / "source.pt", module(torch.from_numpy(given()))[0].numpy()
+            return folder / "source.pt", module(torch.from_numpy(input_batch()))[0].numpy()
 
     return make
 
@@ -85,7 +85,7 @@ def torch_cell(kind: str, **options: Any) -> Make:
         torch.save({"state_dict": {f"cell.{k}": v for k, v in module.state_dict().items()}}, folder / "source.pt")
         state, steps = None, []
         with torch.no_grad():
-            for x in torch.from_numpy(given()):
+            for x in torch.from_numpy(input_batch()):
                 state = module(x, state)
                 steps.append((state[0] if isinstance(state, tuple) else state).numpy())
         return folder / "source.pt", np.stack(steps)
@@ -107,8 +107,8 @@ def _keras_output(layers: Sequence[Any], path: Path | None = None) -> Array:
         if path is not None:
             model.set_weights([uniform(number, *weight.shape) for number, weight in enumerate(model.get_weights())])
             model.save(path)
-        found = model(np.ascontiguousarray(given().swapaxes(0, 1)))
-        return np.asarray(keras.ops.convert_to_numpy(found)).swapaxes(0, 1)
+        outputs = model(np.ascontiguousarray(input_batch().swapaxes(0, 1)))
+        return np.asarray(keras.ops.convert_to_numpy(outputs)).swapaxes(0, 1)
 
 
 def keras_model(layers: Callable[[Any], Sequence[Any]], suffix: str = ".keras") -> Make:
@@ -184,7 +184,7 @@ def onnx_file(
         # onnxruntime does not run batches first; the weights mean the same.
         plain = onnx_node(folder / "plain.onnx", operator, arrays, opset, **attributes)
         session = onnxruntime.InferenceSession(plain, providers=["CPUExecutionProvider"])
-        y = np.asarray(session.run(["Y"], {"X": given()})[0])
+        y = np.asarray(session.run(["Y"], {"X": input_batch()})[0])
         plain.unlink()
         return path, y.transpose(0, 2, 1, 3).reshape(TIME, BATCH, -1)
 
@@ -260,28 +260,28 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
     """Source files, each made once."""
-    known: dict[str, Made] = {}
+    cache: dict[str, Made] = {}
 
     def make(name: str) -> Made:
-        if name not in known:
-            known[name] = CASES[name].make(tmp_path_factory.mktemp("hard"))
-        return known[name]
+        if name not in cache:
+            cache[name] = CASES[name].make(tmp_path_factory.mktemp("hard"))
+        return cache[name]
 
     return make
 
 
 def bound(stack: Recurrent) -> tuple[float, Array]:
     """How far an output may be off, and what the float64 reference makes of the layer."""
-    truth = reference.run(stack, given()).y
-    noise = float(np.abs(reference.run(stack, given(), dtype=np.float32).y - truth).max())
+    truth = reference.run(stack, input_batch()).y
+    noise = float(np.abs(reference.run(stack, input_batch(), dtype=np.float32).y - truth).max())
     return FACTOR * noise + ULPS * float(np.finfo(np.float32).eps) * max(1.0, float(np.abs(truth).max())), truth
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_reference_agrees_with_the_source(name: str, made: Callable[[str], Made]) -> None:
-    path, y = made(name)
+def test_the_reference_agrees_with_the_source(name: str, sources: Callable[[str], Made]) -> None:
+    path, y = sources(name)
     (stack,) = rc.load(path, settings=CASES[name].settings).layers.values()
     allowed, truth = bound(stack)
     assert truth.shape == y.shape
@@ -292,9 +292,11 @@ def test_the_reference_agrees_with_the_source(name: str, made: Callable[[str], M
 @pytest.mark.drawn(30)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
-def test_it_goes_to_every_target_or_is_refused_for_what_it_is(name: str, target: str, made: Callable[[str], Made], tmp_path: Path) -> None:
+def test_it_goes_to_every_target_or_is_refused_for_what_it_is(
+    name: str, target: str, sources: Callable[[str], Made], tmp_path: Path
+) -> None:
     case = CASES[name]
-    source, y = made(name)
+    source, y = sources(name)
     path = tmp_path / TARGETS[target]
     verdicts = {v.target: v for v in rc.targets(rc.load(source, settings=case.settings))}
     if target in case.refused:
@@ -316,10 +318,10 @@ def output(summary: rc.Summary, case: Case) -> Array:
     """What the written file gives."""
     if summary.target_format == "cudnn" and environments.missing("mxnet"):
         # Its layout is held against the library elsewhere; here our own reading of it is what can be run.
-        return reference.run(join_stack(list(rc.load(summary.target).layers.values())), given()).y
+        return reference.run(join_stack(list(rc.load(summary.target).layers.values())), input_batch()).y
     if summary.target_format in NEEDS:
         need(NEEDS[summary.target_format], "")
-    return native_files.run(summary, given())
+    return native_files.run(summary, input_batch())
 
 
 def test_a_learned_state_and_a_projection_cannot_both_be_folded(tmp_path: Path) -> None:
@@ -333,10 +335,10 @@ def test_a_learned_state_and_a_projection_cannot_both_be_folded(tmp_path: Path) 
     assert rc.save(both, tmp_path / "out.pt", initial_state="call").written
 
 
-def test_the_two_meanings_of_hard_sigmoid_are_not_the_same(made: Callable[[str], Made]) -> None:
+def test_the_two_meanings_of_hard_sigmoid_are_not_the_same(sources: Callable[[str], Made]) -> None:
     """If they were, a test that takes one for the other could not fail."""
-    path, y = made("keras 2 LSTM, hard_sigmoid")
+    path, y = sources("keras 2 LSTM, hard_sigmoid")
     right, wrong = (rc.load(path, hard_sigmoid=era).layers["lstm"] for era in ("keras2", "keras3!"))
     allowed, truth = bound(right)
     assert np.abs(truth - y).max() <= allowed
-    assert np.abs(reference.run(wrong, given()).y - y).max() > 100 * allowed
+    assert np.abs(reference.run(wrong, input_batch()).y - y).max() > 100 * allowed

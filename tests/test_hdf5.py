@@ -241,9 +241,9 @@ def test_truncated_and_foreign_files(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["a/b"] = numbers(100, 100)
         file.attrs["text"] = "x" * 1000
-    whole = path.read_bytes()
-    for length in (1, 8, 100, 1000, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
+    content = path.read_bytes()
+    for length in (1, 8, 100, 1000, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
         with pytest.raises(UnreadableError):
             hdf5.read(path)
     path.write_bytes(bytes(10_000))

@@ -71,7 +71,7 @@ def test_a_name_is_a_name_in_every_file_and_recipe(format: str, tmp_path: Path) 
         assert statements(summary) == statements(plain), name
         assert len(rc.load(path, format).layers) == layers, name
         if ending == ".xml":
-            tags = [[element.tag for element in ElementTree.parse(one).iter()] for one in (path, tmp_path / "plain.xml")]
+            tags = [[element.tag for element in ElementTree.parse(file).iter()] for file in (path, tmp_path / "plain.xml")]
             assert tags[0] == tags[1], name
 
 
@@ -97,8 +97,8 @@ def test_names_in_c_do_not_end_a_comment(tmp_path: Path) -> None:
     need("gcc", "" if shutil.which("gcc") else "no C compiler")
     layers = {name: source("gru", name).layers[name] for name in NAMES if name}
     rc.save(rc.Checkpoint("memory", "canonical", layers), tmp_path / "hostile.h", "c_header")
-    found = rc.load(tmp_path / "hostile.h").layers
-    assert [*found] == [*layers]
+    read = rc.load(tmp_path / "hostile.h").layers
+    assert [*read] == [*layers]
     (tmp_path / "main.c").write_text('#include "hostile.h"\nint main(void) { return 0; }\n')
     words = ["gcc", "-std=c99", "-Wall", "-Werror", "-Wno-unused-function", "-Wno-unused-variable", "-fdump-tree-original", "-c", "main.c"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -109,10 +109,10 @@ def test_names_in_c_do_not_end_a_comment(tmp_path: Path) -> None:
 
 
 def test_identifiers_differ_as_their_compilers_compare_them() -> None:
-    made = c_names(["a", "A", "a" * 100, "a" * 100 + "b", "\u00e9", "int", "*/"])
-    assert len({name.upper() for name in made.values()}) == 7 and all(name.isascii() and len(name) < 50 for name in made.values())
-    made = variables(["\ufb01", "fi", "\u00b2", "class", "1", ""])
-    assert len({*made.values()}) == 6 and all(name.isidentifier() for name in made.values())
+    names = c_names(["a", "A", "a" * 100, "a" * 100 + "b", "\u00e9", "int", "*/"])
+    assert len({name.upper() for name in names.values()}) == 7 and all(name.isascii() and len(name) < 50 for name in names.values())
+    names = variables(["\ufb01", "fi", "\u00b2", "class", "1", ""])
+    assert len({*names.values()}) == 6 and all(name.isidentifier() for name in names.values())
 
 
 @pytest.mark.parametrize("name", [*NAMES, "\U0001f600", "\x7f", "\x85", "'''", "# x"], ids=ascii)
@@ -125,7 +125,7 @@ def test_a_name_in_toml_is_the_name(name: str) -> None:
         assert "{" in name or "}" in name or len(name) > 90, name
         return
     (layout,) = tomllib.loads("\n".join(text))["layout"]
-    assert [one["name"] for one in layout["tensors"]] == [*arrays]
+    assert [tensor["name"] for tensor in layout["tensors"]] == [*arrays]
 
 
 class Tags(HTMLParser):
