@@ -45,9 +45,9 @@ def test_shuffled_conventions_are_never_identified_wrongly() -> None:
     counts: Counter[str] = Counter()
     for seed in drawn(range(3000), 3, "hidden weights"):
         case = hidden(seed)
-        found = outcome(case, rc.identify(case.arrays, io=case.io, seconds=2))
-        assert found != "wrong", f"seed {seed}: {case.what}"
-        counts[found] += 1
+        verdict = outcome(case, rc.identify(case.arrays, io=case.io, seconds=2))
+        assert verdict != "wrong", f"seed {seed}: {case.what}"
+        counts[verdict] += 1
     if LONG:
         print(dict(counts))
     assert counts["identified"] or not LONG, counts
@@ -59,8 +59,8 @@ def test_arrays_of_each_gate_in_any_order(name: str, tmp_path: Path) -> None:
     """Which arrays are the two biases of one gate is tried, not every order of the six of one length."""
     case = hidden(7, registry.layouts()[name])
     assert "in any order" in case.what
-    found = rc.identify(case.arrays, io=case.io, seconds=20)
-    assert outcome(case, found) == "identified", str(found)
+    identification = rc.identify(case.arrays, io=case.io, seconds=20)
+    assert outcome(case, identification) == "identified", str(identification)
     np.savez(tmp_path / "weights.npz", **case.arrays)
     np.savez(tmp_path / "sample.npz", **case.io)
     words = ["identify", str(tmp_path / "weights.npz"), "--io", str(tmp_path / "sample.npz"), "-o", str(tmp_path / "l.toml")]
@@ -76,13 +76,13 @@ def test_arrays_of_each_gate_in_any_order(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "count"), [("chainer.n_step_gru", 30), ("chainer.n_step_lstm", 105)])
 def test_biases_are_dealt_out_in_pairs(name: str, count: int) -> None:
     case = hidden(7 if name.endswith("gru") else 21, registry.layouts()[name])
-    found = {array: tuple(value.shape) for array, value in case.arrays.items()}
+    shapes_of_arrays = {array: tuple(value.shape) for array, value in case.arrays.items()}
     template = template_of(registry.layouts()[name])
     blocks = shapes(template, Sizes(template.kind, case.truth.input_size, case.truth.hidden_size, parts=BOTH))
     square = case.truth.input_size == case.truth.hidden_size
-    dealt = [tuple(sorted(one.items())) for one in bindings(template, blocks, found, False, False)]
+    dealt = [tuple(sorted(binding.items())) for binding in bindings(template, blocks, shapes_of_arrays, False, False)]
     assert len(dealt) == len(set(dealt)) == count * (70 if square else 1)
-    assert all(len(set(one.values())) == len(blocks) for one in map(dict, dealt))
+    assert all(len(set(binding.values())) == len(blocks) for binding in map(dict, dealt))
 
 
 @looped(4, layout=LAYOUTS)
@@ -90,13 +90,13 @@ def test_every_layout_is_known_by_its_name(layout: Any) -> None:
     case = hidden(7, layout, mixed=False)
     if "final states alone" in case.what:
         case = hidden(8, layout, mixed=False)
-    found = rc.identify(case.arrays, io=case.io, seconds=20)
-    assert found.verdict in ("identified", "ambiguous"), (case.what, str(found))
-    assert outcome(case, found) == found.verdict
-    assert any(layout.name in function.names for function in found.functions), (case.what, found.functions[0].names)
+    identification = rc.identify(case.arrays, io=case.io, seconds=20)
+    assert identification.verdict in ("identified", "ambiguous"), (case.what, str(identification))
+    assert outcome(case, identification) == identification.verdict
+    assert any(layout.name in function.names for function in identification.functions), (case.what, identification.functions[0].names)
 
 
-def own(seed: int = 0, layers: int = 1, directions: int = 1) -> tuple[dict[str, Any], dict[str, Any], Any]:
+def unknown_layout(seed: int = 0, layers: int = 1, directions: int = 1) -> tuple[dict[str, Any], dict[str, Any], Any]:
     """Arrays of an LSTM in a layout that nobody knows, a sample, and the truth."""
     truth = random_stack(Sizes("lstm", 5, 4, layers, directions, 0, PLAIN | {"input_bias"}), seed, np.float32, scale=2)
     order = "ogif"
@@ -114,41 +114,41 @@ def own(seed: int = 0, layers: int = 1, directions: int = 1) -> tuple[dict[str, 
 @pytest.mark.drawn(1)
 @pytest.mark.parametrize(("layers", "directions"), [(1, 1), (2, 1), (1, 2)])
 def test_a_new_layout_is_printed_as_a_file_that_reads_the_same(tmp_path: Path, layers: int, directions: int) -> None:
-    arrays, io, truth = own(1, layers, directions)
-    found = rc.identify(arrays, io=io)
-    (function,) = found.functions
-    assert (found.verdict, function.names, function.gates) == ("identified", (), "o g i f")
+    arrays, io, truth = unknown_layout(1, layers, directions)
+    identification = rc.identify(arrays, io=io)
+    (function,) = identification.functions
+    assert (identification.verdict, function.names, function.gates) == ("identified", (), "o g i f")
     (tmp_path / "found.toml").write_text(function.layout)
     np.savez(tmp_path / "weights.npz", **arrays)
     rc.add_layouts(tmp_path / "found.toml")
     (layer,) = rc.load(tmp_path / "weights.npz", "found").layers.values()
     assert same(layer, function.stack)
-    given, wanted = (reference.run(stack, io["input"]).y for stack in (layer, truth))
-    assert np.abs(given - wanted).max() < 1e-6
+    computed, wanted = (reference.run(stack, io["input"]).y for stack in (layer, truth))
+    assert np.abs(computed - wanted).max() < 1e-6
 
 
 def test_layout_files_of_shuffled_conventions_read_the_same(tmp_path: Path) -> None:
     tried = 0
     for seed in drawn(range(400), 8, "layout files"):
         case = hidden(seed)
-        found = rc.identify(case.arrays, io=case.io, seconds=2)
-        if found.verdict != "identified" or len(found.functions[0].binding) < len(case.arrays):
+        identification = rc.identify(case.arrays, io=case.io, seconds=2)
+        if identification.verdict != "identified" or len(identification.functions[0].binding) < len(case.arrays):
             continue
-        function = found.functions[0]
+        function = identification.functions[0]
         if not function.layout:
-            assert found.functions[0].stack.first.skip_input or "mgu" in case.what, case.what
+            assert identification.functions[0].stack.first.skip_input or "mgu" in case.what, case.what
             continue
         renamed = {line[4:].split(" -> ")[0]: line.split(" -> ")[1] for line in function.layout.splitlines() if line.startswith("#   ")}
         (tmp_path / f"{seed}.toml").write_text(function.layout)
         registry.forget()
         rc.add_layouts(tmp_path / f"{seed}.toml")
-        kept = {renamed.get(name, name): array for name, array in case.arrays.items()}
+        arrays = {renamed.get(name, name): array for name, array in case.arrays.items()}
         settings = ["go_backwards=true"] if "go_backwards" in function.layout else []
         settings += (
             [f"output_activation={function.stack.cell.output_activation.name}"] if 'output_activation = "any"' in function.layout else []
         )
-        if len(kept) > 1:
-            np.savez(tmp_path / f"{seed}.npz", **kept)
+        if len(arrays) > 1:
+            np.savez(tmp_path / f"{seed}.npz", **arrays)
             layers = rc.load(tmp_path / f"{seed}.npz", "found", settings=settings).layers
             assert len(layers) == 1, case.what
             assert same(next(iter(layers.values())), function.stack), case.what
@@ -160,32 +160,32 @@ def test_a_flat_buffer_needs_no_sizes() -> None:
     truth = random_stack(Sizes("gru", 6, 5, 2, 2, 0, BOTH), 3, np.float32)
     buffer = np.asarray(pack(registry.layouts()["cudnn.gru"], truth)["params"])
     x = np.random.default_rng(3).normal(size=(4, 9, 6)).astype(np.float32)
-    found = rc.identify(buffer, x, reference.run(truth, x, dtype=np.float32).y)
-    assert found.verdict == "identified" and "cudnn.gru" in found.functions[0].names
-    assert same(found.functions[0].stack, truth)
-    sizes = {one.sizes for one in rc.identify(buffer).candidates}
-    assert len(sizes) > 1 and any("6 -> 5" in one for one in sizes)
+    identification = rc.identify(buffer, x, reference.run(truth, x, dtype=np.float32).y)
+    assert identification.verdict == "identified" and "cudnn.gru" in identification.functions[0].names
+    assert same(identification.functions[0].stack, truth)
+    sizes = {candidate.sizes for candidate in rc.identify(buffer).candidates}
+    assert len(sizes) > 1 and any("6 -> 5" in text for text in sizes)
 
 
 def test_one_step_does_not_decide_the_recurrent_matrices() -> None:
-    arrays, io, truth = own(2)
+    arrays, io, truth = unknown_layout(2)
     short = {"input": io["input"][:1], "output": io["output"][:1]}
-    found = rc.identify(arrays, io=short)
-    assert found.verdict == "ambiguous" and outcome_right(found, truth)
-    assert any("recurrent" in question for question in found.questions)
+    identification = rc.identify(arrays, io=short)
+    assert identification.verdict == "ambiguous" and outcome_right(identification, truth)
+    assert any("recurrent" in question for question in identification.questions)
 
 
-def outcome_right(found: Any, truth: Any) -> bool:
-    return any(same(truth, function.stack) for function in found.functions)
+def outcome_right(identification: Any, truth: Any) -> bool:
+    return any(same(truth, function.stack) for function in identification.functions)
 
 
 def test_small_numbers_hide_the_functions() -> None:
     truth = random_stack(Sizes("rnn", 3, 4, 1, 1, 0, PLAIN), 5, np.float32, scale=1e-4)
     x = 1e-3 * np.random.default_rng(5).normal(size=(5, 2, 3)).astype(np.float32)
     arrays = {name: np.asarray(array) for name, array in pack(registry.layouts()["pytorch.rnn"], truth).items()}
-    found = rc.identify(arrays, x, reference.run(truth, x, dtype=np.float32).y)
-    assert found.verdict == "ambiguous"
-    assert {f.stack.cell.activation.name for f in found.functions} >= {"tanh", "linear"}
+    identification = rc.identify(arrays, x, reference.run(truth, x, dtype=np.float32).y)
+    assert identification.verdict == "ambiguous"
+    assert {f.stack.cell.activation.name for f in identification.functions} >= {"tanh", "linear"}
 
 
 def test_comparing_what_gives_the_outputs_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,24 +263,24 @@ def test_arrays_that_cannot_be_the_layer_are_not_copied() -> None:
 
 
 def test_outputs_that_no_convention_gives_are_unknown() -> None:
-    arrays, io, _ = own(3)
+    arrays, io, _ = unknown_layout(3)
     other = {**io, "output": np.random.default_rng(0).uniform(-1, 1, io["output"].shape).astype(np.float32)}
-    found = rc.identify(arrays, io=other, seconds=2)
-    assert found.verdict == "unknown" and not found.functions and found.questions
+    identification = rc.identify(arrays, io=other, seconds=2)
+    assert identification.verdict == "unknown" and not identification.functions and identification.questions
 
 
 def test_rounded_outputs_are_near_and_not_identified() -> None:
-    arrays, io, truth = own(4)
-    found = rc.identify(arrays, io={**io, "output": np.round(io["output"], 3)}, seconds=6)
-    assert found.verdict == "near" and same(found.functions[0].stack, truth)
-    assert 1e-5 < found.functions[0].error < 1e-2
+    arrays, io, truth = unknown_layout(4)
+    identification = rc.identify(arrays, io={**io, "output": np.round(io["output"], 3)}, seconds=6)
+    assert identification.verdict == "near" and same(identification.functions[0].stack, truth)
+    assert 1e-5 < identification.functions[0].error < 1e-2
 
 
 def test_other_arrays_of_a_file_are_left_alone() -> None:
-    arrays, io, truth = own(5)
-    found = rc.identify({**arrays, "head.weight": np.ones((4, 9), np.float32), "step": np.arange(3)}, io=io)
-    assert found.verdict == "identified" and same(found.functions[0].stack, truth)
-    assert "head.weight" not in found.functions[0].binding
+    arrays, io, truth = unknown_layout(5)
+    identification = rc.identify({**arrays, "head.weight": np.ones((4, 9), np.float32), "step": np.arange(3)}, io=io)
+    assert identification.verdict == "identified" and same(identification.functions[0].stack, truth)
+    assert "head.weight" not in identification.functions[0].binding
 
 
 def test_without_a_sample_nothing_is_decided() -> None:
@@ -289,12 +289,12 @@ def test_without_a_sample_nothing_is_decided() -> None:
     named["bias"][8:16] = 1
     q, _ = np.linalg.qr(np.random.default_rng(0).normal(size=(32, 32)))
     named["recurrent_kernel"] = np.concatenate([np.linalg.qr(q[8 * k : 8 * k + 8, :8])[0] for k in range(4)], 1).astype(np.float32)
-    found = rc.identify(named)
-    assert found.verdict == "candidates" and not found.functions and found.questions
-    best = found.candidates[0]
+    identification = rc.identify(named)
+    assert identification.verdict == "candidates" and not identification.functions and identification.questions
+    best = identification.candidates[0]
     assert "keras.lstm" in best.names and all(word in str(best) for word in ("forget", "orthogonal", "names"))
     listed = rc.identify({f"a{n}": array for n, array in enumerate(named.values())}).candidates
-    assert any("keras.lstm" in one.names for one in listed)
+    assert any("keras.lstm" in candidate.names for candidate in listed)
     assert listed[0].score < best.score
 
 
@@ -313,7 +313,7 @@ def test_a_wrong_sample_is_named(io: dict[str, Any], says: str) -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    arrays, io, _ = own(6)
+    arrays, io, _ = unknown_layout(6)
     np.savez(tmp_path / "w.npz", **arrays)
     np.savez(tmp_path / "s.npz", **io)
 
@@ -336,6 +336,6 @@ def test_512_units_take_seconds() -> None:
     x = np.random.default_rng(1).normal(size=(12, 2, 80)).astype(np.float32)
     y = reference.run(truth, x, dtype=np.float32).y
     start = time.process_time()
-    found = rc.identify({f"a{n}": array for n, array in enumerate(arrays)}, x, y)
-    assert found.verdict == "identified" and "pytorch.lstm" in found.functions[0].names
+    identification = rc.identify({f"a{n}": array for n, array in enumerate(arrays)}, x, y)
+    assert identification.verdict == "identified" and "pytorch.lstm" in identification.functions[0].names
     assert time.process_time() - start < 20

@@ -30,11 +30,11 @@ def nameless(probe: Probe) -> tuple[dict[str, Array], dict[str, Array], Recurren
         bare = {name: each(stack, _without_states).replace(unconvertible=()) for name, stack in checkpoint.layers.items()}
         checkpoint = checkpoint.replace(layers=bare)
     truth = join_stack([checkpoint.layers[name] for name in probe.layers])
-    kept = [own for name in probe.layers for own in _arrays(checkpoint, name)]
+    blocks = [block for name in probe.layers for block in _arrays(checkpoint, name)]
     io = {"input": probe.input(), "output": probe.expected()}
     states = probe.initial()
     io |= dict(zip(("h0", "c0"), states or (), strict=False))
-    return {f"a{number}": array for number, array in enumerate(kept)}, io, truth
+    return {f"a{number}": array for number, array in enumerate(blocks)}, io, truth
 
 
 def _without_states(direction: Direction) -> Direction:
@@ -48,17 +48,17 @@ def _arrays(checkpoint: Checkpoint, name: str) -> list[Array]:
     blocks = [np.asarray(array) for *_, d in stack.directions() for array in d.arrays.values()]
     blocks = [block for block in blocks if block.any()]
     file = {key: np.asarray(array) for key, array in checkpoint.arrays.items() if key not in checkpoint.tensors}
-    own = {
+    keys = {
         key for key, array in file.items()
         if any(block.size <= array.size and np.isin(block.ravel()[:4], array).all() for block in blocks)
     }  # fmt: skip
-    folders = {str(PurePath(key.replace(".", "/")).parent) for key in own}
-    own |= {
+    folders = {str(PurePath(key.replace(".", "/")).parent) for key in keys}
+    keys |= {
         key for key, array in file.items()
         if not array.any() and str(PurePath(key.replace(".", "/")).parent) in folders
     }  # fmt: skip
-    if own:
-        return [array for key, array in file.items() if key in own]
+    if keys:
+        return [array for key, array in file.items() if key in keys]
     layouts = adapters()[checkpoint.format].layouts(Options())
     fitted = fit_to_layout(stack, layouts, {})
     return [np.asarray(array) for array in pack(fitted.layout, fitted.stack).values()]
@@ -66,18 +66,18 @@ def _arrays(checkpoint: Checkpoint, name: str) -> list[Array]:
 
 def outcome(probe: Probe, seconds: float) -> tuple[str, rc.Identification]:
     arrays, io, truth = nameless(probe)
-    found = rc.identify(arrays, io=io, seconds=seconds)
-    right = [same(truth, function.stack) for function in found.functions]
-    if found.verdict in ("identified", "ambiguous") and not any(right):
-        return "wrong", found
-    return found.verdict, found
+    identification = rc.identify(arrays, io=io, seconds=seconds)
+    right = [same(truth, function.stack) for function in identification.functions]
+    if identification.verdict in ("identified", "ambiguous") and not any(right):
+        return "wrong", identification
+    return identification.verdict, identification
 
 
 def test_real_layers_are_never_identified_wrongly() -> None:
     need("corpus", corpus.absent())
     counts = []
     for probe in drawn(PROBES, 4, "nameless checkpoints"):
-        verdict, found = outcome(probe, 10)
-        assert verdict != "wrong", f"{probe}: {found}"
+        verdict, identification = outcome(probe, 10)
+        assert verdict != "wrong", f"{probe}: {identification}"
         counts.append(verdict)
     assert "identified" in counts

@@ -33,8 +33,8 @@ def computed(target: str, folder: Path, count: int) -> Iterator[tuple[Layout, Re
     path = folder / f"model{executor.suffix}"
     ran: dict[str, Array] = {}
     with running(executor) as worker:
-        own = [pair for pair in TABLE if (pair.source, pair.target, pair.verdict) == (target, target, "exact")]
-        for pair in drawn(own, count, f"identified {target}"):
+        pairs = [pair for pair in TABLE if (pair.source, pair.target, pair.verdict) == (target, target, "exact")]
+        for pair in drawn(pairs, count, f"identified {target}"):
             rc.save(in_memory(target, pair.asked), path, target, force=True)
             fitted = fit_to_layout(truth(target, pair.asked).stack, adapters()[target].layouts(Options()))
             yield fitted.layout, fitted.stack, run(worker, path, pair, ran)
@@ -71,10 +71,10 @@ def test_what_a_framework_gives_is_never_identified_wrongly(target: str, tmp_pat
             if seed % 4 == 3:
                 draw.shuffle(packed)
             arrays = {f"a{place}": array for place, array in enumerate(packed)}
-            found = rc.identify(arrays, X, y, seconds=10 if LONG else 3)
-            right = [same(stack, function.stack) for function in found.functions]
-            assert found.verdict not in ("identified", "ambiguous") or any(right), (layout.name, seed, str(found))
-            counts[found.verdict] += 1
+            identification = rc.identify(arrays, X, y, seconds=10 if LONG else 3)
+            right = [same(stack, function.stack) for function in identification.functions]
+            assert identification.verdict not in ("identified", "ambiguous") or any(right), (layout.name, seed, str(identification))
+            counts[identification.verdict] += 1
     if LONG:
         print(f"{target}: {dict(counts)}")
     assert counts, "nothing was run"

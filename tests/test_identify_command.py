@@ -39,7 +39,7 @@ def arrays_of(stack: Any) -> list[Array]:
     """The weights in a program's own order: torch's, and for a reset gate before the product Keras's."""
     packed = rc.pack(stack, "keras" if stack.cell.reset_after is False else "pytorch")
     assert isinstance(packed, dict)
-    return [np.asarray(one) for one in packed.values()]
+    return [np.asarray(array) for array in packed.values()]
 
 
 def files(folder: Path, stack: Any, flat: bool, **names: str) -> tuple[Path, Path]:
@@ -48,7 +48,7 @@ def files(folder: Path, stack: Any, flat: bool, **names: str) -> tuple[Path, Pat
     sample, weights = folder / "sample.npz", folder / ("flat.npy" if flat else "weights.npz")
     np.savez(sample, **{names.get("x", "x"): X, names.get("y", "y"): truth.y.astype(np.float32)})  # type: ignore[arg-type]
     if flat:
-        np.save(weights, np.concatenate([one.ravel() for one in arrays]))
+        np.save(weights, np.concatenate([array.ravel() for array in arrays]))
     else:
         np.savez(weights, *arrays)
     return weights, sample
@@ -57,8 +57,8 @@ def files(folder: Path, stack: Any, flat: bool, **names: str) -> tuple[Path, Pat
 def gives(path: Path, stack: Any, **options: Any) -> None:
     read = rc.load(path, **options)
     x = X.astype(np.float64)
-    for one in read.layers.values():
-        x = reference.run(one, x).y
+    for layer in read.layers.values():
+        x = reference.run(layer, x).y
     assert np.abs(x - reference.run(stack, X.astype(np.float64)).y).max() < 1e-5
 
 
@@ -100,21 +100,21 @@ def test_what_is_not_identified_is_not_written(tmp_path: Path) -> None:
     with np.load(sample) as arrays:
         short, wrong = ({name: array[:1] for name, array in arrays.items()}, dict(arrays))
     wrong["y"] = wrong["y"][::-1] * 0.3
-    for name, given in (("short", short), ("wrong", wrong)):
-        np.savez(tmp_path / f"{name}.npz", **given)
+    for name, sample_arrays in (("short", short), ("wrong", wrong)):
+        np.savez(tmp_path / f"{name}.npz", **sample_arrays)
         result = call("identify", weights, "--io", tmp_path / f"{name}.npz", "--convert", tmp_path / "m.onnx", "--seconds", 2)
         assert result.exit_code == 1 and "was not written" in result.output and not (tmp_path / "m.onnx").exists(), name
     assert "outputs of three steps or more" in call("identify", weights, "--io", tmp_path / "short.npz").output
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [(("--convert", "m.onnx"), "Give one with --io"), (("--force",), "belong to --convert"), (("--to", "onnx"), "belong to --convert")],
 )  # fmt: skip
-def test_options_that_would_do_nothing_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
+def test_options_that_would_do_nothing_are_refused(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     weights, _ = files(tmp_path, STACKS["lstm"], False)
     result = call("identify", weights, *words)
-    assert result.exit_code == 2 and said in result.output
+    assert result.exit_code == 2 and message in result.output
 
 
 def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
@@ -124,14 +124,14 @@ def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
     weights, _ = files(tmp_path, stack, False)
     h, c = (np.random.default_rng(seed).normal(size=(1, 3, 4)).astype(np.float32) for seed in (1, 2))
     truth = reference.run(stack, X.astype(np.float64), list(h.astype(np.float64)), list(c.astype(np.float64)))
-    kept = {"x": X, "y": truth.y.astype(np.float32), "h_0": h, "c_0": c}
+    sample = {"x": X, "y": truth.y.astype(np.float32), "h_0": h, "c_0": c}
 
     def check(names: dict[str, str]) -> None:
-        np.savez(tmp_path / "s.npz", **{names.get(name, name): array for name, array in kept.items()})  # type: ignore[arg-type]
+        np.savez(tmp_path / "s.npz", **{names.get(name, name): array for name, array in sample.items()})  # type: ignore[arg-type]
         assert rc.identify(weights, io=tmp_path / "s.npz").verdict == "identified"
         assert rc.diagnose(tmp_path / "m.onnx", io=tmp_path / "s.npz").equal
         report = rc.verify(tmp_path / "m.onnx", inputs=str(tmp_path / "s.npz"), on=["onnxruntime-cpu"])
-        assert report.equal and any("not compared" in one and "diagnose" in one for one in report.document["warnings"])
+        assert report.equal and any("not compared" in warning and "diagnose" in warning for warning in report.document["warnings"])
 
     need("onnxruntime", built_in()["onnxruntime-cpu"].absent)
     each(
@@ -141,19 +141,23 @@ def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
     )  # fmt: skip
     for names in sample_names.NAMES.values():
         assert all(name == name.lower() for name in names)
-    for given, said in (({"x": X, "outptu": X}, "has an array 'outptu'"), ({"x": X, "input": X}, "both 'x' and 'input'"), ({"y": X}, "x")):
-        np.savez(tmp_path / "s.npz", **given)
+    for wrong, message in (
+        ({"x": X, "outptu": X}, "has an array 'outptu'"),
+        ({"x": X, "input": X}, "both 'x' and 'input'"),
+        ({"y": X}, "x"),
+    ):
+        np.savez(tmp_path / "s.npz", **wrong)
         for words in (
             ("identify", weights, "--io"),
             ("diagnose", tmp_path / "m.onnx", "--io"),
             ("verify", tmp_path / "m.onnx", "--inputs"),
         ):
             result = call(*words, tmp_path / "s.npz")
-            assert result.exit_code in (2, 3) and said in result.output, (words, result.output)
+            assert result.exit_code in (2, 3) and message in result.output, (words, result.output)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("start = 0", "start = 4000"), "which ends before it"), (('from = "0"', 'from = "1"'), "there is no such array"),
         (("start = 0", "start = -1"), "start is -1"), (("steps = [5, 1]", "steps = [5]"), "as many steps"),
@@ -162,7 +166,7 @@ def test_a_sample_has_one_vocabulary_everywhere(tmp_path: Path) -> None:
         (("shape = [4, 5]", 'shape = "4"'), "expected a list"),
     ],
 )  # fmt: skip
-def test_a_layout_file_with_wrong_places_is_refused(change: tuple[str, str], said: str, tmp_path: Path) -> None:
+def test_a_layout_file_with_wrong_places_is_refused(change: tuple[str, str], message: str, tmp_path: Path) -> None:
     weights, sample = files(tmp_path, STACKS["lstm"], True)
     path = tmp_path / "found.toml"
     assert call("identify", weights, "--io", sample, "-o", path).exit_code == 0
@@ -171,7 +175,7 @@ def test_a_layout_file_with_wrong_places_is_refused(change: tuple[str, str], sai
     path.write_text(text.replace(*change, 1))
     result = call("convert", weights, tmp_path / "m.onnx", "--layout", path, "--from", "found")
     registry.forget()
-    assert result.exit_code == 3 and said in result.output, result.output
+    assert result.exit_code == 3 and message in result.output, result.output
 
 
 def test_what_no_cut_takes_stays(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ LENGTHS = {"flax", "nnx"}
 """Libraries whose loop over the steps knows sequences of different lengths."""
 
 over_cells = pytest.mark.parametrize(
-    ("name", "one"), [pytest.param(name, one, id=f"{name}-{label(one)}") for name in CELLS for one in CELLS[name]]
+    ("name", "config"), [pytest.param(name, config, id=f"{name}-{label(config)}") for name in CELLS for config in CELLS[name]]
 )
 over_libraries = pytest.mark.parametrize("name", CELLS)
 
@@ -95,60 +95,60 @@ def written(problem: Problem, name: str, folder: Path, suffix: str = "") -> str:
     return str(path)
 
 
-def how_of(name: str, one: Mapping[str, Any]) -> dict[str, str]:
+def how_of(name: str, config: Mapping[str, Any]) -> dict[str, str]:
     """What a file does not say of a layer."""
-    return {"nonlinearity": "relu"} if name in ("flax", "nnx") and one["cell"] == RECTIFIED else {}
+    return {"nonlinearity": "relu"} if name in ("flax", "nnx") and config["cell"] == RECTIFIED else {}
 
 
 @pytest.mark.drawn(7)
 @over_cells
-def test_a_file_of_ours_gives_what_the_reference_gives(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
+def test_a_file_of_ours_gives_what_the_reference_gives(name: str, config: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     named = [suffix for suffix in adapter(name).SUFFIXES if suffix != ".eqx"]  # a row of arrays says no names
     for suffix, states in itertools.product(named, (True, False)):
-        problem = problem_of(one, states=states)
+        problem = problem_of(config, states=states)
         file = written(problem, name, tmp_path, suffix)
         for layers in ([], list(rc.load(file).layers)):
-            answer = asked(worker, file, problem, layers, how=how_of(name, one))
+            answer = asked(worker, file, problem, layers, how=how_of(name, config))
             assert excess(problem, outputs(answer)) <= 1
 
 
-@pytest.mark.parametrize("given", ["hidden", "cell"])
+@pytest.mark.parametrize("state", ["hidden", "cell"])
 @over_libraries
-def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, given: str, workers: Workers, tmp_path: Path) -> None:
-    problem = problem_of(next(one for one in CELLS[name] if one["cell"] == LSTM))
-    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != given}
+def test_the_state_that_an_lstm_is_not_given_is_zero(name: str, state: str, workers: Workers, tmp_path: Path) -> None:
+    problem = problem_of(next(config for config in CELLS[name] if config["cell"] == LSTM))
+    zeros = {part: tuple(map(np.zeros_like, getattr(problem, part))) for part in ("hidden", "cell") if part != state}
     answer = asked(workers(name), written(problem, name, tmp_path), problem, [], **dict.fromkeys(zeros))
     assert excess(dataclasses.replace(problem, **zeros), outputs(answer)) <= 1
 
 
 @pytest.mark.drawn(4)
 @over_cells
-def test_lengths_and_gradients_are_the_references(name: str, one: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
+def test_lengths_and_gradients_are_the_references(name: str, config: dict[str, Any], workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
-    whole, ragged = problem_of(one), problem_of(one, (5, 1, 3))
-    file = written(whole, name, tmp_path)
+    full, ragged = problem_of(config), problem_of(config, (5, 1, 3))
+    file = written(full, name, tmp_path)
     if name not in LENGTHS:
         with pytest.raises(ExecutorError, match="sequences of different lengths") as raised:
-            asked(worker, file, ragged, [], how=how_of(name, one))
+            asked(worker, file, ragged, [], how=how_of(name, config))
         assert raised.value.refused
-    part = fit_to_layout(whole.stack, adapter(name).layouts(Options()))
-    eps = 1e-2 if one["dtype"].endswith("float16") else float(np.finfo(one["dtype"]).eps)
-    for problem in (whole, ragged) if name in LENGTHS else (whole,):
+    part = fit_to_layout(full.stack, adapter(name).layouts(Options()))
+    eps = 1e-2 if config["dtype"].endswith("float16") else float(np.finfo(config["dtype"]).eps)
+    for problem in (full, ragged) if name in LENGTHS else (full,):
         solved, rng = problem.solved(), np.random.default_rng(8)
         scales = [[rng.uniform(-1, 1, state.shape) for state in states] for states in (solved.hidden, solved.cell)]
-        given = {"y": rng.uniform(-1, 1, solved.y.shape), "hidden": scales[0], "cell": scales[1]}
-        answer = asked(worker, file, problem, [], how=how_of(name, one), cotangents=given)
+        request = {"y": rng.uniform(-1, 1, solved.y.shape), "hidden": scales[0], "cell": scales[1]}
+        answer = asked(worker, file, problem, [], how=how_of(name, config), cotangents=request)
         assert excess(problem, outputs(answer)) <= 1
-        cotangents = Outputs(given["y"], tuple(scales[0]), tuple(scales[1]))
-        cells = problem.cell or () if one["cell"].kind == "lstm" else ()
+        cotangents = Outputs(request["y"], tuple(scales[0]), tuple(scales[1]))
+        cells = problem.cell or () if config["cell"].kind == "lstm" else ()
         truth = reference.Reference(part.stack).gradients(problem.x, problem.hidden or (), cells, problem.lengths, cotangents)
         slopes = answer["gradients"]
         states = zip((*slopes["hidden"], *slopes["cell"]), (*truth.hidden, *truth.cell), strict=True)
-        assert all(close(found, true, eps) for found, true in ((slopes["x"], truth.x), *states))
-        for found, true in zip(canonical(slopes["weights"], part), truth.weights, strict=True):
-            assert found.keys() == {key for key in true if key in part.layout.keys}
-            assert all(close(found[key], true[key], eps) for key in found)
+        assert all(close(gradient, true, eps) for gradient, true in ((slopes["x"], truth.x), *states))
+        for gradient, true in zip(canonical(slopes["weights"], part), truth.weights, strict=True):
+            assert gradient.keys() == {key for key in true if key in part.layout.keys}
+            assert all(close(gradient[key], true[key], eps) for key in gradient)
 
 
 @over_libraries
@@ -185,7 +185,7 @@ def test_what_a_file_does_not_settle_is_refused(
     path = tmp_path / "model.npz"
     called = "{}/lstm" if name == "haiku" else "{}"
     names = ["a", "b"] if file == "two" else ["a"]
-    rc.save(Checkpoint("", "canonical", {one: problem.stack.replace(name=one) for one in names}), path, name)
+    rc.save(Checkpoint("", "canonical", {layer: problem.stack.replace(name=layer) for layer in names}), path, name)
     with np.load(path) as archive:
         arrays = dict(archive)
     if file != "two":
@@ -197,11 +197,11 @@ def test_what_a_file_does_not_settle_is_refused(
             arrays[f"{above}/other" if above else "other"] = np.zeros(3, np.float32)
         change = {"layers": [above], **change}
     elif change["layers"] == ["a", "b"]:
-        change = {**change, "layers": [called.format(one) for one in ("a", "b")]}
+        change = {**change, "layers": [called.format(layer) for layer in ("a", "b")]}
     np.savez(path, **arrays)
-    given = {"layers": [], **change}
+    request = {"layers": [], **change}
     with pytest.raises(ExecutorError, match=words) as raised:
-        asked(workers(name), str(path), problem, **given)
+        asked(workers(name), str(path), problem, **request)
     assert raised.value.refused, raised.value.problem
 
 
@@ -218,16 +218,16 @@ def linen_file(path: Path) -> dict[str, Any]:
         @nn.compact
         def __call__(self, x: Any) -> dict[str, Any]:
             cells = {"lstm": nn.OptimizedLSTMCell(5), "gru": nn.GRUCell(5), "mgu": nn.MGUCell(5), "rnn": nn.SimpleCell(5)}
-            found = {name: nn.RNN(cell, time_major=True, name=f"run_{name}")(x) for name, cell in cells.items()}
-            nn.Dense(2)(found["lstm"])
-            return found
+            outputs = {name: nn.RNN(cell, time_major=True, name=f"run_{name}")(x) for name, cell in cells.items()}
+            nn.Dense(2)(outputs["lstm"])
+            return outputs
 
     x = np.random.default_rng(1).uniform(-1, 1, (5, 3, 3)).astype(np.float32)
     parameters = Model().init(jax.random.PRNGKey(0), x)
     path.write_bytes(serialization.to_bytes(parameters))
-    given = {key: np.asarray(value) for key, value in Model().apply(parameters, x).items()}
+    arrays = {key: np.asarray(value) for key, value in Model().apply(parameters, x).items()}
     held = {"lstm": "OptimizedLSTMCell_0", "gru": "GRUCell_0", "mgu": "MGUCell_0", "rnn": "SimpleCell_0"}
-    return {"x": x, **{f"params/{held[key]}": value for key, value in given.items()}}
+    return {"x": x, **{f"params/{held[key]}": value for key, value in arrays.items()}}
 
 
 def nnx_file(path: Path) -> dict[str, Any]:
@@ -254,16 +254,16 @@ def haiku_file(path: Path) -> dict[str, Any]:
 
     def model(x: Any) -> dict[str, Any]:
         cores = {"lstm": hk.LSTM(5), "gru": hk.GRU(5), "vanilla_rnn": hk.VanillaRNN(5)}
-        found = {name: hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))[0] for name, core in cores.items()}
-        hk.Linear(2)(found["lstm"])
-        return found
+        outputs = {name: hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))[0] for name, core in cores.items()}
+        hk.Linear(2)(outputs["lstm"])
+        return outputs
 
     x = np.random.default_rng(1).uniform(-1, 1, (5, 3, 3)).astype(np.float32)
-    whole = hk.without_apply_rng(hk.transform(model))
-    parameters = whole.init(jax.random.PRNGKey(0), x)
-    flat = {f"{module}/{name}": array for module, own in parameters.items() for name, array in own.items()}
+    transformed = hk.without_apply_rng(hk.transform(model))
+    parameters = transformed.init(jax.random.PRNGKey(0), x)
+    flat = {f"{module}/{name}": array for module, arrays in parameters.items() for name, array in arrays.items()}
     np.savez(path, **{name: np.asarray(array) for name, array in flat.items()})
-    return {"x": x, **{name: np.asarray(y) for name, y in whole.apply(parameters, x).items()}}
+    return {"x": x, **{name: np.asarray(y) for name, y in transformed.apply(parameters, x).items()}}
 
 
 def equinox_file(path: Path) -> dict[str, Any]:
@@ -274,19 +274,19 @@ def equinox_file(path: Path) -> dict[str, Any]:
     key = jax.random.PRNGKey(0)
     cells = {"lstm": eqx.nn.LSTMCell(3, 5, key=key), "gru": eqx.nn.GRUCell(3, 5, key=key)}
     x = np.random.default_rng(1).uniform(-1, 1, (5, 3, 3)).astype(np.float32)
-    found: dict[str, Any] = {"x": x}
+    answers: dict[str, Any] = {"x": x}
     for name, cell in cells.items():
         state: Any = np.zeros((3, 5), np.float32)
         state = (state, state) if name == "lstm" else state
         outputs = []
-        for given in x:
-            state = jax.vmap(cell)(given, state)
+        for x_t in x:
+            state = jax.vmap(cell)(x_t, state)
             outputs.append(np.asarray(state[0] if name == "lstm" else state))
-        found[name] = np.stack(outputs)
+        answers[name] = np.stack(outputs)
     fields = ("weight_ih", "weight_hh", "bias", "bias_n")
     held = {(name, field): getattr(cell, field, None) for name, cell in cells.items() for field in fields}
     np.savez(path, **{f"{name}/{field}": np.asarray(array) for (name, field), array in held.items() if array is not None})
-    return found
+    return answers
 
 
 FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -299,10 +299,10 @@ FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
 def test_a_file_of_the_librarys_own_runs_by_layer(name: str, workers: Workers, tmp_path: Path) -> None:
     worker = workers(name)
     path = tmp_path / f"model{worker.executor.suffix}"
-    given = FILES[name](path)
-    x = given.pop("x")
-    assert set(rc.load(path).layers) == set(given)
-    for layer, y in given.items():
+    arrays = FILES[name](path)
+    x = arrays.pop("x")
+    assert set(rc.load(path).layers) == set(arrays)
+    for layer, y in arrays.items():
         stack = rc.load(path).layers[layer]
         answer = asked(worker, str(path), Problem(stack, x), [layer])
         np.testing.assert_allclose(answer["y"], y, rtol=0, atol=1e-6)
@@ -328,7 +328,7 @@ def test_a_conversion_is_proved(name: str, workers: Workers, tmp_path: Path) -> 
     assert target.exists()
     report = rc.verify(target, on=[f"{name}-cpu"], cases=["states"], gradients=True)
     assert report.equal
-    assert "gradient of input weights" in {one["output"] for one in report.document["layers"][0]["runs"][-1]["comparisons"]}
+    assert "gradient of input weights" in {comparison["output"] for comparison in report.document["layers"][0]["runs"][-1]["comparisons"]}
 
 
 @pytest.mark.drawn(1)

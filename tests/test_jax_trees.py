@@ -92,9 +92,9 @@ TREES = {
 @pytest.mark.parametrize("kind", TREES)
 def test_every_array_has_a_path(kind: str) -> None:
     make, paths = TREES[kind]
-    found = named_arrays(make())
-    assert set(found) == paths
-    assert all(isinstance(array, np.ndarray) for array in found.values())
+    arrays = named_arrays(make())
+    assert set(arrays) == paths
+    assert all(isinstance(array, np.ndarray) for array in arrays.values())
 
 
 @pytest.mark.parametrize("kind", TREES)
@@ -109,8 +109,8 @@ def test_arrays_are_replaced_in_a_new_tree(kind: str) -> None:
         assert after[path].dtype == array.dtype
         np.testing.assert_array_equal(after[path], new[path])
         np.testing.assert_array_equal(named_arrays(tree)[path], array, f"{path} was written to")
-    kept = with_arrays(tree, {})
-    assert {path: array.tobytes() for path, array in named_arrays(kept).items()} == {
+    unchanged = with_arrays(tree, {})
+    assert {path: array.tobytes() for path, array in named_arrays(unchanged).items()} == {
         path: array.tobytes() for path, array in before.items()
     }
 
@@ -144,16 +144,16 @@ def test_type_and_place_stay(dtype: str) -> None:
     with jax.enable_x64(True):
         free = jax.numpy.ones(2, dtype)
         tied = jax.device_put(free, jax.devices()[0])
-    found = with_arrays({"free": free, "tied": tied, "numpy": np.ones(2)}, {"free": [2, 3], "tied": [2, 3]})
+    replaced = with_arrays({"free": free, "tied": tied, "numpy": np.ones(2)}, {"free": [2, 3], "tied": [2, 3]})
     for name, old in (("free", free), ("tied", tied)):
-        assert found[name].dtype == dtype
-        assert found[name].sharding == old.sharding
-        assert found[name].committed == old.committed
-    assert isinstance(found["numpy"], np.ndarray)
+        assert replaced[name].dtype == dtype
+        assert replaced[name].sharding == old.sharding
+        assert replaced[name].committed == old.committed
+    assert isinstance(replaced["numpy"], np.ndarray)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("arrays", "message"),
     [
         ({"c": np.ones(2)}, "this tree has no array 'c'. It has 'a', 'b'"),
         ({"a": np.ones(3)}, r"'a' has shape \(2,\), not \(3,\)"),
@@ -165,13 +165,13 @@ def test_type_and_place_stay(dtype: str) -> None:
         ({"key": np.ones(())}, "no array 'key'"),
     ],
 )
-def test_what_does_not_fit_is_said(given: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_is_said(arrays: dict[str, Any], message: str) -> None:
     packages("jax")
     import jax
 
     tree = {"a": jax.numpy.ones(2), "b": np.ones(2, np.int8), "key": jax.random.key(0)}
-    with pytest.raises(UsageError, match=said):
-        with_arrays(tree, given)
+    with pytest.raises(UsageError, match=message):
+        with_arrays(tree, arrays)
 
 
 def test_two_arrays_of_one_path_are_refused() -> None:

@@ -48,10 +48,10 @@ def parses(path: Path) -> bool:
 
 def test_json_of_files_is_parsed_in_one_place() -> None:
     every = [path for folder in ("rnnconvert", "formats") for path in sorted((ROOT / folder).rglob("*.py"))]
-    own = [path for path in every if not any(one.is_symlink() for one in path.parents if ROOT in one.parents)]
-    found = {path.relative_to(ROOT).as_posix() for path in own if parses(path)}
+    sources = [path for path in every if not any(parent.is_symlink() for parent in path.parents if ROOT in parent.parents)]
+    parsers = {path.relative_to(ROOT).as_posix() for path in sources if parses(path)}
     # Executors run in processes of their own, which are bounded, and import nothing of ours.
-    assert {one for one in found if not Path(one).name.startswith("run") and "running/child" not in one} == OURS.keys()
+    assert {file for file in parsers if not Path(file).name.startswith("run") and "running/child" not in file} == OURS.keys()
 
 
 def value(rng: random.Random, depth: int) -> Any:
@@ -71,23 +71,23 @@ def value(rng: random.Random, depth: int) -> Any:
 def test_what_is_charged_covers_what_is_taken(ascii: bool, as_bytes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     charged: list[int] = []
     monkeypatch.setattr(Reading, "memory", lambda self, size, path: charged.append(size))
-    plain: list[Any] = [[one] * 5000 for one in ([], {}, {"": 0}, 0.5, "a", "é漢😀" * 3)]
+    plain: list[Any] = [[document] * 5000 for document in ([], {}, {"": 0}, 0.5, "a", "é漢😀" * 3)]
     plain += [["a" * 9999 + "😀"], {"a" * 9999 + "é": 0}]
     for seed in drawn.drawn(range(400), 20, "json"):
         plain.append([value(random.Random(seed), 4) for _ in range(60)])
-    for one in plain:
+    for document in plain:
         for separators in ((",", ":"), (" , ", " : ")):
-            written = json.dumps(one, ensure_ascii=ascii, separators=separators)
+            written = json.dumps(document, ensure_ascii=ascii, separators=separators)
             text = written.encode() if as_bytes else written
             charged.clear()
             tracemalloc.start()
             try:
-                found = json_text.loads(text, "a")
-                taken, _ = tracemalloc.get_traced_memory()
+                parsed = json_text.loads(text, "a")
+                peak, _ = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
-            assert found == one
-            assert taken <= charged[0], (written[:80], taken, charged)
+            assert parsed == document
+            assert peak <= charged[0], (written[:80], peak, charged)
 
 
 def test_a_text_of_empty_lists_in_a_small_archive_is_refused(tmp_path: Path) -> None:

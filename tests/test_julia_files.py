@@ -87,7 +87,7 @@ def flux_struct(name: str, p: dict[str, Array], function: str = "NNlib.relu") ->
     """A layer of a whole model, as its version has it."""
     kind, _, version = name.removeprefix("flux.").partition("_0_")
     tree = nested(p)
-    fields = [tree[one] for one in ("Wi", "Wh", "b", "bias", "Wh_h̃", "state0", "h", "c") if one in tree]
+    fields = [tree[field] for field in ("Wi", "Wh", "b", "bias", "Wh_h̃", "state0", "h", "c") if field in tree]
     cell = Struct(f"Flux.{CELLS[kind]}", *([Function(function)] if kind == "rnn" else []), *fields)
     if version == "12":
         return Struct("Flux.Recur", cell, tree["state0"])
@@ -126,21 +126,21 @@ def test_flux_computes_what_is_read(name: str, kind: str, tmp_path: Path) -> Non
         dense = Struct("Flux.Dense", np.ones((2, UNITS)), np.zeros(2), Function("Base.identity"))
         julia_files.bson(path, model=Struct("Flux.Chain", (flux_struct(name, p), dense)))
     elif kind == "named.npz":
-        np.savez(path, **{f"enc.{one.replace('/', '.')}": np.asfortranarray(array) for one, array in p.items()})
+        np.savez(path, **{f"enc.{key.replace('/', '.')}": np.asfortranarray(array) for key, array in p.items()})
     else:
         julia_files.jld2(path, inline=kind == "inline.jld2", model_state=tree)
-    found = rc.load(path)
-    ((layer, stack),) = found.layers.items()
+    checkpoint = rc.load(path)
+    ((layer, stack),) = checkpoint.layers.items()
     place = {"model.bson": "model/layers/1/cell", "named.npz": "enc"}.get(kind, "model_state/layers/1/cell")
-    assert (found.format, layer) == ("flux", place)
-    assert not found.warnings
+    assert (checkpoint.format, layer) == ("flux", place)
+    assert not checkpoint.warnings
     if "rnn" in name:
-        told = kind == "model.bson"
-        assert str(stack.cell.activation) == ("relu" if told else "tanh")
-        assert [one.option for one in found.questions] == ([] if told else ["activation"])
-        assert_computes(stack, equation(p, sequence(), "relu" if told else "tanh"))
+        stated = kind == "model.bson"
+        assert str(stack.cell.activation) == ("relu" if stated else "tanh")
+        assert [question.option for question in checkpoint.questions] == ([] if stated else ["activation"])
+        assert_computes(stack, equation(p, sequence(), "relu" if stated else "tanh"))
     else:
-        assert not found.questions
+        assert not checkpoint.questions
         assert_computes(stack, equation(p, sequence()))
 
 
@@ -185,10 +185,10 @@ def test_the_state_that_reset_goes_back_to_is_read(tmp_path: Path) -> None:
     other, last = np.full(UNITS, 0.25), np.full((UNITS, 2), 0.5)
     cell = Struct("Flux.GRUCell", p["Wi"], p["Wh"], p["b"], p["h"])
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.Recur", cell, other, last))
-    found = rc.load(path)
-    assert_computes(found.layers["model/cell"], equation({**p, "h": other}, sequence()))
-    assert len(found.warnings) == 2
-    assert any("init that Flux.reset! goes back to" in warning for warning in found.warnings)
+    checkpoint = rc.load(path)
+    assert_computes(checkpoint.layers["model/cell"], equation({**p, "h": other}, sequence()))
+    assert len(checkpoint.warnings) == 2
+    assert any("init that Flux.reset! goes back to" in warning for warning in checkpoint.warnings)
 
 
 def test_a_function_that_is_not_known_is_refused_where_it_would_run(tmp_path: Path) -> None:
@@ -205,43 +205,43 @@ def test_a_function_without_a_name_is_not_taken_for_tanh(tmp_path: Path) -> None
     p, _ = FLUX["flux.rnn"]
     document = {"model": julia_files.lowered(flux_struct("flux.rnn", p))}
     document["model"]["data"][0]["data"][0] = {"tag": "struct", "type": {"tag": "jl_anonymous"}, "data": []}
-    found = rc.load(encoded(tmp_path / "a.bson", document))
-    assert str(found.layers["model/cell"].cell.activation) == "unnamed"
+    checkpoint = rc.load(encoded(tmp_path / "a.bson", document))
+    assert str(checkpoint.layers["model/cell"].cell.activation) == "unnamed"
     with pytest.raises(rc.RefusedError, match="unnamed"):
         rc.convert(tmp_path / "a.bson", tmp_path / "a.onnx")
 
 
 def test_a_list_of_arrays_without_names_is_told(tmp_path: Path) -> None:
     p, _ = FLUX["flux.lstm_0_8"]
-    found = rc.load(encoded(tmp_path / "a.bson", {"weights": [julia_files.lowered(one) for one in p.values()]}))
-    assert not found.layers
-    (warning,) = found.warnings
+    checkpoint = rc.load(encoded(tmp_path / "a.bson", {"weights": [julia_files.lowered(array) for array in p.values()]}))
+    assert not checkpoint.layers
+    (warning,) = checkpoint.warnings
     assert warning.startswith("weights: a list of arrays without names") and "Flux.state(model)" in warning
 
 
 def test_a_cell_whose_matrices_are_no_plain_arrays_is_told(tmp_path: Path) -> None:
     p, _ = FLUX["flux.gru"]
     cell = Struct("Flux.GRUCell", Struct("LinearAlgebra.Adjoint", p["Wi"].T.copy()), p["Wh"], p["b"])
-    found = rc.load(julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", cell)), "flux")
-    assert not found.layers
-    assert found.warnings == ("model/cell: a Flux.GRUCell whose fields are not plain arrays; it was left out",)
+    checkpoint = rc.load(julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", cell)), "flux")
+    assert not checkpoint.layers
+    assert checkpoint.warnings == ("model/cell: a Flux.GRUCell whose fields are not plain arrays; it was left out",)
 
 
 def test_a_cell_of_an_unknown_version_is_told(tmp_path: Path) -> None:
     cell = Struct("Flux.LSTMCell", *(np.ones((2, 2)) for _ in range(6)))
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.Recur", cell, np.ones(2)))
-    found = rc.load(path, "flux")
-    assert not found.layers
-    assert any("LSTMCell with 6 fields" in warning for warning in found.warnings)
+    checkpoint = rc.load(path, "flux")
+    assert not checkpoint.layers
+    assert any("LSTMCell with 6 fields" in warning for warning in checkpoint.warnings)
 
 
 def test_a_struct_of_another_package_is_no_cell_of_fluxs(tmp_path: Path) -> None:
     """Of the same name and number of fields, and perhaps of another order of gates."""
     p, _ = FLUX["flux.lstm"]
     path = julia_files.bson(tmp_path / "a.bson", model=Struct("Main.LSTMCell", *p.values()))
-    found = rc.load(path, "flux")
-    assert not found.layers
-    assert found.warnings == ("model: a Main.LSTMCell, which is not a cell of Flux",)
+    checkpoint = rc.load(path, "flux")
+    assert not checkpoint.layers
+    assert checkpoint.warnings == ("model: a Main.LSTMCell, which is not a cell of Flux",)
 
 
 def lux_arrays(gates: int, old: bool, states: tuple[str, ...] = ()) -> dict[str, Array]:
@@ -276,9 +276,9 @@ def test_lux_computes_what_is_read(gates: int, old: bool, states: tuple[str, ...
         np.savez(path, **{f"layer_1/{name}": array for name, array in p.items()})
     else:
         {"a.bson": julia_files.bson, "a.jld2": julia_files.jld2}[kind](path, ps=tree)
-    found = rc.load(path)
-    ((layer, stack),) = found.layers.items()
-    assert (found.format, layer.rpartition("/")[2]) == ("lux", "layer_1")
+    checkpoint = rc.load(path)
+    ((layer, stack),) = checkpoint.layers.items()
+    assert (checkpoint.format, layer.rpartition("/")[2]) == ("lux", "layer_1")
     truth = LUX_EQUATIONS[gates](p, sequence(), old=old)
     assert_computes(stack, truth)
     expected = ["activation"] if gates == 1 else []
@@ -288,13 +288,13 @@ def test_lux_computes_what_is_read(gates: int, old: bool, states: tuple[str, ...
         zeros = only(path, init_state="zeros")
         assert ("initial_hidden", "") not in zeros.first.arrays
         assert_computes(zeros, equations.lux_rnn({**p, "hidden_state": np.zeros(UNITS)}, sequence(), old=True))
-    assert [one.option for one in found.questions] == expected
+    assert [question.option for question in checkpoint.questions] == expected
 
 
 def test_an_rnn_without_biases_may_be_of_either_lux(tmp_path: Path) -> None:
     p = {name: array for name, array in lux_arrays(1, False).items() if "weight" in name}
     path = julia_files.bson(tmp_path / "a.bson", ps=p)
-    assert [(one.option, one.assumed) for one in rc.load(path).questions] == [
+    assert [(question.option, question.assumed) for question in rc.load(path).questions] == [
         ("activation", "tanh"), ("init_state", "zeros"),
     ]  # fmt: skip
     assert_computes(only(path, init_state="ones"), equations.lux_rnn(p, sequence(), old=True))
@@ -311,11 +311,11 @@ def test_luxs_two_directions_are_one_layer(gates: int, tmp_path: Path) -> None:
     forward, backward = lux_arrays(gates, False), {n: -a for n, a in lux_arrays(gates, False).items()}
     tree = {"forward_rnn": forward, "backward_rnn": {"rev1": {}, "rnn": backward, "rev2": {}}}
     path = julia_files.bson(tmp_path / "a.bson", ps={"layer_1": tree})
-    found = rc.load(path)
+    checkpoint = rc.load(path)
     x = sequence()
-    first, second = (LUX_EQUATIONS[gates](p, one) for p, one in ((forward, x), (backward, x[::-1])))
-    assert "merge_mode" in [one.option for one in found.questions]
-    assert_computes(found.layers["ps/layer_1"], np.concatenate([first, second[::-1]], axis=1))
+    first, second = (LUX_EQUATIONS[gates](p, arrays) for p, arrays in ((forward, x), (backward, x[::-1])))
+    assert "merge_mode" in [question.option for question in checkpoint.questions]
+    assert_computes(checkpoint.layers["ps/layer_1"], np.concatenate([first, second[::-1]], axis=1))
     assert_computes(only(path, merge_mode="sum"), first + second[::-1])
     out = tmp_path / "b.bson"
     rc.convert(path, out, target_format="lux")
@@ -359,12 +359,12 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
         julia_files.jld2(path, rnn={"w": {"value": w.reshape(1, 1, -1)}, **sizes})
     else:
         np.savez(path, w=w)
-        said = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
-        options = {"cell": said, "hidden_size": UNITS, "num_layers": layers, "bidirectional": both, "source_format": "knet"}
+        cell = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
+        options = {"cell": cell, "hidden_size": UNITS, "num_layers": layers, "bidirectional": both, "source_format": "knet"}
         options["input_mode"] = "skip" if skip else "linear"
-    found = rc.load(path, **options)  # type: ignore[arg-type]
-    (stack,) = found.layers.values()
-    assert found.format == "knet" and not found.questions and not found.warnings
+    checkpoint = rc.load(path, **options)  # type: ignore[arg-type]
+    (stack,) = checkpoint.layers.values()
+    assert checkpoint.format == "knet" and not checkpoint.questions and not checkpoint.warnings
     x = np.random.default_rng(1).standard_normal((6, inputs, 2))
     y = reference.run(stack, x.transpose(0, 2, 1)).y.transpose(0, 2, 1)
     assert np.abs(y - equations.knet(w, x, equations.Knet(UNITS, kind, layers, both, skip))).max() < 1e-12
@@ -379,11 +379,11 @@ def test_knet_computes_what_is_read(kind: str, layers: int, both: bool, skip: bo
     assert_same(only(out), stack)
 
 
-def assert_same(found: Recurrent, made: Recurrent) -> None:
-    for (_, _, one), (_, _, other) in zip(found.directions(), made.directions(), strict=True):
-        assert one.arrays.keys() == other.arrays.keys()
-        for key in one.arrays:
-            np.testing.assert_array_equal(np.asarray(one.arrays[key]), np.asarray(other.arrays[key]))
+def assert_same(read: Recurrent, source: Recurrent) -> None:
+    for (_, _, first), (_, _, second) in zip(read.directions(), source.directions(), strict=True):
+        assert first.arrays.keys() == second.arrays.keys()
+        for key in first.arrays:
+            np.testing.assert_array_equal(np.asarray(first.arrays[key]), np.asarray(second.arrays[key]))
 
 
 def test_a_state_that_knet_passes_on_is_left_out_with_a_warning(tmp_path: Path) -> None:
@@ -400,11 +400,11 @@ def test_the_flat_vector_of_fluxs_gpu_path_is_read(kind: str, tmp_path: Path) ->
     w = np.random.default_rng(3).uniform(-0.6, 0.6, gates * UNITS * (INPUTS + UNITS + 2))
     w[-gates * UNITS :] = 0  # the second biases, which setweights! leaves as they were made
     path = julia_files.bson(tmp_path / "a.bson", params=w)
-    said = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
-    stack = only(path, source_format="flux", cell=said, hidden_size=UNITS)
+    cell = {"tanh": "rnn_tanh", "relu": "rnn_relu"}.get(kind, kind)
+    stack = only(path, source_format="flux", cell=cell, hidden_size=UNITS)
     assert_computes(stack, equations.cuda(w, sequence(), UNITS, kind))
     with pytest.raises(rc.UsageError, match="has no layer above the first"):
-        rc.load(path, "flux", cell=said, hidden_size=UNITS, num_layers=2)
+        rc.load(path, "flux", cell=cell, hidden_size=UNITS, num_layers=2)
 
 
 # Writing --------------------------------------------------------------------------------------------
@@ -412,8 +412,8 @@ def test_the_flat_vector_of_fluxs_gpu_path_is_read(kind: str, tmp_path: Path) ->
 
 def stack(kind: str, parts: frozenset[str] = INPUT_BIAS, **more: Any) -> Recurrent:
     form = Sizes(kind, INPUTS, UNITS, parts=parts)
-    made = random_stack(form, 3, "float64").replace(name="enc")
-    return made.replace(**more) if more else made
+    layer = random_stack(form, 3, "float64").replace(name="enc")
+    return layer.replace(**more) if more else layer
 
 
 def convert(source: Recurrent, path: Path, **options: object) -> rc.Summary:
@@ -430,7 +430,7 @@ def as_flux(tree: dict[str, Any]) -> dict[str, Array]:
     """A cell's arrays by the names of the equations."""
     flat = {name: value for name, value in tree.items() if isinstance(value, np.ndarray)}
     pair = tree.get("state0")
-    return flat if not isinstance(pair, tuple) else flat | {f"state0/{n}": one for n, one in enumerate(pair, 1)}
+    return flat if not isinstance(pair, tuple) else flat | {f"state0/{n}": state for n, state in enumerate(pair, 1)}
 
 
 WRITTEN = {
@@ -442,16 +442,16 @@ WRITTEN = {
 
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_a_tree_of_flux_is_written_as_flux_state_has_it(kind: str, tmp_path: Path) -> None:
-    made = stack(kind)
+    layer = stack(kind)
     path = tmp_path / "a.bson"
-    summary = convert(made, path, target_format="flux")
+    summary = convert(layer, path, target_format="flux")
     tree = julia_files.loaded(path)
     fields, equation = WRITTEN[kind]
     assert list(tree) == ["model_state"]
     assert list(tree["model_state"]["cell"]) == fields
     assert tree["model_state"]["cell"].get("σ", ()) == ()
-    assert_computes(made, equation(as_flux(tree["model_state"]["cell"]), sequence()))
-    assert_same(only(path), made)
+    assert_computes(layer, equation(as_flux(tree["model_state"]["cell"]), sequence()))
+    assert_same(only(path), layer)
     call = {"lstm": "Flux.LSTM(3 => 5)", "gru": "Flux.GRU(3 => 5)", "rnn": "Flux.RNN(3 => 5, tanh)"}[kind]
     load = "Flux.loadmodel!(layer.cell, BSON.load(path)[:model_state].cell)"
     assert summary.notes == (f"model_state is what {call} computes with: {load}",)
@@ -459,40 +459,40 @@ def test_a_tree_of_flux_is_written_as_flux_state_has_it(kind: str, tmp_path: Pat
 
 def test_a_gru_with_the_reset_gate_before_is_written_as_gru_v3(tmp_path: Path) -> None:
     cell = rc.Cell("gru", False)
-    made = random_stack(Sizes("gru", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float64", cell).replace(name="enc")
+    layer = random_stack(Sizes("gru", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float64", cell).replace(name="enc")
     path = tmp_path / "a.bson"
-    convert(made, path, target_format="flux")
+    convert(layer, path, target_format="flux")
     tree = julia_files.loaded(path)["model_state"]["cell"]
     assert list(tree) == ["Wi", "Wh", "b", "Wh_h̃"]
     assert not tree["Wh"][2 * UNITS :].any()
-    assert_computes(made, equations.flux_gru_v3(as_flux(tree), sequence()))
+    assert_computes(layer, equations.flux_gru_v3(as_flux(tree), sequence()))
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_without_biases_false_is_written(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "a.bson"
-    made = stack(kind, PLAIN)
-    convert(made, path, target_format="flux")
+    layer = stack(kind, PLAIN)
+    convert(layer, path, target_format="flux")
     tree = julia_files.loaded(path)["model_state"]["cell"]
     assert tree["b" if kind == "gru" else "bias"] is False
-    assert_same(only(path), made)
+    assert_same(only(path), layer)
 
 
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_a_learned_state_goes_into_flux_0_12_alone(kind: str, tmp_path: Path) -> None:
     states = {"initial_hidden", "initial_cell"} if kind == "lstm" else {"initial_hidden"}
-    made = stack(kind, INPUT_BIAS | states)
+    layer = stack(kind, INPUT_BIAS | states)
     with pytest.raises(rc.RefusedError, match="a learned initial state"):
-        convert(made, tmp_path / "a.bson", target_format="flux")
+        convert(layer, tmp_path / "a.bson", target_format="flux")
     assert not (tmp_path / "a.bson").exists()
     path = tmp_path / "b.bson"
-    convert(made, path, target_format="flux", layout=f"flux.{kind}_0_12")
+    convert(layer, path, target_format="flux", layout=f"flux.{kind}_0_12")
     tree = julia_files.loaded(path)["model_state"]
     assert list(tree) == ["cell", "state"]
     first = tree["state"][0] if kind == "lstm" else tree["state"]
-    np.testing.assert_array_equal(first[:, 0], np.asarray(made.first.arrays["initial_hidden", ""]))
-    assert_computes(made, WRITTEN[kind][1](as_flux(tree["cell"]), sequence()))
-    assert_same(only(path), made)
+    np.testing.assert_array_equal(first[:, 0], np.asarray(layer.first.arrays["initial_hidden", ""]))
+    assert_computes(layer, WRITTEN[kind][1](as_flux(tree["cell"]), sequence()))
+    assert_same(only(path), layer)
     convert(stack(kind), path, target_format="flux", layout=f"flux.{kind}_0_12", force=True)
     assert not np.any(julia_files.loaded(path)["model_state"]["cell"]["state0"])
 
@@ -529,16 +529,16 @@ LUX_WRITTEN = {"lstm": equations.lux_lstm, "gru": equations.lux_gru, "rnn": equa
 @pytest.mark.parametrize("old", [False, True])
 @pytest.mark.parametrize("suffix", [".bson", ".npz"])
 def test_what_is_written_for_lux_computes_the_same(kind: str, old: bool, suffix: str, tmp_path: Path) -> None:
-    made = stack(kind, BOTH | {"initial_hidden"})
+    layer = stack(kind, BOTH | {"initial_hidden"})
     path = tmp_path / f"a{suffix}"
     layout = f"lux.{kind}_0_5" if old else f"lux.{kind}"
-    summary = convert(made, path, target_format="lux", layout=layout)
+    summary = convert(layer, path, target_format="lux", layout=layout)
     if suffix == ".bson":
         p = julia_files.loaded(path)["ps"]
     else:
         with np.load(path) as stored:
             p = {name.removeprefix("ps/"): stored[name] for name in stored.files}
-    assert_computes(made, LUX_WRITTEN[kind](p, sequence(), old=old))
+    assert_computes(layer, LUX_WRITTEN[kind](p, sequence(), old=old))
     assert "train_state=true" in summary.notes[0]
     assert rc.load(path).format == "lux"
     assert_computes(only(path), LUX_WRITTEN[kind](p, sequence(), old=old))
@@ -557,10 +557,10 @@ def test_what_is_read_is_written_in_its_place(suffix: str, tmp_path: Path) -> No
 
 def test_the_flat_vector_of_fluxs_gpu_path_is_written(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    made = stack("lstm")
-    convert(made, path, target_format="flux", layout="flux.lstm_flat")
+    layer = stack("lstm")
+    convert(layer, path, target_format="flux", layout="flux.lstm_flat")
     with np.load(path) as stored:
-        assert_computes(made, equations.cuda(stored["params"], sequence(), UNITS, "lstm"))
+        assert_computes(layer, equations.cuda(stored["params"], sequence(), UNITS, "lstm"))
 
 
 @pytest.mark.parametrize("name", ["flux", "lux", "knet"])
@@ -571,20 +571,20 @@ def test_a_jld2_file_is_only_read(name: str, tmp_path: Path) -> None:
 
 
 def test_bfloat16_is_refused_and_other_types_are_kept(tmp_path: Path) -> None:
-    made = random_stack(Sizes("lstm", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float32").replace(name="enc")
+    layer = random_stack(Sizes("lstm", INPUTS, UNITS, parts=INPUT_BIAS), 3, "float32").replace(name="enc")
     for dtype in ("float16", "float32", "float64"):
-        convert(made, tmp_path / "a.bson", target_format="flux", dtype=dtype, force=True)
+        convert(layer, tmp_path / "a.bson", target_format="flux", dtype=dtype, force=True)
         assert str(only(tmp_path / "a.bson").dtype) == dtype
     with pytest.raises(rc.RefusedError, match="bfloat16"):
-        convert(made, tmp_path / "b.bson", target_format="flux", dtype="bfloat16")
+        convert(layer, tmp_path / "b.bson", target_format="flux", dtype="bfloat16")
     assert not (tmp_path / "b.bson").exists()
 
 
 def test_numbers_that_are_not_finite_are_warned_of(tmp_path: Path) -> None:
-    made = stack("lstm")
-    broken = {key: np.full_like(np.asarray(array), np.nan) for key, array in made.first.arrays.items()}
-    layer = rc.Layer((made.first.with_arrays(broken),))
-    summary = convert(made.replace(layers=(layer,)), tmp_path / "a.bson", target_format="flux")
+    source = stack("lstm")
+    broken = {key: np.full_like(np.asarray(array), np.nan) for key, array in source.first.arrays.items()}
+    layer = rc.Layer((source.first.with_arrays(broken),))
+    summary = convert(source.replace(layers=(layer,)), tmp_path / "a.bson", target_format="flux")
     assert "NaN or infinite" in summary.warnings[0]
 
 
@@ -627,17 +627,17 @@ def test_a_large_array_whose_tag_comes_last_is_known(tmp_path: Path) -> None:
     p = weights(4, "bias")
     p["Wi"] = np.ones((4 * UNITS, 1000))
     tree = {name: dict(reversed(julia_files.lowered(array).items())) for name, array in p.items()}
-    found = rc.load(encoded(tmp_path / "a.bson", {"a": tree}))
-    assert found.layers["a"].input_size == 1000
+    checkpoint = rc.load(encoded(tmp_path / "a.bson", {"a": tree}))
+    assert checkpoint.layers["a"].input_size == 1000
 
 
 def test_elements_of_other_types_are_told(tmp_path: Path) -> None:
     other = {**GOOD, "type": {"tag": "datatype", "name": ["Base", "Complex"], "params": []}}
     p, _ = FLUX["flux.lstm"]
     document = {"model_state": julia_files.lowered({"cell": p}), "z": other}
-    found = rc.load(encoded(tmp_path / "a.bson", document))
-    assert len(found.layers) == 1
-    assert found.warnings == ("z: an array with elements of the type Complex",)
+    checkpoint = rc.load(encoded(tmp_path / "a.bson", document))
+    assert len(checkpoint.layers) == 1
+    assert checkpoint.warnings == ("z: an array with elements of the type Complex",)
 
 
 def test_values_that_refer_to_themselves_are_left_out(tmp_path: Path) -> None:
@@ -663,20 +663,20 @@ def test_documents_that_are_nested_without_end_are_bounded(tmp_path: Path) -> No
         deep = {"a": deep}
     with pytest.raises(rc.UnreadableError, match="nested more than 64 deep"):
         julia_bson.read(encoded(tmp_path / "a.bson", deep))
-    whole = b"\x05\x00\x00\x00\x00"
+    content = b"\x05\x00\x00\x00\x00"
     for _ in range(20000):
-        whole = struct.pack("<i", len(whole) + 8) + b"\x03a\x00" + whole + b"\x00"
-    (tmp_path / "b.bson").write_bytes(whole)
+        content = struct.pack("<i", len(content) + 8) + b"\x03a\x00" + content + b"\x00"
+    (tmp_path / "b.bson").write_bytes(content)
     with pytest.raises(rc.UnreadableError, match="not a valid BSON document"):
         julia_bson.read(tmp_path / "b.bson")
 
 
 def test_a_truncated_file_is_unreadable(tmp_path: Path) -> None:
     p, _ = FLUX["flux.lstm"]
-    whole = julia_files.bson(tmp_path / "a.bson", model_state={"cell": p}).read_bytes()
+    content = julia_files.bson(tmp_path / "a.bson", model_state={"cell": p}).read_bytes()
     path = tmp_path / "b.bson"
-    for length in (1, 7, 60, 300, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
+    for length in (1, 7, 60, 300, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
         with pytest.raises(rc.UnreadableError):
             rc.load(path)
         with pytest.raises(rc.UnreadableError):
@@ -686,12 +686,12 @@ def test_a_truncated_file_is_unreadable(tmp_path: Path) -> None:
 def test_random_damage_never_reads_as_something_else(tmp_path: Path) -> None:
     """Bytes changed at random: an error of ours, or values, but no other exception."""
     p, _ = FLUX["flux.gru"]
-    whole = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", Struct("Flux.GRUCell", *p.values()))).read_bytes()
+    content = julia_files.bson(tmp_path / "a.bson", model=Struct("Flux.GRU", Struct("Flux.GRUCell", *p.values()))).read_bytes()
     rng = np.random.default_rng(0)
     path = tmp_path / "b.bson"
     for _ in range(300):
-        broken = bytearray(whole)
-        for place in rng.integers(0, min(len(whole), 700), 3):
+        broken = bytearray(content)
+        for place in rng.integers(0, min(len(content), 700), 3):
             broken[place] = rng.integers(256)
         path.write_bytes(broken)
         try:
@@ -730,10 +730,10 @@ def test_what_the_library_cannot_read_is_said_with_what_to_do(tmp_path: Path) ->
 
 def test_a_truncated_jld2_file_is_unreadable(tmp_path: Path) -> None:
     p, _ = FLUX["flux.lstm"]
-    whole = julia_files.jld2(tmp_path / "a.jld2", model_state={"cell": p}).read_bytes()
+    content = julia_files.jld2(tmp_path / "a.jld2", model_state={"cell": p}).read_bytes()
     path = tmp_path / "b.jld2"
-    for length in (30, 512, 700, len(whole) // 2):
-        path.write_bytes(whole[:length])
+    for length in (30, 512, 700, len(content) // 2):
+        path.write_bytes(content[:length])
         with pytest.raises(rc.UnreadableError, match="JLD2"):
             rc.load(path)
 
@@ -756,9 +756,9 @@ def test_structures_that_refer_to_themselves_are_left_out(tmp_path: Path) -> Non
 def test_two_directions_without_biases_are_not_taken_for_cells_of_equinox(tmp_path: Path) -> None:
     layer = random_stack(Sizes("lstm", INPUTS, UNITS, 1, 2, parts=PLAIN), 3)
     rc.save(checkpoint(layer), path := tmp_path / "a.npz", "lux")
-    (found,) = rc.load(path).layers.values()
+    (both,) = rc.load(path).layers.values()
     assert rc.load(path).format == "lux"
-    assert [direction.reverse for _, _, direction in found.directions()] == [False, True]
+    assert [direction.reverse for _, _, direction in both.directions()] == [False, True]
 
 
 def test_values_of_one_path_are_never_taken_for_one_another(tmp_path: Path) -> None:

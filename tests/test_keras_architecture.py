@@ -24,20 +24,20 @@ pytestmark = KERAS_WARNS
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of a model with other functions than the usual ones, and its architecture in every kind of file."""
     keras = needed("keras", "keras")
-    made = tmp_path_factory.mktemp("architecture")
+    root = tmp_path_factory.mktemp("architecture")
     inner = keras.layers.LSTM(3, activation="relu", recurrent_activation="hard_sigmoid", return_sequences=True)
     model = keras.Sequential(
         [keras.Input((4, 2)), keras.layers.Bidirectional(inner, merge_mode="sum", name="both"), keras.layers.GRU(2, name="up")]
     )
-    (made / "weights").mkdir()
-    model.save_weights(made / "weights" / "alone.weights.h5")
-    (made / "model.json").write_text(model.to_json())
-    (made / "text.json").write_text(json.dumps(model.to_json()))
+    (root / "weights").mkdir()
+    model.save_weights(root / "weights" / "alone.weights.h5")
+    (root / "model.json").write_text(model.to_json())
+    (root / "text.json").write_text(json.dumps(model.to_json()))
     held = {"scaler": np.arange(3.0), "model": model.to_json()}
-    (made / "pickled.pkl").write_bytes(pickle.dumps(held))
-    model.save(made / "whole.keras")
-    model.save(made / "whole.h5")
-    return made
+    (root / "pickled.pkl").write_bytes(pickle.dumps(held))
+    model.save(root / "whole.keras")
+    model.save(root / "whole.h5")
+    return root
 
 
 KINDS = ("model.json", "text.json", "pickled.pkl", "whole.keras", "whole.h5", "model.yaml")
@@ -52,23 +52,23 @@ def test_the_architecture_states_what_weights_alone_do_not(folder: Path, kind: s
         (folder / kind).write_text(text)
     weights = folder / "weights" / "alone.weights.h5"
     assert rc.load(weights).questions
-    found = rc.load(weights, config=str(folder / kind))
-    assert not found.questions
-    cell = found.layers["both"].cell
+    checkpoint = rc.load(weights, config=str(folder / kind))
+    assert not checkpoint.questions
+    cell = checkpoint.layers["both"].cell
     assert (cell.activation.name, cell.gate_activation.name) == ("relu", "hard_sigmoid")
-    assert found.layers["both"].layers[0].merge == "sum" and found.layers["up"].cell.activation.name == "tanh"
-    whole = rc.load(folder / "whole.keras")
-    for name, stack in found.layers.items():
-        assert stack.describe() == whole.layers[name].describe()
+    assert checkpoint.layers["both"].layers[0].merge == "sum" and checkpoint.layers["up"].cell.activation.name == "tanh"
+    model = rc.load(folder / "whole.keras")
+    for name, stack in checkpoint.layers.items():
+        assert stack.describe() == model.layers[name].describe()
         gate = "i" if name == "both" else "n"
-        np.testing.assert_array_equal(stack[0, 0].gates[gate].input, whole.layers[name][0, 0].gates[gate].input)
+        np.testing.assert_array_equal(stack[0, 0].gates[gate].input, model.layers[name][0, 0].gates[gate].input)
 
 
 def test_commands_take_the_architecture(folder: Path, tmp_path: Path) -> None:
     weights = str(folder / "weights" / "alone.weights.h5")
-    given = ["--config", str(folder / "model.json")]
+    option = ["--config", str(folder / "model.json")]
     for words in (["inspect", weights], ["convert", weights, str(tmp_path / "m.weights.h5")], ["diff", weights, str(folder / "whole.h5")]):
-        done = CliRunner().invoke(main, [*words, *given])
+        done = CliRunner().invoke(main, [*words, *option])
         assert done.exit_code == 0, done.output
         assert "assumed" not in done.output
 
@@ -91,10 +91,10 @@ def test_the_only_architecture_beside_weights_that_fits_is_taken(folder: Path, t
     document = json.loads((folder / "model.json").read_text())
     for number, name in enumerate(("model.json", "config.json", "net.json", "some.json")):
         path = _put(tmp_path / str(number), folder, **{name: document})
-        found = rc.load(path)
-        assert found.warnings[0].startswith(f"the configuration is read from {name} next to it; name another with ")
-        assert _functions(path) == ("relu", "tanh") and not found.questions
-        assert found.beside == (str((path.parent / name).resolve()),)
+        checkpoint = rc.load(path)
+        assert checkpoint.warnings[0].startswith(f"the configuration is read from {name} next to it; name another with ")
+        assert _functions(path) == ("relu", "tanh") and not checkpoint.questions
+        assert checkpoint.beside == (str((path.parent / name).resolve()),)
         for words in (
             ["inspect", path], ["view", path, "-o", path.with_name("v.html")],
             ["convert", path, path.with_name("m.weights.h5")], ["diff", path, folder / "whole.h5"],
@@ -162,7 +162,7 @@ def test_an_architecture_that_does_not_fit_is_not_taken(folder: Path, tmp_path: 
                 rc.convert(path, path.with_name("o.onnx"))
             continue
         assert _functions(path) == ("tanh", "tanh"), name
-        (why,) = {one.why.partition("layer")[2] for one in rc.load(path).questions if one.option == "activation"}
+        (why,) = {question.why.partition("layer")[2] for question in rc.load(path).questions if question.option == "activation"}
         assert hint in why and bool(hint) == ("next to" in why), (name, why)
         with pytest.raises(rc.RefusedError, match=hint or "activation"):
             rc.convert(path, path.with_name("net.onnx"))
@@ -191,15 +191,15 @@ def test_a_second_architecture_counts_in_capitals_and_among_large_files(folder: 
         (large.parent / f"z{number}.json").write_text(text + " " * (3 << 20))
     (large.parent / "zz.json").write_text(json.dumps(other))
     for path, name in ((capitals, "other.JSON"), (large, "z5.json")):
-        (why,) = {one.why for one in rc.load(path).questions if one.option == "activation"}
+        (why,) = {question.why for question in rc.load(path).questions if question.option == "activation"}
         assert f"{name}, next to it, state different settings" in why or f" and {name}" in why, why
 
 
 def test_no_link_leads_to_an_architecture_elsewhere(folder: Path, tmp_path: Path) -> None:
     path = _put(tmp_path / "linked", folder)
     path.with_name("model.json").symlink_to(folder / "model.json")
-    found = rc.load(path)
-    assert found.questions and not found.beside
+    checkpoint = rc.load(path)
+    assert checkpoint.questions and not checkpoint.beside
     (tmp_path / "linked" / "held").mkdir()
     (tmp_path / "linked" / "held" / "it.json").write_bytes((folder / "model.json").read_bytes())
     path.with_name("model.json").unlink()
@@ -250,9 +250,9 @@ def test_an_architecture_alone_is_no_model(folder: Path, tmp_path: Path) -> None
 
 def test_each_direction_of_weights_alone_may_have_a_function_of_its_own(folder: Path) -> None:
     weights = folder / "weights" / "alone.weights.h5"
-    found = rc.load(weights, settings=["both:activation=tanh,relu", "both:recurrent_activation=sigmoid"]).layers["both"]
-    assert [found[0, number].cell.activation.name for number in (0, 1)] == ["tanh", "relu"]
-    assert [found[0, number].cell.output_activation.name for number in (0, 1)] == ["tanh", "relu"]
+    layer = rc.load(weights, settings=["both:activation=tanh,relu", "both:recurrent_activation=sigmoid"]).layers["both"]
+    assert [layer[0, number].cell.activation.name for number in (0, 1)] == ["tanh", "relu"]
+    assert [layer[0, number].cell.output_activation.name for number in (0, 1)] == ["tanh", "relu"]
 
 
 def test_the_graph_of_an_export_states_how_last_outputs_are_joined(tmp_path: Path) -> None:
@@ -261,6 +261,6 @@ def test_the_graph_of_an_export_states_how_last_outputs_are_joined(tmp_path: Pat
         inner = keras.layers.GRU(3, activation="relu", recurrent_activation="hard_sigmoid")
         model = keras.Sequential([keras.Input((4, 2)), keras.layers.Bidirectional(inner, merge_mode=mode)])
         model.export(tmp_path / mode, verbose=False)
-        found = rc.load(tmp_path / mode)
-        (stack,) = found.layers.values()
-        assert (stack.layers[0].merge, stack.cell.activation.name, found.questions) == (mode, "relu", ())
+        checkpoint = rc.load(tmp_path / mode)
+        (stack,) = checkpoint.layers.values()
+        assert (stack.layers[0].merge, stack.cell.activation.name, checkpoint.questions) == (mode, "relu", ())

@@ -58,21 +58,21 @@ def numbers(value: Any) -> Array:
     return np.concatenate([np.asarray(keras.ops.convert_to_numpy(part)) for part in parts], axis=-1)
 
 
-def close(stack: Recurrent, x: Array, found: Array) -> None:
+def close(stack: Recurrent, x: Array, y: Array) -> None:
     """Return whether Keras's output is the stack's: as far off as single precision explains (tests.judging)."""
     sequence = x.swapaxes(0, 1)
     truth = reference.run(stack, sequence).y
     noise = np.abs(reference.run(stack, sequence, dtype=np.float32).y - truth).max()
     eps = float(ml_dtypes.finfo(stack.dtype).eps)
     allowed = FACTOR * noise + ULPS * eps * max(1.0, float(np.abs(truth).max()))
-    given = found.swapaxes(0, 1).astype(np.float64)
-    assert given.shape == truth.shape
-    assert np.abs(given - truth).max() <= allowed
+    outputs = y.swapaxes(0, 1).astype(np.float64)
+    assert outputs.shape == truth.shape
+    assert np.abs(outputs - truth).max() <= allowed
 
 
-def same(one: Array, other: Array) -> None:
+def same(first: Array, second: Array) -> None:
     """Return whether two outputs are the same, but for one more rounding to single precision of each number."""
-    np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(first, second, rtol=2e-6, atol=2e-6)
 
 
 # Every layer of one model, with what a file without a configuration has to be told of it.
@@ -112,10 +112,10 @@ class Zoo:
 
     def __init__(self, folder: Path) -> None:
         source = keras.Input((None, WIDTH), name="source")
-        made = {name: make() for name, (make, _) in ZOO.items()}
-        for name, layer in made.items():
+        built = {name: make() for name, (make, _) in ZOO.items()}
+        for name, layer in built.items():
             layer.name = name
-        outputs = {name: layer(source) for name, layer in made.items()}
+        outputs = {name: layer(source) for name, layer in built.items()}
         # An exported model may give only tensors by name.
         outputs["both_apart"] = layers.Concatenate()(outputs["both_apart"])
         self.model = filled(keras.Model(source, outputs))
@@ -144,10 +144,10 @@ class Zoo:
     def _legacy_weights(self) -> Path:
         """As Keras 2 saved weights alone: the group of the weights is the whole file."""
         path = self.folder / "zoo_weights.h5"
-        with h5py.File(self.saved("legacy")) as whole, h5py.File(path, "w") as file:
-            for name in whole["model_weights"]:
-                whole.copy(f"model_weights/{name}", file)
-            file.attrs.update(whole["model_weights"].attrs)
+        with h5py.File(self.saved("legacy")) as model_file, h5py.File(path, "w") as file:
+            for name in model_file["model_weights"]:
+                model_file.copy(f"model_weights/{name}", file)
+            file.attrs.update(model_file["model_weights"].attrs)
         return path
 
     def _checkpoint(self) -> Path:
@@ -182,11 +182,11 @@ def load(zoo: Zoo, kind: str) -> Checkpoint:
 def test_every_layer_of_a_file_is_found_and_computes_what_keras_computes(
     zoo: Zoo, expected: Mapping[str, Array], x: Array, kind: str
 ) -> None:
-    found = load(zoo, kind)
+    checkpoint = load(zoo, kind)
     # Keras 3 shows TensorFlow no list of cells, so they are not in such a checkpoint.
     lost = {"stacked"} if kind == "checkpoint" else set()
-    assert set(found.layers) == set(ZOO) - lost
-    for name, stack in found.layers.items():
+    assert set(checkpoint.layers) == set(ZOO) - lost
+    for name, stack in checkpoint.layers.items():
         close(stack, x, expected[name])
 
 
@@ -207,12 +207,12 @@ def test_what_is_written_runs_in_keras_to_the_same_outputs(
         rest = iter(outputs)
         return {name: numbers([next(rest) for _ in range(count)]) for name, count in counts.items()}
 
-    found, again = ran(), ran()
+    results, again = ran(), ran()
     for name in counts:
         # TensorFlow was once seen to give a layer the output of another. What the file says does not change: a wrong
         # file is wrong both times.
-        steady = np.array_equal(found[name], again[name])
-        same(found[name] if steady else ran()[name], expected[name])
+        steady = np.array_equal(results[name], again[name])
+        same(results[name] if steady else ran()[name], expected[name])
 
 
 @pytest.mark.parametrize("kind", ["keras", "weights", "legacy"])
@@ -297,10 +297,10 @@ def test_the_other_layers_of_a_whole_model_are_carried(tmp_path: Path, kind: str
         model.save_weights(source)
     elif kind == "old.h5":
         model.save(tmp_path / "model.h5")
-        with h5py.File(tmp_path / "model.h5") as whole, h5py.File(source, "w") as file:
-            for name in whole["model_weights"]:
-                whole.copy(f"model_weights/{name}", file)
-            file.attrs.update(whole["model_weights"].attrs)
+        with h5py.File(tmp_path / "model.h5") as model_file, h5py.File(source, "w") as file:
+            for name in model_file["model_weights"]:
+                model_file.copy(f"model_weights/{name}", file)
+            file.attrs.update(model_file["model_weights"].attrs)
     else:
         model.save(source)
     summary = rnnconvert.convert(source, tmp_path / "out.weights.h5")
@@ -310,9 +310,9 @@ def test_the_other_layers_of_a_whole_model_are_carried(tmp_path: Path, kind: str
     if kind != "old.h5":
         assert "before model.compile" in " ".join(summary.notes)
     assert summary.carried >= 14
-    whole = rnnconvert.convert(source, tmp_path / "out.keras", assume_defaults=kind in ("model.weights.h5", "old.h5"))
-    assert whole.carried == 0 and whole.left_out > 0
-    assert "only the recurrent layers" in " ".join(whole.notes)
+    bare_summary = rnnconvert.convert(source, tmp_path / "out.keras", assume_defaults=kind in ("model.weights.h5", "old.h5"))
+    assert bare_summary.carried == 0 and bare_summary.left_out > 0
+    assert "only the recurrent layers" in " ".join(bare_summary.notes)
 
 
 def test_nested_models_and_wrapped_layers(tmp_path: Path, x: Array) -> None:
@@ -325,8 +325,8 @@ def test_nested_models_and_wrapped_layers(tmp_path: Path, x: Array) -> None:
     for ending in (".keras", ".weights.h5", ".h5"):
         path = tmp_path / f"model{ending}"
         (model.save_weights if ending == ".weights.h5" else model.save)(path)
-        found = rnnconvert.load(path)
-        stacks = {stack.hidden_size: stack for stack in found.layers.values()}
+        checkpoint = rnnconvert.load(path)
+        stacks = {stack.hidden_size: stack for stack in checkpoint.layers.values()}
         assert sorted(stacks) == [2, 3, 4], ending
         close(stacks[4], x, first)
         close(stacks[3], first, second)
@@ -334,8 +334,8 @@ def test_nested_models_and_wrapped_layers(tmp_path: Path, x: Array) -> None:
         summary = rnnconvert.convert(path, tmp_path / "out.weights.h5", force=True)
         other = keras.models.clone_model(model)
         other.load_weights(summary.target)
-        for one, two in zip(other(x), (first, second, third), strict=True):
-            same(numbers(one), two)
+        for computed, right in zip(other(x), (first, second, third), strict=True):
+            same(numbers(computed), right)
 
 
 class Subclassed(keras.Model):  # type: ignore[misc]
@@ -355,17 +355,17 @@ def test_a_subclassed_model_keeps_its_paths(tmp_path: Path, x: Array) -> None:
     model(x)
     filled(model).save_weights(tmp_path / "model.weights.h5")
     expected = [numbers(value) for value in model(x)]
-    found = rnnconvert.load(tmp_path / "model.weights.h5")
-    assert [stack.hidden_size for stack in found.layers.values()] == [4, 3, 2]
-    encoder, *pair = found.layers.values()
+    checkpoint = rnnconvert.load(tmp_path / "model.weights.h5")
+    assert [stack.hidden_size for stack in checkpoint.layers.values()] == [4, 3, 2]
+    encoder, *pair = checkpoint.layers.values()
     close(encoder, x, expected[0])
     close(rnnconvert.join_stack(pair), expected[0], expected[1])
-    rnnconvert.save(found, tmp_path / "out.weights.h5")
+    rnnconvert.save(checkpoint, tmp_path / "out.weights.h5")
     other = Subclassed()
     other(x)
     other.load_weights(tmp_path / "out.weights.h5")
-    for one, two in zip(other(x), expected, strict=True):
-        same(numbers(one), two)
+    for computed, right in zip(other(x), expected, strict=True):
+        same(numbers(computed), right)
 
 
 def test_directions_of_stacked_cells_that_meet_at_the_end(tmp_path: Path, x: Array) -> None:
@@ -454,8 +454,8 @@ def test_every_element_type_is_held_exactly(dtype: str, x: Array, tmp_path: Path
         assert source is not None
         np.testing.assert_array_equal(direction.get("input", "g"), source.astype(direction.dtype))
     tolerance = {"float16": 1e-2, "bfloat16": 8e-2, "float64": 1e-6}[dtype]
-    found = np.asarray(model(x), np.float64).swapaxes(0, 1)
-    assert np.abs(found - reference.run(stack, x.swapaxes(0, 1)).y).max() < tolerance
+    outputs = np.asarray(model(x), np.float64).swapaxes(0, 1)
+    assert np.abs(outputs - reference.run(stack, x.swapaxes(0, 1)).y).max() < tolerance
 
 
 def test_final_states_on_request(x: Array, tmp_path: Path) -> None:
@@ -464,8 +464,8 @@ def test_final_states_on_request(x: Array, tmp_path: Path) -> None:
     truth = reference.run(stack, x.swapaxes(0, 1))
     close(stack, x, numbers(y))
     expected = [truth.hidden[2], truth.cell[2], truth.hidden[3], truth.cell[3]]
-    for found, right in zip(states, expected, strict=True):
-        np.testing.assert_allclose(numbers(found), right, atol=2e-6)
+    for state, right in zip(states, expected, strict=True):
+        np.testing.assert_allclose(numbers(state), right, atol=2e-6)
 
 
 def test_several_stacks_keep_their_order_in_every_file(x: Array, tmp_path: Path) -> None:
@@ -476,9 +476,9 @@ def test_several_stacks_keep_their_order_in_every_file(x: Array, tmp_path: Path)
     rnnconvert.save(Checkpoint("", "canonical", {n: s.replace(name=n) for n, s in stacks.items()}), tmp_path / "out.weights.h5")
     other = filled(keras.models.clone_model(model))
     other.load_weights(tmp_path / "out.weights.h5")
-    for made in (model, other):
-        for stack, found in zip(stacks.values(), made([x] * 4), strict=True):
-            close(stack, x, numbers(found))
+    for network in (model, other):
+        for stack, outputs in zip(stacks.values(), network([x] * 4), strict=True):
+            close(stack, x, numbers(outputs))
 
 
 def test_what_keras_cannot_hold_is_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -511,10 +511,10 @@ def legacy_file(path: Path, version: str, weights: Mapping[str, Mapping[str, Arr
         file.attrs["model_config"] = json.dumps(config).encode()
         group.attrs["layer_names"] = [name.encode() for name in weights]
         for layer, arrays in weights.items():
-            own = group.create_group(layer)
-            own.attrs["weight_names"] = [name.encode() for name in arrays]
+            layer_group = group.create_group(layer)
+            layer_group.attrs["weight_names"] = [name.encode() for name in arrays]
             for name, array in arrays.items():
-                own[name] = array
+                layer_group[name] = array
     return path
 
 
@@ -562,10 +562,10 @@ def test_cudnn_layers_of_keras_2_load_into_todays_layers(x: Array, tmp_path: Pat
         ("Dense", {"name": "dense_1", "units": 2}),
     )
     path = legacy_file(tmp_path / "keras2.h5", "2.2.4", weights, config)
-    found = rnnconvert.load(path).layers
+    read = rnnconvert.load(path).layers
     for name, stack in (("cu_dnnlstm_1", first), ("cu_dnngru_1", second)):
         for key, source in stack.first.arrays.items():
-            np.testing.assert_array_equal(found[name].first.get(*key), np.asarray(source))
+            np.testing.assert_array_equal(read[name].first.get(*key), np.asarray(source))
     summary = rnnconvert.convert(path, tmp_path / "out.weights.h5")
     assert summary.carried == 2
     model = keras.Sequential(
@@ -586,8 +586,8 @@ def test_hard_sigmoid_of_keras_2_is_scaled_for_keras_3(x: Array, tmp_path: Path)
     }
     config = sequential(("LSTM", {"name": "lstm_1", "units": 4, "return_sequences": True}))
     path = legacy_file(tmp_path / "keras2.h5", "2.2.4", {"lstm_1": arrays}, config)
-    found = rnnconvert.load(path).layers["lstm_1"]
-    assert found.cell.gate_activation == HARD_SIGMOID_KERAS_2
+    layer = rnnconvert.load(path).layers["lstm_1"]
+    assert layer.cell.gate_activation == HARD_SIGMOID_KERAS_2
     summary = rnnconvert.convert(path, tmp_path / "out.keras")
     assert not summary.exact
     right = stack.replace(layers=(Layer((stack.first.replace(cell=Cell("lstm", gate_activation=HARD_SIGMOID_KERAS_2)),)),))
@@ -605,10 +605,10 @@ def test_the_gates_of_keras_1(x: Array, tmp_path: Path) -> None:
             arrays[f"lstm_1_{local}_{letter}"] = source.T
     config = sequential(("LSTM", {"name": "lstm_1", "output_dim": 4, "inner_activation": "hard_sigmoid"}))
     path = legacy_file(tmp_path / "keras1.h5", "1.2.2", {"lstm_1": arrays}, config, on_group=False)
-    found = rnnconvert.load(path).layers["lstm_1"]
-    assert found.cell == stack.cell
+    layer = rnnconvert.load(path).layers["lstm_1"]
+    assert layer.cell == stack.cell
     for key, source in stack.first.arrays.items():
-        np.testing.assert_array_equal(found.first.get(*key), np.asarray(source))
+        np.testing.assert_array_equal(layer.first.get(*key), np.asarray(source))
     for ending in (".keras", ".h5"):
         summary = rnnconvert.convert(path, tmp_path / f"out{ending}")
         close(stack, x, numbers(keras.models.load_model(summary.target, compile=False)(x)))
@@ -642,8 +642,8 @@ def test_checkpoints_and_saved_models_of_tensorflows_keras_2(tmp_path: Path) -> 
     root = Holder()
     setattr(root, "layer_with_weights-0", arranged(stack, "words"))
     tf.train.Checkpoint(root).write(str(tmp_path / "weights"))
-    found = rnnconvert.load(tmp_path / "weights").layers
-    assert list(found) == ["words"]
+    read = rnnconvert.load(tmp_path / "weights").layers
+    assert list(read) == ["words"]
     # The graph of objects is read by code of our own: any change of it is seen, or does no more than another name would.
     index = tensor_bundle.index_of(tmp_path / "weights")
     assert index is not None
@@ -652,11 +652,11 @@ def test_checkpoints_and_saved_models_of_tensorflows_keras_2(tmp_path: Path) -> 
         changed = graph[:at] + bytes([graph[at] ^ 0x55]) + graph[at + 1 :]
         with contextlib.suppress(UnreadableError):
             list(object_checkpoint._nodes(memoryview(changed), index))
-    np.testing.assert_array_equal(found["words"].first.get("input", "o"), stack.first.get("input", "o"))
+    np.testing.assert_array_equal(read["words"].first.get("input", "o"), stack.first.get("input", "o"))
 
     folder = tmp_path / "saved"
     tf.saved_model.save(root, str(folder))
-    said = {
+    config = {
         "name": "words",
         "class_name": "LSTM",
         "config": {"name": "words", "units": 4, "activation": "tanh", "recurrent_activation": "hard_sigmoid"},
@@ -664,11 +664,11 @@ def test_checkpoints_and_saved_models_of_tensorflows_keras_2(tmp_path: Path) -> 
     model = {"name": "sequential", "class_name": "Sequential", "keras_version": "2.9.0"}
     nodes = b"".join(
         wire.field(1, wire.field(3, b"root.layer") + wire.field(4, b"_tf_keras_layer") + wire.field(5, text))
-        for text in (json.dumps(model).encode(), json.dumps(said).encode())
+        for text in (json.dumps(model).encode(), json.dumps(config).encode())
     )
     (folder / "keras_metadata.pb").write_bytes(nodes)
-    found = rnnconvert.load(folder).layers
-    assert found["words"].cell.gate_activation == HARD_SIGMOID_KERAS_2
+    read = rnnconvert.load(folder).layers
+    assert read["words"].cell.gate_activation == HARD_SIGMOID_KERAS_2
     assert not rnnconvert.load(folder).questions
 
 

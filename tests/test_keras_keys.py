@@ -68,14 +68,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]
         "TimeDistributed": lambda: layers.TimeDistributed(layers.LSTM(4), name="it"),
     }
 
-    def made(kind: str, suffix: str) -> Path:
+    def saved_layer(kind: str, suffix: str) -> Path:
         path = folder / f"{kind}{suffix}"
         if not path.exists():
             shape = (2, 5, 3) if kind == "TimeDistributed" else (5, 3)
             keras.Sequential([keras.Input(shape), makers[kind]()]).save(path)
         return path
 
-    return made
+    return saved_layer
 
 
 def changed(source: Path, target: Path, change: Callable[[dict[str, Any]], None], first: bool = False) -> Path:
@@ -112,8 +112,8 @@ def inside(layer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield layer
     for key in ("layer", "backward_layer", "cell", "cells"):
         value = layer["config"].get(key)
-        for one in value if isinstance(value, list) else [value] if value else []:
-            yield from inside(one)
+        for inner in value if isinstance(value, list) else [value] if value else []:
+            yield from inside(inner)
 
 
 def refusal(path: Path, tmp_path: Path) -> str:
@@ -133,23 +133,23 @@ def test_every_type_has_wrong_values() -> None:
 @pytest.mark.parametrize("kind", LAYERS)
 def test_no_key_is_read_silently(kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path) -> None:
     source, silent = base(kind, suffix), []
-    found: list[dict[str, Any]] = []
-    assert not refusal(changed(source, tmp_path / f"plain{suffix}", lambda one: found.extend(inside(one))), tmp_path)
-    for number, layer in enumerate(found):
+    parts: list[dict[str, Any]] = []
+    assert not refusal(changed(source, tmp_path / f"plain{suffix}", lambda tree: parts.extend(inside(tree))), tmp_path)
+    for number, layer in enumerate(parts):
         class_name = layer["class_name"]
-        own = known_keys(Entry("it", class_name, {}))
+        keys = known_keys(Entry("it", class_name, {}))
         count = 9 if kind in LAYERS[:3] else 1
         values = [(key, value) for key in KEYS if key not in SHAPES for value in WRONG[KEYS[key].kind.rstrip("?")][:count]]
         # What another class has is unknown here, whatever its type.
-        values += [(key, {"a": 1}) for key in KEYS if key not in own] + [("novelty", {"a": 1})]
+        values += [(key, {"a": 1}) for key in KEYS if key not in keys] + [("novelty", {"a": 1})]
         for key, value in drawn(values, 3, f"{kind} {suffix} {number}"):
 
-            def put(one: dict[str, Any], number: int = number, key: str = key, value: Any = value) -> None:
-                list(inside(one))[number]["config"][key] = value
+            def put(tree: dict[str, Any], number: int = number, key: str = key, value: Any = value) -> None:
+                list(inside(tree))[number]["config"][key] = value
 
-            said = refusal(changed(source, tmp_path / f"odd{suffix}", put), tmp_path)
-            if (key not in said and key not in ("layer", "cell", "cells", "backward_layer", "name")) or not said:
-                silent.append((class_name, key, value, said))
+            message = refusal(changed(source, tmp_path / f"odd{suffix}", put), tmp_path)
+            if (key not in message and key not in ("layer", "cell", "cells", "backward_layer", "name")) or not message:
+                silent.append((class_name, key, value, message))
     assert not silent
 
 
@@ -180,8 +180,8 @@ def check_agreed(path: Path, key: str, value: object, theirs: Any) -> None:
     theirs  what the framework gives for X, None where it refuses the file
     """
     try:
-        found = rc.load(path)
-        ((name, layer),) = found.layers.items()
+        checkpoint = rc.load(path)
+        ((name, layer),) = checkpoint.layers.items()
         ours = None if layer.unconvertible else layer
     except (rc.UnreadableError, rc.RefusedError):
         ours = None
@@ -189,14 +189,14 @@ def check_agreed(path: Path, key: str, value: object, theirs: Any) -> None:
         assert ours is None or KEYS[key].effect != "used", f"the framework refuses {key}={value!r}"
         return
     assert ours is not None, f"the framework takes {key}={value!r}"
-    x = X.swapaxes(0, 1) if found.batch_first[name] else X
+    x = X.swapaxes(0, 1) if checkpoint.batch_first[name] else X
     last = np.concatenate(reference.run(ours, x).hidden[-len(ours.layers[-1].directions) :], -1)
     theirs = np.asarray(theirs)
     if theirs.ndim == 3:  # it returns every step, because that is what the value says
-        theirs = theirs[:, -1] if found.batch_first[name] else theirs[-1]
+        theirs = theirs[:, -1] if checkpoint.batch_first[name] else theirs[-1]
     np.testing.assert_allclose(last, theirs, rtol=0, atol=1e-6, err_msg=f"{key}={value!r}")
     wrong = value is not None and problem(KEYS[key].kind.rstrip("?"), value)
-    assert not wrong or any(f"{key!r}: it is" in text and "which Keras" in text for text in found.warnings)
+    assert not wrong or any(f"{key!r}: it is" in text and "which Keras" in text for text in checkpoint.warnings)
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
@@ -213,10 +213,10 @@ def test_odd_values_are_read_as_keras_takes_them(kind: str, suffix: str, base: C
         key, value = case
         path = changed(source, tmp_path / f"odd{suffix}", partial(stating, key, value))
         try:
-            given = keras.saving.load_model(path)(X)
+            outputs = keras.saving.load_model(path)(X)
         except Exception:  # of any class: TypeError, ValueError, those of the backend
-            given = None
-        check_agreed(path, key, value, given[0] if isinstance(given, list | tuple) else given)
+            outputs = None
+        check_agreed(path, key, value, outputs[0] if isinstance(outputs, list | tuple) else outputs)
 
     each(drawn(odd(layers[0]), 3, f"{kind} {suffix}", always=lambda case: case == ("recurrent_activation", None)), check)
 
@@ -226,28 +226,28 @@ def test_odd_values_are_read_as_keras_takes_them(kind: str, suffix: str, base: C
 def test_what_the_arrays_contradict_is_named(kind: str, suffix: str, base: Callable[[str, str], Path], tmp_path: Path) -> None:
     assert {name for name, key in KEYS.items() if key.reading} == CONTRADICTIONS.keys()
     source, silent = base(kind, suffix), []
-    found: list[dict[str, Any]] = []
-    changed(source, tmp_path / f"plain{suffix}", lambda one: found.extend(inside(one)))
-    for number, layer in enumerate(found):
+    parts: list[dict[str, Any]] = []
+    changed(source, tmp_path / f"plain{suffix}", lambda tree: parts.extend(inside(tree)))
+    for number, layer in enumerate(parts):
         for key in CONTRADICTIONS.keys() & known_keys(Entry("it", layer["class_name"], {})):
             if layer["class_name"] in ("TimeDistributed", "StackedRNNCells") or (
                 key not in layer["config"] and "Cell" in layer["class_name"]
             ):
                 continue
 
-            def put(one: dict[str, Any], number: int = number, key: str = key) -> None:
-                list(inside(one))[number]["config"][key] = CONTRADICTIONS[key]
+            def put(tree: dict[str, Any], number: int = number, key: str = key) -> None:
+                list(inside(tree))[number]["config"][key] = CONTRADICTIONS[key]
 
-            said = refusal(changed(source, tmp_path / f"odd{suffix}", put, first=key in SHAPES), tmp_path)
-            if "contradicts its arrays" not in said or f"{key!r}: it is" not in said:
-                silent.append((layer["class_name"], key, said))
+            message = refusal(changed(source, tmp_path / f"odd{suffix}", put, first=key in SHAPES), tmp_path)
+            if "contradicts its arrays" not in message or f"{key!r}: it is" not in message:
+                silent.append((layer["class_name"], key, message))
     assert not silent
 
 
 @pytest.mark.parametrize("suffix", [".h5", ".keras"])
 def test_a_backward_layer_reads_backward(suffix: str, base: Callable[[str, str], Path], tmp_path: Path) -> None:
-    def put(one: dict[str, Any]) -> None:
-        one["config"]["backward_layer"]["config"]["go_backwards"] = False
+    def put(tree: dict[str, Any]) -> None:
+        tree["config"]["backward_layer"]["config"]["go_backwards"] = False
 
     with pytest.raises(rc.UnreadableError, match="backward_layer of 'it' has go_backwards = false"):
         rc.load(changed(base("Bidirectional", suffix), tmp_path / f"odd{suffix}", put))
@@ -266,5 +266,5 @@ def test_stacked_cells_keep_the_models_order(suffix: str, tmp_path: Path) -> Non
     for cell, (_, _, direction) in zip(cells, stack.directions(), strict=True):
         is_gru = isinstance(cell, keras.layers.GRUCell)
         assert direction.cell.kind == ("gru" if is_gru else "lstm")
-        found = np.asarray(direction.arrays["input", "z" if is_gru else "i"])
-        np.testing.assert_array_equal(np.sort(found.ravel()), np.sort(np.asarray(cell.kernel)[:, :4].ravel()))
+        matrix = np.asarray(direction.arrays["input", "z" if is_gru else "i"])
+        np.testing.assert_array_equal(np.sort(matrix.ravel()), np.sort(np.asarray(cell.kernel)[:, :4].ravel()))

@@ -38,54 +38,54 @@ MASKED = ("masked_one.tflite", "masked_lists.tflite", "masked.onnx")
     ],
 )
 def test_a_loop_gives_what_keras_gave(name: str) -> None:
-    found = rc.load(GOLDEN / name)
-    (stack,) = found.layers.values()
-    assert not found.unread and stack.first.reverse == (name == "backwards.onnx")
-    kept = np.load(GOLDEN / f"{name}.npz")
-    x, y = kept["x"], kept["y"]
+    checkpoint = rc.load(GOLDEN / name)
+    (stack,) = checkpoint.layers.values()
+    assert not checkpoint.unread and stack.first.reverse == (name == "backwards.onnx")
+    recorded = np.load(GOLDEN / f"{name}.npz")
+    x, y = recorded["x"], recorded["y"]
     lengths = np.array([5, 3]) if name in MASKED else None
-    given = reference.run(stack, x.swapaxes(0, 1).astype(np.float64), lengths=lengths)
+    outputs = reference.run(stack, x.swapaxes(0, 1).astype(np.float64), lengths=lengths)
     if y.ndim == 2:
-        np.testing.assert_allclose(given.hidden[0], y, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(outputs.hidden[0], y, rtol=0, atol=1e-5)
         return
-    computed = given.y.swapaxes(0, 1)
+    computed = outputs.y.swapaxes(0, 1)
     if stack.output_order == "time" and stack.first.reverse:
         computed = computed[:, ::-1]  # Keras gives the outputs of go_backwards as they come
-    for row, one in enumerate(y):
+    for row, right in enumerate(y):
         count = 5 if lengths is None else lengths[row]
-        np.testing.assert_allclose(computed[row, :count], one[:count], rtol=0, atol=1e-5)
-        assert (one[count:] == one[count - 1]).all()
+        np.testing.assert_allclose(computed[row, :count], right[:count], rtol=0, atol=1e-5)
+        assert (right[count:] == right[count - 1]).all()
 
 
 @pytest.mark.parametrize("name", ["node_backwards.onnx", "backwards_9.onnx"])
 def test_an_operator_whose_input_is_turned_around_before_it_says_so(name: str) -> None:
     """Keras's go_backwards in tf2onnx: nodes turn the sequence around, and the operator reads it forward."""
-    kept = np.load(GOLDEN / f"{name}.npz")
-    found = rc.load(GOLDEN / name)
-    ((name, stack),) = found.layers.items()
+    recorded = np.load(GOLDEN / f"{name}.npz")
+    checkpoint = rc.load(GOLDEN / name)
+    ((name, stack),) = checkpoint.layers.items()
     assert not stack.first.reverse
-    assert any(one.startswith(f"{name}: nodes turn ") and "go_backwards" in one for one in found.warnings)
-    given = reference.run(stack, kept["x"].swapaxes(0, 1)[::-1].astype(np.float64))
-    y = given.hidden[0] if kept["y"].ndim == 2 else given.y.swapaxes(0, 1)
-    np.testing.assert_allclose(y, kept["y"], rtol=0, atol=1e-5)
+    assert any(warning.startswith(f"{name}: nodes turn ") and "go_backwards" in warning for warning in checkpoint.warnings)
+    outputs = reference.run(stack, recorded["x"].swapaxes(0, 1)[::-1].astype(np.float64))
+    y = outputs.hidden[0] if recorded["y"].ndim == 2 else outputs.y.swapaxes(0, 1)
+    np.testing.assert_allclose(y, recorded["y"], rtol=0, atol=1e-5)
 
 
 def test_a_stack_of_cells_in_one_loop_is_named() -> None:
-    found = rc.load(GOLDEN / "stacked.tflite")
-    assert not found.layers and len(found.unread) == 1 and "a stack of cells in one loop" in found.unread[0]
+    checkpoint = rc.load(GOLDEN / "stacked.tflite")
+    assert not checkpoint.layers and len(checkpoint.unread) == 1 and "a stack of cells in one loop" in checkpoint.unread[0]
 
 
 def test_steps_that_compute_in_integers_are_named() -> None:
-    found = rc.load(GOLDEN / "integers.tflite")
-    assert not found.layers and len(found.unread) == 1
-    assert "its steps compute in integers (FULLY_CONNECTED)" in found.unread[0]
+    checkpoint = rc.load(GOLDEN / "integers.tflite")
+    assert not checkpoint.layers and len(checkpoint.unread) == 1
+    assert "its steps compute in integers (FULLY_CONNECTED)" in checkpoint.unread[0]
 
 
 def test_a_shape_that_no_rule_gives_is_unknown() -> None:
     """A Concat of scalars, which a rule makes of a value that it does not know, ended the search for every layer of a graph."""
     nodes = [helper.make_node("Concat", ["scalar", "scalar"], ["joined"], axis=0)]
-    given = [helper.make_tensor_value_info("scalar", onnx.TensorProto.FLOAT, [])]
-    model = helper.make_model(helper.make_graph(nodes, "main", given, [onnx.ValueInfoProto(name="joined")]))
+    inputs = [helper.make_tensor_value_info("scalar", onnx.TensorProto.FLOAT, [])]
+    model = helper.make_model(helper.make_graph(nodes, "main", inputs, [onnx.ValueInfoProto(name="joined")]))
     graphs = program(OnnxFile(Path("m.onnx"), model, np.zeros(0, np.uint8)))
     scope = next(walk(graphs))
     assert Shapes(graphs).dims(scope, "joined") is None

@@ -33,38 +33,38 @@ pytestmark = KERAS_WARNS
 SEEDS = range(40)
 
 
-def solve(layer: Any, given: Problem) -> Outputs:
+def solve(layer: Any, task: Problem) -> Outputs:
     """What a layer gives, as the reference gives it."""
-    stack = given.stack
+    stack = task.stack
     states = None
-    if given.hidden is not None and given.cell is not None:
+    if task.hidden is not None and task.cell is not None:
         states = []
-        for (*_, direction), h, c in zip(stack.directions(), given.hidden, given.cell, strict=True):
+        for (*_, direction), h, c in zip(stack.directions(), task.hidden, task.cell, strict=True):
             states += [h, c] if direction.cell.kind == "lstm" else [h]
-    own = None if given.lengths is None else np.arange(TIME) < given.lengths[:, None]
-    found = layer(given.x.swapaxes(0, 1), initial_state=states, mask=own)
-    arrays = [np.asarray(keras.ops.convert_to_numpy(value)) for value in found]
+    mask = None if task.lengths is None else np.arange(TIME) < task.lengths[:, None]
+    outputs = layer(task.x.swapaxes(0, 1), initial_state=states, mask=mask)
+    arrays = [np.asarray(keras.ops.convert_to_numpy(value)) for value in outputs]
     count = sum(2 if d.cell.kind == "lstm" else 1 for *_, d in stack.directions())
     y = np.concatenate(arrays[: len(arrays) - count], -1).swapaxes(0, 1)
     finals = iter(arrays[len(arrays) - count :])
     hidden, cell = [], []
     for number, (*_, direction) in enumerate(stack.directions()):
         hidden.append(next(finals))
-        passed = np.zeros_like(hidden[-1]) if given.cell is None else given.cell[number]
+        passed = np.zeros_like(hidden[-1]) if task.cell is None else task.cell[number]
         cell.append(next(finals) if direction.cell.kind == "lstm" else passed)
     return Outputs(y, tuple(hidden), tuple(cell) if stack.cell.kind == "lstm" else ())
 
 
 @looped(8, seed=SEEDS, states=[True, False])
 def test_any_layer_gives_what_the_reference_gives(seed: int, states: bool) -> None:
-    given = problem(Maker(seed).stack(), seed, states)
-    assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1
+    task = problem(Maker(seed).stack(), seed, states)
+    assert excess(task, solve(layer_of(task.stack, return_state=True), task)) <= 1
 
 
 @looped(5, seed=SEEDS)
 def test_masked_steps_are_left_out(seed: int) -> None:
-    given = problem(Maker(seed).stack(), seed, True, lengths=True)
-    assert excess(given, solve(layer_of(given.stack, return_state=True), given)) <= 1
+    task = problem(Maker(seed).stack(), seed, True, lengths=True)
+    assert excess(task, solve(layer_of(task.stack, return_state=True), task)) <= 1
 
 
 @looped(8, bounds=READ_BOUNDS, seed=range(8), lengths=[False, True])
@@ -77,9 +77,9 @@ def test_a_cell_state_is_clipped_where_it_is_read(bounds: tuple[float, float], s
 def test_gates_in_the_wrong_order_are_caught(kind: str) -> None:
     parts = PEEPHOLES if kind == "lstm" else BOTH
     stack = random_stack(Sizes(kind, WIDTH, 5, 1, 2, parts=parts), 1, np.float32)
-    given = problem(stack, 1, True)
-    assert excess(given, solve(layer_of(stack, return_state=True), given)) <= 1
-    assert excess(given, solve(layer_of(swapped(stack), return_state=True), given)) > WRONG
+    task = problem(stack, 1, True)
+    assert excess(task, solve(layer_of(stack, return_state=True), task)) <= 1
+    assert excess(task, solve(layer_of(swapped(stack), return_state=True), task)) > WRONG
 
 
 OTHER = """
@@ -116,9 +116,9 @@ def lstm(dtype: Any = np.float32) -> Recurrent:
 
 
 def test_kerass_own_layers_are_given_wherever_they_hold_the_layer() -> None:
-    own = random_stack(Sizes("gru", WIDTH, 5), 1, np.float32, Cell("gru", False, gate_activation=HARD_SIGMOID_KERAS_3))
-    own = own.replace(layers=(Layer((own.first.with_arrays({("recurrent_bias", g): None for g in "rzn"}),)),))
-    assert not any(isinstance(layer, OwnRecurrent) for layer in rc.to_keras(own).layers)
+    gru = random_stack(Sizes("gru", WIDTH, 5), 1, np.float32, Cell("gru", False, gate_activation=HARD_SIGMOID_KERAS_3))
+    gru = gru.replace(layers=(Layer((gru.first.with_arrays({("recurrent_bias", g): None for g in "rzn"}),)),))
+    assert not any(isinstance(layer, OwnRecurrent) for layer in rc.to_keras(gru).layers)
     assert [type(layer) for layer in rc.to_keras(lstm()).layers][1:] == [OwnRecurrent]
     with pytest.raises(rc.RefusedError, match="peepholes"):
         rc.to_keras(lstm(), own=False)
@@ -139,8 +139,8 @@ def test_a_model_is_made_in_an_element_type(dtype: str) -> None:
 
 
 def test_states_are_given_where_they_are_asked_for() -> None:
-    found = rc.to_keras(lstm(), return_state=True)(np.zeros((2, TIME, WIDTH), np.float32))
-    assert [tuple(value.shape) for value in found] == [(2, TIME, 4), *[(2, 2), (2, 5)] * 4]
+    outputs = rc.to_keras(lstm(), return_state=True)(np.zeros((2, TIME, WIDTH), np.float32))
+    assert [tuple(value.shape) for value in outputs] == [(2, TIME, 4), *[(2, 2), (2, 5)] * 4]
 
 
 def test_a_saved_model_is_loaded_and_read(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def test_trained_weights_come_back() -> None:
         if not np.array_equal(np.asarray(old.arrays[key]), np.asarray(new.arrays[key]))
     ]
     assert {part for part, _ in moved} == {part for _, _, d in before.directions() for part, _ in d.arrays}
-    found: Array = np.asarray(model(x), np.float64)
-    assert near(found, reference.run(trained, x.swapaxes(0, 1)).y.swapaxes(0, 1), 1e-5)
+    outputs: Array = np.asarray(model(x), np.float64)
+    assert near(outputs, reference.run(trained, x.swapaxes(0, 1)).y.swapaxes(0, 1), 1e-5)
 
 
 def test_what_goes_wrong_is_said() -> None:

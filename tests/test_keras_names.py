@@ -31,8 +31,8 @@ SUFFIXES = [".keras", ".h5"]
 
 def users_class(base: Any, package: str = "") -> Any:
     """A class of a user's own with the name of one of Keras's."""
-    made = type(base.__name__, (base,), {"__module__": "users_module"})
-    return keras.saving.register_keras_serializable(package)(made) if package else made
+    cls = type(base.__name__, (base,), {"__module__": "users_module"})
+    return keras.saving.register_keras_serializable(package)(cls) if package else cls
 
 
 USERS: dict[str, Callable[[], Any]] = {
@@ -47,9 +47,9 @@ USERS: dict[str, Callable[[], Any]] = {
 def test_a_users_class_with_the_name_of_keras_s_own_is_not_converted(name: str, suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"model{suffix}"
     keras.Sequential([layers.Input((None, 3)), USERS[name]()]).save(path)
-    found = load(path)
-    assert not found.layers
-    assert "is not one of Keras's own" in found.warnings[0]
+    checkpoint = load(path)
+    assert not checkpoint.layers
+    assert "is not one of Keras's own" in checkpoint.warnings[0]
 
 
 def test_an_unregistered_class_with_the_name_of_keras_s_own_is_not_converted(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_layers_of_one_name_in_nested_models_have_each_its_own_configuration(suf
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_layers_come_in_the_models_order(suffix: str, tmp_path: Path) -> None:
     classes = (layers.LSTM, layers.GRU, layers.SimpleRNN, layers.LSTM)
-    made = [kind(3, return_sequences=True, name=name) for kind, name in zip(classes, "abcd", strict=True)]
+    row = [kind(3, return_sequences=True, name=name) for kind, name in zip(classes, "abcd", strict=True)]
     path = tmp_path / f"model{suffix}"
-    keras.Sequential([layers.Input((None, 3)), *made]).save(path)
+    keras.Sequential([layers.Input((None, 3)), *row]).save(path)
     assert list(load(path).layers) == ["a", "b", "c", "d"]
 
 
@@ -96,7 +96,7 @@ def test_names_that_keras_put_together_on_windows(suffix: str, tmp_path: Path) -
         weights = tmp_path / "parts" / "model.weights.h5"
     with h5py.File(weights) as old, h5py.File(tmp_path / "renamed.h5", "w") as new:
         names: list[str] = []
-        old.visititems(lambda name, one: names.append(name) if name.endswith("/vars") else None)
+        old.visititems(lambda name, node: names.append(name) if name.endswith("/vars") else None)
         for name in names:
             group = new.require_group(name.removesuffix("/vars").replace("/", "\\")).require_group("vars")
             group.attrs.update(old[name].attrs)
@@ -112,8 +112,8 @@ def test_names_that_keras_put_together_on_windows(suffix: str, tmp_path: Path) -
     before, after = load(path), load(windows)
     assert list(after.layers) == list(before.layers) and len(after.layers) == 2 and not after.unread
     for name, stack in after.layers.items():
-        for (*_, own), (*_, direction) in zip(stack.directions(), before.layers[name].directions(), strict=True):
-            assert all(np.array_equal(own.get(*key), direction.get(*key)) for key in direction.arrays)
+        for (*_, renamed), (*_, direction) in zip(stack.directions(), before.layers[name].directions(), strict=True):
+            assert all(np.array_equal(renamed.get(*key), direction.get(*key)) for key in direction.arrays)
     if suffix == ".keras":  # what proves a conversion runs it, too: Keras does so on Windows alone
         sequences = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
         np.testing.assert_array_equal(run_model.load(str(windows))(sequences), model(sequences))
@@ -123,8 +123,8 @@ def test_layers_that_keras_2_13_counted_twice(tmp_path: Path) -> None:
     """It counts a layer with weights twice: its second LSTM is `lstm_2`, and another model's third."""
     golden = Path(__file__).parent / "golden" / "keras_2_13" / "doubled.keras"
     functions = {"a": "relu", "b": "tanh", "c": "sigmoid", "d": "sigmoid", "e": "tanh"}
-    found = load(golden)
-    assert {name: stack.cell.activation.name for name, stack in found.layers.items()} == functions
+    checkpoint = load(golden)
+    assert {name: stack.cell.activation.name for name, stack in checkpoint.layers.items()} == functions
     upgrade(golden, tmp_path / "new.keras")
     with np.load(golden.with_suffix(".npz")) as answers:
         y = keras.saving.load_model(tmp_path / "new.keras")(answers["x0"])
@@ -133,9 +133,9 @@ def test_layers_that_keras_2_13_counted_twice(tmp_path: Path) -> None:
         archive.extract("model.weights.h5", tmp_path)
     alone = load(tmp_path / "model.weights.h5")
     assert sorted(alone.layers) == ["bidirectional", "bidirectional_1", "lstm", "lstm_1", "lstm_2"]
-    for name, own in {"lstm_1": "b", "lstm_2": "d", "bidirectional_1": "e"}.items():
-        pairs = zip(alone.layers[name].directions(), found.layers[own].directions(), strict=True)
-        assert all(np.array_equal(one.get(*key), two.get(*key)) for (*_, one), (*_, two) in pairs for key in two.arrays)
+    for name, letter in {"lstm_1": "b", "lstm_2": "d", "bidirectional_1": "e"}.items():
+        pairs = zip(alone.layers[name].directions(), checkpoint.layers[letter].directions(), strict=True)
+        assert all(np.array_equal(first.get(*key), second.get(*key)) for (*_, first), (*_, second) in pairs for key in second.arrays)
 
 
 def rewritten(source: Path, target: Path, version: str, change: Callable[[dict[str, Any]], None]) -> Path:

@@ -20,8 +20,8 @@ def test_layers_give_what_keras_gave() -> None:
     assert not checkpoint.questions and checkpoint.format == "keras"
     both, last = checkpoint.layers.values()
     assert both.cell.activation.name == "relu"
-    with np.load(GOLDEN / "model.npz") as kept:
-        x, truth = kept["x"].swapaxes(0, 1), kept["y"]
+    with np.load(GOLDEN / "model.npz") as recorded:
+        x, truth = recorded["x"].swapaxes(0, 1), recorded["y"]
     hidden = reference.run(last, reference.run(both, x).y).hidden[0]
     kernel, bias = (
         next(array for name, array in checkpoint.tensors.items() if name.endswith(end)) for end in ("dense_1/kernel:0", "dense_1/bias:0")

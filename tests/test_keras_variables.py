@@ -59,12 +59,12 @@ def test_variables_by_name_are_the_models_layers(named: str, ending: str, tmp_pa
     model.set_weights([values.normal(size=array.shape) for array in model.get_weights()])
     model.save(tmp_path / "model.keras")
     save(tmp_path / f"weights.{ending}", weights(model, named))
-    truth, found = load(tmp_path / "model.keras"), load(tmp_path / f"weights.{ending}")
-    assert found.format == "keras" and {question.option for question in found.questions} >= {"activation"}
-    assert len(found.layers) == len(truth.layers)
-    for one, other in zip(truth.layers.values(), found.layers.values(), strict=True):
-        assert (one.cell.kind, one.cell.reset_after) == (other.cell.kind, other.cell.reset_after)
-        ours, theirs = described(one), described(other)
+    truth, checkpoint = load(tmp_path / "model.keras"), load(tmp_path / f"weights.{ending}")
+    assert checkpoint.format == "keras" and {question.option for question in checkpoint.questions} >= {"activation"}
+    assert len(checkpoint.layers) == len(truth.layers)
+    for right, read in zip(truth.layers.values(), checkpoint.layers.values(), strict=True):
+        assert (right.cell.kind, right.cell.reset_after) == (read.cell.kind, read.cell.reset_after)
+        ours, theirs = described(right), described(read)
         assert ours.keys() == theirs.keys()
         for key, array in ours.items():
             np.testing.assert_array_equal(array, theirs[key])

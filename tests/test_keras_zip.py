@@ -104,8 +104,8 @@ def test_weights_file_of_keras(tmp_path: Path) -> None:
     other = build()
     other.set_weights([weight * 0 for weight in model.get_weights()])
     other.load_weights(copy)
-    for found, expected in zip(other.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for array, expected in zip(other.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(array, expected)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -230,13 +230,13 @@ def test_damaged_zips_raise_our_errors_only(tmp_path_factory: pytest.TempPathFac
     folder = tmp_path_factory.getbasetemp()
     path = folder / "damaged.keras"
     contents = members(path)
-    whole = bytearray(path.read_bytes())
-    start = whole.index(b"\x89HDF")
-    outside = st.one_of(st.integers(0, start - 1), st.integers(start + len(contents["model.weights.h5"]), len(whole) - 1))
+    content = bytearray(path.read_bytes())
+    start = content.index(b"\x89HDF")
+    outside = st.one_of(st.integers(0, start - 1), st.integers(start + len(contents["model.weights.h5"]), len(content) - 1))
     for at, value in data.draw(st.lists(st.tuples(outside, st.integers(0, 255)), min_size=1, max_size=6)):
-        whole[at] = value
-    whole = whole[: data.draw(st.sampled_from([len(whole), len(whole), len(whole) - 1, len(whole) // 2]))]
-    path.write_bytes(whole)
+        content[at] = value
+    content = content[: data.draw(st.sampled_from([len(content), len(content), len(content) - 1, len(content) // 2]))]
+    path.write_bytes(content)
     try:
         stored = keras_zip.read(path)
     except RnnConvertError:

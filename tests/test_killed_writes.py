@@ -48,8 +48,8 @@ def killed(stop: int, *arguments: object) -> int:
 
 def computed(path: Path) -> tuple[bytes, str]:
     """The numbers of a layer and its function: what two files say apart from one another."""
-    (found,) = rc.load(path).layers.values()
-    return np.asarray(found.first.get("recurrent", "n")).tobytes(), f"{found.cell.activation} {found.first.reverse}"
+    (layer,) = rc.load(path).layers.values()
+    return np.asarray(layer.first.get("recurrent", "n")).tobytes(), f"{layer.cell.activation} {layer.first.reverse}"
 
 
 TURNED = ("out.param",)
@@ -75,10 +75,10 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str]
         if word == "new":
             stack = each(stack, lambda d: d.replace(reverse=name in TURNED).with_arrays({key: -a for key, a in d.arrays.items()}))
         rc.save(rc.Checkpoint("made", "canonical", {"a": stack.replace(name="a")}), tmp_path / f"{word}.onnx")
-    whole = {word: computed(tmp_path / f"{word}.onnx") for word in ("old", "new")}
-    assert whole["old"][0] != whole["new"][0] and whole["old"][1] != whole["new"][1]
+    versions = {word: computed(tmp_path / f"{word}.onnx") for word in ("old", "new")}
+    assert versions["old"][0] != versions["new"][0] and versions["old"][1] != versions["new"][1]
     if name in SILENT:  # the function is not in these files: their reader asks for it
-        whole = {word: (weights, "tanh False") for word, (weights, _) in whole.items()}
+        versions = {word: (weights, "tanh False") for word, (weights, _) in versions.items()}
     before = tmp_path / "before"
     before.mkdir()
     assert killed(10_000, "convert", tmp_path / "old.onnx", before / name, *options) == 0
@@ -88,7 +88,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str]
         shutil.copytree(before, target.parent)
         ended = killed(stops, "convert", tmp_path / "new.onnx", target, "--force", *options)
         try:
-            assert computed(target) in whole.values()
+            assert computed(target) in versions.values()
         except rc.UnreadableError:
             # Two files that have fixed names cannot be replaced in one step: they are never read as one another's.
             assert name in ("out.bin", "out.ckpt.index", "out.xml", "out.param")
@@ -96,7 +96,7 @@ def test_a_kill_leaves_the_old_file_or_the_new_one(name: str, options: list[str]
             break
         stops += 1
     assert stops >= 2
-    assert computed(target) == whole["new"]
+    assert computed(target) == versions["new"]
 
 
 def test_what_a_kill_left_does_not_stop_the_same_command(tmp_path: Path) -> None:
