@@ -167,8 +167,8 @@ def saved(model: nn.Module, x: torch.Tensor, form: str, path: Path) -> Path:
         if form == "export":
             torch.export.save(torch.export.export(model, (x,), strict=False), path.with_suffix(".pt2"))
             return path.with_suffix(".pt2")
-        scripted: Any = torch.jit.trace(model, (x,), check_trace=False) if "trace" in form else torch.jit.script(model)
-        (torch.jit.freeze(scripted) if "frozen" in form else scripted).save(str(path))
+        program: Any = torch.jit.trace(model, (x,), check_trace=False) if "trace" in form else torch.jit.script(model)
+        (torch.jit.freeze(program) if "frozen" in form else program).save(str(path))
     return path
 
 
@@ -456,8 +456,8 @@ def test_packed_sequences_share_their_lengths(tmp_path: Path) -> None:
     for form, last in itertools.product(some("script", "trace"), (both, alone)):
         model: Any = module(head + pack + last, tmp_path)
         arguments = (torch.randn(2, 6, 3), torch.tensor([6, 4]))
-        scripted: Any = torch.jit.script(model) if form == "script" else torch.jit.trace(model, arguments, check_trace=False)
-        scripted.save(str(tmp_path / "m.pt"))
+        program: Any = torch.jit.script(model) if form == "script" else torch.jit.trace(model, arguments, check_trace=False)
+        program.save(str(tmp_path / "m.pt"))
         layers = list(rc.load(tmp_path / "m.pt").layers.values())
         if last is both:
             assert rc.join_stack(layers).num_layers == 2

@@ -159,9 +159,9 @@ def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
                 if way == "export":
                     torch.export.save(torch.export.export(module, (x,)), path)
                 else:
-                    scripted: Any = torch.jit.script(module) if way == "script" else torch.jit.trace(module, (x,))
-                    wanted = scripted(x)[0].numpy()
-                    torch.jit.save(scripted, path)
+                    program: Any = torch.jit.script(module) if way == "script" else torch.jit.trace(module, (x,))
+                    wanted = program(x)[0].numpy()
+                    torch.jit.save(program, path)
         except Exception:  # no such module runs, or can be saved; PyTorch has many exceptions of its own
             return
         del model

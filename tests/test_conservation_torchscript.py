@@ -69,8 +69,8 @@ def close(stack: Recurrent, layer: nn.Module, batch_first: bool = False) -> bool
 def test_the_function_of_an_rnn_is_read_from_the_code(tmp_path: Path, form: str, function: str, more: Any) -> None:
     layer = nn.RNN(3, 4, nonlinearity=function, **more)
     model = Around(layer, 8 if "bidirectional" in more else 4).eval()
-    scripted: Any = torch.jit.script(model) if form == "script" else torch.jit.trace(model, torch.randn(5, 2, 3))
-    (torch.jit.freeze(scripted) if form == "frozen" else scripted).save(str(tmp_path / "m.pt"))
+    program: Any = torch.jit.script(model) if form == "script" else torch.jit.trace(model, torch.randn(5, 2, 3))
+    (torch.jit.freeze(program) if form == "frozen" else program).save(str(tmp_path / "m.pt"))
     checkpoint = load(tmp_path / "m.pt")
     assert list(checkpoint.layers) == ["rnn" if form == "frozen" else "core"]
     (stack,) = checkpoint.layers.values()
@@ -82,8 +82,8 @@ def test_the_function_of_an_rnn_is_read_from_the_code(tmp_path: Path, form: str,
 @pytest.mark.parametrize("scripted", [False, True])
 def test_the_function_of_a_cell_is_read_from_the_code(tmp_path: Path, scripted: bool) -> None:
     model = Steps()
-    traced = torch.jit.script(model) if scripted else torch.jit.trace(model, torch.randn(3, 2, 3), check_trace=False)
-    traced.save(str(tmp_path / "m.pt"))
+    program = torch.jit.script(model) if scripted else torch.jit.trace(model, torch.randn(3, 2, 3), check_trace=False)
+    program.save(str(tmp_path / "m.pt"))
     checkpoint = load(tmp_path / "m.pt")
     assert {name: stack.cell.activation.name for name, stack in checkpoint.layers.items()} == {"a": "relu", "b": "tanh"}
     assert not checkpoint.questions
