@@ -27,10 +27,10 @@ CLOSE = 2e-5
 
 def test_lengths_are_divided_where_that_is_exact_for_every_run() -> None:
     batch, time = open_size("batch"), open_size("time")
-    whole = (batch * 6) * (time - 1)
-    assert divided(whole, batch * (time - 1)) == 6
-    assert divided(whole, time) is None
-    assert whole // 4 == whole // 4 and whole // 4 != whole // 5
+    length = (batch * 6) * (time - 1)
+    assert divided(length, batch * (time - 1)) == 6
+    assert divided(length, time) is None
+    assert length // 4 == length // 4 and length // 4 != length // 5
     assert (batch * time * 2 - batch * 12).bare.root == (time + 6 - 12).root == ("time", 6)
     assert (batch - time).root == (time * 5 - 12).root == ("", 0) and (batch * 2 - batch * 12).bare == -10
     assert (time + 3) - time == 3 and divided(batch * 0 + 6, 3) == 2

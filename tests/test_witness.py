@@ -46,13 +46,13 @@ RANDOM = "it is random"
 WORDS = {RANDOM: "gives other numbers when it runs again on the same inputs: something in it is random"}
 
 
-def expect(found: str, expected: str) -> None:
+def expect(verdict: str, expected: str) -> None:
     """Check what a run of a whole model says: "equal", or a part of why it is not."""
     if expected == "equal":
-        assert found.startswith("equal;"), found
+        assert verdict.startswith("equal;"), verdict
     else:
-        assert not found.startswith("equal"), found
-        assert WORDS.get(expected, expected) in found, found
+        assert not verdict.startswith("equal"), verdict
+        assert WORDS.get(expected, expected) in verdict, verdict
 
 
 # PyTorch ----------------------------------------------------------------------------------------------------
@@ -94,9 +94,9 @@ def test_archives_and_programs_of_torch(saved: str, tmp_path: Path) -> None:
             torch.export.save(torch.export.export(model, (x,)), str(path))
         expect(said(whole(path, ("a", "b"), "torch-cpu")), expected)
 
-    known = _torch()
+    models = _torch()
     # torch.export refuses lengths that are data; it writes the others much as TorchScript does.
-    chosen = known if saved == "scripted" else {name: known[name] for name in ("straight", "negated", "dropped", "handed")}
+    chosen = models if saved == "scripted" else {name: models[name] for name in ("straight", "negated", "dropped", "handed")}
     names = drawn(chosen, 5, "whole models of torch", lambda name: name in ("straight", "negated"))
     each([(name, chosen[name]) for name in names], check, lambda entry: entry[0])
 
@@ -197,10 +197,10 @@ def _keras(K: Any, dense: str = "encoder's_dense") -> Mapping[str, tuple[Callabl
 def test_models_of_keras(executor: str, tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     need("keras", registry.built_in()[executor].absent)
-    known = _keras(keras.layers)
+    models = _keras(keras.layers)
     few = ("straight", "dropout that is on", "handed")
-    names = drawn(known, 5, "whole models of Keras", lambda name: name in few) if executor == "keras-torch" else few
-    chosen = {name: known[name] for name in names}
+    names = drawn(models, 5, "whole models of Keras", lambda name: name in few) if executor == "keras-torch" else few
+    chosen = {name: models[name] for name in names}
 
     def check(entry: tuple[str, tuple[Callable[[Any], Any], str]]) -> None:
         name, (build, expected) = entry
@@ -231,11 +231,11 @@ def test_layers_that_compute_in_a_coarser_type_than_their_weights(policy: str, t
 def test_saved_models(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     need("keras", registry.built_in()["keras-tensorflow"].absent)
-    known = _keras(keras.layers, "dense")  # TensorFlow takes no quotes in names
-    names = drawn(known, 3, "whole SavedModels", lambda name: name in ("straight", "dense", "handed"))
+    models = _keras(keras.layers, "dense")  # TensorFlow takes no quotes in names
+    names = drawn(models, 3, "whole SavedModels", lambda name: name in ("straight", "dense", "handed"))
 
     def check(name: str) -> None:
-        build, expected = known[name]
+        build, expected = models[name]
         x = keras.Input((None, 3))
         keras.Model(x, build(x)).export(tmp_path / name, verbose=False)
         expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), expected)
@@ -300,9 +300,9 @@ def test_nested_models_and_tables_of_keras(tmp_path: Path) -> None:
     words = keras.Input((None,))
     y = K.LSTM(3, return_sequences=True, name="a")(K.Embedding(7, 3, mask_zero=True)(words))
     keras.Model(words, K.LSTM(3, name="b")(y)).save(tmp_path / "words.keras")
-    found = said(whole(tmp_path / "words.keras", ("a", "b"), "keras-torch"))
-    assert found.startswith("equal;")
-    assert "where their lengths are passed" in found
+    verdict = said(whole(tmp_path / "words.keras", ("a", "b"), "keras-torch"))
+    assert verdict.startswith("equal;")
+    assert "where their lengths are passed" in verdict
 
 
 KERAS_2 = """
@@ -457,7 +457,7 @@ def test_models_of_tflite(tmp_path: Path) -> None:
         code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.NEG
         code.version = 1
         model.operatorCodes.append(code)
-        second = next(one for one in graph.operators if one is not operator and operator.outputs[0] in one.inputs)
+        second = next(candidate for candidate in graph.operators if candidate is not operator and operator.outputs[0] in candidate.inputs)
         between = copy.deepcopy(graph.tensors[operator.outputs[0]])
         between.name = b"between"
         graph.tensors.append(between)
@@ -477,7 +477,7 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
     stack = random_stack(Sizes("gru", 3, 5, 1, 2, 0, BOTH), 5, np.float32).replace(name="a")
     x = np.random.default_rng(0).normal(size=(7, 5, 3)).astype(np.float32)
     some = [np.full((5, 5), 0.5, np.float32), np.full((5, 5), -0.5, np.float32)]
-    plain, given = (reference.run(stack, x, states, dtype=np.float32) for states in (None, tuple(some)))
+    plain, result = (reference.run(stack, x, states, dtype=np.float32) for states in (None, tuple(some)))
     short = np.arange(7)[:, None] < np.array([7, 3, 1, 0, 5])
     masked = reference.run(stack, x, lengths=short.sum(0), dtype=np.float32)
     call = {"x": x, "y": plain.y, "last": None, "mask": None, "hidden": None, "cell": None, "h_n": None, "c_n": None}
@@ -491,14 +491,14 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
         return results.layers["a"]
 
     last = np.concatenate(plain.hidden, axis=-1)
-    carried = {"y": given.y, "hidden": some}
-    known: list[tuple[LayerResults, str, str]] = [
+    carried = {"y": result.y, "hidden": some}
+    recorded: list[tuple[LayerResults, str, str]] = [
         (judged([{}]), "equal", ""),
         (judged([{"y": None, "last": last}]), "equal", ""),
         (judged([{"y": None, "last": last + np.float32(1e-3)}]), "not equal", ""),
         (judged([{"y": None}]), "", ""),
         (judged([{"h_n": list(plain.hidden)}]), "equal", ""),
-        (judged([{"h_n": [-one for one in plain.hidden]}]), "not equal", ""),
+        (judged([{"h_n": [-entry for entry in plain.hidden]}]), "not equal", ""),
         (judged([{"y": masked.y, "mask": short}]), "equal", "mask"),
         (judged([{"y": plain.y, "mask": short}]), "not equal", ""),
         (judged([{"mask": short[::-1]}]), "", ""),
@@ -513,9 +513,9 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
         (judged([{"y": np.full_like(plain.y, np.nan)}]), "", ""),
         (judged([]), "", ""),
     ]
-    for number, (layer, status, limit) in enumerate(known):
-        found = "" if layer.whole is None else layer.whole.status
-        assert (found, "".join(one.kind for one in layer.limits)) == (status, limit), number
+    for number, (layer, status, limit) in enumerate(recorded):
+        whole_status = "" if layer.whole is None else layer.whole.status
+        assert (whole_status, "".join(entry.kind for entry in layer.limits)) == (status, limit), number
         assert layer.whole is None or layer.whole.models == ("A",)
 
 
@@ -533,17 +533,17 @@ def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
         ]
         models = [ModelFile(label, "", "onnx", 0, "") for label in "AB"]
         results = Results("", "", models=models)
-        told: list[str] = []
+        events: list[str] = []
         prepared = Prepared(Plan(time=4), results, subjects, None, False)
-        proceed(prepared, judgements.passes, lambda text, done=0, total=0, told=told: told.append(text))
+        proceed(prepared, judgements.passes, lambda text, done=0, total=0, events=events: events.append(text))
         document = report.document(results, {})
         assert document["verdict"] == verdict, document
-        assert "onnxruntime-cpu: running A whole" in told
+        assert "onnxruntime-cpu: running A whole" in events
         assert not any("no framework ran A's own file" in words for words in document["warnings"])
         results.save(tmp_path / "kept.safetensors")
-        kept = read(tmp_path / "kept.safetensors")
-        assert kept is not None
-        assert kept.layers["a+b"].whole == results.layers["a+b"].whole
+        stored = read(tmp_path / "kept.safetensors")
+        assert stored is not None
+        assert stored.layers["a+b"].whole == results.layers["a+b"].whole
 
 
 def test_an_executor_that_runs_no_model_whole(tmp_path: Path) -> None:
@@ -567,5 +567,5 @@ def test_an_executor_that_runs_no_model_whole(tmp_path: Path) -> None:
     for run, expected in ((needs_far_more, "too large"), (fails, "no such operator")):
         with pytest.raises(NotImplementedError, match=expected):
             child.answered(types.SimpleNamespace(witness=run), dict(request))
-    found = child.answered(types.SimpleNamespace(witness=pools), dict(request))
-    assert found["runs"][0]["a"][0]["x"].shape == (10, 19, 3)
+    answer = child.answered(types.SimpleNamespace(witness=pools), dict(request))
+    assert answer["runs"][0]["a"][0]["x"].shape == (10, 19, 3)
