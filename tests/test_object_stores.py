@@ -85,14 +85,14 @@ def test_what_passes_is_borne_by_readers(ending: str, store: faulty_s3.Store, tm
         store.faults = {"HeadObject": [fault], "GetObject": [fault, "", fault, fault]}
         with stores.fetched(f"s3://{faulty_s3.BUCKET}/m.{ending}") as local:
             assert local.read_bytes() == content
-        assert store.met[fault] >= 2, fault
+        assert store.delivered[fault] >= 2, fault
 
 
 def test_a_no_is_not_asked_for_again(store: faulty_s3.Store) -> None:
     store.always = {"HeadObject": "403"}
     with pytest.raises(UnreadableError, match="PermissionError"):
         stores.state(f"s3://{faulty_s3.BUCKET}/m.pt")
-    assert store.met["403"] == 1
+    assert store.delivered["403"] == 1
 
 
 def test_a_target_is_whole_whatever_fails_once(store: faulty_s3.Store, large: Path, pytestconfig: pytest.Config) -> None:
@@ -102,7 +102,7 @@ def test_a_target_is_whole_whatever_fails_once(store: faulty_s3.Store, large: Pa
         store.put("out/a", b"old")
         store.watched, store.faults = "out/a", {action: ["", fault] if action == "UploadPart" else [fault]}
         uploads.put(large, f"{OUT}/a")
-        assert store.met[fault] == 1 and store.seen <= {b"old", large.read_bytes()}, (action, fault)
+        assert store.delivered[fault] == 1 and store.seen <= {b"old", large.read_bytes()}, (action, fault)
         assert store.content("out/a") == large.read_bytes(), (action, fault)
         # An upload whose number never arrived is left for the bucket's own rules.
         assert len(store.uploads()) == ((action, fault) == ("CreateMultipartUpload", "after")), (action, fault)

@@ -138,10 +138,10 @@ def test_a_wrong_key_is_named_and_not_tried_again(store: Emulator, tmp_path: Pat
         store.proxy.always = {method: "403" for method in ("GET", "HEAD", "PUT", "POST")}
     with pytest.raises(UnreadableError, match=r"Forbidden|Authentication|Permission"):
         stores.state(f"{away}/m.pt", fresh=True)
-    assert store.proxy.met["403"] <= 3 if store.takes_requests else store.proxy.connections == 1  # gcsfs makes three of one
+    assert store.proxy.delivered["403"] <= 3 if store.takes_requests else store.proxy.connections == 1  # gcsfs makes three of one
     with pytest.raises(UsageError, match=r"cannot write there: .*(?:Forbidden|Authentication|Permission)"):
         uploads.put(tmp_path / "m.safetensors", f"{away}/out/m.pt")
-    assert store.proxy.met["403"] <= 4 if store.takes_requests else store.proxy.connections == 2
+    assert store.proxy.delivered["403"] <= 4 if store.takes_requests else store.proxy.connections == 2
 
 
 def test_a_target_is_the_old_one_or_the_new_one(store: Emulator, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_what_passes_is_borne_by_readers(ending: str, store: Emulator, tmp_path:
             store.proxy.cuts = [fault]
         with stores.fetched(f"{store.url}/m.{ending}") as local:
             assert local.read_bytes() == content
-        assert store.proxy.met[fault] if store.takes_requests else store.proxy.broken, fault
+        assert store.proxy.delivered[fault] if store.takes_requests else store.proxy.broken, fault
 
 
 def test_a_server_that_does_not_answer_is_named(store: Emulator, tmp_path: Path, pytestconfig: pytest.Config) -> None:

@@ -17,7 +17,7 @@ from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import divided, open_size
 from tests import corpus, random_torch
 from tests.drawn import drawn, each
-from tests.onnx_graphs import numbers, one, recurrent, saved
+from tests.onnx_graphs import numbers, op, recurrent, saved
 from tests.requirements import needed
 from tests.test_scaffold import module_at
 from tests.test_scaffold_targets import TARGETS, called, require, tagger
@@ -239,7 +239,7 @@ def test_conditions_of_numbers_are_decided(tmp_path: Path) -> None:
 
 def test_a_fault_of_ours_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "activation", None)
-    path = saved(tmp_path / "m.onnx", *one("Relu", ["b", 3]))
+    path = saved(tmp_path / "m.onnx", *op("Relu", ["b", 3]))
     for partial in (False, True):
         with pytest.raises(TypeError, match="NoneType"):
             rc.scaffold(path, "pytorch", partial=partial)
@@ -282,9 +282,9 @@ def test_real_onnx_models_run_as_written(tmp_path: Path) -> None:
     [
         (recurrent("LSTM", [], {}, input_forget=1), "coupled"),
         (recurrent("LSTM", ["", "", "", "p"], {"p": numbers(1, 15)}), "peepholes"),
-        (one("NonZero", ["b", 3]), "the operator NonZero"),
-        (one("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1), "ceil_mode"),
-        (one("MaxPool", ["b", 4, 6], kernel_shape=[2], strides=[3], pads=[0, 1], ceil_mode=1), "ceil_mode"),
+        (op("NonZero", ["b", 3]), "the operator NonZero"),
+        (op("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1), "ceil_mode"),
+        (op("MaxPool", ["b", 4, 6], kernel_shape=[2], strides=[3], pads=[0, 1], ceil_mode=1), "ceil_mode"),
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name_and_place(tmp_path: Path, graph: tuple[Any, ...], match: str) -> None:

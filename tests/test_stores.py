@@ -46,7 +46,7 @@ def test_what_passes_is_borne(name: str, fault: str, server: Server, tmp_path: P
     server.faults = [fault, "", fault, fault]
     with stores.fetched(server.url(name)) as local:
         assert local.read_bytes() == server.files[name]
-    assert fault in server.met
+    assert fault in server.delivered
 
 
 @pytest.mark.parametrize("fault", ["500", "cut", "short"])
@@ -74,7 +74,7 @@ def test_a_no_is_not_asked_for_again(status: str, server: Server) -> None:
     server.always = status
     with pytest.raises(UnreadableError, match="the store says"), stores.fetched(server.url("model.safetensors")):
         pass
-    assert server.met == [status]
+    assert server.delivered == [status]
 
 
 def test_an_address_may_have_a_query(server: Server, tmp_path: Path) -> None:

@@ -482,7 +482,7 @@ def test_tensorflow_squares_an_embeddings_gradient_token_by_token() -> None:
     done = rc.load_optimizer_into(ours, theirs, rc.load_into(target, source))
     assert any("token by token" in note and "emb/embeddings" in note for note in done.notes)
     torch_step(source, theirs, 7)
-    keras_step(target, ours, 7, whole=False)
+    keras_step(target, ours, 7, dense=False)
     fresh = keras_model("GRU", 3)
     rc.load_into(fresh, source)
     actual, expected = model_of(target).arrays, model_of(fresh).arrays

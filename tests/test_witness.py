@@ -35,7 +35,7 @@ from tests.drawn import drawn, each
 from tests.requirements import need, needed
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_tflite_files import changed
-from tests.witnessing import joined, said, whole
+from tests.witnessing import joined, run_whole, summary
 
 pytestmark = [  # what frameworks say of themselves while they make these models
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "FutureWarning", "UserWarning")
@@ -92,7 +92,7 @@ def test_archives_and_programs_of_torch(saved: str, tmp_path: Path) -> None:
         else:
             path = tmp_path / f"{name}.pt2"
             torch.export.save(torch.export.export(model, (x,)), str(path))
-        expect(said(whole(path, ("a", "b"), "torch-cpu")), expected)
+        expect(summary(run_whole(path, ("a", "b"), "torch-cpu")), expected)
 
     models = _torch()
     # torch.export refuses lengths that are data; it writes the others much as TorchScript does.
@@ -105,7 +105,7 @@ def test_a_frozen_archive_without_names(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     model = _torch()["negated"][0]().eval()
     torch.jit.freeze(torch.jit.script(model)).save(str(tmp_path / "a.pt"))
-    expect(said(whole(tmp_path / "a.pt", ("lstm", "lstm_2"), "torch-cpu")), "does not read what 'lstm' gives")
+    expect(summary(run_whole(tmp_path / "a.pt", ("lstm", "lstm_2"), "torch-cpu")), "does not read what 'lstm' gives")
 
 
 def test_what_stands_round_a_single_layer_of_a_program(tmp_path: Path) -> None:
@@ -120,15 +120,15 @@ def test_what_stands_round_a_single_layer_of_a_program(tmp_path: Path) -> None:
     ]
     for number, (model, expected) in enumerate(cases):
         torch.export.save(torch.export.export(model, (x,)), str(tmp_path / f"{number}.pt2"))
-        expect(said(whole(tmp_path / f"{number}.pt2", ("a",), "torch-cpu")), expected)
+        expect(summary(run_whole(tmp_path / f"{number}.pt2", ("a",), "torch-cpu")), expected)
     torch.export.save(torch.export.export(Learned(), (x,)), str(tmp_path / "learned.pt2"))
-    expect(said(whole(tmp_path / "learned.pt2", ("a",), "torch-cpu")), "equal")
+    expect(summary(run_whole(tmp_path / "learned.pt2", ("a",), "torch-cpu")), "equal")
 
 
 def test_a_state_dictionary_is_no_model(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     torch.save(_torch()["straight"][0]().state_dict(), tmp_path / "a.pt")
-    assert "holds weights alone" in said(whole(tmp_path / "a.pt", ("a", "b"), "torch-cpu"))
+    assert "holds weights alone" in summary(run_whole(tmp_path / "a.pt", ("a", "b"), "torch-cpu"))
 
 
 def test_a_pickle_in_a_program_is_not_executed(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_models_of_keras(executor: str, tmp_path: Path) -> None:
         x = keras.Input((None, 3))
         path = tmp_path / f"{name}.keras"
         keras.Model(x, build(x)).save(path)
-        expect(said(whole(path, ("a", "b"), executor)), expected)
+        expect(summary(run_whole(path, ("a", "b"), executor)), expected)
 
     each(chosen.items(), check, lambda entry: entry[0])
 
@@ -238,7 +238,7 @@ def test_saved_models(tmp_path: Path) -> None:
         build, expected = models[name]
         x = keras.Input((None, 3))
         keras.Model(x, build(x)).export(tmp_path / name, verbose=False)
-        expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), expected)
+        expect(summary(run_whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), expected)
 
     each(names, check)
 
@@ -283,7 +283,7 @@ def test_saved_models_that_keras_did_not_write_alone(tmp_path: Path) -> None:
         "two signatures": "'b' does not read what 'a' gives",
     }  # fmt: skip
     for name, words in expected.items():
-        expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), words)
+        expect(summary(run_whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), words)
 
 
 def test_nested_models_and_tables_of_keras(tmp_path: Path) -> None:
@@ -296,11 +296,11 @@ def test_nested_models_and_tables_of_keras(tmp_path: Path) -> None:
 
     x = keras.Input((3, 3))
     keras.Model(x, nested("two", "b")(K.Dense(3)(nested("one", "a")(x)))).save(tmp_path / "nested.keras")
-    expect(said(whole(tmp_path / "nested.keras", ("a", "b"), "keras-torch")), "'b' does not read what 'a' gives")
+    expect(summary(run_whole(tmp_path / "nested.keras", ("a", "b"), "keras-torch")), "'b' does not read what 'a' gives")
     words = keras.Input((None,))
     y = K.LSTM(3, return_sequences=True, name="a")(K.Embedding(7, 3, mask_zero=True)(words))
     keras.Model(words, K.LSTM(3, name="b")(y)).save(tmp_path / "words.keras")
-    verdict = said(whole(tmp_path / "words.keras", ("a", "b"), "keras-torch"))
+    verdict = summary(run_whole(tmp_path / "words.keras", ("a", "b"), "keras-torch"))
     assert verdict.startswith("equal;")
     assert "where their lengths are passed" in verdict
 
@@ -336,7 +336,7 @@ def test_models_of_keras_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "handed": "states that the model computes",
     }  # fmt: skip
     for name, words in expected.items():
-        expect(said(whole(tmp_path / f"{name}.h5", ("a", "b"), "tf_keras")), words)
+        expect(summary(run_whole(tmp_path / f"{name}.h5", ("a", "b"), "tf_keras")), words)
 
 
 # ONNX and OpenVINO ------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_models_of_onnx(tmp_path: Path) -> None:
     def check(entry: tuple[str, str]) -> None:
         path = tmp_path / f"{entry[0]}.onnx"
         onnx.save(_onnx(entry[0]), path)
-        expect(said(whole(path, ("a", "b"), "onnxruntime-cpu")), entry[1])
+        expect(summary(run_whole(path, ("a", "b"), "onnxruntime-cpu")), entry[1])
 
     each(ONNX.items(), check, lambda entry: entry[0])
 
@@ -411,7 +411,7 @@ def test_models_of_openvino(tmp_path: Path) -> None:
         openvino.save_model(openvino.convert_model(tmp_path / f"{name}.onnx"), path, compress_to_fp16=False)
         first, second = rc.load(path).layers
         expected = ONNX[name].replace("'a'", repr(first)).replace("'b'", repr(second))
-        expect(said(whole(path, (first, second), "openvino-cpu")), expected)
+        expect(summary(run_whole(path, (first, second), "openvino-cpu")), expected)
 
     each([name for name in ONNX if not name.startswith("a domain") and name != "lengths"], check)
 
@@ -430,7 +430,7 @@ def test_models_of_ncnn(tmp_path: Path) -> None:
         path = tmp_path / f"{kind}.param"
         rc.save(Checkpoint("memory", "", {"rnn": _of(kind, ways)}), path, "ncnn")
         names = tuple(rc.load(path).layers)
-        expect(said(whole(path, names, "ncnn-cpu")), "equal")
+        expect(summary(run_whole(path, names, "ncnn-cpu")), "equal")
         magic, counts, *lines = path.read_text(encoding="utf-8").splitlines()
         layers, blobs = map(int, counts.split())
         second = lines.index(next(line for line in lines if line.split()[1] == names[1]))
@@ -438,7 +438,7 @@ def test_models_of_ncnn(tmp_path: Path) -> None:
         lines[second] = lines[second].replace(f" {reads} ", " between ", 1)
         lines.insert(second, f"TanH between 1 1 {reads} between")
         path.write_text("\n".join([magic, f"{layers + 1} {blobs + 1}", *lines, ""]), encoding="utf-8")
-        expect(said(whole(path, names, "ncnn-cpu")), f"{names[1]!r} does not read what {names[0]!r} gives")
+        expect(summary(run_whole(path, names, "ncnn-cpu")), f"{names[1]!r} does not read what {names[0]!r} gives")
 
 
 def test_models_of_tflite(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_models_of_tflite(tmp_path: Path) -> None:
     path = tmp_path / "a.tflite"
     rc.save(Checkpoint("memory", "", {"rnn": _of("lstm", 1)}), path, "tflite")
     names = tuple(rc.load(path).layers)
-    expect(said(whole(path, names, "litert-cpu")), "equal")
+    expect(summary(run_whole(path, names, "litert-cpu")), "equal")
 
     def negate(schema: Any, model: Any, operator: Any) -> None:
         """Put a NEG between the two layers."""
@@ -467,7 +467,7 @@ def test_models_of_tflite(tmp_path: Path) -> None:
         graph.operators.insert(graph.operators.index(second), negation)
 
     changed(path, negate)
-    expect(said(whole(path, names, "litert-cpu")), f"{names[1]!r} does not read what {names[0]!r} gives")
+    expect(summary(run_whole(path, names, "litert-cpu")), f"{names[1]!r} does not read what {names[0]!r} gives")
 
 
 # The judgement ----------------------------------------------------------------------------------------------
