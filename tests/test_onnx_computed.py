@@ -66,7 +66,7 @@ def test_what_an_exporter_wrote_out_is_read(name: str) -> None:
         batch_first = "keras" in name or "gru_cells" in name
         outputs = [reference.run(stack, inputs[0].swapaxes(0, 1) if batch_first else inputs[0]) for stack in stacks]
         sequences = truth.ndim == 3
-        y = np.concatenate([array.y if sequences else array.hidden[0] for array in outputs], -1)
+        y = np.concatenate([result.y if sequences else result.hidden[0] for result in outputs], -1)
         kernel = max((array for array in checkpoint.tensors.values() if array.ndim == 2), key=lambda array: array.size)
         bias = next(array for array in checkpoint.tensors.values() if array.shape == (3,))
         y = y @ (kernel if kernel.shape[1] == 3 else kernel.T) + bias

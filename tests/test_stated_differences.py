@@ -151,9 +151,9 @@ def test_results_of_models_that_are_written_in_other_forms_are_equal(tmp_path: P
     zeros = each(stack, lambda d: d.with_arrays({("initial_hidden", ""): np.zeros(4, np.float32)}))
     summed = tmp_path / "summed.msgpack"  # Flax's cell has one bias
     rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), summed, "flax")
-    spread, other = results_of(zeros, tmp_path / "a.onnx"), tmp_path / "b.safetensors"
+    with_zeros, other = results_of(zeros, tmp_path / "a.onnx"), tmp_path / "b.safetensors"
     verify.run(summed, ALONE).save(other)
-    report = rc.verify(spread, other)
+    report = rc.verify(with_zeros, other)
     assert report.verdict == "equal", report
 
 

@@ -350,10 +350,10 @@ def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
     loaded = renamed(tmp_path, {f"multi/rnn/multi_rnn_cell/{cell}": f"mine/{way}" for cell, way in zip(cells, ("fw", "bw"), strict=True)})
     # One cell reads what the other gives: neither is taken for a layer of its own that reads forward.
     assert not loaded.layers and "its two directions read 3 and 4 values per step" in loaded.warnings[0]
-    cell = {name.replace("multi/rnn/multi_rnn_cell/cell_0", f"mine/{way}"): array
-           for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/") and "cell_0" in name
-           for way in ("fw", "bw")}  # fmt: skip
-    npz_file.write(tmp_path / "b.npz", cell)
+    arrays = {name.replace("multi/rnn/multi_rnn_cell/cell_0", f"mine/{way}"): array
+              for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/") and "cell_0" in name
+              for way in ("fw", "bw")}  # fmt: skip
+    npz_file.write(tmp_path / "b.npz", arrays)
     (layer,) = rc.load(tmp_path / "b.npz").layers.values()
     assert [direction.reverse for direction in layer.layers[0].directions] == [False, True]
 

@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parent / "golden" / "frozen"
 @pytest.mark.parametrize("name", ["gru", "stack", "unrolled", "lstm_2_2", "stack_2_2"])
 def test_layers_give_what_keras_gave(name: str) -> None:
     checkpoint = rc.load(GOLDEN / f"{name}.tflite")
-    assert not checkpoint.unread and not any(layer.ndim == 2 and layer.size > 12 for layer in checkpoint.tensors.values())
+    assert not checkpoint.unread and not any(array.ndim == 2 and array.size > 12 for array in checkpoint.tensors.values())
     with np.load(GOLDEN / f"{name}_lite.npz") as stored:
         x, truth = stored["x"].swapaxes(0, 1), stored["y"]
     stacks = list(checkpoint.layers.values())

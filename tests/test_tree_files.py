@@ -262,18 +262,18 @@ def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
             warnings.simplefilter("ignore", rc.AssumptionWarning)
             live = rc.from_jax(tree)
         assert loaded.format == format and loaded.layers.keys() == live.keys()
-        for name, read in loaded.layers.items():
-            assert bits(read) == bits(live[name]) and read.cell == live[name].cell
+        for name, recurrent in loaded.layers.items():
+            assert bits(recurrent) == bits(live[name]) and recurrent.cell == live[name].cell
         plain = [entry.layer for entry in loaded.questions if entry.option == "nonlinearity"]
-        assert plain == [name for name, read in live.items() if read.cell.kind == "rnn" and format != "haiku"]
+        assert plain == [name for name, recurrent in live.items() if recurrent.cell.kind == "rnn" and format != "haiku"]
         assert loaded.tensors
         same = rc.convert(path, tmp_path / "b.msgpack", target_format=format, force=True)
         assert same.carried == len(loaded.tensors)
         written = msgpack_file.read(tmp_path / "b.msgpack").arrays
         if format == "haiku":  # linen's MGUCell becomes a GRUCell, nnx's OptimizedLSTMCell an LSTMCell
             assert_same(written, msgpack_file.read(path).arrays)
-        assert {name: bits(read) for name, read in rc.load(tmp_path / "b.msgpack").layers.items()} == {
-            name: bits(read) for name, read in loaded.layers.items()
+        assert {name: bits(recurrent) for name, recurrent in rc.load(tmp_path / "b.msgpack").layers.items()} == {
+            name: bits(recurrent) for name, recurrent in loaded.layers.items()
         }
 
 

@@ -119,7 +119,7 @@ def test_an_old_model_is_whole_or_refused_by_name(name: str, tmp_path: Path) -> 
     with np.load(GOLDEN / f"{name}.npz") as stored:
         x = [stored[key] for key in sorted(stored.files) if key.startswith("x")]
         truth = [stored[key] for key in sorted(stored.files) if key.startswith("y")]
-    kinds = [array.type.tensor_type.elem_type for array in onnx.load(tmp_path / "model.onnx").graph.input]
+    kinds = [value.type.tensor_type.elem_type for value in onnx.load(tmp_path / "model.onnx").graph.input]
     x = [array.astype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for array, kind in zip(x, kinds, strict=True)]
     for array, expected in zip(run(tmp_path / "model.onnx", x), truth, strict=True):
         np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-5)

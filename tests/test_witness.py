@@ -498,7 +498,7 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
         (judged([{"y": None, "last": last + np.float32(1e-3)}]), "not equal", ""),
         (judged([{"y": None}]), "", ""),
         (judged([{"h_n": list(plain.hidden)}]), "equal", ""),
-        (judged([{"h_n": [-entry for entry in plain.hidden]}]), "not equal", ""),
+        (judged([{"h_n": [-state for state in plain.hidden]}]), "not equal", ""),
         (judged([{"y": masked.y, "mask": short}]), "equal", "mask"),
         (judged([{"y": plain.y, "mask": short}]), "not equal", ""),
         (judged([{"mask": short[::-1]}]), "", ""),
