@@ -75,11 +75,11 @@ class Job:
         skip    the names of steps that are not run
         inputs  with `_` for `-`
         """
-        given = {name.replace("_", "-"): value for name, value in inputs.items()}
-        if strange := given.keys() - action["inputs"].keys():
+        arguments = {name.replace("_", "-"): value for name, value in inputs.items()}
+        if strange := arguments.keys() - action["inputs"].keys():
             raise RejectedError(f"unexpected inputs {sorted(strange)}")
         defaults = {name: str(entry.get("default", "")) for name, entry in action["inputs"].items()}
-        self.context["inputs"] = {**defaults, **given}
+        self.context["inputs"] = {**defaults, **arguments}
         failed, texts = False, []
         for step in action["runs"]["steps"]:
             self._check(step)
@@ -110,14 +110,14 @@ class Job:
         if not folder.is_dir():
             raise RejectedError(f"no folder {folder}")
         done = self.shell(f"set -eo pipefail\n{step['run']}", folder, **variables)
-        found = {}
+        outputs = {}
         for line in output.read_text().splitlines():
             name, equals, value = line.partition("=")
             if not equals:
                 raise RejectedError(f"Invalid format {line!r}")
-            found[name] = value
+            outputs[name] = value
         if "id" in step:
-            self.context["steps"][step["id"]] = {"outputs": found}
+            self.context["steps"][step["id"]] = {"outputs": outputs}
         return done.returncode == 0, done.stdout + done.stderr
 
     def _action_step(self, step: Mapping[str, Any]) -> None:
@@ -125,13 +125,13 @@ class Job:
         if not version:
             raise RejectedError(f"{step['uses']} has no version")
         words = {key: self._filled(str(text)) for key, text in step.get("with", {}).items()}
-        action, known = _ACTIONS[name]
-        if strange := words.keys() - known:
+        action, accepted = _ACTIONS[name]
+        if strange := words.keys() - accepted:
             raise RejectedError(f"unexpected inputs of {name}: {sorted(strange)}")
         action(self.run, self.folder, words)
 
     def _filled(self, text: str) -> str:
-        return re.sub(r"\$\{\{(.*?)\}\}", lambda found: str(self._value(found[1], False)), text)
+        return re.sub(r"\$\{\{(.*?)\}\}", lambda match: str(self._value(match[1], False)), text)
 
     def _condition(self, text: str, failed: bool) -> bool:
         if not re.search(r"\b(always|success|failure|cancelled)\(", text):
@@ -142,10 +142,10 @@ class Job:
         python, at = "", 0
         words = {"&&": " and ", "||": " or ", "!": " not "}
         while expression[at:].strip():
-            found = _TOKEN.match(expression, at)
-            if found is None:
+            match = _TOKEN.match(expression, at)
+            if match is None:
                 raise RejectedError(f"Unexpected symbol in {expression!r}")
-            token, at = found[1], found.end()
+            token, at = match[1], match.end()
             if token[0].isalpha() and token not in ("always", "success", "failure", "cancelled", "true", "false"):
                 python += repr(self._looked_up(token))
             else:
@@ -168,8 +168,8 @@ def _upload_artifact(run: Run, folder: Path, words: Mapping[str, str]) -> None:
     if not name or set(name) & set(_NOT_IN_NAMES):
         raise RejectedError(f"The artifact name is not valid: {name}")
     path = folder / words["path"]
-    files = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path] * path.is_file()
-    if any(set(str(one.relative_to(path))) & set(_NOT_IN_NAMES[:-2]) for one in files if one != path):
+    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path] * path.is_file()
+    if any(set(str(file.relative_to(path))) & set(_NOT_IN_NAMES[:-2]) for file in files if file != path):
         raise RejectedError("The path for one of the files in artifact is not valid")
     if not files:
         if words.get("if-no-files-found") == "error":
@@ -196,7 +196,7 @@ def _upload_sarif(run: Run, folder: Path, words: Mapping[str, str]) -> None:
     document = json.loads(path.read_text())
     if document.get("version") != "2.1.0" or not document.get("runs"):
         raise RejectedError("Invalid SARIF. Missing 'runs' array")
-    if any("driver" not in one.get("tool", {}) or "results" not in one for one in document["runs"]):
+    if any("driver" not in scan.get("tool", {}) or "results" not in scan for scan in document["runs"]):
         raise RejectedError("Invalid SARIF. A run needs a tool and results")
     category = words.get("category", "")
     if category in run.scanned:

@@ -30,8 +30,8 @@ TIME, BATCH, UNITS, WIDTH = 4, 4, 4, 3
 
 def apply(chain: Chain, array: Array) -> Array:
     """What operators do to an array."""
-    for word, *given in chain:
-        array = _DONE[word](array, *given)
+    for word, *arguments in chain:
+        array = _DONE[word](array, *arguments)
     return array
 
 
@@ -63,15 +63,15 @@ def link(draw: random.Random, shape: Sequence[int], words: Collection[str], resh
     rank = len(shape)
     axis = draw.randrange(rank)
     orders = [list(range(rank)), draw.sample(range(rank), rank)]
-    orders += [order for _ in range(3) if _kept(shape, order := draw.sample(range(rank), rank))]
+    orders += [order for _ in range(3) if _unchanged(shape, order := draw.sample(range(rank), rank))]
     places = [list(range(shape[axis])), list(range(shape[axis])), [draw.randrange(shape[axis]) for _ in range(shape[axis])]]
     first, second = draw.choice(orders), draw.choice(orders)
     back = [first.index(place) for place in range(rank)] if draw.random() < 0.5 else second
     if [shape[first[place]] for place in back] != list(shape):
         back = [first.index(place) for place in range(rank)]
     flat = (-1, shape[-1]) if draw.random() < 0.6 else (shape[0], -1)
-    found: list[Chain] = [
-        (("transpose", tuple(draw.choice([one for one in orders if _kept(shape, one)]))),),
+    chains: list[Chain] = [
+        (("transpose", tuple(draw.choice([option for option in orders if _unchanged(shape, option)]))),),
         (("transpose", tuple(first)), ("transpose", tuple(back))),
         (("gather", axis, tuple(draw.choice(places))),),
         (("reverse", axis), *((("reverse", axis),) if draw.random() < 0.5 else ())),
@@ -82,11 +82,11 @@ def link(draw: random.Random, shape: Sequence[int], words: Collection[str], resh
         *(((word,),) for word in ("half", "double", "int", "relu", "identity", "dropout")),
         (("add", draw.choice((0.0, 0.5))),),
     ]  # fmt: skip
-    fitting = [one for one in found if {step[0] for step in one} <= set(words)]
+    fitting = [option for option in chains if {step[0] for step in option} <= set(words)]
     return draw.choice(fitting)
 
 
-def _kept(shape: Sequence[int], order: Sequence[int]) -> bool:
+def _unchanged(shape: Sequence[int], order: Sequence[int]) -> bool:
     return [shape[place] for place in order] == list(shape)
 
 
@@ -111,7 +111,7 @@ class Room:
     """A framework in which cases are written and run.
 
     words    the operators that it has
-    own      what a layer's output, (time, batch, directions, units), is in this framework
+    given_as what a layer's output, (time, batch, directions, units), is in this framework
     read     what (time, batch, features) is where a layer reads it
     starts   chains from a layer's output to a sequence that the next layer may read, the first of them right; for one direction
              and for two
@@ -124,7 +124,7 @@ class Room:
     """
 
     words: Collection[str]
-    own: Callable[[Array], Array]
+    given_as: Callable[[Array], Array]
     read: Callable[[Array], Array]
     starts: tuple[Sequence[Chain], Sequence[Chain]]
     write: Callable[[Any, Case, int], Any]
@@ -162,7 +162,7 @@ class Room:
             ways = 1 + case.two
             plain = np.random.default_rng(0).uniform(-1, 1, (time, batch, ways, UNITS)).astype(np.float32)
             try:
-                reached = apply(case.chain, self.own(plain))
+                reached = apply(case.chain, self.given_as(plain))
             except (ValueError, IndexError):
                 return False
             expected = self.read(plain.reshape(time, batch, ways * UNITS))

@@ -30,8 +30,8 @@ def write(folder: Path, case: Case, seed: int) -> Path:
         arrays = weights(seed, *((4 * UNITS, width), (4 * UNITS, UNITS), (4 * UNITS,)) * ways)
         keys = [f"{local}{way}" for way in ("", "_back")[:ways] for local in ("weight_ih", "weight_hh", "bias")]
         zero = np.zeros((BATCH, ways * UNITS), np.float32)
-        said = {"direction": "bidirectional" if two else "forward", "output_sequence": True, "name": name}
-        return mb.lstm(x=below, initial_h=zero, initial_c=zero, **dict(zip(keys, arrays, strict=True)), **said)[0]
+        settings = {"direction": "bidirectional" if two else "forward", "output_sequence": True, "name": name}
+        return mb.lstm(x=below, initial_h=zero, initial_c=zero, **dict(zip(keys, arrays, strict=True)), **settings)[0]
 
     @mb.program(input_specs=[mb.TensorSpec(shape=(TIME, BATCH, WIDTH))], opset_version=ct.target.iOS15)  # type: ignore[untyped-decorator]
     def program(x: Any) -> Any:
@@ -56,23 +56,23 @@ def _convert(ct: Any, program: Any, path: Path) -> None:
     model.save(str(path))
 
 
-def _step(mb: Any, value: Any, word: str, *given: Any) -> Any:
-    whole = {
-        "transpose": lambda: mb.transpose(x=value, perm=list(given[0])),
-        "reshape": lambda: mb.reshape(x=value, shape=list(given[0])),
-        "unsqueeze": lambda: mb.expand_dims(x=value, axes=[given[0]]),
-        "squeeze": lambda: mb.squeeze(x=value, axes=[given[0]]),
-        "gather": lambda: mb.gather(x=value, indices=list(given[1]), axis=given[0]),
-        "reverse": lambda: mb.reverse(x=value, axes=[given[0]]),
-        "joined": lambda: _joined(mb, value, *given),
+def _step(mb: Any, value: Any, word: str, *arguments: Any) -> Any:
+    builders = {
+        "transpose": lambda: mb.transpose(x=value, perm=list(arguments[0])),
+        "reshape": lambda: mb.reshape(x=value, shape=list(arguments[0])),
+        "unsqueeze": lambda: mb.expand_dims(x=value, axes=[arguments[0]]),
+        "squeeze": lambda: mb.squeeze(x=value, axes=[arguments[0]]),
+        "gather": lambda: mb.gather(x=value, indices=list(arguments[1]), axis=arguments[0]),
+        "reverse": lambda: mb.reverse(x=value, axes=[arguments[0]]),
+        "joined": lambda: _joined(mb, value, *arguments),
         "half": lambda: mb.cast(x=mb.cast(x=value, dtype="fp16"), dtype="fp32"),
         "int": lambda: mb.cast(x=mb.cast(x=value, dtype="int32"), dtype="fp32"),
         "relu": lambda: mb.relu(x=value),
-        "add": lambda: mb.add(x=value, y=np.float32(given[0])),
+        "add": lambda: mb.add(x=value, y=np.float32(arguments[0])),
         "identity": lambda: mb.identity(x=value),
-        "slice": lambda: _sliced(mb, value, *given),
+        "slice": lambda: _sliced(mb, value, *arguments),
     }
-    return whole[word]()
+    return builders[word]()
 
 
 def _joined(mb: Any, value: Any, axis: int, parts: int, order: tuple[int, ...]) -> Any:

@@ -20,8 +20,8 @@ def write(folder: Path, case: Case, seed: int) -> Path:
 
     def lstm(below: str, width: int, two: bool, name: str, above: str, seed: int) -> None:
         ways = 1 + two
-        found = weights(seed, (ways, 4 * UNITS, width), (ways, 4 * UNITS), (ways, 4 * UNITS, UNITS))
-        numbers.extend(bytes(4) + array.tobytes() for array in found)
+        arrays = weights(seed, (ways, 4 * UNITS, width), (ways, 4 * UNITS), (ways, 4 * UNITS, UNITS))
+        numbers.extend(bytes(4) + array.tobytes() for array in arrays)
         rows.append(f"LSTM {name} 1 1 {below} {above} 0={UNITS} 1={ways * 4 * UNITS * width} 2={2 * two}")
 
     def layer(kind: str, below: list[str], count: int = 1, more: str = "") -> list[str]:
@@ -31,16 +31,16 @@ def write(folder: Path, case: Case, seed: int) -> Path:
 
     lstm("blob0", WIDTH, case.two, case.names[0], "low", seed)
     blob, rank = "low", 2
-    for word, *given in case.chain:
+    for word, *arguments in case.chain:
         if word == "joined":
-            parts = layer("Slice", [blob], 2, f"-23300=2,-233,-233 1={given[0]}")
+            parts = layer("Slice", [blob], 2, f"-23300=2,-233,-233 1={arguments[0]}")
             first = [layer("Split", [part], 2) for part in parts]
-            (blob,) = layer("Concat", [first[part][place] for place, part in enumerate(given[2])], 1, f"0={given[0]}")
+            (blob,) = layer("Concat", [first[part][place] for place, part in enumerate(arguments[2])], 1, f"0={arguments[0]}")
         elif word == "half":
             (blob,) = layer("Cast", layer("Cast", [blob], 1, "0=1 1=2"), 1, "0=2 1=1")
         else:
             rank += (word == "unsqueeze") - (word == "squeeze")
-            kind, more = _operator(rank, word, *given)
+            kind, more = _operator(rank, word, *arguments)
             (blob,) = layer(kind, [blob], 1, more)
     lstm(blob, UNITS * (1 + case.two), False, case.names[1], "y", seed + 1)
     path = folder / "m.param"
@@ -54,16 +54,16 @@ _ORDERS = {2: ((0, 1), (1, 0)), 3: ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), 
 """Permute's numbers, by the number of axes."""
 
 
-def _operator(rank: int, word: str, *given: Any) -> tuple[str, str]:
+def _operator(rank: int, word: str, *arguments: Any) -> tuple[str, str]:
     """The type of an operator, and its parameters."""
     if word == "transpose":
-        return "Permute", f"0={_ORDERS[rank].index(given[0])}"
+        return "Permute", f"0={_ORDERS[rank].index(arguments[0])}"
     if word == "add":
-        return "BinaryOp", f"0=0 1=1 2={given[0]}"
+        return "BinaryOp", f"0=0 1=1 2={arguments[0]}"
     if word in ("unsqueeze", "squeeze"):
-        return {"unsqueeze": "ExpandDims", "squeeze": "Squeeze"}[word], f"-23303=1,{given[0]}"
+        return {"unsqueeze": "ExpandDims", "squeeze": "Squeeze"}[word], f"-23303=1,{arguments[0]}"
     if word == "reverse":
-        return "Flip", f"-23300=1,{given[0]}"
+        return "Flip", f"-23300=1,{arguments[0]}"
     return {"relu": "ReLU", "identity": "Noop", "dropout": "Dropout"}[word], ""
 
 

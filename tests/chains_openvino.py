@@ -45,22 +45,22 @@ def write(folder: Path, case: Case, seed: int) -> Path:
     return path
 
 
-def _step(op: Any, value: Any, word: str, *given: Any) -> Any:
-    whole = {
-        "transpose": lambda: op.transpose(value, op.constant(list(given[0]))),
-        "reshape": lambda: op.reshape(value, op.constant(list(given[0])), True),
-        "unsqueeze": lambda: op.unsqueeze(value, op.constant([given[0]])),
-        "squeeze": lambda: op.squeeze(value, op.constant([given[0]])),
-        "gather": lambda: op.gather(value, op.constant(list(given[1])), op.constant(given[0])),
-        "reverse": lambda: op.slice(value, op.constant([-1]), op.constant([-(2**31)]), op.constant([-1]), op.constant([given[0]])),
-        "joined": lambda: op.concat([op.split(value, op.constant(given[0]), given[1]).output(place) for place in given[2]], given[0]),
+def _step(op: Any, value: Any, word: str, *args: Any) -> Any:
+    builders = {
+        "transpose": lambda: op.transpose(value, op.constant(list(args[0]))),
+        "reshape": lambda: op.reshape(value, op.constant(list(args[0])), True),
+        "unsqueeze": lambda: op.unsqueeze(value, op.constant([args[0]])),
+        "squeeze": lambda: op.squeeze(value, op.constant([args[0]])),
+        "gather": lambda: op.gather(value, op.constant(list(args[1])), op.constant(args[0])),
+        "reverse": lambda: op.slice(value, op.constant([-1]), op.constant([-(2**31)]), op.constant([-1]), op.constant([args[0]])),
+        "joined": lambda: op.concat([op.split(value, op.constant(args[0]), args[1]).output(place) for place in args[2]], args[0]),
         "half": lambda: op.convert(op.convert(value, "f16"), "f32"),
         "double": lambda: op.convert(op.convert(value, "f64"), "f32"),
         "int": lambda: op.convert(op.convert(value, "i32"), "f32"),
         "relu": lambda: op.relu(value),
-        "add": lambda: op.add(value, op.constant(np.float32(given[0]))),
+        "add": lambda: op.add(value, op.constant(np.float32(args[0]))),
     }
-    return whole[word]()
+    return builders[word]()
 
 
 def run(path: Path, case: Case, x: Array) -> Array:

@@ -72,8 +72,8 @@ def prepare(folder: Path, cases: Sequence[Case]) -> None:
     inputs: Any = {f"{time}x{batch}": fed(time, batch) for case in cases for time, batch in ROOM.sizes(case)}
     np.savez(folder / "inputs.npz", **inputs)
     # TensorFlow 2, once imported, would have TensorFlow 1 write its loops as functions.
-    own = {name: value for name, value in os.environ.items() if name != "TF2_BEHAVIOR"}
-    done = ready.run([tensorflow1().python, "-c", _SCRIPT, folder], ready="tensorflow", env=own)
+    environment = {name: value for name, value in os.environ.items() if name != "TF2_BEHAVIOR"}
+    done = ready.run([tensorflow1().python, "-c", _SCRIPT, folder], ready="tensorflow", env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
 
 

@@ -31,7 +31,7 @@ class _Writer:
     def tensor(self, name: str, shape: list[int], kind: int = _FLOAT, array: Array | None = None) -> int:
         """Add a tensor; return its place."""
         tensor = self.schema.TensorT()
-        tensor.name, tensor.shape, tensor.type, tensor.buffer = name.encode(), [abs(one) for one in shape], kind, 0
+        tensor.name, tensor.shape, tensor.type, tensor.buffer = name.encode(), [abs(size) for size in shape], kind, 0
         if -1 in shape:
             tensor.shapeSignature = shape
         if array is not None:
@@ -47,11 +47,11 @@ class _Writer:
         kind = _INT32 if array.dtype == np.int32 else _FLOAT
         return self.tensor(f"constant {len(self.graph.tensors)}", list(array.shape), kind, array)
 
-    def whole(self, *numbers: int) -> int:
+    def integers(self, *numbers: int) -> int:
         """Add whole numbers."""
         return self.constant(np.array(numbers, np.int32))
 
-    def operator(self, word: str, inputs: list[int], outputs: list[int], options: str = "", **said: Any) -> int:
+    def operator(self, word: str, inputs: list[int], outputs: list[int], options: str = "", **settings: Any) -> int:
         """Add an operator; return its first output."""
         number = getattr(self.schema.BuiltinOperator, word)
         code, operator = self.schema.OperatorCodeT(), self.schema.OperatorT()
@@ -61,7 +61,7 @@ class _Writer:
         if options:
             operator.builtinOptionsType = getattr(self.schema.BuiltinOptions, options)
             operator.builtinOptions = getattr(self.schema, f"{options}T")()
-            for key, value in said.items():
+            for key, value in settings.items():
                 setattr(operator.builtinOptions, key, value)
         self.graph.operators.append(operator)
         return outputs[0]
@@ -81,15 +81,15 @@ class _Writer:
         count = 1 if merge else 2
         width = UNITS * (ways if merge else 1)
         outputs = [self.tensor(f"{name}{' backwards' * place}", [*shape[:2], width]) for place in range(count)]
-        said: dict[str, Any] = {"fusedActivationFunction": 4, "timeMajor": True}
+        settings: dict[str, Any] = {"fusedActivationFunction": 4, "timeMajor": True}
         if two:
-            said["mergeOutputs"] = merge
-            self.operator("BIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, "BidirectionalSequenceLSTMOptions", **said)
+            settings["mergeOutputs"] = merge
+            self.operator("BIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, "BidirectionalSequenceLSTMOptions", **settings)
         else:
-            self.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, "UnidirectionalSequenceLSTMOptions", **said)
+            self.operator("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, outputs, "UnidirectionalSequenceLSTMOptions", **settings)
         return outputs
 
-    def step(self, value: int, shape: list[int], word: str, *given: Any) -> int:
+    def step(self, value: int, shape: list[int], word: str, *arguments: Any) -> int:
         """Add what one step of a chain is; return its result."""
 
         def result(kind: int = _FLOAT) -> list[int]:
@@ -100,27 +100,27 @@ class _Writer:
             between = self.operator("CAST", [value], result(other), "CastOptions", inDataType=_FLOAT, outDataType=other)
             return self.operator("CAST", [between], result(), "CastOptions", inDataType=other, outDataType=_FLOAT)
         if word == "joined":
-            axis, parts, order = given
+            axis, parts, order = arguments
             outputs = [result()[0] for _ in range(parts)]
-            self.operator("SPLIT", [self.whole(axis), value], outputs, "SplitOptions", numSplits=parts)
+            self.operator("SPLIT", [self.integers(axis), value], outputs, "SplitOptions", numSplits=parts)
             return self.operator("CONCATENATION", [outputs[n] for n in order], result(), "ConcatenationOptions", axis=axis)
         if word == "squeeze":
-            return self.operator("SQUEEZE", [value], result(), "SqueezeOptions", squeezeDims=[given[0]])
+            return self.operator("SQUEEZE", [value], result(), "SqueezeOptions", squeezeDims=[arguments[0]])
         if word == "reshape":
-            return self.operator("RESHAPE", [value, self.whole(*given[0])], result(), "ReshapeOptions", newShape=list(given[0]))
+            return self.operator("RESHAPE", [value, self.integers(*arguments[0])], result(), "ReshapeOptions", newShape=list(arguments[0]))
         if word == "gather":
-            return self.operator("GATHER", [value, self.whole(*given[1])], result(), "GatherOptions", axis=given[0])
+            return self.operator("GATHER", [value, self.integers(*arguments[1])], result(), "GatherOptions", axis=arguments[0])
         if word == "add":
-            number = self.constant(np.array([given[0]], np.float32))
+            number = self.constant(np.array([arguments[0]], np.float32))
             return self.operator("ADD", [value, number], result(), "AddOptions")
         if word == "relu":
             return self.operator("RELU", [value], result())
-        numbers = given[0] if word == "transpose" else given[:1]
+        numbers = arguments[0] if word == "transpose" else arguments[:1]
         kind, options = {
             "transpose": ("TRANSPOSE", "TransposeOptions"), "reverse": ("REVERSE_V2", "ReverseV2Options"),
             "unsqueeze": ("EXPAND_DIMS", "ExpandDimsOptions"),
         }[word]  # fmt: skip
-        return self.operator(kind, [value, self.whole(*numbers)], result(), options)
+        return self.operator(kind, [value, self.integers(*numbers)], result(), options)
 
 
 def write(folder: Path, case: Case, seed: int) -> Path:
@@ -155,13 +155,13 @@ def run(path: Path, case: Case, x: Array) -> Array:
     from rnnconvert.formats.tflite import run as executor
 
     interpreter = executor._interpreter(path.read_bytes())
-    (fed,), (given,) = interpreter.get_input_details(), interpreter.get_output_details()
+    (fed,), (output,) = interpreter.get_input_details(), interpreter.get_output_details()
     interpreter.resize_tensor_input(fed["index"], x.shape)
     interpreter.allocate_tensors()
     interpreter.reset_all_variables()
     interpreter.set_tensor(fed["index"], x)
     interpreter.invoke()
-    return np.asarray(interpreter.get_tensor(given["index"]))
+    return np.asarray(interpreter.get_tensor(output["index"]))
 
 
 ROOM = Room(

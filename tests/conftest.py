@@ -152,17 +152,17 @@ ROOM = 256 << 20
 MOST = 1000 << 20
 """Below so many bytes nothing is cleared away."""
 STATUS = Path("/proc/self/statm")
-_kept = 0
+_level = 0
 
 
 @pytest.fixture(autouse=True)
 def freed_memory() -> Iterator[None]:
     """What JAX has compiled and keeps for the next time ends when this process grows large."""
-    global _kept
+    global _level
     yield
-    if held() > max(MOST, _kept + ROOM):
+    if held() > max(MOST, _level + ROOM):
         free()
-        _kept = held()
+        _level = held()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -11,13 +11,13 @@ from tests.requirements import needed
 
 def tools() -> Any:
     """Coremltools, imported without the frameworks that it would load."""
-    kept = {name: sys.modules.get(name) for name in ("tensorflow", "torch")}
+    modules = {name: sys.modules.get(name) for name in ("tensorflow", "torch")}
     logging.getLogger("coremltools").setLevel(logging.CRITICAL)
     try:
         if "coremltools" not in sys.modules:
-            sys.modules.update({name: None for name, one in kept.items() if one is None})  # type: ignore[misc]
+            sys.modules.update({name: None for name, module in modules.items() if module is None})  # type: ignore[misc]
         return needed("coremltools", "coremltools")
     finally:
-        for name, one in kept.items():
-            if one is None and sys.modules.get(name, kept) is None:
+        for name, module in modules.items():
+            if module is None and sys.modules.get(name, modules) is None:
                 del sys.modules[name]

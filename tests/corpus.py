@@ -54,7 +54,7 @@ class Probe:
     @property
     def reading(self) -> tuple[str, ...]:
         """The settings that decide a fact of the file, without those that the caller takes over."""
-        return tuple(one for one in self.settings if OPTIONS[one.partition("=")[0].rpartition(":")[2]].side != "write")
+        return tuple(setting for setting in self.settings if OPTIONS[setting.partition("=")[0].rpartition(":")[2]].side != "write")
 
     @property
     def file(self) -> Path:
@@ -85,8 +85,8 @@ class Probe:
         name, _, key = where.partition(":")
         path = self.file.parent / name
         if path.suffix == ".npz":
-            with np.load(path) as found:
-                return np.asarray(found[key])
+            with np.load(path) as archive:
+                return np.asarray(archive[key])
         if path.suffix == ".pb":
             return np.asarray(numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes())))
         if path.suffix == ".onnxtxt":
@@ -197,8 +197,8 @@ def _glow(name: str, layer: str, refused: tuple[str, ...] = (), settings: tuple[
     file = f"{name}.onnxtxt"
     kinds = {"lstm": ("initial_h", "initial_c"), "gru": ("initial_h",), "rnn": ("initial_h",)}[layer]
     states = () if "NoState" in name else tuple(f"{file}:{kind}" for kind in kinds)
-    said = ("initial_state=call", *settings) if states else settings
-    return Probe(f"glow-onnxtxt/{file}", (layer,), f"{file}:X", f"{file}:Y_ref", ("tbf", "tdbf"), states, said, refused=refused)
+    chosen = ("initial_state=call", *settings) if states else settings
+    return Probe(f"glow-onnxtxt/{file}", (layer,), f"{file}:X", f"{file}:Y_ref", ("tbf", "tdbf"), states, chosen, refused=refused)
 
 
 _BEFORE = _BACK = ("pytorch", "cudnn")

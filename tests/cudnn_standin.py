@@ -50,8 +50,8 @@ class HostMemory:
 class StandIn(cudnn_library.CudnnLibrary):
     """libcudnn as its header describes it, computing with the reference what it is asked for.
 
-    reading  what a library would take the weights for that reads the buffer in another way
-    made     descriptors that are not destroyed yet
+    reading      what a library would take the weights for that reads the buffer in another way
+    descriptors  those that are not destroyed yet
     """
 
     def __init__(self, description: dict[str, Any], reading: Callable[[Recurrent], Recurrent] = lambda stack: stack) -> None:
@@ -59,7 +59,7 @@ class StandIn(cudnn_library.CudnnLibrary):
         self.called: list[str] = []
         self.ran: Any = None
         self.slopes: Any = None
-        self.made: dict[int, str] = {}
+        self.descriptors: dict[int, str] = {}
         self.set: dict[int, tuple[Any, ...]] = {}
 
     def words(self, status: int) -> str:
@@ -77,9 +77,9 @@ class StandIn(cudnn_library.CudnnLibrary):
         if name.startswith("Create"):
             number = len(self.set) + len(self.called) + 1
             arguments[0]._obj.value = number
-            self.made[number] = name
+            self.descriptors[number] = name
         elif name.startswith("Destroy"):
-            assert self.made.pop(arguments[0].value) == name.replace("Destroy", "Create")
+            assert self.descriptors.pop(arguments[0].value) == name.replace("Destroy", "Create")
         elif name.startswith("Set") or name == "RNNSetClip_v9":
             self.set[arguments[0].value] = arguments
             if name == "SetRNNDataDescriptor":  # the lengths are read at once: nobody keeps them
@@ -133,9 +133,9 @@ class StandIn(cudnn_library.CudnnLibrary):
         shape, live = self._data(descriptor), self._live(descriptor)
         if live is None:
             return np.asarray(self._at(address, shape).astype(np.float64))
-        found = np.zeros(shape)
-        found[live] = self._at(address, (int(live.sum()), shape[2])).astype(np.float64)
-        return found
+        rows = np.zeros(shape)
+        rows[live] = self._at(address, (int(live.sum()), shape[2])).astype(np.float64)
+        return rows
 
     def _put_sequence(self, address: Any, descriptor: Any, values: Array) -> None:
         shape, live = self._data(descriptor), self._live(descriptor)
@@ -222,5 +222,5 @@ class StandIn(cudnn_library.CudnnLibrary):
     def _is(self, address: Any, descriptor: Any, values: Array) -> None:
         rounded = values.astype(self._dtype).astype(np.float64)
         live = self._live(descriptor)
-        found = self._sequence(address, descriptor)
-        np.testing.assert_array_equal(found, rounded if live is None else np.where(live[:, :, None], rounded, 0))
+        rows = self._sequence(address, descriptor)
+        np.testing.assert_array_equal(rows, rounded if live is None else np.where(live[:, :, None], rounded, 0))

@@ -10,24 +10,24 @@ import rnnconvert as rc
 from rnnconvert.core.errors import UnreadableError
 
 
-def damaged(whole: bytes, count: int, letters: Sequence[int]) -> Iterator[bytes]:
+def damaged(content: bytes, count: int, letters: Sequence[int]) -> Iterator[bytes]:
     """Yield that many copies of a file's bytes, each with some replaced by these letters, and one in three cut."""
     rng = random.Random(1)
     for _ in range(count):
-        one = bytearray(whole)
-        for place in rng.sample(range(len(one)), rng.choice((1, 2, 5))):
-            one[place] = rng.choice(letters)
-        yield bytes(one[: rng.choice((len(one), len(one), rng.randrange(len(one))))])
+        copy = bytearray(content)
+        for place in rng.sample(range(len(copy)), rng.choice((1, 2, 5))):
+            copy[place] = rng.choice(letters)
+        yield bytes(copy[: rng.choice((len(copy), len(copy), rng.randrange(len(copy))))])
 
 
 def endings(path: Path, format: str | None = None, count: int = 150, letters: Sequence[int] = range(256)) -> set[str]:
     """How readings of a damaged file end: "read", "unreadable"; any other error is raised."""
-    whole, found = path.read_bytes(), set()
-    for content in damaged(whole, count, letters):
+    original, ends = path.read_bytes(), set()
+    for content in damaged(original, count, letters):
         path.write_bytes(content)
         try:
             rc.load(path, format)
-            found.add("read")
+            ends.add("read")
         except UnreadableError:
-            found.add("unreadable")
-    return found
+            ends.add("unreadable")
+    return ends

@@ -53,9 +53,9 @@ def each(cases: Iterable[T], check: Callable[[T], Any], name: Callable[[T], str]
             failed.append((name(case), error))
     assert number, "there is no case"
     if failed:
-        whole = "".join(traceback.format_exception(failed[0][1]))
+        trace = "".join(traceback.format_exception(failed[0][1]))
         lines = [f"{case}: {type(error).__name__}: {error}".strip() for case, error in failed]
-        pytest.fail(f"{len(failed)} of {number} cases fail\n" + "\n".join(lines) + f"\n\nThe first:\n{whole}", pytrace=False)
+        pytest.fail(f"{len(failed)} of {number} cases fail\n" + "\n".join(lines) + f"\n\nThe first:\n{trace}", pytrace=False)
     if len(skipped) == number:
         raise skipped[0]
 
@@ -68,7 +68,7 @@ def looped(count: int = 0, /, **values: Iterable[Any]) -> Callable[[Callable[...
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(test)
-        others = [one for name, one in signature.parameters.items() if name not in values]
+        others = [parameter for name, parameter in signature.parameters.items() if name not in values]
 
         @functools.wraps(test)
         def run(**fixtures: Any) -> None:
@@ -76,14 +76,14 @@ def looped(count: int = 0, /, **values: Iterable[Any]) -> Callable[[Callable[...
             folders = itertools.count()
 
             def check(case: tuple[Any, ...]) -> None:
-                own = dict(fixtures)
+                arguments = dict(fixtures)
                 if "tmp_path" in fixtures:
-                    own["tmp_path"] = fixtures["tmp_path"] / str(next(folders))
-                    own["tmp_path"].mkdir()
-                test(**own, **dict(zip(values, case, strict=True)))
+                    arguments["tmp_path"] = fixtures["tmp_path"] / str(next(folders))
+                    arguments["tmp_path"].mkdir()
+                test(**arguments, **dict(zip(values, case, strict=True)))
 
-            said = " ".join(str(value) for name, value in fixtures.items() if isinstance(value, str))
-            chosen = drawn(every, count, f"{test.__module__} {test.__name__} {said}") if count else every
+            texts = " ".join(str(value) for name, value in fixtures.items() if isinstance(value, str))
+            chosen = drawn(every, count, f"{test.__module__} {test.__name__} {texts}") if count else every
             each(chosen, check, lambda case: ", ".join(map(str, case)))
 
         run.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]

@@ -117,9 +117,9 @@ def _pythons(wanted: tuple[tuple[int, int], ...]) -> Iterator[str]:
     yield sys.executable
     for major, minor in wanted:
         for folder in os.get_exec_path():
-            found = shutil.which(f"python{major}.{minor}", path=folder)
-            if found:
-                yield found
+            python = shutil.which(f"python{major}.{minor}", path=folder)
+            if python:
+                yield python
         versions = (pathlib.Path.home() / ".pyenv" / "versions").glob(f"{major}.{minor}.*")
         yield from (str(version / "bin" / "python") for version in sorted(versions))
 
@@ -130,7 +130,7 @@ def _venv(folder: pathlib.Path, name: str, wanted: tuple[tuple[int, int], ...], 
     built  the packages that have no wheels
     alone  whether those are built with the newest tools, instead of the environment's own
     """
-    python = next((found for found in _pythons(wanted) if _version(found) in wanted), None)
+    python = next((path for path in _pythons(wanted) if _version(path) in wanted), None)
     if python is None:
         raise CannotMakeError(f"{what}, and none that runs is on PATH")
     _run(python, "-m", "venv", folder)
@@ -166,9 +166,9 @@ def _make_tf_keras(folder: pathlib.Path) -> None:
     _run(sys.executable, "-m", "venv", folder)
     python = folder / "bin" / "python"
     _run(python, "-m", "pip", "install", "--disable-pip-version-check", "--no-deps", "--requirement", _pins("tf_keras"))
-    (own,) = folder.glob("lib/python*/site-packages")
-    beside = [entry for entry in sys.path if entry.endswith("site-packages")]
-    (own / "beside.pth").write_text("\n".join(beside) + "\n", encoding="utf-8")
+    (packages,) = folder.glob("lib/python*/site-packages")
+    folders = [entry for entry in sys.path if entry.endswith("site-packages")]
+    (packages / "beside.pth").write_text("\n".join(folders) + "\n", encoding="utf-8")
 
 
 def _make_cudnn(folder: pathlib.Path) -> None:

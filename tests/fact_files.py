@@ -57,12 +57,12 @@ def changed(tree: Any, path: Path_, value: Any) -> Any:
     key, *rest = path
     parts = dict(children(tree))
     parts[key] = changed(parts.get(key), tuple(rest), value) if rest else value
-    kept = {key: value for key, value in parts.items() if value is not GONE}
+    left = {key: value for key, value in parts.items() if value is not GONE}
     if isinstance(tree, Object):
-        return Object(tree.name, LuaTable(kept))
+        return Object(tree.name, LuaTable(left))
     if isinstance(tree, Struct):
-        return Struct(tree.name, *kept.values())
-    return type(tree)(kept) if isinstance(tree, Mapping) else type(tree)(kept.values())
+        return Struct(tree.name, *left.values())
+    return type(tree)(left) if isinstance(tree, Mapping) else type(tree)(left.values())
 
 
 # Files ----------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def kind(path: Path) -> Kind:
     """How a file is opened and written, by its name."""
     if path.is_dir():
         return Kind(lambda folder: dict(lod_tensor.read_folder(folder).arrays), save_folder)
-    return next(one for suffix, one in KINDS.items() if path.name.endswith(suffix))
+    return next(entry for suffix, entry in KINDS.items() if path.name.endswith(suffix))
 
 
 def open_hdf5(path: Path) -> Any:
@@ -89,9 +89,9 @@ def open_hdf5(path: Path) -> Any:
 
 
 def _groups(file: h5py.File) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = [("", file)]
-    file.visititems(lambda name, one: found.append((name, one)))
-    return found
+    groups: list[tuple[str, Any]] = [("", file)]
+    file.visititems(lambda name, item: groups.append((name, item)))
+    return groups
 
 
 def save_hdf5(path: Path, tree: Any) -> None:
@@ -106,13 +106,13 @@ def save_hdf5(path: Path, tree: Any) -> None:
 def open_torch(path: Path) -> Any:
     import torch
 
-    return {name: one.numpy() for name, one in torch.load(path).items()}
+    return {name: tensor.numpy() for name, tensor in torch.load(path).items()}
 
 
 def save_torch(path: Path, tree: Any) -> None:
     import torch
 
-    torch.save({name: torch.tensor(np.asarray(one)) for name, one in tree.items()}, path)
+    torch.save({name: torch.tensor(np.asarray(tensor)) for name, tensor in tree.items()}, path)
 
 
 def open_safetensors(path: Path) -> Any:
@@ -183,7 +183,7 @@ def save_t7(path: Path, tree: Any) -> None:
 def open_bson(path: Path) -> Any:
     import bson
 
-    return {name: _raised(one) for name, one in bson.decode(path.read_bytes()).items()}
+    return {name: _raised(value) for name, value in bson.decode(path.read_bytes()).items()}
 
 
 def _raised(value: Any) -> Any:
@@ -194,7 +194,7 @@ def _raised(value: Any) -> Any:
         return julia_files.raised(value)
     names, kind = value["type"]["name"], value["type"]["params"]
     if names == ["Core", "NamedTuple"]:
-        return {key["name"]: _raised(one) for key, one in zip(kind[0]["data"], value["data"], strict=True)}
+        return {key["name"]: _raised(part) for key, part in zip(kind[0]["data"], value["data"], strict=True)}
     if names[-1].startswith("#"):
         return Function(".".join(names).replace("#", ""))
     return Struct(".".join(names), *map(_raised, value["data"]))
@@ -207,19 +207,19 @@ def open_json(path: Path) -> Any:
 def _with_arrays(value: Any) -> Any:
     """A value with its lists of numbers as arrays."""
     if isinstance(value, dict):
-        return {key: _with_arrays(one) for key, one in value.items()}
+        return {key: _with_arrays(part) for key, part in value.items()}
     if not isinstance(value, list):
         return value
     try:
         numbers = np.array(value, np.float32 if value else object)
     except (TypeError, ValueError):
-        return [_with_arrays(one) for one in value]
-    return [_with_arrays(one) for one in value] if numbers.dtype == object or np.isnan(numbers).any() else numbers
+        return [_with_arrays(part) for part in value]
+    return [_with_arrays(part) for part in value] if numbers.dtype == object or np.isnan(numbers).any() else numbers
 
 
 def save_json(path: Path, tree: Any) -> None:
     """Numbers have no element type here: those of another one would be the same file."""
-    if any(isinstance(one, np.ndarray) and one.dtype != np.float32 for _, one in facts(tree)):
+    if any(isinstance(fact, np.ndarray) and fact.dtype != np.float32 for _, fact in facts(tree)):
         raise TypeError
     json_file.write(path, tree)
 
@@ -287,7 +287,7 @@ def others(value: Any) -> Iterator[tuple[str, Any]]:
 def added(path: Path_, value: Any) -> Iterator[tuple[str, Path_, Any]]:
     """Facts that could stand beside others in a dictionary or object, each with what it is, its path and its value."""
     inside = dict(children(value))
-    names = [name for name, one in inside.items() if isinstance(one, np.ndarray) and isinstance(name, str)]
+    names = [name for name, child in inside.items() if isinstance(child, np.ndarray) and isinstance(name, str)]
     flat = [name for name in names if any(mark in name for mark in "/.")]
     if names and len(names) == len(inside):
         places = {name[: max(name.rfind("/"), name.rfind(".")) + 1] for name in flat}
@@ -297,7 +297,7 @@ def added(path: Path_, value: Any) -> Iterator[tuple[str, Path_, Any]]:
         yield "a number beside", (*path, "unknown_fact"), 0.5
         yield "an array beside", (*path, "unknown_fact"), np.full(4, 0.5, "f4")
         yield "a truth value beside", (*path, "unknown_fact"), True
-    elif isinstance(value, dict) and all(children(one) for one in inside.values()):
+    elif isinstance(value, dict) and all(children(child) for child in inside.values()):
         return  # no struct of a layer's
     elif isinstance(value, dict):
         yield "a number beside", (*path, "unknown_fact"), 0.5

@@ -37,18 +37,18 @@ class Proxy(http.server.ThreadingHTTPServer):
     def begin(self) -> None:
         """Forget everything."""
         self.asked: Counter[str] = Counter()
-        self.met: Counter[str] = Counter()
+        self.delivered: Counter[str] = Counter()
         self.faults: dict[str, list[str]] = {}
         self.always: dict[str, str] = {}
-        self.sent = self.taken = 0
+        self.sent = self.received = 0
 
     def fault(self, method: str) -> str:
         with self.guard:
             self.asked[method] += 1
             waiting = self.faults.get(method, [])
-            found = self.always.get(method, "") or (waiting.pop(0) if waiting else "")
-            self.met[found] += 1
-            return found
+            chosen = self.always.get(method, "") or (waiting.pop(0) if waiting else "")
+            self.delivered[chosen] += 1
+            return chosen
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -56,7 +56,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: Proxy
 
     def _answer(self) -> None:
-        given = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         fault = self.server.fault(self.command)
         if fault.isdigit():
             self.send_response(int(fault))
@@ -70,13 +70,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         behind.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for key, value in self.headers.items():
             behind.putheader(key, value)
-        behind.endheaders(given)
+        behind.endheaders(content)
         answer = behind.getresponse()
         body = answer.read()
         behind.close()
         with self.server.guard:
             self.server.sent += len(body)
-            self.server.taken += len(given)
+            self.server.received += len(content)
         self.server.after_each()
         if fault == "after":
             self._end()
@@ -125,7 +125,7 @@ class Wire:
         self.behind = server
         self.cuts: list[int] = []
         self.always = 0
-        self.sent = self.taken = self.connections = self.broken = 0
+        self.sent = self.received = self.connections = self.broken = 0
         self.listening = socket.create_server(("127.0.0.1", 0))
         self.open: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -137,13 +137,13 @@ class Wire:
     def begin(self) -> None:
         """Forget everything; connections stay."""
         self.cuts, self.always = [], 0
-        self.sent = self.taken = self.connections = self.broken = 0
+        self.sent = self.received = self.connections = self.broken = 0
 
     def cut(self) -> None:
         """End every connection that is open."""
-        for one in list(self.open):
+        for side in list(self.open):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                side.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
         self.listening.close()
@@ -167,8 +167,8 @@ class Wire:
                 target.sendall(block[:left])
                 left -= len(block)
                 self.sent += down * len(block)
-                self.taken += (not down) * len(block)
+                self.received += (not down) * len(block)
         self.broken += down and left <= 0
-        for one in (source, target):
+        for side in (source, target):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                side.shutdown(socket.SHUT_RDWR)

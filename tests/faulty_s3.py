@@ -42,7 +42,7 @@ class Store:
         self.answer = answer
         self.lock = threading.Lock()
         self.asked: Counter[str] = Counter()
-        self.met: Counter[str] = Counter()
+        self.delivered: Counter[str] = Counter()
         self.faults: dict[str, list[str]] = {}
         self.always: dict[str, str] = {}
         self.seen: set[bytes] = set()
@@ -51,7 +51,7 @@ class Store:
 
     def begin(self) -> None:
         """Forget everything, and have one empty bucket."""
-        self.asked, self.met, self.faults, self.always = Counter(), Counter(), {}, {}
+        self.asked, self.delivered, self.faults, self.always = Counter(), Counter(), {}, {}
         self.seen, self.watched, self.sent = set(), "", 0
         self.ask("POST", "/moto-api/reset")
         self.ask("PUT", f"/{BUCKET}")
@@ -62,7 +62,7 @@ class Store:
             self.asked[name] += 1
             waiting = self.faults.get(name, [])
             fault = self.always.get(name, "") or (waiting.pop(0) if waiting else "")
-            self.met[fault] += 1
+            self.delivered[fault] += 1
         if fault.isdigit():
             return _refusal(environ, start, fault)
         if fault == "inside":

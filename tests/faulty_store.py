@@ -23,7 +23,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.files: dict[str, bytes] = {}
         self.faults: list[str] = []
-        self.met: list[str] = []
+        self.delivered: list[str] = []
         self.sent = 0
         self.always = ""
         self.lock = threading.Lock()
@@ -33,9 +33,9 @@ class Server(http.server.ThreadingHTTPServer):
 
     def fault(self) -> str:
         with self.lock:
-            found = self.always or (self.faults.pop(0) if self.faults else "")
-            self.met += [found] if found else []
-            return found
+            chosen = self.always or (self.faults.pop(0) if self.faults else "")
+            self.delivered += [chosen] if chosen else []
+            return chosen
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

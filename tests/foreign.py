@@ -45,9 +45,9 @@ class Maker:
         spread = 1 / np.sqrt(shape[-1]) if len(shape) == 2 else 0.5
         return (self.rng.uniform(-1, 1, shape) * spread).astype(self.dtype)
 
-    def function(self, usual: Activation, *names: str) -> Activation:
+    def function(self, standard: Activation, *names: str) -> Activation:
         if self.sometimes(0.5):
-            return usual
+            return standard
         name = self.one_of(*names)
         takes = ACTIVATION_DEFAULTS[name]
         alpha, beta = (None if default is None else float(round(self.rng.uniform(0.2, 0.8), 2)) for default in takes)
@@ -152,18 +152,18 @@ def has_cell(stack: Recurrent) -> bool:
 def solved_one_by_one(problem: Problem) -> list[Outputs]:
     """Each sequence by itself, as long as it is."""
     assert problem.lengths is not None
-    found = []
+    results = []
     for row, length in enumerate(problem.lengths):
-        one = slice(row, row + 1)
-        states = [None if s is None else tuple(state[one] for state in s) for s in (problem.hidden, problem.cell)]
-        found.append(reference.run(problem.stack, problem.x[:length, one], *states))
-    return found
+        single = slice(row, row + 1)
+        states = [None if s is None else tuple(state[single] for state in s) for s in (problem.hidden, problem.cell)]
+        results.append(reference.run(problem.stack, problem.x[:length, single], *states))
+    return results
 
 
-def near(found: Array, exact: Array, tolerance: float = 1e-10) -> bool:
+def near(actual: Array, exact: Array, tolerance: float = 1e-10) -> bool:
     """Whether numbers computed in float64 are the same but for rounding."""
-    assert found.shape == exact.shape and np.isfinite(found).all()
-    return bool(np.abs(found - exact).max(initial=0) <= tolerance * max(1.0, float(np.abs(exact).max(initial=0))))
+    assert actual.shape == exact.shape and np.isfinite(actual).all()
+    return bool(np.abs(actual - exact).max(initial=0) <= tolerance * max(1.0, float(np.abs(exact).max(initial=0))))
 
 
 def swapped(stack: Recurrent) -> Recurrent:

@@ -58,7 +58,7 @@ def outputs(answer: Mapping[str, Any]) -> Outputs:
     return Outputs(answer["y"], tuple(answer["hidden"]), tuple(answer["cell"]))
 
 
-def _beside(framework: str, executor: str) -> Executor:
+def _in_environment(framework: str, executor: str) -> Executor:
     """An executor in an environment beside this one, which must be there."""
     need(framework, environments.missing(framework))
     runner = replace(registry.built_in()[executor], python=str(environments.place(framework) / "bin" / "python"))
@@ -68,17 +68,17 @@ def _beside(framework: str, executor: str) -> Executor:
 
 def mxnet(name: str = "mxnet") -> Executor:
     """MXNet under its own Python; "mxnet-native" for its own kernels instead of oneDNN's."""
-    return _beside("mxnet", name)
+    return _in_environment("mxnet", name)
 
 
 def tensorflow1(name: str = "tensorflow1-cpu") -> Executor:
     """TensorFlow 1 under its own Python; "tensorflow1-block" for tf.contrib's block cells."""
-    return _beside("tensorflow1", name)
+    return _in_environment("tensorflow1", name)
 
 
 def tf_keras() -> Executor:
     """Keras 2, as tf_keras."""
-    return _beside("tf_keras", "tf_keras")
+    return _in_environment("tf_keras", "tf_keras")
 
 
 def by_keras_2(script: str, *words: object) -> None:
@@ -98,8 +98,8 @@ def found_by(framework: str, script: str, folder: Path, modules: str = "", **env
     text = f"import numpy as np\n{script}\nnp.savez('found.npz', **found)"
     done = ready.run([python, "-W", "ignore", "-c", text], cwd=folder, env=environment or None, ready=modules or framework)
     assert done.returncode == 0, done.stderr[-2000:]
-    with np.load(folder / "found.npz") as found:
-        return dict(found)
+    with np.load(folder / "found.npz") as archive:
+        return dict(archive)
 
 
 KERAS_WARNS = [pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "FutureWarning", "ResourceWarning")]
@@ -131,7 +131,7 @@ def judge(format: str) -> Executor:
     """The executor of a format, which must be there: in this Python, or in an environment of its own."""
     name, executor = JUDGES[format]
     if name in environments.MAKERS:
-        return _beside(name, executor)
+        return _in_environment(name, executor)
     need(name, registry.built_in()[executor].absent)
     return registry.built_in()[executor]
 
@@ -146,13 +146,13 @@ def by_layer(solve: Callable[[Problem], Outputs], problem: Problem) -> Outputs:
     x, hidden, cell = problem.x, [], []
     stack = problem.stack
     for index, layer in enumerate(stack.layers):
-        own = slice(index * stack.num_directions, (index + 1) * stack.num_directions)
-        states = [None if states is None else states[own] for states in (problem.hidden, problem.cell)]
-        one = replace(problem, stack=Recurrent(stack.name, (layer,)), x=x, hidden=states[0], cell=states[1])
-        found = solve(one)
-        x = found.y
-        hidden += found.hidden
-        cell += found.cell
+        rows = slice(index * stack.num_directions, (index + 1) * stack.num_directions)
+        states = [None if states is None else states[rows] for states in (problem.hidden, problem.cell)]
+        single = replace(problem, stack=Recurrent(stack.name, (layer,)), x=x, hidden=states[0], cell=states[1])
+        result = solve(single)
+        x = result.y
+        hidden += result.hidden
+        cell += result.cell
     return Outputs(x, tuple(hidden), tuple(cell))
 
 
@@ -169,22 +169,22 @@ _KERAS = {"rnn": "SimpleRNN", "gru": "GRU", "lstm": "LSTM"}
 
 
 def _keras(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
-    def solve(one: Problem) -> Outputs:
-        ways = [Recurrent("", (Layer((way.replace(reverse=False),)),)) for way in one.stack.layers[0].directions]
+    def solve(single: Problem) -> Outputs:
+        ways = [Recurrent("", (Layer((way.replace(reverse=False),)),)) for way in single.stack.layers[0].directions]
         mode = {"reset_after": layout.reset_after} if layout.kind == "gru" else {}
         arrays = [packed(layout, way) for way in ways]
-        return outputs(keras.run(_KERAS[layout.kind], arrays, {**mode, **options}, sequences(one)))
+        return outputs(keras.run(_KERAS[layout.kind], arrays, {**mode, **options}, sequences(single)))
 
     return by_layer(solve, problem)
 
 
 def _onnxruntime(layout: Layout, problem: Problem, options: Mapping[str, Any]) -> Outputs:
-    def solve(one: Problem) -> Outputs:
-        first, *rest = one.stack.layers[0].directions
+    def solve(single: Problem) -> Outputs:
+        first, *rest = single.stack.layers[0].directions
         direction = "bidirectional" if rest else "reverse" if first.reverse else "forward"
         mode = {"linear_before_reset": int(bool(layout.reset_after))} if layout.kind == "gru" else {}
         attributes = {"direction": direction, **mode, **options}
-        return outputs(run_node.run(layout.kind.upper(), attributes, packed(layout, one.stack), sequences(one)))
+        return outputs(run_node.run(layout.kind.upper(), attributes, packed(layout, single.stack), sequences(single)))
 
     return by_layer(solve, problem)
 

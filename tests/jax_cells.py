@@ -76,10 +76,10 @@ def haiku(name: str, arrays: Mapping[str, Array], width: int, hidden: int, optio
         parameters.setdefault(f"own/{head}" if head else "own", {})[last] = jax.numpy.asarray(array)
 
     def step(state: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
-        given = hk.LSTMState(*state) if len(state) > 1 else state[0]
-        asked = jax.eval_shape(model.init, jax.random.PRNGKey(0), x, given)
-        assert jax.tree.map(np.shape, parameters) == jax.tree.map(lambda one: one.shape, asked)
-        _, new = model.apply(parameters, x, given)
+        states = hk.LSTMState(*state) if len(state) > 1 else state[0]
+        asked = jax.eval_shape(model.init, jax.random.PRNGKey(0), x, states)
+        assert jax.tree.map(np.shape, parameters) == jax.tree.map(lambda leaf: leaf.shape, asked)
+        _, new = model.apply(parameters, x, states)
         return (new.hidden, new.cell) if len(state) > 1 else (new,)
 
     return step
@@ -94,7 +94,7 @@ def equinox(name: str, arrays: Mapping[str, Array], width: int, hidden: int, opt
     assert {field for field in ("weight_ih", "weight_hh", "bias", "bias_n") if getattr(cell, field, None) is not None} == (set(arrays))
     for field, array in arrays.items():
         assert getattr(cell, field).shape == array.shape
-        cell = eqx.tree_at(lambda one, field=field: getattr(one, field), cell, jax.numpy.asarray(array))
+        cell = eqx.tree_at(lambda tree, field=field: getattr(tree, field), cell, jax.numpy.asarray(array))
 
     def step(state: tuple[Any, ...], x: Any) -> tuple[Any, ...]:
         if len(state) > 1:
@@ -114,11 +114,11 @@ def run(make: Any, name: str, arrays: Mapping[str, Array], x: Array, states: Seq
     kind = next(iter(arrays.values())).dtype
     with jax.enable_x64(kind == np.float64):
         step = make(name, arrays, x.shape[-1], states[0].shape[-1], options)
-        state = tuple(jax.numpy.asarray(one) for one in states)
+        state = tuple(jax.numpy.asarray(array) for array in states)
         outputs = []
-        for given in jax.numpy.asarray(x):
-            state = step(state, given)
+        for step_input in jax.numpy.asarray(x):
+            state = step(state, step_input)
             outputs.append(np.asarray(state[0]))
         assert all(output.dtype == kind for output in outputs)
-        h, *c = (np.asarray(one) for one in state)
+        h, *c = (np.asarray(array) for array in state)
     return Outputs(np.stack(outputs), (h,), tuple(c))

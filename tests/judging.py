@@ -39,7 +39,7 @@ class Problem:
         return reference.run(self.stack, self.x, self.hidden, self.cell, self.lengths, dtype)
 
 
-def excess(problem: Problem, found: Outputs) -> float:
+def excess(problem: Problem, outputs: Outputs) -> float:
     """The largest error of any output, in units of what is allowed for it: right is at most 1.
 
     Truth is the float64 reference on the same numbers. The noise floor is the error of the reference in the
@@ -48,13 +48,13 @@ def excess(problem: Problem, found: Outputs) -> float:
     truth, floor = problem.solved(), problem.solved(problem.stack.dtype)
     eps = float(ml_dtypes.finfo(problem.stack.dtype).eps)
     worst = 0.0
-    for exact, rough, given in zip(_all(truth), _all(floor), _all(found), strict=True):
-        assert exact.shape == given.shape
+    for exact, rough, actual in zip(_all(truth), _all(floor), _all(outputs), strict=True):
+        assert exact.shape == actual.shape
         noise = np.abs(rough.astype(np.float64) - exact).max()
         allowed = FACTOR * noise + ULPS * eps * max(1.0, float(np.abs(exact).max()))
         # A comparison with NaN is False: nan / allowed would pass for small.
-        assert np.isfinite(given).all()
-        worst = max(worst, float(np.abs(given.astype(np.float64) - exact).max() / allowed))
+        assert np.isfinite(actual).all()
+        worst = max(worst, float(np.abs(actual.astype(np.float64) - exact).max() / allowed))
     return worst
 
 
@@ -71,12 +71,12 @@ def batch_first(layer: Recurrent, x: Array) -> Array:
 
 def outputs_of(stack: Recurrent, x: Array, hidden: bool = True) -> list[Array]:
     """What the reference gives: outputs, last hidden states where they are asked for, and last cells."""
-    found = reference.run(stack, x)
-    return [found.y, *(found.hidden if hidden else ()), *found.cell]
+    result = reference.run(stack, x)
+    return [result.y, *(result.hidden if hidden else ()), *result.cell]
 
 
-def close(found: Array, expected: Array) -> bool:
+def close(actual: Array, expected: Array) -> bool:
     """Whether outputs of two models in float32 are equal but for rounding, and say something."""
-    assert found.shape == expected.shape
+    assert actual.shape == expected.shape
     assert np.abs(expected).max() > 0.05, "these outputs show nothing"
-    return bool(np.abs(found - expected).max() <= 2e-5 * max(1.0, float(np.abs(expected).max())))
+    return bool(np.abs(actual - expected).max() <= 2e-5 * max(1.0, float(np.abs(expected).max())))

@@ -102,8 +102,8 @@ def flux_gru_v3(p: Arrays, x: Array) -> Array:
 def lux_rnn(p: Arrays, x: Array, function: str = "tanh", old: bool = False) -> Array:
     """Before 1.0 one bias, and init_state=ones32; since then bias_ih and bias_hh, and zeros32."""
     size, batch = p["weight_hh"].shape[0], x.shape[2]
-    usual = np.ones(size) if old else np.zeros(size)
-    h = columns(p.get("hidden_state", p.get("init_state", usual)), batch)
+    default = np.ones(size) if old else np.zeros(size)
+    h = columns(p.get("hidden_state", p.get("init_state", default)), batch)
     b = bias_of(p, "bias", size) if old else bias_of(p, "bias_ih", size) + bias_of(p, "bias_hh", size)
     ys = []
     for step in x:
@@ -167,7 +167,7 @@ class Knet(NamedTuple):
 def knet_params(w: Array, inputs: int, rnn: Knet) -> list[Array | None]:
     """rnnparams: all matrices, (inputs, units) in Julia's order of memory, then all biases, each by layer and id."""
     units, both, ids = rnn.units, rnn.both, rnn.ids
-    found: list[Array | None] = []
+    params: list[Array | None] = []
     at = 0
     lines = rnn.layers * (2 if both else 1)
     for line in range(1, lines + 1):
@@ -176,13 +176,13 @@ def knet_params(w: Array, inputs: int, rnn: Knet) -> list[Array | None]:
             below = (0 if rnn.skip else inputs) if first else units * (2 if both else 1)
             rows = below if number <= ids // 2 else units
             matrix = w[at : at + rows * units].reshape((rows, units), order="F")
-            found.append(matrix if rows else None)
+            params.append(matrix if rows else None)
             at += rows * units
     for _ in range(lines * ids):
-        found.append(w[at : at + units].reshape(-1, 1))
+        params.append(w[at : at + units].reshape(-1, 1))
         at += units
     assert at == w.size
-    return found
+    return params
 
 
 def knet(w: Array, x: Array, rnn: Knet) -> Array:
@@ -203,7 +203,7 @@ def knet(w: Array, x: Array, rnn: Knet) -> Array:
                 h, c = _knet_step(kind, ws, bs, step, h, c)
                 ys.append(h)
             ways.append(ys[::-1] if way else ys)
-        below = [np.concatenate(one) for one in zip(*ways, strict=True)]
+        below = [np.concatenate(pair) for pair in zip(*ways, strict=True)]
     return np.stack(below)
 
 

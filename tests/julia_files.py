@@ -39,26 +39,26 @@ def lowered(value: Any) -> Any:
         kind = {"tag": "datatype", "name": value.name.split("."), "params": []}
         return {"tag": "struct", "type": kind, "data": [lowered(field) for field in value]}
     if isinstance(value, tuple):
-        return {"tag": "tuple", "data": [lowered(one) for one in value]}
+        return {"tag": "tuple", "data": [lowered(part) for part in value]}
     if isinstance(value, dict):
         names = {"tag": "tuple", "data": [{"tag": "symbol", "name": name} for name in value]}
         kind = {"tag": "datatype", "name": ["Core", "NamedTuple"], "params": [names, {"tag": "ref", "path": []}]}
-        return {"tag": "struct", "type": kind, "data": [lowered(one) for one in value.values()]}
+        return {"tag": "struct", "type": kind, "data": [lowered(part) for part in value.values()]}
     return value
 
 
 def raised(value: Any) -> Any:
     """What `BSON.load` makes of such values: arrays, tuples, and dictionaries for named tuples."""
     if not isinstance(value, dict) or "tag" not in value:
-        return {name: raised(one) for name, one in value.items()} if isinstance(value, dict) else value
+        return {name: raised(part) for name, part in value.items()} if isinstance(value, dict) else value
     if value["tag"] == "array":
         dtype = {"Float16": "<f2", "Float32": "<f4", "Float64": "<f8"}[value["type"]["name"][-1]]
         return np.frombuffer(value["data"], dtype).reshape(value["size"], order="F")
     if value["tag"] == "tuple":
-        return tuple(raised(one) for one in value["data"])
+        return tuple(raised(part) for part in value["data"])
     names, _ = value["type"]["params"]
     assert value["type"]["name"] == ["Core", "NamedTuple"]
-    return {name["name"]: raised(one) for name, one in zip(names["data"], value["data"], strict=True)}
+    return {name["name"]: raised(part) for name, part in zip(names["data"], value["data"], strict=True)}
 
 
 def bson(path: Path, **values: Any) -> Path:
@@ -109,18 +109,18 @@ def _compound(hidden: h5py.Group, value: Any, inline: bool) -> tuple[Any, Any]:
     """The type of a structure and its record; fields without data are left out."""
     fields = dict(enumerate(value, 1)) if isinstance(value, tuple) else value
     kinds, parts = [], {}
-    for key, one in fields.items():
-        if isinstance(one, tuple) and not one:
+    for key, member in fields.items():
+        if isinstance(member, tuple) and not member:
             continue
-        if isinstance(one, (bool, int)):
-            kinds.append((str(key), np.dtype("u1" if isinstance(one, bool) else "i8")))
-            parts[str(key)] = one
-        elif inline and isinstance(one, (dict, tuple)):
-            kind, parts[str(key)] = _compound(hidden, one, inline)
+        if isinstance(member, (bool, int)):
+            kinds.append((str(key), np.dtype("u1" if isinstance(member, bool) else "i8")))
+            parts[str(key)] = member
+        elif inline and isinstance(member, (dict, tuple)):
+            kind, parts[str(key)] = _compound(hidden, member, inline)
             kinds.append((str(key), kind))
         else:
             kinds.append((str(key), REFERENCE))
-            parts[str(key)] = _store(hidden, hidden, f"o{next(_NUMBERS)}", one, inline).ref
+            parts[str(key)] = _store(hidden, hidden, f"o{next(_NUMBERS)}", member, inline).ref
     record = np.zeros((), np.dtype(kinds))
     for key, part in parts.items():
         record[key] = part

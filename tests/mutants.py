@@ -197,7 +197,7 @@ def mutants_of(group: str, module: str) -> list[Mutant]:
     def place(line: int, column: int) -> int:
         return starts[line - 1] + len(lines[line - 1].encode()[:column].decode())
 
-    found: dict[tuple[int, int, str], Mutant] = {}
+    mutants: dict[tuple[int, int, str], Mutant] = {}
     for node in nodes(ast.parse(source)):
         for change in changes(node):
             start = place(node.lineno, node.col_offset)  # type: ignore[attr-defined]
@@ -207,8 +207,8 @@ def mutants_of(group: str, module: str) -> list[Mutant]:
                 after = f"({after})"
             line = node.lineno  # type: ignore[attr-defined]
             text, column = lines[line - 1].strip(), start - starts[line - 1]
-            found[start, end, after] = Mutant(group, module, line, start, end, source[start:end], after, text, column=column)
-    return list(found.values())
+            mutants[start, end, after] = Mutant(group, module, line, start, end, source[start:end], after, text, column=column)
+    return list(mutants.values())
 
 
 def planted() -> Iterator[Mutant]:
@@ -274,11 +274,11 @@ class Copy:
                 process.wait()
                 return "ran past its time"
             output.seek(0)
-            said = output.read()
+            printed = output.read()
         if status == 0:
             return ""
-        named = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return named[0][:160] if named else said.strip()[-160:] or f"exit code {status}"
+        named = [line for line in printed.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return named[0][:160] if named else printed.strip()[-160:] or f"exit code {status}"
 
     def plant(self, mutant: Mutant | None, module: str) -> None:
         """Write a module with a mutant in it, or as it was."""
@@ -348,10 +348,10 @@ def judge_all(mutants: list[Mutant], jobs: int, limit: float | None) -> None:
 def drawn(count: int, seed: int) -> list[Mutant]:
     """All faults by hand, and that many mechanical mutants."""
     chance = random.Random(seed)
-    found = list(planted())
+    chosen = list(planted())
     for name, mutants in every().items():
-        found += chance.sample(mutants, min(len(mutants), round(count * GROUPS[name].share / 100)))
-    return found
+        chosen += chance.sample(mutants, min(len(mutants), round(count * GROUPS[name].share / 100)))
+    return chosen
 
 
 def again(path: Path) -> tuple[list[Mutant], list[Mutant]]:

@@ -41,15 +41,15 @@ def _pytorch(summary: Summary, x: Array, states: Sequence[Array] | None) -> Arra
     # The recipe says how to load the file; to follow it is part of the test.
     names: dict[str, object] = {}
     exec("\n".join(summary.recipe), names)
-    module = next(one for one in names.values() if isinstance(one, torch.nn.Module))
-    given = None if states is None else tuple(torch.from_numpy(np.asarray(s, np.float32)) for s in states)
-    if given is not None and len(given) == 1:
-        (given,) = given  # type: ignore[assignment]
+    module = next(value for value in names.values() if isinstance(value, torch.nn.Module))
+    initial = None if states is None else tuple(torch.from_numpy(np.asarray(s, np.float32)) for s in states)
+    if initial is not None and len(initial) == 1:
+        (initial,) = initial  # type: ignore[assignment]
     values = torch.from_numpy(np.asarray(x, np.float32))
     with torch.no_grad():
         if not module.batch_first:
-            return np.asarray(module(values, given)[0].numpy())
-        return np.asarray(module(values.swapaxes(0, 1), given)[0].swapaxes(0, 1).numpy())
+            return np.asarray(module(values, initial)[0].numpy())
+        return np.asarray(module(values.swapaxes(0, 1), initial)[0].swapaxes(0, 1).numpy())
 
 
 def _keras(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
@@ -57,8 +57,8 @@ def _keras(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:
     import keras
 
     model = keras.models.load_model(summary.target, compile=False)
-    found = model(np.ascontiguousarray(x.swapaxes(0, 1), np.float32))
-    return np.asarray(keras.ops.convert_to_numpy(found)).swapaxes(0, 1)
+    y = model(np.ascontiguousarray(x.swapaxes(0, 1), np.float32))
+    return np.asarray(keras.ops.convert_to_numpy(y)).swapaxes(0, 1)
 
 
 def _onnx(summary: Summary, x: Array, states: Sequence[Array] | None) -> Array:

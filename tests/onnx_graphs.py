@@ -31,7 +31,7 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).uniform(-0.6, 0.6, shape).astype(np.float32)
 
 
-def one(kind: str, shape: list[Any], arrays: dict[str, Any] | None = None, opset: int = 17, **attributes: Any) -> tuple[Any, ...]:
+def op(kind: str, shape: list[Any], arrays: dict[str, Any] | None = None, opset: int = 17, **attributes: Any) -> tuple[Any, ...]:
     """A graph of one node on x."""
     node = helper.make_node(kind, ["x", *(arrays or {})], ["y"], **attributes)
     return [node], {"x": shape}, ["y"], arrays or {}, opset
@@ -39,46 +39,46 @@ def one(kind: str, shape: list[Any], arrays: dict[str, Any] | None = None, opset
 
 def line(*nodes: tuple[str, list[str], dict[str, Any]], arrays: dict[str, Any]) -> tuple[Any, ...]:
     """A graph of nodes in a row on x of (b, 4, t): for each its operator, its other inputs and its attributes."""
-    made = []
+    chained = []
     for n, (kind, more, attributes) in enumerate(nodes):
-        made.append(helper.make_node(kind, [f"v{n}" if n else "x", *more], [f"v{n + 1}"], **attributes))
-    return made, {"x": ["b", 4, "t"]}, [f"v{len(nodes)}"], arrays, 17
+        chained.append(helper.make_node(kind, [f"v{n}" if n else "x", *more], [f"v{n + 1}"], **attributes))
+    return chained, {"x": ["b", 4, "t"]}, [f"v{len(nodes)}"], arrays, 17
 
 
 GRAPHS = {
-    "conv, more at the end": one("Conv", ["b", 4, "t"], {"w": numbers(6, 4, 3)}, pads=[0, 2]),
-    "conv, SAME_LOWER": one("Conv", ["b", 4, "t"], {"w": numbers(6, 4, 2)}, auto_pad="SAME_LOWER"),
-    "conv, SAME_UPPER with strides": one("Conv", ["b", 4, 13], {"w": numbers(6, 4, 4)}, auto_pad="SAME_UPPER", strides=[3]),
-    "transposed, uneven pads": one("ConvTranspose", ["b", 4, "t"], {"w": numbers(4, 6, 3)}, strides=[2], pads=[0, 1]),
-    "pool, ceil": one("MaxPool", ["b", 4, "t"], kernel_shape=[2], strides=[2], ceil_mode=1),
-    "pool, uneven pads": one("MaxPool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[2, 0]),
-    "average, pads not counted": one("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[1], pads=[1, 1]),
-    "average, uneven pads": one("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[0, 1]),
-    "average, pads counted": one("AveragePool", ["b", 4, "t"], kernel_shape=[3], pads=[1, 1], count_include_pad=1),
-    "softmax before opset 13": one("Softmax", ["b", 3, 4], opset=11, axis=1),
-    "softmax since": one("Softmax", ["b", 3, 4], opset=13, axis=1),
-    "hard sigmoid": one("HardSigmoid", ["b", 3]),
-    "layer norm over two axes": one("LayerNormalization", ["b", 3, 4], {
+    "conv, more at the end": op("Conv", ["b", 4, "t"], {"w": numbers(6, 4, 3)}, pads=[0, 2]),
+    "conv, SAME_LOWER": op("Conv", ["b", 4, "t"], {"w": numbers(6, 4, 2)}, auto_pad="SAME_LOWER"),
+    "conv, SAME_UPPER with strides": op("Conv", ["b", 4, 13], {"w": numbers(6, 4, 4)}, auto_pad="SAME_UPPER", strides=[3]),
+    "transposed, uneven pads": op("ConvTranspose", ["b", 4, "t"], {"w": numbers(4, 6, 3)}, strides=[2], pads=[0, 1]),
+    "pool, ceil": op("MaxPool", ["b", 4, "t"], kernel_shape=[2], strides=[2], ceil_mode=1),
+    "pool, uneven pads": op("MaxPool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[2, 0]),
+    "average, pads not counted": op("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[1], pads=[1, 1]),
+    "average, uneven pads": op("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[0, 1]),
+    "average, pads counted": op("AveragePool", ["b", 4, "t"], kernel_shape=[3], pads=[1, 1], count_include_pad=1),
+    "softmax before opset 13": op("Softmax", ["b", 3, 4], opset=11, axis=1),
+    "softmax since": op("Softmax", ["b", 3, 4], opset=13, axis=1),
+    "hard sigmoid": op("HardSigmoid", ["b", 3]),
+    "layer norm over two axes": op("LayerNormalization", ["b", 3, 4], {
         "s": numbers(3, 4), "o": numbers(3, 4, seed=1)}, axis=1, epsilon=0.1),
-    "batch norm": one("BatchNormalization", ["b", 4, "t"], {
+    "batch norm": op("BatchNormalization", ["b", 4, "t"], {
         "s": numbers(4), "o": numbers(4, seed=1), "m": numbers(4, seed=2), "v": numbers(4, seed=3) + 1}, epsilon=0.05),
-    "gemm with factors": one("Gemm", ["b", 4], {"w": numbers(5, 4), "c": numbers(5)}, transB=1, alpha=0.5, beta=2.0),
-    "bias along the batch's side": one("Add", ["b", 3, 4], {"o": numbers(3, 1)}),
-    "slice from the end": one("Slice", ["b", "t", 3], {
+    "gemm with factors": op("Gemm", ["b", 4], {"w": numbers(5, 4), "c": numbers(5)}, transB=1, alpha=0.5, beta=2.0),
+    "bias along the batch's side": op("Add", ["b", 3, 4], {"o": numbers(3, 1)}),
+    "slice from the end": op("Slice", ["b", "t", 3], {
         "s": np.array([-1]), "e": np.array([-(1 << 40)]), "a": np.array([1]), "p": np.array([-1])}),
     "slice of the batch": ([
         helper.make_node("Slice", ["x", "s", "e"], ["v"]), helper.make_node("Relu", ["v"], ["y"])], {"x": [4, 3]}, ["y"], {
         "s": np.array([1]), "e": np.array([3])}, 17),
-    "clip at one end": one("Clip", ["b", 3], {"low": np.float32(-0.25)}),
+    "clip at one end": op("Clip", ["b", 3], {"low": np.float32(-0.25)}),
 }  # fmt: skip
 """What looks alike and is not."""
 
 OPERATORS = {
-    "conv 2d strides pads": one("Conv", ["b", 4, "h", 12], {"w": numbers(6, 4, 3, 2), "c": numbers(6)}, strides=[2, 1], pads=[1, 0, 2, 1]),
-    "conv 2d same": one("Conv", ["b", 4, 9, 12], {"w": numbers(6, 2, 3, 3)}, group=2, auto_pad="SAME_UPPER"),
-    "conv 1d causal": one("Conv", ["b", 4, "t"], {"w": numbers(6, 4, 3)}, pads=[4, 0], dilations=[2]),
-    "depthwise": one("Conv", ["b", 4, "t"], {"w": numbers(8, 1, 3)}, group=4),
-    "transposed 2d": one(
+    "conv 2d strides pads": op("Conv", ["b", 4, "h", 12], {"w": numbers(6, 4, 3, 2), "c": numbers(6)}, strides=[2, 1], pads=[1, 0, 2, 1]),
+    "conv 2d same": op("Conv", ["b", 4, 9, 12], {"w": numbers(6, 2, 3, 3)}, group=2, auto_pad="SAME_UPPER"),
+    "conv 1d causal": op("Conv", ["b", 4, "t"], {"w": numbers(6, 4, 3)}, pads=[4, 0], dilations=[2]),
+    "depthwise": op("Conv", ["b", 4, "t"], {"w": numbers(8, 1, 3)}, group=4),
+    "transposed 2d": op(
         "ConvTranspose",
         ["b", 4, 5, 6],
         {"w": numbers(4, 3, 3, 2), "c": numbers(3)},
@@ -86,11 +86,11 @@ OPERATORS = {
         pads=[1, 0, 1, 0],
         output_padding=[1, 0],
     ),
-    "transposed groups": one("ConvTranspose", ["b", 4, "t"], {"w": numbers(4, 3, 3)}, group=2),
-    "instance": one("InstanceNormalization", ["b", 4, "t"], {"s": numbers(4), "o": numbers(4, seed=1)}, epsilon=0.1),
-    "group": one("GroupNormalization", ["b", 4, "t"], {"s": numbers(4), "o": numbers(4, seed=1)}, opset=21, num_groups=2),
-    "prelu": one("PRelu", ["b", 4, "t"], {"s": numbers(4, 1)}),
-    "prelu one": one("PRelu", ["b", 4, "t"], {"s": numbers(1)}),
+    "transposed groups": op("ConvTranspose", ["b", 4, "t"], {"w": numbers(4, 3, 3)}, group=2),
+    "instance": op("InstanceNormalization", ["b", 4, "t"], {"s": numbers(4), "o": numbers(4, seed=1)}, epsilon=0.1),
+    "group": op("GroupNormalization", ["b", 4, "t"], {"s": numbers(4), "o": numbers(4, seed=1)}, opset=21, num_groups=2),
+    "prelu": op("PRelu", ["b", 4, "t"], {"s": numbers(4, 1)}),
+    "prelu one": op("PRelu", ["b", 4, "t"], {"s": numbers(1)}),
     "conv chain": line(
         ("Conv", ["w"], {"pads": [1, 1]}),
         ("Relu", [], {}),
@@ -117,15 +117,15 @@ OPERATORS = {
         arrays={"w": numbers(5, 4, 3), "s": np.array([1]), "e": np.array([3]), "a": np.array([1])},
     ),
     "topk": ([helper.make_node("TopK", ["x", "k"], ["y", "i"])], {"x": ["b", 6]}, ["y"], {"k": np.array([2])}, 17),
-    "gather": one("Gather", ["b", 6, 3], {"k": np.array([2, 0, 5])}, axis=1),
-    "gather elements": one("GatherElements", [2, 6], {"k": np.array([[2, 0], [1, 5]])}, axis=1),
-    "gather elements of a part": one("GatherElements", [3, 6], {"k": np.array([[2, 0]])}, axis=1),
-    "cumsum": one("CumSum", ["b", "t", 3], {"k": np.array(1)}),
-    "cumsum reversed": one("CumSum", ["b", "t", 3], {"k": np.array(1)}, reverse=1),
-    "tile": one("Tile", ["b", 3, 2], {"k": np.array([1, 2, 3])}),
-    "pad reflect": one("Pad", ["b", 3, "t"], {"k": np.array([0, 0, 2, 0, 0, 1])}, mode="reflect"),
-    "pad edge": one("Pad", ["b", 3, "t"], {"k": np.array([0, 0, 2, 0, 0, 1])}, mode="edge"),
-    "pad number": one("Pad", ["b", 3, "t"], {"k": np.array([0, 1, 2, 0, 0, 1]), "v": np.float32(0.5)}),
+    "gather": op("Gather", ["b", 6, 3], {"k": np.array([2, 0, 5])}, axis=1),
+    "gather elements": op("GatherElements", [2, 6], {"k": np.array([[2, 0], [1, 5]])}, axis=1),
+    "gather elements of a part": op("GatherElements", [3, 6], {"k": np.array([[2, 0]])}, axis=1),
+    "cumsum": op("CumSum", ["b", "t", 3], {"k": np.array(1)}),
+    "cumsum reversed": op("CumSum", ["b", "t", 3], {"k": np.array(1)}, reverse=1),
+    "tile": op("Tile", ["b", 3, 2], {"k": np.array([1, 2, 3])}),
+    "pad reflect": op("Pad", ["b", 3, "t"], {"k": np.array([0, 0, 2, 0, 0, 1])}, mode="reflect"),
+    "pad edge": op("Pad", ["b", 3, "t"], {"k": np.array([0, 0, 2, 0, 0, 1])}, mode="edge"),
+    "pad number": op("Pad", ["b", 3, "t"], {"k": np.array([0, 1, 2, 0, 0, 1]), "v": np.float32(0.5)}),
     "argmax": (
         [helper.make_node("ArgMax", ["x"], ["i"], axis=1, keepdims=0), helper.make_node("Cast", ["i"], ["y"], to=1)],
         {"x": ["b", 3, "t"]},
@@ -133,9 +133,9 @@ OPERATORS = {
         {},
         17,
     ),
-    "trilu": one("Trilu", ["b", 5, 5], {"k": np.array(1)}, upper=0),
-    "expand": one("Expand", ["b", 1, 3], {"k": np.array([1, 4, 3])}),
-    "log softmax": one("LogSoftmax", ["b", 4, 3], axis=1),
+    "trilu": op("Trilu", ["b", 5, 5], {"k": np.array(1)}, upper=0),
+    "expand": op("Expand", ["b", 1, 3], {"k": np.array([1, 4, 3])}),
+    "log softmax": op("LogSoftmax", ["b", 4, 3], axis=1),
     "where": (
         [helper.make_node("Greater", ["x", "z"], ["g"]), helper.make_node("Where", ["g", "x", "z"], ["y"])],
         {"x": ["b", 3]},
@@ -166,19 +166,19 @@ OPERATORS = {
         17,
     ),
     **{
-        name: one(name, ["b", 3])
+        name: op(name, ["b", 3])
         for name in (
             *("Abs", "Neg", "Exp", "Sin", "Cos", "Floor", "Ceil", "Round", "Sign", "Erf", "Atan", "Sinh"),
             *("HardSwish", "Softsign", "Selu", "Celu", "Elu", "Softplus", "LeakyRelu", "ThresholdedRelu"),
         )
     },
-    "Mish": one("Mish", ["b", 3], opset=18),
-    "Gelu": one("Gelu", ["b", 3], opset=20),
-    "Gelu tanh": one("Gelu", ["b", 3], opset=20, approximate="tanh"),
-    "pool 2d avg pads": one("AveragePool", ["b", 4, "h", 11], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
-    "pool dilated": one("MaxPool", ["b", 4, "t"], kernel_shape=[3], dilations=[2]),
-    "pool ceil stated": one("MaxPool", ["b", 4, 10], kernel_shape=[2], strides=[3], ceil_mode=1),
-    "pool ceil average": one("AveragePool", ["b", 4, 9], kernel_shape=[2], strides=[2], ceil_mode=1),
+    "Mish": op("Mish", ["b", 3], opset=18),
+    "Gelu": op("Gelu", ["b", 3], opset=20),
+    "Gelu tanh": op("Gelu", ["b", 3], opset=20, approximate="tanh"),
+    "pool 2d avg pads": op("AveragePool", ["b", 4, "h", 11], kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1]),
+    "pool dilated": op("MaxPool", ["b", 4, "t"], kernel_shape=[3], dilations=[2]),
+    "pool ceil stated": op("MaxPool", ["b", 4, 10], kernel_shape=[2], strides=[3], ceil_mode=1),
+    "pool ceil average": op("AveragePool", ["b", 4, 9], kernel_shape=[2], strides=[2], ceil_mode=1),
     "reshape heads": (
         [
             helper.make_node("Reshape", ["x", "k"], ["v"]),
@@ -225,11 +225,11 @@ OPERATORS = {
 def recurrent(kind: str, inputs: list[str], arrays: dict[str, Any], layout: int = 0, **attributes: Any) -> tuple[Any, ...]:
     """A graph of a recurrent node with all of its outputs."""
     gates, ways = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind], 2 if attributes.get("direction") == "bidirectional" else 1
-    own = {"w": numbers(ways, gates * 5, 3), "r": numbers(ways, gates * 5, 5, seed=1), "b": numbers(ways, 2 * gates * 5, seed=2), **arrays}
+    held = {"w": numbers(ways, gates * 5, 3), "r": numbers(ways, gates * 5, 5, seed=1), "b": numbers(ways, 2 * gates * 5, seed=2), **arrays}
     outputs = ["y", "h", "c"] if kind == "LSTM" else ["y", "h"]
     words = {"layout": layout} if layout else {}
     node = helper.make_node(kind, ["x", "w", "r", "b", *inputs], outputs, hidden_size=5, **words, **attributes)
-    return [node], {"x": ["t", "b", 3] if not layout else ["b", "t", 3]}, outputs, own, 17
+    return [node], {"x": ["t", "b", 3] if not layout else ["b", "t", 3]}, outputs, held, 17
 
 
 RECURRENT = {

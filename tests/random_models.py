@@ -37,8 +37,8 @@ class _Drawn:
 
     def over_time(self, x: Any) -> Any:
         """One layer more on (batch, time, features)."""
-        made = self.random.choice(_OVER_TIME)(self, x)
-        return x if made is None else made
+        y = self.random.choice(_OVER_TIME)(self, x)
+        return x if y is None else y
 
     def size(self) -> int:
         return self.random.randint(2, 6)

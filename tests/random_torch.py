@@ -13,7 +13,7 @@ class Draw:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.made: list[str] = []
+        self.constructors: list[str] = []
         self.lines: list[str] = []
         self.width = 0
         self.sequence = True
@@ -25,7 +25,7 @@ class Draw:
         """Add a submodule."""
         self._number += 1
         name = f"{self.random.choice(['layer', 'block', 'enc'])}{self._number}"
-        self.made.append(f"self.{name} = {constructor}")
+        self.constructors.append(f"self.{name} = {constructor}")
         return f"self.{name}"
 
     def choose(self, *choices: Any) -> Any:
@@ -121,7 +121,7 @@ class Draw:
         self.lines.append(f"x = x + {self.part(f'nn.Linear({self.width}, {self.width})')}(torch.tanh(x))")
 
     def scale(self) -> None:
-        self.made.append(f"self.scale{self._number} = nn.Parameter(torch.ones({self.width}))")
+        self.constructors.append(f"self.scale{self._number} = nn.Parameter(torch.ones({self.width}))")
         self.lines.append(f"x = x * self.scale{self._number} {self.choose('+', '-')} {self.choose('0.5', '1.25')}")
         self._number += 1
 
@@ -172,11 +172,11 @@ def text(seed: int) -> tuple[str, bool]:
         draw.width = 6
     for _ in range(draw.choose(3, 4, 5, 6)):
         getattr(draw, draw.choose(*(_SEQUENCES if draw.sequence else _VECTORS)))()
-    if not any("LSTM" in line or "GRU" in line or "RNN" in line for line in draw.made) and draw.sequence:
+    if not any("LSTM" in line or "GRU" in line or "RNN" in line for line in draw.constructors) and draw.sequence:
         draw.recurrent()
     draw.linear()
-    made = [f"        {line}" for line in draw.made]
-    body = ["class Drawn(nn.Module):", "    def __init__(self) -> None:", "        super().__init__()", *made,
+    statements = [f"        {line}" for line in draw.constructors]
+    body = ["class Drawn(nn.Module):", "    def __init__(self) -> None:", "        super().__init__()", *statements,
             "", "    def forward(self, x):", *(f"        {line}" for line in draw.lines), "        return x"]  # fmt: skip
     return "\n".join(["import torch", "import torch.nn.functional as F", "from torch import nn", "", "", *body, ""]), draw.embeds
 
@@ -190,10 +190,10 @@ def module(seed: int, folder: Path) -> tuple[Any, bool]:
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
     torch.manual_seed(seed)
-    drawn = made.Drawn().eval()
+    drawn = loaded.Drawn().eval()
     with torch.no_grad():
         for name, tensor in (*drawn.named_parameters(), *drawn.named_buffers()):
             if name.endswith("running_var"):

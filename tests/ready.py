@@ -39,18 +39,18 @@ def run(
     from tests import drawn
 
     words = [str(word) for word in command]
-    given = dict(os.environ if env is None else env)
+    environment = dict(os.environ if env is None else env)
     if drawn.LONG or not hasattr(os, "fork"):
-        return subprocess.run(words, cwd=str(cwd or "."), env=given, capture_output=True, text=True, check=check)
-    early = {name: value for name, value in given.items() if name.startswith(_EARLY)}
+        return subprocess.run(words, cwd=str(cwd or "."), env=environment, capture_output=True, text=True, check=check)
+    early = {name: value for name, value in environment.items() if name.startswith(_EARLY)}
     folder, name = os.path.split(words[0])
-    server = _server((f"{os.path.realpath(folder)}/{name}", ready, frozenset(early.items())), given)
+    server = _server((f"{os.path.realpath(folder)}/{name}", ready, frozenset(early.items())), environment)
     assert server.stdin is not None
     assert server.stdout is not None
-    with tempfile.TemporaryDirectory() as own:
-        out, err = f"{own}/out", f"{own}/err"
+    with tempfile.TemporaryDirectory() as place:
+        out, err = f"{place}/out", f"{place}/err"
         start = 3 if words[1] == "-W" else 1
-        request = {"words": words[start:], "cwd": os.path.realpath(str(cwd or ".")), "environment": given}
+        request = {"words": words[start:], "cwd": os.path.realpath(str(cwd or ".")), "environment": environment}
         server.stdin.write(json.dumps({**request, "out": out, "err": err}) + "\n")
         server.stdin.flush()
         answer = server.stdout.readline()

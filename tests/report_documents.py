@@ -24,15 +24,15 @@ def comparison(case: str = "states", output: str = "y", share: float = 0.13, tim
     """One comparison, which uses a share of what is allowed, from one time step on."""
     numbers = random.Random(f"{case} {output} {share} {seed}")
     floor = [1e-8 * (1 + step / 4) * numbers.uniform(0.7, 1.3) for step in range(time)]
-    allowed = [8 * one for one in floor]
-    usual = min(share, 0.15)
-    error = [one * (share if step >= late else usual) * numbers.uniform(0.4, 0.95) for step, one in enumerate(allowed)]
+    allowed = [8 * number for number in floor]
+    early = min(share, 0.15)
+    error = [number * (share if step >= late else early) * numbers.uniform(0.4, 0.95) for step, number in enumerate(allowed)]
     worst = min(late + 2, time - 1)
     error[worst] = allowed[worst] * share
     passed = share <= 1
     gates = {gate: max(error) * numbers.uniform(0.1, 1) for gate in "ifgo"} if output == "gradient of weights" else None
     if gates and not passed:
-        gates = {gate: one * (1.0 if gate == "f" else 1e-5) for gate, one in gates.items()}
+        gates = {gate: number * (1.0 if gate == "f" else 1e-5) for gate, number in gates.items()}
     elements = time * 4 * 5
     return {
         "case": case, "output": output, "passed": passed,
@@ -61,14 +61,14 @@ def run(
     pairs = [(case, output) for case in cases for output in outputs]
     each = [shares * (0.5 + 0.5 / (1 + n)) if shares <= 1 else shares for n in range(len(pairs))] \
         if isinstance(shares, (int, float)) else [*shares]  # fmt: skip
-    found = [comparison(case, output, share, seed=len(executor)) for (case, output), share in zip(pairs, each, strict=True)]
+    comparisons = [comparison(case, output, share, seed=len(executor)) for (case, output), share in zip(pairs, each, strict=True)]
     return {
         "model": model, "executor": executor, "own_file": model == "A", "status": "ran", "reason": "",
-        "verdict": "equal" if all(one["passed"] for one in found) else "not equal",
+        "verdict": "equal" if all(entry["passed"] for entry in comparisons) else "not equal",
         "required": False, "device": "NVIDIA H200" if "cuda" in executor else "cpu", "dtype": "float32",
         "versions": dict(_VERSIONS.get(executor, {executor: "1.0"})), "python": "3.11.7",
         "rewrites": [], "left_out": {}, "notes": {}, "seconds": {"start": 1.2, "convert": 0.1, "run": 0.012},
-        "comparisons": found, **more,
+        "comparisons": comparisons, **more,
     }  # fmt: skip
 
 
@@ -104,8 +104,8 @@ def layer(name: str, runs: Sequence[Document], **more: Any) -> Document:
 
 def document(layers: Sequence[Document], models: int = 2, **more: Any) -> Document:
     """A report with its verdict and summary, as they follow from its layers."""
-    runs = [run for one in layers for run in one["runs"]]
-    results = [one["passed"] for run in runs for one in run["comparisons"]]
+    runs = [run for part in layers for run in part["runs"]]
+    results = [part["passed"] for run in runs for part in run["comparisons"]]
     bad = not all(results)
     missing = any(run["status"] == "failed" or (run["required"] and run["status"] != "ran") for run in runs)
     executors = len({run["executor"] for run in runs})
@@ -126,7 +126,7 @@ def document(layers: Sequence[Document], models: int = 2, **more: Any) -> Docume
 
 
 def _model(label: str, path: str, layers: Sequence[Document]) -> Document:
-    digests = {one["name"]: hashlib.sha256(one["name"].encode()).hexdigest() for one in layers}
+    digests = {entry["name"]: hashlib.sha256(entry["name"].encode()).hexdigest() for entry in layers}
     digest = hashlib.sha256(path.encode()).hexdigest()
     format = "pytorch" if path.endswith(".pt") else "onnx"
     return {"label": label, "path": path, "format": format, "sha256": digest, "bytes": 12345678, "weights": digests}
@@ -179,9 +179,9 @@ def unavailable(required: bool) -> Document:
 def endless() -> Document:
     """Errors that are not finite, and some that are zero."""
     bad = run("A", "torch-cpu", 5.0, cases=("huge",))
-    for number, (one, text) in enumerate(zip(bad["comparisons"], ["inf", "nan", "inf", "nan"], strict=False)):
-        one.update(error=text, relative=text, ulps=text, ratio=text)
-        one["worst"].update(found=text, expected="-inf" if number else 1.0)
+    for number, (entry, text) in enumerate(zip(bad["comparisons"], ["inf", "nan", "inf", "nan"], strict=False)):
+        entry.update(error=text, relative=text, ulps=text, ratio=text)
+        entry["worst"].update(found=text, expected="-inf" if number else 1.0)
     steps = bad["comparisons"][0]["steps"]
     steps["error"][4:6] = ["inf", "nan"]
     steps["error"][0] = steps["floor"][0] = 0.0
@@ -209,10 +209,10 @@ def nasty(text: str = NASTY) -> Document:
     diagnosis = {"model": "A", "executor": text, "sentences": [text]}
     runs = [bad, idle("A", f"{text} 2", "refused", text)]
     mutations = {"caught": [], "missed": [{"name": text, "why": text}], "inapplicable": []}
-    made = document([layer(text, runs, description=text, diagnoses=[diagnosis], mutations=mutations)], models=1,
+    report = document([layer(text, runs, description=text, diagnoses=[diagnosis], mutations=mutations)], models=1,
                     summary=text, command=text, warnings=[text, "\ud800"])  # fmt: skip
-    made["models"][0]["path"] = text
-    return made
+    report["models"][0]["path"] = text
+    return report
 
 
 def uncompared() -> Document:
@@ -224,14 +224,14 @@ def uncompared() -> Document:
 
 def large(layers: int = 100, bad: int = 3) -> Document:
     """Many layers, some of them wrong."""
-    found = []
+    encoders = []
     for number in range(layers):
         runs = [run("A", "reference", 0.1), run("A", "torch-cpu"), run("A", "torch-cuda", 0.4), run("B", "reference", 0.1)]
         runs.append(run("B", "onnxruntime-cpu", 0.7 if number % (layers // bad) else 2e4))
         diagnosis = {"model": "B", "executor": "onnxruntime-cpu", "sentences": [*DIAGNOSIS]}
         wrong = runs[-1]["verdict"] == "not equal"
-        found.append(layer(f"encoder.blocks.{number}.lstm", runs, diagnoses=[diagnosis] if wrong else []))
-    return document(found)
+        encoders.append(layer(f"encoder.blocks.{number}.lstm", runs, diagnoses=[diagnosis] if wrong else []))
+    return document(encoders)
 
 
 def everything() -> dict[str, Document]:

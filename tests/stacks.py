@@ -50,7 +50,7 @@ class Variety:
     inputs       input sizes; 0 for the hidden size
     projections  of an LSTM, in parts of the hidden size; 0 for none
     functions    of the candidates; gate_functions of the gates
-    usual        whether a cell has the usual functions
+    standard     whether a cell has the usual functions
     gate_clips   how often the gates are clipped, and to what
     state_clips  how often an LSTM's cell, state or projection is clipped, and how
     coupled      coupled gates of an LSTM
@@ -75,7 +75,7 @@ class Variety:
     projections: Sequence[float] = (0, 0, 0, 0.75, 1)
     functions: Sequence[Activation] = FUNCTIONS
     gate_functions: Sequence[Activation] = GATE_FUNCTIONS
-    usual: float = 0.5
+    standard: float = 0.5
     gate_clips: tuple[float, Sequence[Bounds]] = (0.1, ((-0.4, 0.4), (-0.4, 0.4), (-0.4, 0.7)))
     state_clips: tuple[float, Sequence[Clip]] = (0.1, STATE_CLIPS)
     coupled: Sequence[str] = ("", "", "", "f", "i")
@@ -101,7 +101,7 @@ HARD = tuple(Activation("hard_sigmoid", *constants) for constants in ((0.2, 0.5)
 
 ON_THE_EDGE = Variety(
     depths=(1, 2), sizes=(4,), inputs=(3, 0), projections=(0, 0.5, 1), functions=(TANH, HARD[0], HARD[2]),
-    gate_functions=(SIGMOID, *HARD, HARD[2]), usual=0,
+    gate_functions=(SIGMOID, *HARD, HARD[2]), standard=0,
     gate_clips=(0.6, ((-0.3, 0.3), (-0.1, 0.4), (-np.inf, np.inf))),
     state_clips=(0.5, (*[Clip("projection", -0.05, 0.05)] * 3, Clip("cell", -1, 1.5), Clip("state", -1, 1.5))),
     coupled=("", "f", "i"), constant=(0.2, 0.5), parts=(0, 0, 1), zeros=(0, 0, 1), diagonal=(0, 1, 1), alone=0.7,
@@ -137,7 +137,7 @@ class Draw:
     def often(self, chance: float) -> bool:
         return self.choice.random() < chance
 
-    def one(self, values: Sequence[T]) -> T:
+    def pick(self, values: Sequence[T]) -> T:
         return self.choice.choice(values)
 
     def array(self, *shape: int) -> Array:
@@ -148,7 +148,7 @@ class Draw:
 
     def filled(self, form: Sizes, cell: Cell | None = None) -> Recurrent:
         """A stack of that form, biases and all."""
-        found: dict[tuple[int, int], dict[Key, Source]] = {}
+        stack_arrays: dict[tuple[int, int], dict[Key, Source]] = {}
         for layer in range(form.num_layers):
             for direction in range(form.num_directions):
                 arrays: dict[Key, Source] = {}
@@ -156,9 +156,9 @@ class Draw:
                     shape = form.shape(layer, part)
                     if shape is not None:
                         arrays |= {(part, gate): self.array(*shape) for gate in gates_of(form.kind, part)}
-                found[layer, direction] = arrays
+                stack_arrays[layer, direction] = arrays
         plain = Cell(form.kind, True if form.kind == "gru" else None)  # type: ignore[arg-type]
-        return assemble("random", cell or plain, found, form.num_directions)
+        return assemble("random", cell or plain, stack_arrays, form.num_directions)
 
     # Of a layout ----------------------------------------------------------------------------------------
 
@@ -169,16 +169,16 @@ class Draw:
         if mixed and self.often(0.3):
             cell = cell.replace(constants={"f": 1.0} if layout.kind == "lstm" and self.often(0.7) else {})
         if mixed and self.often(0.25):
-            activation = Activation(self.one(("tanh", "relu", "softsign", "elu")))
+            activation = Activation(self.pick(("tanh", "relu", "softsign", "elu")))
             cell = cell.replace(
                 activation=activation,
-                gate_activation=self.one((cell.gate_activation, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3)),
+                gate_activation=self.pick((cell.gate_activation, HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3)),
                 output_activation=activation if layout.kind == "lstm" else cell.output_activation,
             )
         return each(self.filled(sizes, cell), lambda d: _in_place(layout, d))
 
     def _sizes(self, layout: Layout) -> Sizes:
-        mode = self.one(layout.holds.biases)
+        mode = self.pick(layout.holds.biases)
         biases = {"none": set(), "input": {"input_bias"}, "recurrent": {"recurrent_bias"}, "both": set(BIAS_PARTS)}[mode]
         optional = {part for part in ("peephole", "initial_hidden", "initial_cell", "projection") if part in layout.part_names}
         if self.often(0.5):
@@ -190,70 +190,70 @@ class Draw:
         skip = "input" not in layout.part_names
         return Sizes(
             layout.kind, size if skip else self.choice.randint(2, 7), size,
-            self.one((1, 1, 2)) if layout.holds.layers and not skip else 1,
-            self.one((1, 2)) if layout.holds.directions == 2 and _names_directions(layout) else 1,
+            self.pick((1, 1, 2)) if layout.holds.layers and not skip else 1,
+            self.pick((1, 2)) if layout.holds.directions == 2 and _names_directions(layout) else 1,
             self.choice.randint(2, size - 1) if "projection" in optional else 0, frozenset(parts), skip,
         )  # fmt: skip
 
     # Of everything --------------------------------------------------------------------------------------
 
     def stack(self, variety: Variety) -> Recurrent:
-        kind = self.one(("rnn", "gru", "lstm", "lstm"))
-        count, ways, hidden = self.one(variety.depths), self.one((1, 2)), self.one(variety.sizes)
+        kind = self.pick(("rnn", "gru", "lstm", "lstm"))
+        count, ways, hidden = self.pick(variety.depths), self.pick((1, 2)), self.pick(variety.sizes)
         alike, same_kind, same_size = (self.often(c) for c in (variety.alike, variety.one_kind, variety.one_size))
         in_order, backward = self.often(variety.in_order), self.often(variety.backward)
         optional = ("peephole", "initial_hidden", "initial_cell")
         plan = _Plan(
-            self.one(("none", "input", "recurrent", "both", "both")), self.one(variety.projections),
-            {part: self.one(variety.parts) for part in optional},
-            {part: self.one(variety.zeros) for part in (*optional, *BIAS_PARTS, "candidate's recurrent_bias")},
-            self.one(variety.diagonal), self.often(variety.alone),
+            self.pick(("none", "input", "recurrent", "both", "both")), self.pick(variety.projections),
+            {part: self.pick(variety.parts) for part in optional},
+            {part: self.pick(variety.zeros) for part in (*optional, *BIAS_PARTS, "candidate's recurrent_bias")},
+            self.pick(variety.diagonal), self.often(variety.alone),
         )  # fmt: skip
-        cell, matrix = self.cell(kind, variety), self.one(variety.matrix)
+        cell, matrix = self.cell(kind, variety), self.pick(variety.matrix)
         join: Any = "end" if self.often(variety.end) else "layer"
-        width = first = self.one(variety.inputs) or hidden
+        width = first = self.pick(variety.inputs) or hidden
         layers: list[Layer] = []
         for index in range(count):
-            merge: Any = self.one(variety.merges) if ways == 2 or variety.one_merges else "concat"
-            made: list[Direction] = []
+            merge: Any = self.pick(variety.merges) if ways == 2 or variety.one_merges else "concat"
+            directions: list[Direction] = []
             for number in range(ways):
-                own = cell if alike else self.cell(kind if same_kind else self.one(("gru", "lstm", "rnn")), variety)
+                direction_cell = cell if alike else self.cell(kind if same_kind else self.pick(("gru", "lstm", "rnn")), variety)
                 fixed = same_size or (matrix != "matrix" and first == hidden)
-                size = hidden if fixed else self.one((hidden, hidden + 1))
-                if merge in ("sum", "mul", "ave") and made:
-                    size = made[0].hidden_size
+                size = hidden if fixed else self.pick((hidden, hidden + 1))
+                if merge in ("sum", "mul", "ave") and directions:
+                    size = directions[0].hidden_size
                 if index:
                     below = layers[-1]
                     width = below.directions[number].output_size if join == "end" else below.output_size
                 reverse = number == 1 if ways == 2 else backward
                 reverse = reverse if in_order else self.often(0.5)
                 through = matrix if width == size else "matrix"
-                made.append(Direction(own, self.arrays(own, (size, width), through, plan), reverse))
-            if len({d.output_size for d in made}) > 1:
+                directions.append(Direction(direction_cell, self.arrays(direction_cell, (size, width), through, plan), reverse))
+            if len({d.output_size for d in directions}) > 1:
                 merge = "concat"
-            layers.append(Layer(tuple(made), merge))
+            layers.append(Layer(tuple(directions), merge))
         order: Any = "processing" if self.often(0.5 if backward and ways == 1 else variety.order) else "time"
         return Recurrent("layer", tuple(layers), join, order)
 
     def cell(self, kind: Any, variety: Variety) -> Cell:
-        usual, is_lstm = self.often(variety.usual), kind == "lstm"
-        act = TANH if usual else self.one(variety.functions)
+        standard, is_lstm = self.often(variety.standard), kind == "lstm"
+        act = TANH if standard else self.pick(variety.functions)
         clips: list[Clip] = []
         chance, bounds = variety.gate_clips
         if self.often(chance):
-            clips.append(Clip("gates", *self.one(bounds)))
+            clips.append(Clip("gates", *self.pick(bounds)))
         chance, states = variety.state_clips
         if is_lstm and self.often(chance):
-            clips.append(self.one(states))
+            clips.append(self.pick(states))
         chance, value = variety.constant
         reset_after = self.often(0.6) if kind == "gru" else None
         return Cell(
             kind,
             reset_after,
             act,
-            SIGMOID if usual or kind == "rnn" else self.one(variety.gate_functions),
-            (act if self.often(0.8) else self.one(variety.functions)) if is_lstm else TANH,
-            self.one(variety.coupled) if is_lstm else "",
+            SIGMOID if standard or kind == "rnn" else self.pick(variety.gate_functions),
+            (act if self.often(0.8) else self.pick(variety.functions)) if is_lstm else TANH,
+            self.pick(variety.coupled) if is_lstm else "",
             {gate: value for gate in Cell(kind, reset_after).gates if self.often(chance)},
             tuple(clips),
         )
@@ -265,28 +265,28 @@ class Draw:
         out = projection or hidden
         zero = {part for part, chance in plan.zeros.items() if self.often(chance)}
         diagonal = self.often(plan.diagonal) and not projection
-        made: dict[Key, Array] = {}
+        drawn: dict[Key, Array] = {}
         for gate in cell.gates:
             if through != "skip":
-                made["input", gate] = self.array(hidden, width)
+                drawn["input", gate] = self.array(hidden, width)
             if through == "identity":
-                made["input", gate] = np.eye(hidden, dtype=self.dtype)
-            made["recurrent", gate] = self.array(hidden, out)
+                drawn["input", gate] = np.eye(hidden, dtype=self.dtype)
+            drawn["recurrent", gate] = self.array(hidden, out)
             if diagonal and (gate == "n" or not plan.alone):
-                made["recurrent", gate] = np.diag(np.diag(made["recurrent", gate]))
+                drawn["recurrent", gate] = np.diag(np.diag(drawn["recurrent", gate]))
             for part in BIAS_PARTS:
                 if plan.biases in ("both", part.removesuffix("_bias")):
-                    made[part, gate] = self.array(hidden)
+                    drawn[part, gate] = self.array(hidden)
         if is_lstm and self.often(plan.parts["peephole"]):
-            made |= {("peephole", gate): self.array(hidden) for gate in PEEPHOLE_GATES}
+            drawn |= {("peephole", gate): self.array(hidden) for gate in PEEPHOLE_GATES}
         if projection:
-            made["projection", ""] = self.array(projection, hidden)
+            drawn["projection", ""] = self.array(projection, hidden)
         for part, size in (("initial_hidden", out), ("initial_cell", hidden)):
             if self.often(plan.parts[part]) and (part == "initial_hidden" or is_lstm):
-                made[part, ""] = self.array(size)
-        gone = [(part, gate) for part, gate in made if part in zero]
-        gone += [("recurrent_bias", "n")] if "candidate's recurrent_bias" in zero and ("recurrent_bias", "n") in made else []
-        return {**made, **{key: np.zeros_like(made[key]) for key in gone}}
+                drawn[part, ""] = self.array(size)
+        gone = [(part, gate) for part, gate in drawn if part in zero]
+        gone += [("recurrent_bias", "n")] if "candidate's recurrent_bias" in zero and ("recurrent_bias", "n") in drawn else []
+        return {**drawn, **{key: np.zeros_like(drawn[key]) for key in gone}}
 
 
 def _names_directions(layout: Layout) -> bool:

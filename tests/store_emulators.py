@@ -99,7 +99,7 @@ class Emulator:
     def names(self, folder: str) -> list[str]:
         self.files.invalidate_cache()
         try:
-            return sorted(one.rpartition("/")[2] for one in self.files.ls(f"{self.root}/{folder}", detail=False))
+            return sorted(file.rpartition("/")[2] for file in self.files.ls(f"{self.root}/{folder}", detail=False))
         except FileNotFoundError:
             return []
 
@@ -156,7 +156,7 @@ def google(folder: Path) -> Iterator[Emulator]:
         address = f"http://127.0.0.1:{port}"
         files = GCSFileSystem(endpoint_url=address, token="anon", skip_instance_cache=True)
         files.mkdir("bucket")
-        around = [rest | {"STORAGE_EMULATOR_HOST": one} for one in (proxy.address, f"http://127.0.0.1:{_free()}")]
+        around = [rest | {"STORAGE_EMULATOR_HOST": nearby} for nearby in (proxy.address, f"http://127.0.0.1:{_free()}")]
         yield Emulator("gs://bucket", "gs://bucket", proxy, *around, files, "bucket")
 
 
@@ -170,15 +170,15 @@ def ssh(folder: Path) -> Iterator[Emulator]:
     with _started([sys.executable, "-c", _SERVER, str(port), str(folder / "root")], port):
         wire = Wire(("127.0.0.1", port))
         try:
-            near, dead = (f"sftp://user:word@127.0.0.1:{one}/home" for one in (wire.port, _free()))
+            near, dead = (f"sftp://user:word@127.0.0.1:{number}/home" for number in (wire.port, _free()))
             yield Emulator(near, dead, wire, {}, {}, LocalFileSystem(), str(folder / "root" / "home"), takes_requests=False)
         finally:
             wire.end()
 
 
 def _free() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ PIPED = {".safetensors": "pytorch", ".pt": "pytorch", ".npz": "haiku", ".onnx": 
 def test_a_file_comes_from_stdin_and_goes_to_stdout(ending: str, tmp_path: Path) -> None:
     source = write(tmp_path / f"source{ending}", stack(), target_format=PIPED[ending])
     to = PIPED[ending] if ending == ".pt" else f"{PIPED[ending]}{ending}"
-    result = call("convert", "-", "-", "--to", to, given=source.read_bytes())
+    result = call("convert", "-", "-", "--to", to, stdin=source.read_bytes())
     assert result.exit_code == 0, result.stderr
     assert "wrote stdout" in result.stderr and "from stdin" in result.stderr
     again = tmp_path / f"again{ending}"
@@ -73,9 +73,9 @@ def test_inspect_map_and_transplant_read_stdin(tmp_path: Path) -> None:
     source = write(tmp_path / "source.pt", stack())
     target = write(tmp_path / "target.pt", stack(seed=2))
     data = source.read_bytes()
-    assert call("inspect", "-", given=data).stdout.startswith("stdin: pytorch")
-    assert "layers:" in call("map", "-", target, given=data).stdout
-    result = call("transplant", "-", "--into", target, "-o", "-", given=data)
+    assert call("inspect", "-", stdin=data).stdout.startswith("stdin: pytorch")
+    assert "layers:" in call("map", "-", target, stdin=data).stdout
+    result = call("transplant", "-", "--into", target, "-o", "-", stdin=data)
     assert result.exit_code == 0, result.stderr
     (tmp_path / "filled.pt").write_bytes(result.stdout_bytes)
     (mine,), (its,) = (rc.load(path).layers.values() for path in (source, tmp_path / "filled.pt"))
@@ -107,7 +107,7 @@ def test_what_is_proved_goes_to_stdout_too(tmp_path: Path) -> None:
 )
 def test_what_a_pipe_cannot_do(words: Sequence[str], code: int, message: str, tmp_path: Path) -> None:
     source = write(tmp_path / "a.pt", stack())
-    result = call(*(word.format(a=source) for word in words), given=b"")
+    result = call(*(word.format(a=source) for word in words), stdin=b"")
     assert result.exit_code == code and message in result.output, result.output
     assert b"PK" not in result.stdout_bytes and [path.name for path in tmp_path.iterdir()] == ["a.pt"]
 

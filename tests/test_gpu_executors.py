@@ -92,12 +92,12 @@ def test_cudnn_is_called_as_its_header_says(
     plain = cudnn.run(params, description, sequences(problem), cudnn.Device(library, cudnn_library.Memory(host)))
     assert excess(problem, outputs(plain)) <= 1
     assert plain["notes"] == {"cuDNN": "9.28.0", "algorithm": "standard", "bytes": params.nbytes, "offsets": []}
-    assert (host.blocks, library.made) == ({}, {})
+    assert (host.blocks, library.descriptors) == ({}, {})
     memory = cudnn_library.Memory(host)
     device, fed = cudnn.Device(library, memory), sequences(problem, cotangents=cotangents)
     answer = cudnn.run(params, description, fed, device, cudnn.VARIANTS["cudnn-persistent-dynamic"])
     assert library.called.count("cudnnBuildRNNDynamic") == 1
-    assert (host.blocks, library.made) == ({}, {})
+    assert (host.blocks, library.descriptors) == ({}, {})
     zeros = tuple(np.zeros_like(state) for state in problem.solved().hidden)
     cells = tuple(np.zeros_like(state) for state in problem.solved().cell)
     hidden, cells = problem.hidden or zeros, problem.cell or cells
@@ -135,7 +135,7 @@ def test_everything_is_freed_when_a_call_fails(tmp_path: Path) -> None:
         cudnn.run(params[:-1], description, Sequences(problem.x), cudnn.Device(library, cudnn_library.Memory(host)))
     with pytest.raises(TypeError, match="cudnnDestroy takes 1 arguments"):
         library("cudnnDestroy")
-    assert (host.blocks, library.made) == ({}, {})
+    assert (host.blocks, library.descriptors) == ({}, {})
 
 
 @pytest.mark.parametrize(("stated", "set_"), [([-0.5, 0.25], (-0.5, 0.25)), ([None, 1], (-np.inf, 1)), ([0, None], (0, np.inf))])

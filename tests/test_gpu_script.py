@@ -251,7 +251,7 @@ def test_the_experiments_on_a_clip_find_what_the_stand_in_computes(tmp_path: Pat
 def test_a_wrong_gate_order_is_caught(cell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need("torch", missing(["torch"]))
     solved = Solved(Config(cell, 2, 2))
-    wrong = flat_of(swapped(solved.own), cell)
+    wrong = flat_of(swapped(solved.configured), cell)
     monkeypatch.setattr(Solved, "buffer", property(lambda self: wrong))
     answer = flat.solve(work(tmp_path, "cudnn"), solved, cotangents=solved.cotangents)
     assert judged(solved, answer).ratio > 100
@@ -331,7 +331,7 @@ def test_a_result_that_differs_from_the_kept_ones_fails() -> None:
     before = {"torch | lstm float32": np.ones(4, np.float32)}
     result = Record("torch", "lstm float32", EQUAL)
     assert kept.compare([result], {"torch | lstm float32": np.ones(4, np.float32) + 1e-6}, before) == []
-    assert result.kept is not None and result.kept < 1
+    assert result.drift is not None and result.drift < 1
     assert kept.compare([result], {"torch | lstm float32": np.ones(4, np.float32) + 1e-3}, before)
     assert kept.compare([result], {"torch | lstm float32": np.ones(3, np.float32)}, before)
     assert kept.compare([result], {"torch | other": np.ones(3, np.float32)}, before) == []

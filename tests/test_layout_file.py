@@ -124,13 +124,13 @@ def test_every_field_is_read(described: Path) -> None:
 def test_a_description_may_be_given_twice_and_none_takes_the_name_of_a_format(described: Path) -> None:
     registry.add(read(described))
     registry.add(read(described))
-    taken = [Layout("keras.mine", "rnn", "n", (Tensor("W", "input recurrent", "(part in) hidden"),), "")]
+    layouts = [Layout("keras.mine", "rnn", "n", (Tensor("W", "input recurrent", "(part in) hidden"),), "")]
     with pytest.raises(UsageError, match="'keras' already"):
-        registry.add(taken)
+        registry.add(layouts)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('kind = "lstm"', 'kind = "lstmp"', "kind is 'lstmp', expected one of rnn, gru, lstm"),
         ('gates = "i g f o"', 'gates = "i q f o"', "gates are 'i q f o', expected 'i f g o' in some order"),
@@ -182,12 +182,12 @@ def test_a_description_may_be_given_twice_and_none_takes_the_name_of_a_format(de
         ('versions = "since 2.1"', "notes = [1]", "system, notes is [1], expected a list of texts"),
     ],
 )  # fmt: skip
-def test_a_wrong_description_is_refused_by_what_is_wrong(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_wrong_description_is_refused_by_what_is_wrong(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in OURS
     path = tmp_path / "ours.toml"
     path.write_text(OURS.replace(old, new, 1))
     code, text = call("formats", "--layout", path)
-    assert code == 3 and said in text and str(path) in text, text
+    assert code == 3 and message in text and str(path) in text, text
 
 
 def test_a_function_that_may_be_any_is_asked_for(described: Path, trained: Path) -> None:
@@ -272,8 +272,8 @@ def test_a_gate_without_arrays_is_what_another_leaves(tmp_path: Path) -> None:
     h, c, expected = np.zeros((1, 2)), np.zeros((1, 2)), []
     for step in x:
         g, f, o = np.split(np.concatenate([step, h], 1) @ kernel + bias, 3, axis=1)
-        kept = 1 / (1 + np.exp(-f))
-        c = c * kept + np.tanh(g) * (1 - kept)
+        forget = 1 / (1 + np.exp(-f))
+        c = c * forget + np.tanh(g) * (1 - forget)
         h = np.tanh(c) / (1 + np.exp(-o))
         expected.append(h)
     np.testing.assert_allclose(run(stack, x).y, expected, rtol=1e-12)

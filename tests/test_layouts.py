@@ -62,12 +62,12 @@ def forms(layout: Layout) -> Iterator[Sizes]:
     """Forms that try everything a layout has a place for."""
     held = layout.part_names
     modes = {biases_of(mode) & held for mode in layout.holds.biases}
-    whole = max(modes, key=len)
+    most = max(modes, key=len)
     for width, hidden in [(3, 5), (5, 5), (4, 1), (1, 3), (1, 1)]:
-        yield Sizes(layout.kind, width, hidden, parts=PLAIN | whole)
+        yield Sizes(layout.kind, width, hidden, parts=PLAIN | most)
     for layers, directions in [(2, 1), (1, 2), (3, 2)]:
         for width, hidden in [(3, 4), (8, 4), (2, 1)]:
-            yield Sizes(layout.kind, width, hidden, layers, directions, parts=PLAIN | whole)
+            yield Sizes(layout.kind, width, hidden, layers, directions, parts=PLAIN | most)
     for mode in sorted(modes, key=sorted):
         yield Sizes(layout.kind, 4, 3, 2, 2, parts=PLAIN | mode)
         yield Sizes(layout.kind, 4, 3, parts=PLAIN | mode)
@@ -76,13 +76,13 @@ def forms(layout: Layout) -> Iterator[Sizes]:
         {"peephole", "initial_hidden", "initial_cell"},
     ]  # fmt: skip
     for extra, directions in itertools.product(extras, (1, 2)):
-        yield Sizes(layout.kind, 3, 5, 1, directions, parts=PLAIN | whole | extra)
+        yield Sizes(layout.kind, 3, 5, 1, directions, parts=PLAIN | most | extra)
     for layers, directions, projection in [(1, 1, 2), (2, 2, 2), (2, 1, 1), (1, 1, 5)]:
-        yield Sizes(layout.kind, 3, 5, layers, directions, projection, PLAIN | whole | {"projection"})
-    yield Sizes(layout.kind, 3, 5, projection_size=2, parts=PLAIN | whole | {"projection", "initial_hidden", "initial_cell"})
+        yield Sizes(layout.kind, 3, 5, layers, directions, projection, PLAIN | most | {"projection"})
+    yield Sizes(layout.kind, 3, 5, projection_size=2, parts=PLAIN | most | {"projection", "initial_hidden", "initial_cell"})
     if layout.holds.skip_input:
-        yield Sizes(layout.kind, 5, 5, parts=(PLAIN | whole) - {"input"}, skip_input=True)
-        yield Sizes(layout.kind, 5, 5, 2, 2, parts=PLAIN | whole, skip_input=True)
+        yield Sizes(layout.kind, 5, 5, parts=(PLAIN | most) - {"input"}, skip_input=True)
+        yield Sizes(layout.kind, 5, 5, 2, 2, parts=PLAIN | most, skip_input=True)
 
 
 def fits_in(layout: Layout, form: Sizes) -> bool:
@@ -116,14 +116,14 @@ over_layouts = pytest.mark.parametrize("layout", LAYOUTS, ids=name)
 def ways(layout: Layout) -> set[Hashable]:
     """How its arrays lie: two layouts that agree in this differ in names and in the order of gates."""
     words = ("layer", "direction", "pseudo_layer", "gate")
-    found: set[Hashable] = {
+    features: set[Hashable] = {
         (tensor.axes, str(tensor.sections), tensor.reinterpreted, tensor.layers, *(f"{{{word}}}" in tensor.name for word in words))
         for tensor in layout.tensors
     }
-    found.add(("signs", layout.kind, tuple(sign for _, sign in layout.order), layout.coupled))
-    found.add(("biases", layout.kind, layout.reset_after, layout.holds.biases, layout.keys))
-    found.add(("names", bool(layout.letters), layout.alone is None, layout.holds.skip_input))
-    return found
+    features.add(("signs", layout.kind, tuple(sign for _, sign in layout.order), layout.coupled))
+    features.add(("biases", layout.kind, layout.reset_after, layout.holds.biases, layout.keys))
+    features.add(("names", bool(layout.letters), layout.alone is None, layout.holds.skip_input))
+    return features
 
 
 def cover(layouts: Sequence[Layout]) -> list[str]:
@@ -221,9 +221,9 @@ def every_gate_of_every_part_has_a_place(layout: Layout, form: Sizes) -> None:
         if form.shape(layer, part) is not None and (part not in BIAS_PARTS or (part, gate) in layout.keys)
         if not gate or gate != layout.coupled
     }
-    found = [(slot.layer, slot.direction, slot.key) for slot in slots(layout, form) if slot.key[1] != UNUSED]
-    assert expected == set(found)
-    assert len(expected) == len(found)
+    places = [(slot.layer, slot.direction, slot.key) for slot in slots(layout, form) if slot.key[1] != UNUSED]
+    assert expected == set(places)
+    assert len(expected) == len(places)
 
 
 def an_offset_is_where_the_view_starts(layout: Layout, form: Sizes) -> None:
@@ -321,9 +321,9 @@ def test_a_negated_gate_is_the_other_sign(layout: Layout, dtype: str) -> None:
 
 def reading_copies_nothing(layout: Layout, form: Sizes) -> None:
     arrays = random_arrays(layout, form)
-    found = unpack(layout, form, arrays)
+    canonical = unpack(layout, form, arrays)
     for slot in [slot for slot in slots(layout, form) if slot.key[1] != UNUSED]:
-        source = found[slot.layer, slot.direction][slot.key]
+        source = canonical[slot.layer, slot.direction][slot.key]
         if slot.sign > 0 and not slot.reinterpreted:
             assert isinstance(source, np.ndarray)
             assert np.shares_memory(source, arrays[slot.array])
@@ -348,8 +348,8 @@ def test_every_framework_has_a_system_that_says_its_proof() -> None:
 
 
 def test_a_layouts_own_proof_is_of_a_known_kind() -> None:
-    own = [layout for layout in registry.layouts().values() if layout.proof]
-    assert all(layout.proof.startswith(PROOFS) for layout in own), own
+    proven = [layout for layout in registry.layouts().values() if layout.proof]
+    assert all(layout.proof.startswith(PROOFS) for layout in proven), proven
 
 
 def test_a_layout_says_its_source_and_its_framework() -> None:
@@ -362,13 +362,13 @@ def test_a_layout_says_its_source_and_its_framework() -> None:
 
 
 def a_layout_knows_itself_by_its_shapes(layout: Layout, form: Sizes) -> None:
-    found = shapes(layout, form)
-    if len(found) < 2:
-        assert fit(layout, found) is None, "one array says nothing of its sizes"
+    expected = shapes(layout, form)
+    if len(expected) < 2:
+        assert fit(layout, expected) is None, "one array says nothing of its sizes"
         return
-    guess = fit(layout, found)
+    guess = fit(layout, expected)
     assert guess is not None
-    assert found == shapes(layout, guess)
+    assert expected == shapes(layout, guess)
     assert form == guess
 
 
@@ -392,28 +392,28 @@ def a_missing_array_is_named(layout: Layout, form: Sizes) -> None:
     assert f"{layout.name}: {key!r} is missing, expected an array of shape {expected}" == str(caught.value)
 
 
-def changed(found: dict[str, tuple[int, ...]], **shape: tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:
-    merged = {**found, **shape}
+def changed(before: dict[str, tuple[int, ...]], **shape: tuple[int, ...] | None) -> dict[str, tuple[int, ...]]:
+    merged = {**before, **shape}
     return {key: value for key, value in merged.items() if value is not None}
 
 
 def test_a_misfit_is_said_in_words() -> None:
     layout = registry.layout("pytorch", "lstm")
-    found = shapes(layout, Sizes("lstm", 3, 5))
-    assert fit(layout, changed(found, bias_hh_l0=(21,))) is None
-    assert misfit([layout], changed(found, bias_hh_l0=(21,))) == ("'bias_hh_l0' has shape (21,), expected (20,) (for 3 inputs and 5 units)")
-    assert misfit([layout], changed(found, weight_hh_l0=None)) == (
+    lstm = shapes(layout, Sizes("lstm", 3, 5))
+    assert fit(layout, changed(lstm, bias_hh_l0=(21,))) is None
+    assert misfit([layout], changed(lstm, bias_hh_l0=(21,))) == ("'bias_hh_l0' has shape (21,), expected (20,) (for 3 inputs and 5 units)")
+    assert misfit([layout], changed(lstm, weight_hh_l0=None)) == (
         "'weight_hh_l0' is missing, expected shape (20, 5) (for 3 inputs and 5 units)"
     )
-    assert misfit([layout], changed(found, bias_hh_l0=None)) == ("'bias_hh_l0' is missing, expected shape (20,) (for 3 inputs and 5 units)")
-    assert misfit([layout], changed(found, extra=(2,))) == ("'extra' is not an array of pytorch.lstm (for 3 inputs and 5 units)")
+    assert misfit([layout], changed(lstm, bias_hh_l0=None)) == ("'bias_hh_l0' is missing, expected shape (20,) (for 3 inputs and 5 units)")
+    assert misfit([layout], changed(lstm, extra=(2,))) == ("'extra' is not an array of pytorch.lstm (for 3 inputs and 5 units)")
 
 
 def without_a_matrix_there_is_no_form(layout: Layout, form: Sizes) -> None:
-    found = shapes(layout, form)
+    expected = shapes(layout, form)
     matrices = dict.fromkeys(slot.array for slot in slots(layout, form) if slot.key[0] in PLAIN)
     for key in drawn.drawn(matrices, 3, str(form)):
-        assert fit(layout, changed(found, **{key: None})) is None, key
+        assert fit(layout, changed(expected, **{key: None})) is None, key
 
 
 PROPERTIES = (

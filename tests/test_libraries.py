@@ -35,9 +35,9 @@ LAYOUTS = {layout.name: layout for layout in registry.frameworks()["onednn"]}
 
 @pytest.fixture(scope="module")
 def onednn() -> Iterator[Process]:
-    found = built_in()["onednn"]
-    need("onednn", found.absent)
-    with running(found) as worker:
+    library = built_in()["onednn"]
+    need("onednn", library.absent)
+    with running(library) as worker:
         yield worker
 
 
@@ -51,7 +51,7 @@ def held(layout: Layout, stack: Recurrent) -> Recurrent:
 def problems(layout: Layout) -> Iterator[Problem]:
     """Random weights, inputs and states of every form that a layout has a place for."""
     biases = BOTH if layout.reset_after else PLAIN | {"input_bias"}
-    cells = [layout.cell.replace(activation=one) for one in (TANH, RELU, SIGMOID)] if layout.kind == "rnn" else [layout.cell]
+    cells = [layout.cell.replace(activation=function) for function in (TANH, RELU, SIGMOID)] if layout.kind == "rnn" else [layout.cell]
     extras = [frozenset(), {"peephole"}, {"projection"}, {"peephole", "projection"}]
     for cell, (width, hidden), directions, extra in itertools.product(cells, [(3, 5), (4, 4), (3, 1), (1, 3)], (1, 2), extras):
         if not extra <= layout.part_names or ("projection" in extra and hidden < 3):
@@ -84,9 +84,9 @@ def test_a_wrong_gate_order_is_caught(name: str, onednn: Process, tmp_path: Path
     layout = LAYOUTS[name]
     problem = next(problems(layout))
     gates = layout.gates.split()
-    for one, other in itertools.combinations(range(len(gates)), 2):
+    for gate, other in itertools.combinations(range(len(gates)), 2):
         wrong = list(gates)
-        wrong[one], wrong[other] = gates[other], gates[one]
+        wrong[gate], wrong[other] = gates[other], gates[gate]
         mistaken = dataclasses.replace(layout, gates=" ".join(wrong))
         assert excess(problem, solved(onednn, mistaken, problem, tmp_path)) > WRONG, wrong
 
@@ -94,8 +94,8 @@ def test_a_wrong_gate_order_is_caught(name: str, onednn: Process, tmp_path: Path
 def test_the_other_reset_and_the_other_sign_are_caught(onednn: Process, tmp_path: Path) -> None:
     before = next(problems(LAYOUTS["onednn.gru"]))
     after = dataclasses.replace(before, stack=each(before.stack, lambda d: d.replace(cell=d.cell.replace(reset_after=True))))
-    found = solved(onednn, LAYOUTS["onednn.gru"], before, tmp_path)
-    assert excess(after, found) > WRONG
+    solution = solved(onednn, LAYOUTS["onednn.gru"], before, tmp_path)
+    assert excess(after, solution) > WRONG
     negated = dataclasses.replace(LAYOUTS["onednn.gru"], gates="-z r n")
     assert excess(before, solved(onednn, negated, before, tmp_path)) > WRONG
 
@@ -131,14 +131,14 @@ def test_what_onednn_does_not_run_is_refused(onednn: Process, tmp_path: Path) ->
     problem = next(problems(LAYOUTS["onednn.gru"]))
     npz_file.write(tmp_path / "a.npz", pack(LAYOUTS["onednn.gru"], problem.stack))
     npz_file.write(tmp_path / "double.npz", pack(LAYOUTS["onednn.gru"], problem.stack, np.dtype("float64")))
-    given = {"layers": [], "how": {}, "x": problem.x}
-    for file, more, said in (
+    request = {"layers": [], "how": {}, "x": problem.x}
+    for file, more, message in (
         ("a.npz", {"lengths": np.array([5, 1, 3])}, "do not support them"),
         ("a.npz", {"layers": ["b"]}, "no layer 'b'"),
         ("double.npz", {}, "float64"),
     ):
-        with pytest.raises(ExecutorError, match=said) as raised:
-            onednn.ask(**{"file": str(tmp_path / file), **given, **more})
+        with pytest.raises(ExecutorError, match=message) as raised:
+            onednn.ask(**{"file": str(tmp_path / file), **request, **more})
         assert raised.value.refused
 
 
@@ -190,18 +190,18 @@ def test_arraymancers_own_vectors_are_met(suffix: str, tmp_path: Path) -> None:
     checkpoint = rc.load(path)
     assert checkpoint.format == "arraymancer"
     states = (np.full((3, 2), -1.0), np.tile([2.0, 3.0], (3, 1)))
-    found = run(checkpoint.layers[""], ARRAYMANCER_X, states)
-    np.testing.assert_allclose(found.y, ARRAYMANCER_Y, rtol=1e-8)
-    np.testing.assert_allclose(found.hidden[0], ARRAYMANCER_LAST, rtol=1e-7)
+    result = run(checkpoint.layers[""], ARRAYMANCER_X, states)
+    np.testing.assert_allclose(result.y, ARRAYMANCER_Y, rtol=1e-8)
+    np.testing.assert_allclose(result.hidden[0], ARRAYMANCER_LAST, rtol=1e-7)
     wrong = dataclasses.replace(registry.layouts()["arraymancer.gru"], gates="z r n")
     arrays = {name: np.asarray(array) for name, array in pack(wrong, checkpoint.layers[""]).items()}
     other = run(rc.unpack(arrays, "arraymancer"), ARRAYMANCER_X, states)
-    assert np.abs(other.y - found.y).max() > 1e-3
+    assert np.abs(other.y - result.y).max() > 1e-3
 
 
 def test_a_gru_of_one_layer_has_an_empty_tensor_above_it(tmp_path: Path) -> None:
-    one = {name: array[:1] for name, array in ARRAYMANCER.items() if name not in ("w3s0", "w3sN")}
-    np.savez(tmp_path / "gru.npz", w3s0=ARRAYMANCER["w3s0"], w3sN=np.zeros((0, 6, 2)), **one)  # type: ignore[arg-type]
+    bottom = {name: array[:1] for name, array in ARRAYMANCER.items() if name not in ("w3s0", "w3sN")}
+    np.savez(tmp_path / "gru.npz", w3s0=ARRAYMANCER["w3s0"], w3sN=np.zeros((0, 6, 2)), **bottom)  # type: ignore[arg-type]
     assert rc.load(tmp_path / "gru.npz").layers[""].num_layers == 1
 
 
@@ -220,10 +220,10 @@ def test_persistent_kernels_read_their_input_unweighted(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
     weights, x = random.normal(size=16) / 2, random.normal(size=(6, 3, 4))
     np.savez(tmp_path / "rnn.npz", weights=weights)
-    told = {"layout": "rnn", "cell": "rnn_relu", "hidden_size": 4}
-    stack = rc.load(tmp_path / "rnn.npz", "persistent_rnn", **told).layers[""]  # type: ignore[arg-type]
+    options = {"layout": "rnn", "cell": "rnn_relu", "hidden_size": 4}
+    stack = rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options).layers[""]  # type: ignore[arg-type]
     np.testing.assert_allclose(run(stack, x).y, persistent(weights, x), rtol=1e-12)
-    rc.save(rc.load(tmp_path / "rnn.npz", "persistent_rnn", **told), tmp_path / "rnn.onnx")  # type: ignore[arg-type]
+    rc.save(rc.load(tmp_path / "rnn.npz", "persistent_rnn", **options), tmp_path / "rnn.onnx")  # type: ignore[arg-type]
     onnx = rc.load(tmp_path / "rnn.onnx")
     (other,) = onnx.layers.values()
     np.testing.assert_allclose(run(other, x).y, persistent(weights, x), rtol=1e-12)
@@ -232,10 +232,10 @@ def test_persistent_kernels_read_their_input_unweighted(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again["weights"], weights)
 
 
-@pytest.mark.parametrize(("parts", "said"), [(PLAIN, "weights of the input"), (PLAIN | {"input_bias"}, "weights of the input")])
-def test_persistent_kernels_refuse_what_they_have_not(parts: frozenset[str], said: str) -> None:
+@pytest.mark.parametrize(("parts", "message"), [(PLAIN, "weights of the input"), (PLAIN | {"input_bias"}, "weights of the input")])
+def test_persistent_kernels_refuse_what_they_have_not(parts: frozenset[str], message: str) -> None:
     stack = random_stack(Sizes("rnn", 4, 4, parts=parts), 1, np.float32)
-    with pytest.raises(RefusedError, match=said):
+    with pytest.raises(RefusedError, match=message):
         rc.pack(stack, "persistent_rnn", layout="rnn")
     identity = {("input", "n"): np.eye(4, dtype=np.float32)}
     plain = each(stack, lambda direction: direction.with_arrays(identity))
@@ -251,8 +251,8 @@ def test_what_persistent_rnn_hands_to_cudnn_is_cudnns_buffer(tmp_path: Path) -> 
     buffer = rc.pack(stack, "cudnn")
     np.testing.assert_array_equal(rc.pack(stack, "persistent_rnn")["weights"], buffer)  # type: ignore[index]
     np.savez(tmp_path / "gru.npz", weights=buffer)
-    told = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
-    read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **told).layers[""]  # type: ignore[arg-type]
+    options = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    read = rc.load(tmp_path / "gru.npz", "persistent_rnn", **options).layers[""]  # type: ignore[arg-type]
     assert (read.input_size, read.num_layers, read.num_directions) == (3, 2, 2)
     silent = rc.load(tmp_path / "gru.npz", "persistent_rnn")
     assert not silent.layers and "Give --set cell=" in silent.warnings[0]
@@ -270,7 +270,7 @@ def test_how_onednn_joins_directions_is_asked_for(tmp_path: Path) -> None:
     rc.save(rc.Checkpoint("(in memory)", "canonical", {"": stack}), path := tmp_path / "a.npz", "onednn")
     (question,) = rc.load(path).questions
     assert (question.option, question.assumed, question.choices) == ("merge_mode", "concat", ("concat", "sum"))
-    found = rc.load(path, merge_mode="sum")
-    assert found.layers[""].layers[0].merge == "sum" and not found.questions
+    checkpoint = rc.load(path, merge_mode="sum")
+    assert checkpoint.layers[""].layers[0].merge == "sum" and not checkpoint.questions
     with pytest.raises(rc.UsageError, match=r"merge_mode cannot be 'mul' here\. Choose one of: concat, sum"):
         rc.load(path, merge_mode="mul")

@@ -31,7 +31,7 @@ def canonical(name: str, form: Sizes) -> dict[tuple[int, int], dict[Key, Source]
     """The numbers that a stack of that form has by the rule of tests.literals."""
     layout = registry.layouts()[name]
     placeless = {(part, gate) for part in layout.part_names & set(BIAS_PARTS) for gate in GATES[form.kind]} - layout.keys
-    found: dict[tuple[int, int], dict[Key, Source]] = {}
+    sources: dict[tuple[int, int], dict[Key, Source]] = {}
     for layer, direction in np.ndindex(form.num_layers, form.num_directions):
         arrays: dict[Key, Source] = {}
         for part in form.parts:
@@ -45,8 +45,8 @@ def canonical(name: str, form: Sizes) -> dict[tuple[int, int], dict[Key, Source]
                 numbers = np.asarray(base + 10 * (row + 1) + sum(c + 1 for c in column), np.float64)
                 numbers = numbers if twin == gate else -numbers  # 1 - sigmoid(a) = sigmoid(-a)
                 arrays[part, gate] = np.zeros_like(numbers) if (part, gate) in placeless and twin == gate else numbers
-        found[layer, direction] = arrays
-    return found
+        sources[layer, direction] = arrays
+    return sources
 
 
 def as_arrays(literal: Mapping[str, list[Any]]) -> dict[str, Array]:
@@ -68,7 +68,7 @@ def over_literals(test: Callable[[str, Sizes, dict[str, list[Any]]], None]) -> C
 
     @functools.wraps(test)
     def run() -> None:
-        each(LITERALS, lambda one: test(*one), lambda one: f"{one[0]} {label(one[1])}")
+        each(LITERALS, lambda case: test(*case), lambda case: f"{case[0]} {label(case[1])}")
 
     run.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
     return run
@@ -80,12 +80,12 @@ def test_every_layout_is_written_down() -> None:
 
 @over_literals
 def test_unpacking_gives_the_canonical_numbers(name: str, form: Sizes, literal: dict[str, list[Any]]) -> None:
-    expected, found = canonical(name, form), unpack(registry.layouts()[name], form, as_arrays(literal))
-    assert expected.keys() == found.keys()
+    expected, unpacked = canonical(name, form), unpack(registry.layouts()[name], form, as_arrays(literal))
+    assert expected.keys() == unpacked.keys()
     for where, arrays in expected.items():
-        assert arrays.keys() == found[where].keys()
+        assert arrays.keys() == unpacked[where].keys()
         for key, array in arrays.items():
-            np.testing.assert_array_equal(np.asarray(array), np.asarray(found[where][key]), f"{where} {key}")
+            np.testing.assert_array_equal(np.asarray(array), np.asarray(unpacked[where][key]), f"{where} {key}")
 
 
 @over_literals
@@ -97,7 +97,7 @@ def test_packing_gives_the_literal_arrays(name: str, form: Sizes, literal: dict[
         zeros = np.zeros(6)
         halves = [zeros, expected["params"][-6:]][:: -1 if form.parts == INPUT_BIAS else 1]
         expected = {"params": np.concatenate([expected["params"][:-6], *halves])}
-    found = pack(layout, stack_of(name, form))
-    assert expected.keys() == found.keys()
+    packed = pack(layout, stack_of(name, form))
+    assert expected.keys() == packed.keys()
     for key, array in expected.items():
-        np.testing.assert_array_equal(array, np.asarray(found[key]), key)
+        np.testing.assert_array_equal(array, np.asarray(packed[key]), key)

@@ -21,8 +21,8 @@ STEPS, BATCH = 4, 2
 
 def stack(kind: str = "lstm", dtype: str = "float32", parts: Any = INPUT, **cell: Any) -> Recurrent:
     """A layer of 3 inputs and 4 units."""
-    made = rc.Cell(kind, **({"reset_after": True} if kind == "gru" else {}) | cell)  # type: ignore[arg-type]
-    return random_stack(Sizes(kind, 3, 4, parts=parts), 7, dtype, made)
+    described = rc.Cell(kind, **({"reset_after": True} if kind == "gru" else {}) | cell)  # type: ignore[arg-type]
+    return random_stack(Sizes(kind, 3, 4, parts=parts), 7, dtype, described)
 
 
 def bits(layer: Recurrent) -> dict[tuple[str, str], bytes]:
@@ -56,14 +56,14 @@ def test_every_cell_of_a_linen_model_is_found() -> None:
     _, variables = linen_model()
     with pytest.warns(rc.AssumptionWarning, match="nonlinearity=tanh is assumed"):
         rc.from_jax(variables)
-    found = rc.from_jax(variables, nonlinearity="tanh")
-    assert {path.removeprefix("params/"): str(layer.cell.kind) for path, layer in found.items()} == {
+    layers = rc.from_jax(variables, nonlinearity="tanh")
+    assert {path.removeprefix("params/"): str(layer.cell.kind) for path, layer in layers.items()} == {
         "GRUCell_0": "gru", "GRUCell_1": "gru", "OptimizedLSTMCell_0": "lstm", "MGUCell_0": "gru", "SimpleCell_0": "rnn",
     }  # fmt: skip
-    assert all(layer.name == path for path, layer in found.items())
+    assert all(layer.name == path for path, layer in layers.items())
     from flax.core import freeze
 
-    assert list(rc.from_jax(freeze(variables)["params"], nonlinearity="tanh")) == [path.removeprefix("params/") for path in found]
+    assert list(rc.from_jax(freeze(variables)["params"], nonlinearity="tanh")) == [path.removeprefix("params/") for path in layers]
 
 
 def test_cells_that_are_found_compute_what_the_model_computes() -> None:
@@ -96,18 +96,18 @@ def nnx_model() -> Any:
 
 def test_every_cell_of_an_nnx_model_is_found_with_its_functions() -> None:
     model = nnx_model()
-    found = rc.from_jax(model)
-    assert {path: layer.cell.kind for path, layer in found.items()} == {
+    layers = rc.from_jax(model)
+    assert {path: layer.cell.kind for path, layer in layers.items()} == {
         "both/backward_rnn/cell": "gru", "both/forward_rnn/cell": "gru", "cells/0": "lstm", "cells/1": "lstm",
         "cells/2": "rnn",
     }  # fmt: skip
-    assert found["cells/2"].cell.activation.name == "relu"
+    assert layers["cells/2"].cell.activation.name == "relu"
     from flax import nnx
 
     state = nnx.state(model)
     with pytest.warns(rc.AssumptionWarning, match="cells/2: nonlinearity=tanh is assumed"):
         read = rc.from_jax(state)
-    assert read.keys() == found.keys() and read["cells/2"].cell.activation.name == "tanh"
+    assert read.keys() == layers.keys() and read["cells/2"].cell.activation.name == "tanh"
     assert rc.from_jax(state, nonlinearity="relu")["cells/2"].cell.activation.name == "relu"
 
 
@@ -116,23 +116,23 @@ def test_what_an_nnx_module_computes_otherwise_is_refused() -> None:
     import jax
     from flax import nnx
 
-    def made(**options: Any) -> Any:
+    def module(**options: Any) -> Any:
         return nnx.SimpleCell(3, 4, rngs=nnx.Rngs(0), **options)
 
     with pytest.raises(rc.RefusedError, match="residual"):
-        rc.from_jax(made(residual=True))
+        rc.from_jax(module(residual=True))
     with pytest.raises(rc.RefusedError, match="the function sin"):
-        rc.from_jax(made(activation_fn=jax.numpy.sin))
+        rc.from_jax(module(activation_fn=jax.numpy.sin))
     hard = nnx.LSTMCell(3, 4, gate_fn=jax.nn.hard_sigmoid, activation_fn=jax.nn.soft_sign, rngs=nnx.Rngs(0))
     cell = rc.from_jax(hard)[""].cell
     assert (str(cell.gate_activation), cell.activation.name) == ("hard_sigmoid(0.166666667, 0.5)", "softsign")
     assert cell.output_activation == cell.activation
 
-    class Own(nnx.GRUCell):
+    class Custom(nnx.GRUCell):
         """A cell whose equations may be any."""
 
-    with pytest.raises(rc.UsageError, match="is a Own, whose equations are unknown"):
-        rc.from_jax(Own(3, 4, rngs=nnx.Rngs(0)))
+    with pytest.raises(rc.UsageError, match="is a Custom, whose equations are unknown"):
+        rc.from_jax(Custom(3, 4, rngs=nnx.Rngs(0)))
 
 
 def test_every_cell_of_an_equinox_model_is_found() -> None:
@@ -145,13 +145,13 @@ def test_every_cell_of_an_equinox_model_is_found() -> None:
         head: Any
 
         def __init__(self) -> None:
-            one, two, three = jax.random.split(jax.random.key(0), 3)
-            self.cells = [eqx.nn.GRUCell(3, 4, key=one), eqx.nn.LSTMCell(4, 4, use_bias=False, key=two)]
+            first, two, three = jax.random.split(jax.random.key(0), 3)
+            self.cells = [eqx.nn.GRUCell(3, 4, key=first), eqx.nn.LSTMCell(4, 4, use_bias=False, key=two)]
             self.head = eqx.nn.Linear(4, 2, key=three)
 
-    found = rc.from_jax(Model())
-    assert {path: layer.first.biases for path, layer in found.items()} == {"cells/0": "both", "cells/1": "none"}
-    assert not found["cells/0"].gates["r"].recurrent_bias.any()  # type: ignore[union-attr]
+    layers = rc.from_jax(Model())
+    assert {path: layer.first.biases for path, layer in layers.items()} == {"cells/0": "both", "cells/1": "none"}
+    assert not layers["cells/0"].gates["r"].recurrent_bias.any()  # type: ignore[union-attr]
 
 
 def haiku_model(**names: str) -> Any:
@@ -164,14 +164,14 @@ def haiku_model(**names: str) -> Any:
         core = hk.DeepRNN(cells)
         return hk.dynamic_unroll(core, x, core.initial_state(BATCH), time_major=False)[0]
 
-    made = hk.without_apply_rng(hk.transform(model))
-    return made, made.init(jax.random.PRNGKey(0), x())
+    transformed = hk.without_apply_rng(hk.transform(model))
+    return transformed, transformed.init(jax.random.PRNGKey(0), x())
 
 
 def test_every_cell_of_a_haiku_model_is_found() -> None:
     _, parameters = haiku_model()
-    found = rc.from_jax(parameters)
-    assert {path: layer.cell.describe() for path, layer in found.items()} == {
+    layers = rc.from_jax(parameters)
+    assert {path: layer.cell.describe() for path, layer in layers.items()} == {
         "gru": [], "lstm": ["+1 added to gate f at run time"], "vanilla_rnn": ["candidate through relu"],
     }  # fmt: skip
 
@@ -202,10 +202,10 @@ ASKED: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("tree", "said"), ASKED, ids=lambda value: value if isinstance(value, str) else "")
-def test_what_is_not_sure_is_asked(tree: Any, said: str) -> None:
+@pytest.mark.parametrize(("tree", "message"), ASKED, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_is_not_sure_is_asked(tree: Any, message: str) -> None:
     packages("jax")
-    with pytest.raises(rc.UsageError, match=said):
+    with pytest.raises(rc.UsageError, match=message):
         rc.from_jax(tree)
 
 
@@ -215,8 +215,8 @@ def test_the_caller_can_say_it() -> None:
     tree = {"a": {**gru, "c": np.ones(2)}, "b": gru}
     assert list(rc.from_jax(tree, cells={"a": None})) == ["b"]
     assert list(rc.from_jax(tree, cells={"a": "haiku.gru"})) == ["a", "b"]
-    for cells, said in [({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"), ({"a": "haiku.cnn"}, "Unknown cell")]:
-        with pytest.raises(rc.UsageError, match=said):
+    for cells, text in [({"a": None, "c": "haiku.gru"}, "'c' is not a haiku.GRU: there is no 'w_i'"), ({"a": "haiku.cnn"}, "Unknown cell")]:
+        with pytest.raises(rc.UsageError, match=text):
             rc.from_jax(tree, cells=cells)
     with pytest.raises(rc.UsageError, match="Unknown framework 'torch'"):
         rc.from_jax(tree, "torch")
@@ -229,19 +229,19 @@ def test_an_optimisers_numbers_are_no_cells() -> None:
     assert rc.from_jax(moments, nonlinearity="tanh").keys() == rc.from_jax(variables, nonlinearity="tanh").keys()
 
 
-MADE = ["flax", "nnx", "nnx.optimized_lstm", "haiku", "equinox"]
+FRAMEWORKS = ["flax", "nnx", "nnx.optimized_lstm", "haiku", "equinox"]
 
 
 @pytest.mark.drawn(4)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("framework", MADE)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_cells_come_and_go(framework: str, dtype: str) -> None:
     packages("jax", *{"nnx": ["flax"]}.get(framework.partition(".")[0], [framework.partition(".")[0]]))
-    given = stack("lstm", dtype, constants={"f": 1.0} if framework == "haiku" else {})
-    (found,) = rc.from_jax(rc.to_jax(given, framework)).values()
-    assert found.dtype == given.dtype
-    assert bits(found) == bits(given)
-    assert rc.to_jax(given, framework, "float32") is not None
+    layer = stack("lstm", dtype, constants={"f": 1.0} if framework == "haiku" else {})
+    (read,) = rc.from_jax(rc.to_jax(layer, framework)).values()
+    assert read.dtype == layer.dtype
+    assert bits(read) == bits(layer)
+    assert rc.to_jax(layer, framework, "float32") is not None
 
 
 def test_a_cell_that_was_made_runs_in_its_model() -> None:
@@ -249,11 +249,11 @@ def test_a_cell_that_was_made_runs_in_its_model() -> None:
     from flax import linen as nn
     from flax import nnx
 
-    given = stack("gru", parts=INPUT)
-    expected = reference.run(given, x().swapaxes(0, 1)).y.swapaxes(0, 1)
-    y = nn.RNN(nn.GRUCell(4)).apply({"params": {"cell": rc.to_jax(given, "flax")}}, x())
+    layer = stack("gru", parts=INPUT)
+    expected = reference.run(layer, x().swapaxes(0, 1)).y.swapaxes(0, 1)
+    y = nn.RNN(nn.GRUCell(4)).apply({"params": {"cell": rc.to_jax(layer, "flax")}}, x())
     np.testing.assert_allclose(np.asarray(y), expected, rtol=0, atol=3e-6)
-    y = nnx.RNN(rc.to_jax(given, "nnx"), rngs=nnx.Rngs(0))(x())
+    y = nnx.RNN(rc.to_jax(layer, "nnx"), rngs=nnx.Rngs(0))(x())
     np.testing.assert_allclose(np.asarray(y), expected, rtol=0, atol=3e-6)
 
 
@@ -263,12 +263,12 @@ def test_what_parameters_cannot_say_is_asked() -> None:
     with pytest.raises(rc.UsageError, match="nonlinearity='relu'"):
         rc.to_jax(relu, "flax")
     assert set(rc.to_jax(relu, "flax", nonlinearity="relu")) == {"i", "h"}
-    made = rc.to_jax(relu, "nnx")  # a module, which has its function
-    assert rc.from_jax(made)[""].cell.activation.name == "relu"
-    assert rc.from_jax(made, nonlinearity="relu")[""].cell.activation.name == "relu"
+    module = rc.to_jax(relu, "nnx")  # a module, which has its function
+    assert rc.from_jax(module)[""].cell.activation.name == "relu"
+    assert rc.from_jax(module, nonlinearity="relu")[""].cell.activation.name == "relu"
     with pytest.raises(rc.UsageError, match="contradicts the module SimpleCell"):
-        rc.from_jax(made, nonlinearity="tanh")
-    assert rc.from_jax(made, nonlinearity="tanh!")[""].cell.activation.name == "tanh"
+        rc.from_jax(module, nonlinearity="tanh")
+    assert rc.from_jax(module, nonlinearity="tanh!")[""].cell.activation.name == "tanh"
     assert set(rc.to_jax(relu, "haiku", name="mine")) == {"mine/linear", "mine/linear_1"}
     with pytest.raises(rc.UsageError, match="Unknown framework 'torch'"):
         rc.to_jax(relu, "torch")
@@ -292,20 +292,20 @@ def test_from_pytorch_to_flax() -> None:
 
 @pytest.mark.parametrize("name", ["flax", "nnx", "haiku", "equinox"])
 def test_arrays_by_name_come_and_go(name: str) -> None:
-    given = stack("lstm", constants={"f": 1.0} if name == "haiku" else {})
-    arrays = rc.pack(given, name)
+    layer = stack("lstm", constants={"f": 1.0} if name == "haiku" else {})
+    arrays = rc.pack(layer, name)
     assert isinstance(arrays, dict)
-    found = rc.unpack(arrays, name)
-    assert bits(found) == bits(given) and found.cell == given.cell
+    unpacked = rc.unpack(arrays, name)
+    assert bits(unpacked) == bits(layer) and unpacked.cell == layer.cell
 
 
 def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = stack()
+    layer = stack()
     for package, framework in (("jax", "flax"), ("jax", "haiku"), ("equinox", "equinox"), ("flax", "nnx")):
         with monkeypatch.context() as absent:
             absent.setitem(sys.modules, package, None)
             with pytest.raises(rc.MissingPackageError, match=f"{package} is not installed"):
-                rc.to_jax(given, framework)
+                rc.to_jax(layer, framework)
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(rc.MissingPackageError, match="jax is not installed"):
         rc.from_jax({"a": np.ones(2)})
@@ -324,11 +324,11 @@ def test_an_nnx_rnn_that_reads_from_the_end_is_read_so(keep_order: bool) -> None
             self.both = nnx.Bidirectional(nnx.RNN(cells[1]), nnx.RNN(cells[2]))
 
     model = Model()
-    found = rc.from_jax(model)
+    layers = rc.from_jax(model)
     x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
-    given = jnp.asarray(x.swapaxes(0, 1))
-    expected = np.asarray(model.back(given)).swapaxes(0, 1)
-    np.testing.assert_allclose(reference.run(found["back/cell"], x).y, expected, rtol=0, atol=1e-6)
-    halves = [found[f"both/{way}_rnn/cell"] for way in ("forward", "backward")]
+    inputs = jnp.asarray(x.swapaxes(0, 1))
+    expected = np.asarray(model.back(inputs)).swapaxes(0, 1)
+    np.testing.assert_allclose(reference.run(layers["back/cell"], x).y, expected, rtol=0, atol=1e-6)
+    halves = [layers[f"both/{way}_rnn/cell"] for way in ("forward", "backward")]
     y = np.concatenate([reference.run(half, x).y for half in halves], -1)
-    np.testing.assert_allclose(y, np.asarray(model.both(given)).swapaxes(0, 1), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(y, np.asarray(model.both(inputs)).swapaxes(0, 1), rtol=0, atol=1e-6)

@@ -20,12 +20,12 @@ ANSWERS = np.load(GOLDEN / "answers.npz")
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
 def test_every_layer_computes_what_madmom_computed(protocol: int) -> None:
-    found = rc.load(GOLDEN / f"protocol{protocol}.pkl")
-    assert found.format == "madmom" and not found.unread and not found.warnings
-    assert [*found.layers] == [f"layers.{number}" for number in range(5)]
-    assert {name: array.shape for name, array in found.tensors.items()} == {"layers.5.weights": (4, 1), "layers.5.bias": (1,)}
+    checkpoint = rc.load(GOLDEN / f"protocol{protocol}.pkl")
+    assert checkpoint.format == "madmom" and not checkpoint.unread and not checkpoint.warnings
+    assert [*checkpoint.layers] == [f"layers.{number}" for number in range(5)]
+    assert {name: array.shape for name, array in checkpoint.tensors.items()} == {"layers.5.weights": (4, 1), "layers.5.bias": (1,)}
     x = ANSWERS["x"]
-    for name, layer in found.layers.items():
+    for name, layer in checkpoint.layers.items():
         y = reference.run(layer, x[:, None].astype(float)).y[:, 0]
         np.testing.assert_allclose(y, ANSWERS[name], rtol=0, atol=2e-6, err_msg=name)
         x = ANSWERS[name]

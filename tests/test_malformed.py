@@ -142,7 +142,7 @@ def test_a_fault_within_a_reader_ends_as_one(tmp_path: Any, monkeypatch: pytest.
     """A reader that is planted a fault does not call the file damaged; a damaged file is called so."""
     from rnnconvert.formats.dl4j import config
 
-    monkeypatch.setattr(config, "_layers", lambda path, said: Cell("lstm").no_such_attribute)  # type: ignore[attr-defined]
+    monkeypatch.setattr(config, "_layers", lambda path, settings: Cell("lstm").no_such_attribute)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no_such_attribute"):
         config.parts(b"{}", "model.zip")  # type: ignore[arg-type]
     monkeypatch.undo()
@@ -165,7 +165,7 @@ def test_nothing_else_reports_these_faults_as_damage() -> None:
     Two files that rnnconvert writes itself are made into dataclasses by their entries' names: a wrong name is the file's. An encoding
     that does not exist is a LookupError of the library's.
     """
-    found = []
+    places = []
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ExceptHandler) and names(node.type) & {
@@ -182,8 +182,8 @@ def test_nothing_else_reports_these_faults_as_damage() -> None:
                     and path.stem not in ("journal", "registry", "xml_file")
                     and "passes" not in {name for part in node.body for name in names_of(part)}
                 ):
-                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    assert not found, "use rnnconvert.core.malformed"
+                    places.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not places, "use rnnconvert.core.malformed"
 
 
 def names_of(node: ast.AST) -> set[str]:
@@ -227,7 +227,7 @@ STATED_IN_JSON = {
 def test_json_of_any_form_is_read_or_is_damage(name: str, tmp_path: Path) -> None:
     """Every value of a configuration left out or exchanged: the file is read, or an error of ours says what is wrong with it."""
     path, entry = GOLDEN / name, STATED_IN_JSON[name]
-    files = {beside.name: beside.read_bytes() for beside in path.parent.iterdir() if beside.name in (path.name, entry)}
+    files = {file.name: file.read_bytes() for file in path.parent.iterdir() if file.name in (path.name, entry)}
     for changed in drawn(without(json.loads(path.read_text())), 60, name):
         with contextlib.suppress(rc.RnnConvertError):
             rc.load(put(tmp_path / "case", files | {path.name: json.dumps(changed).encode()}, entry))

@@ -18,19 +18,19 @@ GOLDEN = Path(__file__).parent / "golden" / "mlx"
 ANSWERS = np.load(GOLDEN / "answers.npz")
 LAYERS = [*(f"encoder.{bare}{kind}" for bare in ("", "bare_") for kind in ("rnn", "lstm", "gru")), "relu"]
 CLOSE = 1e-6
-SAID = ["relu:nonlinearity=relu"]
+FUNCTION = ["relu:nonlinearity=relu"]
 
 
 def outputs(layer: rc.Recurrent) -> tuple[np.ndarray, np.ndarray | None]:
     """The outputs of each step (batch, time, hidden), and the last cell state."""
     cell = (ANSWERS["c"],) if layer.cell.kind == "lstm" else None
-    found = run(layer, np.swapaxes(ANSWERS["x"], 0, 1), (ANSWERS["h"],), cell)
-    return np.swapaxes(found.y, 0, 1), found.cell[0] if found.cell else None
+    result = run(layer, np.swapaxes(ANSWERS["x"], 0, 1), (ANSWERS["h"],), cell)
+    return np.swapaxes(result.y, 0, 1), result.cell[0] if result.cell else None
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
 def test_a_model_of_mlx_computes_what_mlx_computes(suffix: str) -> None:
-    checkpoint = rc.load(GOLDEN / f"model{suffix}", settings=SAID)
+    checkpoint = rc.load(GOLDEN / f"model{suffix}", settings=FUNCTION)
     assert checkpoint.format == "mlx" and set(checkpoint.layers) == set(LAYERS)
     assert {question.layer for question in checkpoint.questions} == {"encoder.rnn", "encoder.bare_rnn"}
     for name, layer in checkpoint.layers.items():
@@ -42,7 +42,7 @@ def test_a_model_of_mlx_computes_what_mlx_computes(suffix: str) -> None:
 
 @pytest.mark.parametrize(("name", "gates"), [("encoder.gru", "z r n"), ("encoder.lstm", "i f o g"), ("encoder.lstm", "f i g o")])
 def test_another_order_of_gates_is_caught(name: str, gates: str) -> None:
-    layer = rc.load(GOLDEN / "model.npz", settings=SAID).layers[name]
+    layer = rc.load(GOLDEN / "model.npz", settings=FUNCTION).layers[name]
     wrong = dataclasses.replace(registry.layouts()[f"mlx.{layer.cell.kind}"], gates=gates)
     arrays = {local: np.asarray(array) for local, array in pack(wrong, layer).items()}
     assert np.abs(outputs(rc.unpack(arrays, "mlx"))[0] - ANSWERS[name]).max() > 1e-3
@@ -50,9 +50,9 @@ def test_another_order_of_gates_is_caught(name: str, gates: str) -> None:
 
 def test_what_is_written_is_what_mlx_wrote(tmp_path: Path) -> None:
     path = tmp_path / "again.safetensors"
-    rc.convert(GOLDEN / "model.safetensors", path, target_format="mlx", settings=SAID)
+    rc.convert(GOLDEN / "model.safetensors", path, target_format="mlx", settings=FUNCTION)
     expected = np.load(GOLDEN / "model.npz")
-    again = rc.load(path, "mlx", settings=SAID)
+    again = rc.load(path, "mlx", settings=FUNCTION)
     for name, layer in again.layers.items():
         for local, array in pack(registry.layouts()[f"mlx.{layer.cell.kind}"], layer).items():
             np.testing.assert_array_equal(np.asarray(array), expected[f"{name}.{local}"])
@@ -60,10 +60,10 @@ def test_what_is_written_is_what_mlx_wrote(tmp_path: Path) -> None:
 
 def test_written_names_are_paths_of_mlx(tmp_path: Path) -> None:
     """Module.load_weights splits names at dots."""
-    layers = rc.load(GOLDEN / "model.npz", settings=SAID).layers
-    kept = {name: layers[name] for name in ("encoder.gru", "encoder.bare_lstm")}
+    layers = rc.load(GOLDEN / "model.npz", settings=FUNCTION).layers
+    chosen = {name: layers[name] for name in ("encoder.gru", "encoder.bare_lstm")}
     for name in ("a.npz", "a.safetensors"):
-        rc.save(rc.Checkpoint("(made)", "canonical", kept), tmp_path / name, "mlx")
+        rc.save(rc.Checkpoint("(made)", "canonical", chosen), tmp_path / name, "mlx")
         assert set(archives.reader(tmp_path / name, (tmp_path / name).read_bytes()[:512])(tmp_path / name).arrays) == {
             *(f"encoder.gru.{local}" for local in ("Wx", "Wh", "b", "bhn")),
             *(f"encoder.bare_lstm.{local}" for local in ("Wx", "Wh")),

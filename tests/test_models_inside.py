@@ -79,14 +79,14 @@ def keras_3(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
 @pytest.mark.parametrize("kind", PATHS)
 def test_a_pickled_model_of_keras_3(keras_3: tuple[Path, Any], kind: str) -> None:
     folder, model = keras_3
-    found = rc.load(folder / PATHS[kind])
-    (stack,) = found.layers.values()
-    assert (found.format, stack.cell.kind, stack.cell.activation.name) == ("keras", "gru", "relu")
+    checkpoint = rc.load(folder / PATHS[kind])
+    (stack,) = checkpoint.layers.values()
+    assert (checkpoint.format, stack.cell.kind, stack.cell.activation.name) == ("keras", "gru", "relu")
     kernel = np.asarray(model.layers[0].get_weights()[0])
     np.testing.assert_array_equal(stack[0, 0].gates["n"].input, kernel[:, 6:].T)
-    assert found.path == str(folder / PATHS[kind])
-    assert "in the pickle" in found.evidence[0]
-    assert ("at 'model'" in found.evidence[0]) == (kind == "a pickle in a dictionary")
+    assert checkpoint.path == str(folder / PATHS[kind])
+    assert "in the pickle" in checkpoint.evidence[0]
+    assert ("at 'model'" in checkpoint.evidence[0]) == (kind == "a pickle in a dictionary")
 
 
 def test_the_model_in_a_pickle_is_run_as_proof(keras_3: tuple[Path, Any], tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def keras_2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", ["alone.h5", "alone.weights.h5", "alone", "alone.index", ""])
 def test_weights_of_keras_2_alone_are_read_with_the_architecture_beside_them(keras_2: Path, name: str) -> None:
-    found = rc.load(keras_2 / "alone" / name)
-    (stack,) = found.layers.values()
-    assert stack.cell.activation.name == "relu" and not found.questions
-    assert found.warnings[0].startswith("the configuration is read from model.json next to it")
-    assert str(keras_2 / "alone" / "model.json") in found.beside or not name
+    checkpoint = rc.load(keras_2 / "alone" / name)
+    (stack,) = checkpoint.layers.values()
+    assert stack.cell.activation.name == "relu" and not checkpoint.questions
+    assert checkpoint.warnings[0].startswith("the configuration is read from model.json next to it")
+    assert str(keras_2 / "alone" / "model.json") in checkpoint.beside or not name
 
 
 def test_weights_of_another_keras_than_the_architecture_beside_them(keras_2: Path, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_weights_of_another_keras_than_the_architecture_beside_them(keras_2: Pat
         place = tmp_path / f"{len([*tmp_path.iterdir()])}"
         shutil.copytree(keras_2 / "alone", place)
         (place / "model.json").write_text(text.replace(old, new))
-        assert {one.option for one in rc.load(place / name).questions} >= {"activation"}, (old, new)
+        assert {question.option for question in rc.load(place / name).questions} >= {"activation"}, (old, new)
 
 
 def _as_made_by(name: str, *args: Any, **state: Any) -> Any:
@@ -133,9 +133,9 @@ def _as_made_by(name: str, *args: Any, **state: Any) -> Any:
     for at in range(1, module.count(".") + 2):
         above = ".".join(module.split(".")[:at])
         sys.modules.setdefault(above, types.ModuleType(above))
-    made = type(function, (), {"__module__": module})
+    stand_in = type(function, (), {"__module__": module})
     if not hasattr(sys.modules[module], function):
-        setattr(sys.modules[module], function, made)
+        setattr(sys.modules[module], function, stand_in)
     called = getattr(sys.modules[module], function)
 
     class Reduced:
@@ -195,11 +195,11 @@ def tarred(folder: Path) -> bytes:
 
 
 def check_relu(path: Path, folder: Path) -> rc.Checkpoint:
-    found = rc.load(path)
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
     assert (stack.cell.kind, stack.cell.activation.name) == ("lstm", "relu")
     np.testing.assert_array_equal(stack[0, 0].gates["i"].input, np.load(folder / "arrays.npz")["0"][:, :3].T)
-    return found
+    return checkpoint
 
 
 @pytest.mark.usefixtures("absent_modules")
@@ -214,9 +214,9 @@ def test_pickled_models_of_keras_2(keras_2: Path, tmp_path: Path) -> None:
     (tmp_path / "old.joblib").write_bytes(joblibs(unpack, aligned=False))
     check_relu(keras_2 / "model.pkl", keras_2)
     for path in sorted(tmp_path.iterdir()):
-        found = check_relu(path, keras_2)
-        assert "saved_model.pb" in found.evidence[0] and "in the pickle" in found.evidence[0], path.name
-        assert "rnnconvert-" not in str(found) + "".join(found.evidence)
+        checkpoint = check_relu(path, keras_2)
+        assert "saved_model.pb" in checkpoint.evidence[0] and "in the pickle" in checkpoint.evidence[0], path.name
+        assert "rnnconvert-" not in str(checkpoint) + "".join(checkpoint.evidence)
 
 
 @pytest.mark.usefixtures("absent_modules")
@@ -239,12 +239,12 @@ def test_arrays_in_a_file_of_joblibs(tmp_path: Path, aligned: bool) -> None:
     shapes = {"weight_ih_l0": (16, 3), "weight_hh_l0": (16, 4), "bias_ih_l0": (16,), "bias_hh_l0": (16,)}
     arrays = {f"rnn.{name}": rng.normal(size=shape).astype("f") for name, shape in shapes.items()}
     arrays["rnn.weight_hh_l0"] = np.asfortranarray(arrays["rnn.weight_hh_l0"])
-    whole = joblibs({**arrays, "labels": np.array(["up", "down"])}, aligned)
-    (tmp_path / "m.joblib").write_bytes(whole)
-    found = rc.load(tmp_path / "m.joblib").arrays
-    assert found.keys() == arrays.keys()
-    assert all(np.array_equal(found[name], arrays[name]) for name in arrays)
-    (tmp_path / "cut.joblib").write_bytes(whole[:400])
+    content = joblibs({**arrays, "labels": np.array(["up", "down"])}, aligned)
+    (tmp_path / "m.joblib").write_bytes(content)
+    read = rc.load(tmp_path / "m.joblib").arrays
+    assert read.keys() == arrays.keys()
+    assert all(np.array_equal(read[name], arrays[name]) for name in arrays)
+    (tmp_path / "cut.joblib").write_bytes(content[:400])
     with pytest.raises(UnreadableError, match="its pickle is"):
         rc.load(tmp_path / "cut.joblib")
 
@@ -260,15 +260,15 @@ def test_archives_with_one_model(keras_3: tuple[Path, Any], keras_2: Path, tmp_p
     torch = needed("torch", "torch")
     zipped(tmp_path / "one.zip", {"project/model.pkl": keras_3[0] / "model.pkl", "project/train.py": b"import keras"})
     assert list(rc.load(tmp_path / "one.zip").layers) == ["gru"]
-    folder = {f"saved/{one.relative_to(keras_2 / 'saved')}": one for one in (keras_2 / "saved").rglob("*") if one.is_file()}
+    folder = {f"saved/{path.relative_to(keras_2 / 'saved')}": path for path in (keras_2 / "saved").rglob("*") if path.is_file()}
     check_relu(zipped(tmp_path / "saved.zip", folder), keras_2)
     (tmp_path / "saved.tar.gz").write_bytes(gzip.compress(tarred(keras_2 / "saved")))
     check_relu(tmp_path / "saved.tar.gz", keras_2)
     torch.save({f"lstm_actor.{k}": v for k, v in torch.nn.LSTM(3, 4).state_dict().items()}, tmp_path / "policy.pth")
     torch.save({}, tmp_path / "none.pth")
     members = {"data": b"{}", "pytorch_variables.pth": tmp_path / "none.pth", "policy.pth": tmp_path / "policy.pth"}
-    found = rc.load(zipped(tmp_path / "ppo.zip", members))
-    assert list(found.layers) == ["lstm_actor"] and "'policy.pth' in the archive" in found.evidence[0]
+    checkpoint = rc.load(zipped(tmp_path / "ppo.zip", members))
+    assert list(checkpoint.layers) == ["lstm_actor"] and "'policy.pth' in the archive" in checkpoint.evidence[0]
     with pytest.raises(UnreadableError, match=r"2 models with recurrent layers: from .a\.pth. in .*b/c\.pth"):
         rc.load(zipped(tmp_path / "two.zip", {"a.pth": tmp_path / "policy.pth", "b/c.pth": tmp_path / "policy.pth"}))
     with pytest.raises(UnreadableError, match="none of them has a recurrent layer"):
@@ -288,22 +288,22 @@ def test_the_configuration_in_the_graph_of_objects(keras_2: Path, tmp_path: Path
     model = saved_model_pb2.SavedModel.FromString(graph.read_bytes())
     for _, node in wire.fields(memoryview(metadata.read_bytes()), metadata):
         parts = dict(wire.values(node, metadata))
-        said = model.meta_graphs[0].object_graph_def.nodes[parts.get(2, 0)].user_object
-        assert said.identifier == bytes(parts[4]).decode()
-        said.metadata = bytes(parts[5]).decode()
+        user_object = model.meta_graphs[0].object_graph_def.nodes[parts.get(2, 0)].user_object
+        assert user_object.identifier == bytes(parts[4]).decode()
+        user_object.metadata = bytes(parts[5]).decode()
     metadata.unlink()
     graph.write_bytes(model.SerializeToString())
     for path in (tmp_path / "saved", graph, tmp_path / "saved" / "variables" / "variables.index"):
-        found = check_relu(path, keras_2)
-        assert not found.questions
+        checkpoint = check_relu(path, keras_2)
+        assert not checkpoint.questions
 
 
 @pytest.mark.parametrize("ending", [".h5", ".keras"])
 def test_the_shape_that_a_later_layer_states_is_ignored_as_keras_does(keras_2: Path, tmp_path: Path, ending: str) -> None:
-    found = rc.load(keras_2 / f"habit{ending}")
-    assert [stack.input_size for stack in found.layers.values()] == [5, 3, 4]
-    assert any("Keras ignores it: it takes one shape" in one and "gru_1" in one for one in found.warnings)
-    assert not any(one.startswith("lstm") for one in found.warnings)
+    checkpoint = rc.load(keras_2 / f"habit{ending}")
+    assert [stack.input_size for stack in checkpoint.layers.values()] == [5, 3, 4]
+    assert any("Keras ignores it: it takes one shape" in warning and "gru_1" in warning for warning in checkpoint.warnings)
+    assert not any(warning.startswith("lstm") for warning in checkpoint.warnings)
 
 
 PACKERS = {

@@ -62,9 +62,9 @@ def rc_format(path: Path) -> str:
 # Bytes ----------------------------------------------------------------------------------------------
 
 
-def made(folder: Path) -> dict[str, Path]:
+def model_files(folder: Path) -> dict[str, Path]:
     """Small files of every kind but HDF5, whose library is not safe against damaged files."""
-    found = {
+    paths = {
         "checkpoint.pt": write(folder / "checkpoint.pt", stack("gru", hidden_size=2)),
         "weights.safetensors": write(folder / "weights.safetensors", stack("gru", hidden_size=2)),
         "model.onnx": write(folder / "model.onnx", stack("gru", hidden_size=2)),
@@ -74,8 +74,8 @@ def made(folder: Path) -> dict[str, Path]:
         "external.onnx": write(folder / "external.onnx", stack(hidden_size=16), external_data=True),
     }
     text = folder / "text.onnxtxt"
-    text.write_text(str(onnx.load(found["node.onnx"])))
-    return {**found, "text.onnxtxt": text}
+    text.write_text(str(onnx.load(paths["node.onnx"])))
+    return {**paths, "text.onnxtxt": text}
 
 
 NAMES = [
@@ -87,7 +87,7 @@ NAMES = [
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mutations")
-    assert list(made(path)) == NAMES
+    assert list(model_files(path)) == NAMES
     assert all(attempt(path / name) for name in NAMES)
     return path
 
@@ -187,9 +187,9 @@ MUTATE = textwrap.dedent(
 def in_a_child(source: Path, folder: Path, count: int) -> tuple[int, int]:
     """How many of the changed files were refused, and how many converted."""
     command = [sys.executable, "-W", "ignore", "-c", MUTATE, folder, source, count]
-    found = ready.run(command, ready.OURS, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert found.returncode == 0, found.stderr[-2000:]
-    refused, done = map(int, found.stdout.split())
+    ended = ready.run(command, ready.OURS, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    refused, done = map(int, ended.stdout.split())
     return refused, done
 
 
@@ -272,13 +272,13 @@ def _config() -> dict[str, Any]:
 
 
 def _keras_arrays() -> dict[str, Any]:
-    found = {}
+    arrays = {}
     for way in ("forward_layer", "backward_layer"):
         for number, shape in enumerate(((3, 12), (4, 12), (2, 12))):
-            found[f"layers/bidirectional/{way}/cell/vars/{number}"] = uniform(number, *shape)
+            arrays[f"layers/bidirectional/{way}/cell/vars/{number}"] = uniform(number, *shape)
     for number, shape in enumerate(((8, 16), (4, 16), (16,))):
-        found[f"layers/rnn/cell/cells/0/vars/{number}"] = uniform(number, *shape)
-    return found
+        arrays[f"layers/rnn/cell/cells/0/vars/{number}"] = uniform(number, *shape)
+    return arrays
 
 
 def test_a_keras_configuration_may_say_anything(tmp_path: Path) -> None:
@@ -335,12 +335,12 @@ def test_the_attributes_of_a_legacy_file_may_say_anything(tmp_path: Path) -> Non
 
 def test_a_description_of_a_buffer_may_say_anything(tmp_path: Path) -> None:
     path = write(tmp_path / "buffer.bin")
-    beside = tmp_path / "buffer.bin.json"
-    description = json.loads(beside.read_text())
+    sidecar = tmp_path / "buffer.bin.json"
+    description = json.loads(sidecar.read_text())
     description["layers"][0]["clip"] = [-1.0, 1.0]
     outcomes = []
     for changed in every_change(description):
-        beside.write_text(json.dumps(changed))
+        sidecar.write_text(json.dumps(changed))
         outcomes.append(loads(path))
     assert True in outcomes and False in outcomes
 
@@ -368,9 +368,9 @@ def test_the_attributes_of_a_node_may_say_anything(tmp_path: Path) -> None:
             changed = onnx.ModelProto()
             changed.CopyFrom(model)
             node = changed.graph.node[0]
-            kept = [attribute for attribute in node.attribute if attribute.name != name]
+            others = [attribute for attribute in node.attribute if attribute.name != name]
             del node.attribute[:]
-            node.attribute.extend([*kept, onnx.helper.make_attribute(name, value)])
+            node.attribute.extend([*others, onnx.helper.make_attribute(name, value)])
             path.write_bytes(changed.SerializeToString())
             outcomes.append(attempt(path) if name != "clip" else loads(path))
     assert False in outcomes

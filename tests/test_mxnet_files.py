@@ -51,18 +51,18 @@ VERSIONS = ("oldest", "V1", "V2", "V3")
 
 def file_of(arrays: Mapping[str, Array], version: str = "V2", names: bool = True, device: int = 1) -> bytes:
     """A list of float32 arrays with the header of a version, as src/ndarray/ndarray.cc has them."""
-    found = struct.pack("<QQQ", 0x112, 0, len(arrays))
+    content = struct.pack("<QQQ", 0x112, 0, len(arrays))
     for array in arrays.values():
         axes = array.ndim
-        found += {
+        content += {
             "oldest": struct.pack(f"<I{axes}I", axes, *array.shape),
             "V1": struct.pack(f"<Ii{axes}q", 0xF993FAC8, axes, *array.shape),
             "V2": struct.pack(f"<Iii{axes}q", 0xF993FAC9, 0, axes, *array.shape),
             "V3": struct.pack(f"<Iii{axes}q", 0xF993FACA, 0, axes, *array.shape),
         }[version]
-        found += struct.pack("<iii", device, 0, 0) + array.astype("<f4").tobytes()
+        content += struct.pack("<iii", device, 0, 0) + array.astype("<f4").tobytes()
     encoded = [name.encode() for name in arrays] if names else []
-    return found + struct.pack("<Q", len(encoded)) + b"".join(struct.pack("<Q", len(n)) + n for n in encoded)
+    return content + struct.pack("<Q", len(encoded)) + b"".join(struct.pack("<Q", len(n)) + n for n in encoded)
 
 
 def gru() -> dict[str, Array]:
@@ -76,15 +76,15 @@ def gru() -> dict[str, Array]:
 @pytest.mark.parametrize("device", [1, 2])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_header_is_read(version: str, device: int, tmp_path: Path) -> None:
-    made = gru()
+    arrays = gru()
     path = tmp_path / "a.params"
-    path.write_bytes(file_of(made, version, device=device))
-    found = mxnet_params.read(path)
-    assert list(found.arrays) == list(made) and found.metadata["unreadable"] == {}
-    for name, array in made.items():
-        np.testing.assert_array_equal(found.arrays[name], array)
-        assert not found.arrays[name].flags.owndata and not found.arrays[name].flags.writeable
-    path.write_bytes(file_of(made, version, names=False))
+    path.write_bytes(file_of(arrays, version, device=device))
+    read = mxnet_params.read(path)
+    assert list(read.arrays) == list(arrays) and read.metadata["unreadable"] == {}
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read.arrays[name], array)
+        assert not read.arrays[name].flags.owndata and not read.arrays[name].flags.writeable
+    path.write_bytes(file_of(arrays, version, names=False))
     assert list(mxnet_params.read(path).arrays) == ["0", "1", "2", "3"]
 
 
@@ -93,8 +93,8 @@ def test_mxnet_reads_these_headers_so(version: str, tmp_path: Path) -> None:
     mxnet("mxnet-gluon")
     path = tmp_path / "a.params"
     path.write_bytes(file_of(gru(), version))
-    found = by_mxnet(tmp_path, "found = mxnet.nd.load('a.params')")
-    assert {name: array.tobytes() for name, array in found.items()} == {n: a.tobytes() for n, a in gru().items()}
+    arrays = by_mxnet(tmp_path, "found = mxnet.nd.load('a.params')")
+    assert {name: array.tobytes() for name, array in arrays.items()} == {n: a.tobytes() for n, a in gru().items()}
 
 
 def by_mxnet(folder: Path, script: str) -> dict[str, Array]:
@@ -103,19 +103,19 @@ def by_mxnet(folder: Path, script: str) -> dict[str, Array]:
 
 
 def test_what_is_written_is_what_mxnet_reads(tmp_path: Path) -> None:
-    made = {str(dtype): np.arange(6).reshape(2, 3).astype(dtype) for dtype in ("f2", "f4", "f8", "u1", "i4", "i1", "i8")}
-    mxnet_params.write(tmp_path / "a.params", made | {"arg:ü": np.ones(3, "f4")})
-    found = by_mxnet(tmp_path, "found = mxnet.nd.load('a.params')")
-    assert {name: (array.dtype, array.tobytes()) for name, array in found.items()} == {
-        name: (array.dtype, array.tobytes()) for name, array in (made | {"arg:ü": np.ones(3, "f4")}).items()
+    arrays = {str(dtype): np.arange(6).reshape(2, 3).astype(dtype) for dtype in ("f2", "f4", "f8", "u1", "i4", "i1", "i8")}
+    mxnet_params.write(tmp_path / "a.params", arrays | {"arg:ü": np.ones(3, "f4")})
+    read = by_mxnet(tmp_path, "found = mxnet.nd.load('a.params')")
+    assert {name: (array.dtype, array.tobytes()) for name, array in read.items()} == {
+        name: (array.dtype, array.tobytes()) for name, array in (arrays | {"arg:ü": np.ones(3, "f4")}).items()
     }
     scalars = {"scalar": np.array(2, "f4"), "none": np.zeros((0, 2), "f4")}
     mxnet_params.write(tmp_path / "a.params", scalars)
-    found = by_mxnet(tmp_path, "mxnet.util.set_np_shape(True)\nfound = mxnet.nd.load('a.params')")
-    assert {name: array.shape for name, array in found.items()} == {"scalar": (), "none": (0, 2)}
+    read = by_mxnet(tmp_path, "mxnet.util.set_np_shape(True)\nfound = mxnet.nd.load('a.params')")
+    assert {name: array.shape for name, array in read.items()} == {"scalar": (), "none": (0, 2)}
     mxnet_params.write(tmp_path / "a.params", {"half": np.array([1.5, -3], BFLOAT16)})
-    found = by_mxnet(tmp_path, "found = {'half': mxnet.nd.load('a.params')['half'].astype('float32')}")
-    np.testing.assert_array_equal(found["half"], [1.5, -3])
+    read = by_mxnet(tmp_path, "found = {'half': mxnet.nd.load('a.params')['half'].astype('float32')}")
+    np.testing.assert_array_equal(read["half"], [1.5, -3])
 
 
 def test_element_types_come_and_go(tmp_path: Path) -> None:
@@ -173,20 +173,20 @@ SMALL = {"a": np.ones((2, 3), "f4"), "b": np.ones(2, "f4")}
 
 @pytest.mark.parametrize("source", [*VERSIONS, "types"])
 def test_every_truncation_is_unreadable(source: str, tmp_path: Path) -> None:
-    whole = FILES["types"].read_bytes() if source == "types" else file_of(SMALL, source)
-    for length in range(len(whole)):
-        assert unreadable_or_read(tmp_path / "a.params", whole[:length]), length
-    assert unreadable_or_read(tmp_path / "a.params", whole + b"\0")
+    content = FILES["types"].read_bytes() if source == "types" else file_of(SMALL, source)
+    for length in range(len(content)):
+        assert unreadable_or_read(tmp_path / "a.params", content[:length]), length
+    assert unreadable_or_read(tmp_path / "a.params", content + b"\0")
 
 
 @pytest.mark.parametrize("source", [*VERSIONS, "types"])
 def test_a_changed_byte_is_unreadable_or_another_number(source: str, tmp_path: Path) -> None:
-    whole = FILES["types"].read_bytes() if source == "types" else file_of(SMALL, source)
-    changes = [(at, value) for at in range(len(whole)) for value in {0, 1, 0x7F, 0x80, 0xFF, whole[at] ^ 1} - {whole[at]}]
+    content = FILES["types"].read_bytes() if source == "types" else file_of(SMALL, source)
+    changes = [(at, value) for at in range(len(content)) for value in {0, 1, 0x7F, 0x80, 0xFF, content[at] ^ 1} - {content[at]}]
     tried = drawn(changes, 500, source)
     refused = 0
     for at, value in tried:
-        refused += unreadable_or_read(tmp_path / "a.params", whole[:at] + bytes([value]) + whole[at + 1 :])
+        refused += unreadable_or_read(tmp_path / "a.params", content[:at] + bytes([value]) + content[at + 1 :])
     assert refused > len(tried) / 6
 
 
@@ -201,7 +201,7 @@ def test_random_damage_is_unreadable_or_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (struct.pack("<QQQ", 0x112, 0, 1 << 60), "in the middle"),
         (struct.pack("<QQQIiiqq", 0x112, 0, 1, 0xF993FAC9, 0, 2, 1 << 40, 1 << 40), "has the shape"),
@@ -216,9 +216,9 @@ def test_random_damage_is_unreadable_or_read(tmp_path: Path) -> None:
         (b"\x12\x02" + bytes(40), "does not begin"),
     ],
 )
-def test_what_is_wrong_is_said(content: bytes, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.params").write_bytes(content)
-    with pytest.raises(rc.UnreadableError, match=said):
+    with pytest.raises(rc.UnreadableError, match=message):
         rc.load(tmp_path / "a.params", "mxnet")
 
 
@@ -236,9 +236,9 @@ NAMES = {"saved": "", "collected": "lstm0", "exported": "rnn0", "cells": "", "fu
 
 @pytest.mark.parametrize("name", NAMES)
 def test_mxnets_files_give_what_mxnet_gave(name: str, tmp_path: Path) -> None:
-    found = rc.load(FILES[name])
-    assert list(found.layers) == [NAMES[name]] and not found.tensors and not found.questions and not found.warnings
-    y = reference.run(found.layers[NAMES[name]], ANSWERS["x"]).y
+    loaded = rc.load(FILES[name])
+    assert list(loaded.layers) == [NAMES[name]] and not loaded.tensors and not loaded.questions and not loaded.warnings
+    y = reference.run(loaded.layers[NAMES[name]], ANSWERS["x"]).y
     np.testing.assert_allclose(y, ANSWERS[name], rtol=0, atol=1e-6)
     # Without the graph the sizes of a vector and the function of an RNN are not there.
     shutil.copy(FILES[name], tmp_path / "a.params")
@@ -248,12 +248,12 @@ def test_mxnets_files_give_what_mxnet_gave(name: str, tmp_path: Path) -> None:
         assert not alone.layers
         with pytest.raises(rc.RefusedError, match=r"no description was found\. Give --set cell="):
             rc.convert(tmp_path / "a.params", tmp_path / "a.pt")
-        said = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
-        assert bits(only(tmp_path / "a.params", **said)) == bits(found.layers["gru"])
+        options = {"cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+        assert bits(only(tmp_path / "a.params", **options)) == bits(loaded.layers["gru"])
         with pytest.raises(rc.UsageError, match="for each input after the first"):
-            rc.load(tmp_path / "a.params", **{**said, "hidden_size": 5})
+            rc.load(tmp_path / "a.params", **{**options, "hidden_size": 5})
         with pytest.raises(rc.UsageError, match="for each input after the first"):
-            rc.load(tmp_path / "a.params", **said, input_size=4)
+            rc.load(tmp_path / "a.params", **options, input_size=4)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -290,10 +290,10 @@ def test_the_real_file_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     report = verify(path, on=["mxnet-gluon"])
     assert report.equal, str(report)
     assert report.document["layers"][0]["runs"][0]["own_file"]
-    with np.load(path.with_name("fused_flat.ref.npz")) as given:
+    with np.load(path.with_name("fused_flat.ref.npz")) as stored:
         packed = rc.pack(only(path), "mxnet", module="flat")
         vector = packed if isinstance(packed, np.ndarray) else np.asarray(packed["parameters"])
-        np.testing.assert_array_equal(vector, given["flat"])
+        np.testing.assert_array_equal(vector, stored["flat"])
 
 
 # Files that we write ------------------------------------------------------------------------------------
@@ -317,8 +317,8 @@ y = graph.eval(x=x, **begun, **vector)[0]""",
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
 def test_the_note_says_what_loads_a_file(kind: str, module: str, tmp_path: Path) -> None:
     size = (1, 1) if module == "cell" else (2, 2)
-    made = stack(kind, num_layers=size[0], num_directions=size[1], name="encoder")
-    (note,) = rc.save(checkpoint(made), tmp_path / "a.params", module=module).notes
+    layer = stack(kind, num_layers=size[0], num_directions=size[1], name="encoder")
+    (note,) = rc.save(checkpoint(layer), tmp_path / "a.params", module=module).notes
     where, _, call = note.partition(" loads into ")
     assert where == "the file itself"
     np.save(tmp_path / "x.npy", ANSWERS["x"])
@@ -327,8 +327,8 @@ def test_the_note_says_what_loads_a_file(kind: str, module: str, tmp_path: Path)
     script += f"made = lambda **more: {call[:-1]}, **more)\n"
     # A plain RNN has one gate: its arrays of single gates are gluon's.
     script += LOADED["stack" if (kind, module) == ("rnn", "gates") else module]
-    found = by_mxnet(tmp_path, script + "\nfound = {'y': y}")
-    np.testing.assert_allclose(found["y"], reference.run(made, ANSWERS["x"]).y, rtol=0, atol=3e-6)
+    result = by_mxnet(tmp_path, script + "\nfound = {'y': y}")
+    np.testing.assert_allclose(result["y"], reference.run(layer, ANSWERS["x"]).y, rtol=0, atol=3e-6)
 
 
 def test_several_layers_go_under_their_names(tmp_path: Path) -> None:
@@ -340,9 +340,9 @@ def test_several_layers_go_under_their_names(tmp_path: Path) -> None:
         where, _, call = note.partition(" loads into ")
         script += f"layer = {call}\nlayer.collect_params().load('a.params', ignore_extra=True)\n"
         script += f"found[{where!r}] = layer(x)\n"
-    found = by_mxnet(tmp_path, script)
-    assert list(found) == ["encoder_rnn", "decoder"]
-    for layer, y in zip(layers, found.values(), strict=True):
+    results = by_mxnet(tmp_path, script)
+    assert list(results) == ["encoder_rnn", "decoder"]
+    for layer, y in zip(layers, results.values(), strict=True):
         np.testing.assert_allclose(y, reference.run(layer, ANSWERS["x"]).y, rtol=0, atol=3e-6)
 
 
@@ -350,22 +350,22 @@ def test_several_layers_go_under_their_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["stack", "flat", "gates"])
 def test_files_come_and_go(module: str, dtype: str, tmp_path: Path) -> None:
     for kind in ("rnn", "gru", "lstm"):
-        made = stack(kind, dtype=FLOATS[dtype], num_layers=2, num_directions=2, name="a")
-        path = write(tmp_path / f"{kind}.params", made, module=module)
+        layer = stack(kind, dtype=FLOATS[dtype], num_layers=2, num_directions=2, name="a")
+        path = write(tmp_path / f"{kind}.params", layer, module=module)
         cell = "rnn_tanh" if kind == "rnn" else kind
-        said = {"cell": cell, "hidden_size": 4, "num_layers": 2, "bidirectional": True} if module == "flat" else {}
+        options = {"cell": cell, "hidden_size": 4, "num_layers": 2, "bidirectional": True} if module == "flat" else {}
         function = {"nonlinearity": "tanh"} if kind == "rnn" else {}
-        found = only(path, **function, **said)
-        assert bits(found) == bits(made) and found.cell == made.cell
+        read = only(path, **function, **options)
+        assert bits(read) == bits(layer) and read.cell == layer.cell
 
 
 def test_a_stack_is_written_as_cells(tmp_path: Path) -> None:
     path = write(tmp_path / "a.params", stack("rnn", num_layers=2, name="a"), module="cell")
-    found = rc.load(path)
+    loaded = rc.load(path)
     # Cells of these names are what gluon and mx.rnn unfuse a layer into: together they are the layer.
-    assert found.layers["a"].num_layers == 2
-    one = write(tmp_path / "one.params", stack("rnn", name="a"), module="cell")
-    assert [entry.assumed for entry in rc.load(one).questions] == ["tanh"]
+    assert loaded.layers["a"].num_layers == 2
+    cells = write(tmp_path / "one.params", stack("rnn", name="a"), module="cell")
+    assert [entry.assumed for entry in rc.load(cells).questions] == ["tanh"]
     assert only(write(tmp_path / "b.params", stack(projection_size=2, parts=PROJECTED), module="cell")).first.projection_size == 2
 
 
@@ -377,13 +377,13 @@ def test_a_prefix_is_the_users(tmp_path: Path) -> None:
 
 
 def test_what_stands_beside_the_layers_is_carried(tmp_path: Path) -> None:
-    made = {f"arg:{name}": array for name, array in gru().items()} | {
+    arrays = {f"arg:{name}": array for name, array in gru().items()} | {
         "arg:dense0_weight": uniform(5, 2, 4), "aux:norm_moving_mean": uniform(6, 2),
     }  # fmt: skip
-    mxnet_params.write(tmp_path / "a.params", made)
+    mxnet_params.write(tmp_path / "a.params", arrays)
     rc.convert(tmp_path / "a.params", tmp_path / "b.params")
-    found = mxnet_params.read(tmp_path / "b.params").arrays
-    assert {name: array.tobytes() for name, array in found.items()} == {n: a.tobytes() for n, a in made.items()}
+    carried = mxnet_params.read(tmp_path / "b.params").arrays
+    assert {name: array.tobytes() for name, array in carried.items()} == {n: a.tobytes() for n, a in arrays.items()}
     rc.convert(tmp_path / "a.params", tmp_path / "c.params", settings=["module=gates"])
     assert "arg:gru0_l0_i2h_o_weight" in mxnet_params.read(tmp_path / "c.params").arrays
 
@@ -406,27 +406,27 @@ def named(path: Path, **renamed: str) -> Path:
     ],
 )  # fmt: skip
 def test_a_layers_name_is_what_stands_before(start: str, end: str, name: str, tmp_path: Path) -> None:
-    found = rc.load(named(tmp_path / "a.params", start=start, end=end))
-    assert list(found.layers) == [name] and not found.warnings and not found.tensors
+    loaded = rc.load(named(tmp_path / "a.params", start=start, end=end))
+    assert list(loaded.layers) == [name] and not loaded.warnings and not loaded.tensors
 
 
 def test_two_cells_that_may_be_one_layers_directions_are_said(tmp_path: Path) -> None:
-    made = {name.replace("gru0_l0_", start): array for start in ("encl0_", "encr0_") for name, array in gru().items()}
-    mxnet_params.write(tmp_path / "a.params", made)
-    found = rc.load(tmp_path / "a.params")
-    assert list(found.layers) == ["encl0", "encr0"]
-    assert "two directions of one layer, 'encr0_' reads from the end" in found.warnings[0]
+    arrays = {name.replace("gru0_l0_", start): array for start in ("encl0_", "encr0_") for name, array in gru().items()}
+    mxnet_params.write(tmp_path / "a.params", arrays)
+    loaded = rc.load(tmp_path / "a.params")
+    assert list(loaded.layers) == ["encl0", "encr0"]
+    assert "two directions of one layer, 'encr0_' reads from the end" in loaded.warnings[0]
 
 
 def test_what_is_no_layer_is_left_among_the_tensors(tmp_path: Path) -> None:
-    made = gru() | {"gru0_l0_h2h_bias": uniform(1, 11), "conv_i2h_weight": uniform(2, 8, 3, 1, 1)}
-    made |= {"conv_h2h_weight": uniform(2, 8, 2, 1, 1), "parameters": uniform(1, 2, 2)}
-    made |= {f"b_{name}": array.astype("i4") for name, array in gru().items()}
-    mxnet_params.write(tmp_path / "a.params", made)
-    found = rc.load(tmp_path / "a.params")
-    assert not found.layers and len(found.tensors) == len(made)
-    assert [text.split(":")[0] for text in found.warnings] == ["gru0", "conv", "b_gru0"]
-    assert "do not fit together" in found.warnings[0] and "int32" in found.warnings[2]
+    arrays = gru() | {"gru0_l0_h2h_bias": uniform(1, 11), "conv_i2h_weight": uniform(2, 8, 3, 1, 1)}
+    arrays |= {"conv_h2h_weight": uniform(2, 8, 2, 1, 1), "parameters": uniform(1, 2, 2)}
+    arrays |= {f"b_{name}": array.astype("i4") for name, array in gru().items()}
+    mxnet_params.write(tmp_path / "a.params", arrays)
+    loaded = rc.load(tmp_path / "a.params")
+    assert not loaded.layers and len(loaded.tensors) == len(arrays)
+    assert [text.split(":")[0] for text in loaded.warnings] == ["gru0", "conv", "b_gru0"]
+    assert "do not fit together" in loaded.warnings[0] and "int32" in loaded.warnings[2]
 
 
 def test_gluon_of_mxnet_2_is_read(tmp_path: Path) -> None:
@@ -434,9 +434,9 @@ def test_gluon_of_mxnet_2_is_read(tmp_path: Path) -> None:
     (vector,) = mxnet_params.read(FILES["fused"]).arrays.values()
     npz_file.write(tmp_path / "a.npz", {"encoder.rnn_param": vector, "dense.weight": uniform(1, 2, 8)})
     (tmp_path / "a.npz").rename(tmp_path / "a.params")
-    said = {"source_format": "mxnet", "cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
-    found = rc.load(tmp_path / "a.params", **said)  # type: ignore[arg-type]
-    assert bits(found.layers["encoder"]) == bits(only(FILES["fused"]))
+    options = {"source_format": "mxnet", "cell": "gru", "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+    loaded = rc.load(tmp_path / "a.params", **options)  # type: ignore[arg-type]
+    assert bits(loaded.layers["encoder"]) == bits(only(FILES["fused"]))
     npz_file.write(tmp_path / "b.params", {"dense.weight": uniform(1, 2, 8)})
     with pytest.raises(rc.UnreadableError, match="named as those of gluon's"):
         rc.load(tmp_path / "b.params", "mxnet")
@@ -445,12 +445,12 @@ def test_gluon_of_mxnet_2_is_read(tmp_path: Path) -> None:
 # The graph ----------------------------------------------------------------------------------------------
 
 
-def graph(told: Mapping[str, Any], key: str = "attrs") -> str:
+def graph(attributes: Mapping[str, Any], key: str = "attrs") -> str:
     """An RNN operator that reads a GRU's arrays through a concatenation."""
     arrays = [{"op": "null", "name": name, "inputs": []} for name in gru()]
     joined = {"op": "_rnn_param_concat", "name": "all", "inputs": [[index, 0, 0] for index in range(len(arrays))]}
     data = {"op": "null", "name": "data", "inputs": []}
-    operator = {"op": "RNN", "name": "rnn", key: {"state_size": "4", "num_layers": "1", **told}, "inputs": [[5, 0, 0], [4, 0, 0]]}
+    operator = {"op": "RNN", "name": "rnn", key: {"state_size": "4", "num_layers": "1", **attributes}, "inputs": [[5, 0, 0], [4, 0, 0]]}
     return json.dumps({"nodes": [*arrays, joined, data, operator]})
 
 
@@ -462,27 +462,27 @@ def test_the_graph_says_the_function(file: str, key: str, tmp_path: Path) -> Non
     assert (entry.option, entry.assumed, entry.layer) == ("nonlinearity", "relu", "gru0")
     for mode, function in (("rnn_tanh", TANH), ("rnn_relu", RELU)):
         (tmp_path / "model-symbol.json").write_text(graph({"mode": mode}, key))
-        found = rc.load(tmp_path / file)
-        assert found.layers["gru0"].cell.activation == function and not found.questions
+        loaded = rc.load(tmp_path / file)
+        assert loaded.layers["gru0"].cell.activation == function and not loaded.questions
 
 
 def test_the_graph_says_a_clip(tmp_path: Path) -> None:
-    made = {name: np.concatenate([array, array[:4]]) for name, array in gru().items()}
-    mxnet_params.write(tmp_path / "a.params", made)
+    arrays = {name: np.concatenate([array, array[:4]]) for name, array in gru().items()}
+    mxnet_params.write(tmp_path / "a.params", arrays)
     bounds = {"lstm_state_clip_min": "-0.5", "lstm_state_clip_max": "2"}
     (tmp_path / "a-symbol.json").write_text(graph({"mode": "lstm", **bounds}))
     (clip,) = only(tmp_path / "a.params").cell.clips
     assert (clip.kind, clip.low, clip.high) == ("state", -0.5, 2)
     with pytest.raises(rc.RefusedError, match="clip"):
         rc.convert(tmp_path / "a.params", tmp_path / "b.params")
-    for wrong, said in (("None", "expected two numbers"), ("-3", "lower bound first")):
+    for wrong, message in (("None", "expected two numbers"), ("-3", "lower bound first")):
         (tmp_path / "a-symbol.json").write_text(graph({"mode": "lstm", **bounds, "lstm_state_clip_max": wrong}))
-        with pytest.raises(rc.UnreadableError, match=said):
+        with pytest.raises(rc.UnreadableError, match=message):
             rc.load(tmp_path / "a.params")
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (graph({"mode": "lstm"}), "arrays of a gru there, but mode=lstm"),
         ("{", "not a graph of MXNet's"),
@@ -494,10 +494,10 @@ def test_the_graph_says_a_clip(tmp_path: Path) -> None:
         ("[" * 100_000, "not a graph"),
     ],
 )
-def test_a_damaged_graph_is_unreadable(text: str, said: str, tmp_path: Path) -> None:
+def test_a_damaged_graph_is_unreadable(text: str, message: str, tmp_path: Path) -> None:
     mxnet_params.write(tmp_path / "a.params", gru())
     (tmp_path / "a-symbol.json").write_text(text)
-    with pytest.raises(rc.UnreadableError, match=said):
+    with pytest.raises(rc.UnreadableError, match=message):
         rc.load(tmp_path / "a.params")
 
 
@@ -508,16 +508,16 @@ def test_a_graph_that_goes_round_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "attributes",
     [
         {"mode": "gru", "state_size": "5"}, {"mode": "mlp", "state_size": "4"}, {"mode": "gru", "state_size": "999999999"},
         {"mode": "gru", "state_size": "4", "projection_size": "2"}, {"mode": "gru", "state_size": "4", "num_layers": "99999"},
         {"mode": "lstm", "state_size": "4", "projection_size": "5"},
     ],
 )  # fmt: skip
-def test_sizes_that_a_vector_has_not_are_unreadable(told: dict[str, str], tmp_path: Path) -> None:
+def test_sizes_that_a_vector_has_not_are_unreadable(attributes: dict[str, str], tmp_path: Path) -> None:
     mxnet_params.write(tmp_path / "a.params", {"gru_parameters": uniform(1, 601)})
-    (tmp_path / "a-symbol.json").write_text(graph(told).replace("gru0_l0_i2h_weight", "gru_parameters"))
+    (tmp_path / "a-symbol.json").write_text(graph(attributes).replace("gru0_l0_i2h_weight", "gru_parameters"))
     with pytest.raises(rc.UnreadableError):
         rc.load(tmp_path / "a.params")
 
@@ -576,26 +576,26 @@ def test_the_steps_of_a_graph_state_their_functions_and_what_is_around_them(tmp_
     assert len(names) == 17
     for name in sorted(names):
         path = tmp_path / f"{name}-0000.params"
-        found = rc.load(path)
-        assert not found.questions, name
+        loaded = rc.load(path)
+        assert not loaded.questions, name
         if name.startswith("around_"):
-            (stack_,) = found.layers.values()
-            assert "followed at each step by" in stack_.wrapped and stack_.wrapped in found.warnings[0], name
+            (stack_,) = loaded.layers.values()
+            assert "followed at each step by" in stack_.wrapped and stack_.wrapped in loaded.warnings[0], name
             continue
         if name == "two":
-            first, second = found.layers.values()
+            first, second = loaded.layers.values()
             assert not first.wrapped and "elemwise_add" in second.wrapped
             with pytest.raises(rc.RefusedError, match="something between"):
-                rc.save(found, tmp_path / "out.pt", stack="join")
+                rc.save(loaded, tmp_path / "out.pt", stack="join")
             continue
-        (stack_,) = found.layers.values()
+        (stack_,) = loaded.layers.values()
         assert not stack_.unconvertible and not stack_.wrapped, name
         np.testing.assert_allclose(reference.run(stack_, x).y, np.load(tmp_path / f"{name}.npy"), rtol=0, atol=2e-7)
     with pytest.raises(rc.UsageError, match="contradicts the graph"):
         rc.load(tmp_path / "lstm1-0000.params", activation="tanh")
     (tmp_path / "lstm1-symbol.json").unlink()
     alone = rc.load(tmp_path / "lstm1-0000.params")
-    assert [one.option for one in alone.questions] == ["activation", "recurrent_activation"]
+    assert [question.option for question in alone.questions] == ["activation", "recurrent_activation"]
     (stack_,) = rc.load(tmp_path / "lstm1-0000.params", activation="relu", recurrent_activation="tanh").layers.values()
     np.testing.assert_allclose(reference.run(stack_, x).y, np.load(tmp_path / "lstm1.npy"), rtol=0, atol=2e-7)
 

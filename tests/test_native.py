@@ -84,8 +84,8 @@ def test_a_framework_meets_the_reference(name: str, cell: Cell) -> None:
     def check(case: tuple[Sizes, str]) -> None:
         form, dtype = case
         problem = problem_of(form, cell, sum(map(ord, f"{form}{dtype}")), dtype)
-        found = JUDGES[name].solve(layout_of(name, cell), problem, **options_of(name, cell, form.num_directions))
-        assert excess(problem, found) <= 1
+        solution = JUDGES[name].solve(layout_of(name, cell), problem, **options_of(name, cell, form.num_directions))
+        assert excess(problem, solution) <= 1
 
     def widest(case: tuple[Sizes, str]) -> bool:
         form, _ = case
@@ -157,9 +157,9 @@ def test_states_that_are_not_given_are_zero(name: str) -> None:
 def mistaken(layout: Layout) -> Iterator[Layout]:
     """The same arrays with two gates taken for each other, for every two."""
     gates = layout.gates.split()
-    for one, other in itertools.combinations(range(len(gates)), 2):
+    for gate, other in itertools.combinations(range(len(gates)), 2):
         wrong = list(gates)
-        wrong[one], wrong[other] = gates[other], gates[one]
+        wrong[gate], wrong[other] = gates[other], gates[gate]
         yield dataclasses.replace(layout, gates=" ".join(wrong))
 
 
@@ -216,8 +216,8 @@ def test_keras_joins_directions_as_the_reference_does(merge: Any) -> None:
     problem = problem_of(Sizes("gru", 3, 5, 1, 2), GRU, 29)
     layer = dataclasses.replace(problem.stack.layers[0], merge=merge)
     problem = dataclasses.replace(problem, stack=problem.stack.replace(layers=(layer,)))
-    found = KERAS.solve(layout_of("keras", GRU), problem, merge_mode=None if merge == "none" else merge)
-    assert excess(problem, found) <= 1
+    solution = KERAS.solve(layout_of("keras", GRU), problem, merge_mode=None if merge == "none" else merge)
+    assert excess(problem, solution) <= 1
 
 
 def reversed_stack(stack: Recurrent) -> Recurrent:
@@ -288,8 +288,8 @@ def onnx_options(cell: Cell, directions: int) -> dict[str, Any]:
     constants = [(1.0, 0.0) if f.name == "linear" else (f.alpha, f.beta) for f in functions]
     alphas = [alpha for alpha, _ in constants if alpha is not None]
     betas = [beta for _, beta in constants if beta is not None]
-    found: dict[str, Any] = {"activations": [ONNX_NAMES[f.name] for f in functions]}
-    return found | ({"activation_alpha": alphas} if alphas else {}) | ({"activation_beta": betas} if betas else {})
+    options: dict[str, Any] = {"activations": [ONNX_NAMES[f.name] for f in functions]}
+    return options | ({"activation_alpha": alphas} if alphas else {}) | ({"activation_beta": betas} if betas else {})
 
 
 @pytest.mark.parametrize("cell", PLAIN_CELLS, ids=label)
@@ -298,9 +298,9 @@ def test_onnx_functions_meet_the_reference(function: Activation, cell: Cell) -> 
     layout = layout_of("onnx", cell)
     assert function in functions_of(layout)
     gates = [] if cell.kind == "rnn" else [with_functions(cell, TANH, function)]
-    for given in [with_functions(cell, function), *gates]:
-        problem = problem_of(Sizes(cell.kind, 3, 5), given, 42, scale=TAME)
-        assert excess(problem, ONNXRUNTIME.solve(layout, problem, **onnx_options(given, 1))) <= 1
+    for variant in [with_functions(cell, function), *gates]:
+        problem = problem_of(Sizes(cell.kind, 3, 5), variant, 42, scale=TAME)
+        assert excess(problem, ONNXRUNTIME.solve(layout, problem, **onnx_options(variant, 1))) <= 1
 
 
 @pytest.mark.parametrize("directions", [1, 2])
@@ -327,8 +327,8 @@ def test_onnx_activations_meet_the_reference(
     if cell.kind == "lstm":
         cell = cell.replace(output_activation=output)
     problem = problem_of(Sizes(cell.kind, 3, 5, 1, directions), cell, 43)
-    found = ONNXRUNTIME.solve(layout_of("onnx", cell), problem, **onnx_options(cell, directions))
-    assert excess(problem, found) <= 1
+    solution = ONNXRUNTIME.solve(layout_of("onnx", cell), problem, **onnx_options(cell, directions))
+    assert excess(problem, solution) <= 1
 
 
 def test_onnx_learned_states_meet_the_reference() -> None:

@@ -53,8 +53,8 @@ def paddle() -> Iterator[Process]:
 
 @pytest.fixture
 def worker(name: str, request: pytest.FixtureRequest) -> Process:
-    found: Process = request.getfixturevalue(name.partition(".")[0])
-    return found
+    process: Process = request.getfixturevalue(name.partition(".")[0])
+    return process
 
 
 def cells_of(layout: Layout) -> list[Cell]:
@@ -112,9 +112,9 @@ def test_the_framework_meets_the_reference(name: str, dtype: str, worker: Proces
 def mistaken(layout: Layout) -> Iterator[Layout]:
     """The same arrays with two gates taken for each other, for every two."""
     gates = layout.gates.split()
-    for one, other in itertools.combinations(range(len(gates)), 2):
+    for gate, other in itertools.combinations(range(len(gates)), 2):
         wrong = list(gates)
-        wrong[one], wrong[other] = gates[other], gates[one]
+        wrong[gate], wrong[other] = gates[other], gates[gate]
         yield dataclasses.replace(layout, gates=" ".join(wrong), letters=layout.letters or layout.gates)
 
 
@@ -149,12 +149,12 @@ def test_gradients_are_those_of_the_equations(name: str, worker: Process, tmp_pa
         "y": rng.standard_normal(true.y.shape), "hidden": [rng.standard_normal(h.shape) for h in true.hidden],
         "cell": [rng.standard_normal(c.shape) for c in true.cell],
     }  # fmt: skip
-    found = asked(worker, layout, problem, tmp_path, cotangents=cotangents)["gradients"]
-    weights = found["weights"][""]
+    gradients = asked(worker, layout, problem, tmp_path, cotangents=cotangents)["gradients"]
+    weights = gradients["weights"][""]
     arrays = {full: np.asarray(array) for full, array in pack(layout, problem.stack).items()}
     assert set(weights) == set(arrays)
     step = 1e-6
-    for key, slope in [("x", found["x"]), *weights.items()]:
+    for key, slope in [("x", gradients["x"]), *weights.items()]:
         index = tuple(rng.integers(length) for length in np.shape(slope))
         high, low = (_sum(_moved(layout, problem, arrays, (key, index), way * step), cotangents) for way in (1, -1))
         np.testing.assert_allclose(slope[index], (high - low) / (2 * step), rtol=1e-5, atol=1e-7, err_msg=key)
@@ -175,9 +175,9 @@ def _moved(layout: Layout, problem: Problem, arrays: Mapping[str, Array], number
 
 def _sum(problem: Problem, scales: Any) -> float:
     """The weighted sum of all outputs, by the reference."""
-    given = problem.solved()
-    total = (given.y * scales["y"]).sum() + sum((h * s).sum() for h, s in zip(given.hidden, scales["hidden"], strict=True))
-    return float(total + sum((c * s).sum() for c, s in zip(given.cell, scales["cell"], strict=True)))
+    result = problem.solved()
+    total = (result.y * scales["y"]).sum() + sum((h * s).sum() for h, s in zip(result.hidden, scales["hidden"], strict=True))
+    return float(total + sum((c * s).sum() for c, s in zip(result.cell, scales["cell"], strict=True)))
 
 
 @pytest.mark.parametrize("name", ["chainer.n_step_lstm", "chainer.lstm", "chainer.gru"])
@@ -207,8 +207,8 @@ def test_links_one_after_the_other_take_their_own_states(chainer: Process, tmp_p
 def test_gradients_that_paddle_gets_wrong_are_not_given(paddle: Process, tmp_path: Path) -> None:
     layout = RUN["paddle.gru"]
     problem = problem_of(Sizes("gru", 3, 4, 1, 2), layout.cell)
-    made = problem.solved()
-    cotangents = {"y": np.ones_like(made.y), "hidden": list(made.hidden), "cell": []}
+    result = problem.solved()
+    cotangents = {"y": np.ones_like(result.y), "hidden": list(result.hidden), "cell": []}
     with pytest.raises(ExecutorError, match="two directions with lengths and initial states") as raised:
         asked(paddle, layout, problem, tmp_path, lengths=np.array([5, 1, 3]), cotangents=cotangents)
     assert raised.value.refused

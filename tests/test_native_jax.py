@@ -76,8 +76,8 @@ def problem_of(form: Sizes, cell: Cell, dtype: str = "float64", seed: int = 3) -
 def solved(layout: Layout, problem: Problem, held: Layout | None = None) -> float:
     """How far the framework is from the reference; `held` is what the layer is brought into the form of."""
     part = fit_to_layout(problem.stack, [held or layout])
-    found = JUDGES[layout.framework].solve(layout, dataclasses.replace(problem, stack=part.stack), **options_of(layout, part.stack))
-    return excess(problem, found)
+    solution = JUDGES[layout.framework].solve(layout, dataclasses.replace(problem, stack=part.stack), **options_of(layout, part.stack))
+    return excess(problem, solution)
 
 
 @over_layouts
@@ -98,19 +98,19 @@ def test_what_the_framework_holds_is_read(layout: Layout) -> None:
     arrays = {name: rng.uniform(-0.6, 0.6, shape) for name, shape in shapes(layout, form).items()}
     stack = assemble("", layout.cell, unpack(layout, form, arrays), 1)
     problem = dataclasses.replace(problem_of(form, layout.cell), stack=stack)
-    assert {name: np.asarray(one).tobytes() for name, one in pack(layout, stack).items()} == {
+    assert {name: np.asarray(packed).tobytes() for name, packed in pack(layout, stack).items()} == {
         name: array.tobytes() for name, array in arrays.items()
     }
-    found = JUDGES[layout.framework].solve(layout, problem, **options_of(layout, stack))
-    assert excess(problem, found) <= 1
+    solution = JUDGES[layout.framework].solve(layout, problem, **options_of(layout, stack))
+    assert excess(problem, solution) <= 1
 
 
 def mistaken(layout: Layout) -> Iterator[Layout]:
     """The same arrays with two gates taken for each other, or a gate for its negative."""
     gates, letters = layout.gates.split(), layout.letters or layout.gates.replace("-", "")
-    for one, other in itertools.combinations(range(len(gates)), 2):
+    for first, other in itertools.combinations(range(len(gates)), 2):
         wrong = list(gates)
-        wrong[one], wrong[other] = gates[other], gates[one]
+        wrong[first], wrong[other] = gates[other], gates[first]
         yield dataclasses.replace(layout, gates=" ".join(wrong), letters=letters)
     for gate in range(len(gates)):
         wrong = list(gates)
@@ -158,10 +158,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "cell", "parts", "said"), REFUSED, ids=lambda value: value if type(value) is str else "")
-def test_what_a_cell_cannot_compute_is_refused(name: str, cell: Cell, parts: frozenset[str], said: str) -> None:
+@pytest.mark.parametrize(("name", "cell", "parts", "message"), REFUSED, ids=lambda value: value if type(value) is str else "")
+def test_what_a_cell_cannot_compute_is_refused(name: str, cell: Cell, parts: frozenset[str], message: str) -> None:
     stack = random_stack(Sizes(cell.kind, 3, 5, parts=parts), 3, cell=cell)
-    with pytest.raises(RefusedError, match=said):
+    with pytest.raises(RefusedError, match=message):
         fit_to_layout(stack, [LAYOUTS[name]])
 
 

@@ -58,15 +58,15 @@ def solved(worker: Process, layout: Layout, problem: Problem, folder: Path) -> O
     """What MXNet makes of a file with these arrays; the flat vector goes to the operator, with what it is told."""
     arrays = pack(layout, problem.stack)
     cell = problem.stack.cell
-    given: dict[str, Any] = {
+    request: dict[str, Any] = {
         "x": problem.x, "hidden": list(problem.hidden or ()), "cell": list(problem.cell or ()), "layers": [],
     }  # fmt: skip
     if layout.name in FLAT:
         path = described(folder / "a.bin", problem.stack, np.asarray(arrays["parameters"]))
-        return outputs(worker.ask(file=str(path), how={}, **given))
+        return outputs(worker.ask(file=str(path), how={}, **request))
     mxnet_params.write(folder / "a.params", arrays)
     how: Mapping[str, str] = {"nonlinearity": cell.activation.name} if cell.kind == "rnn" else {}
-    return outputs(worker.ask(file=str(folder / "a.params"), how=how, **given))
+    return outputs(worker.ask(file=str(folder / "a.params"), how=how, **request))
 
 
 def forms(layout: Layout) -> Iterator[Sizes]:
@@ -96,9 +96,9 @@ def test_mxnet_meets_the_reference(name: str, dtype: str, gluon: Process, operat
 def mistaken(layout: Layout) -> Iterator[Layout]:
     """The same arrays with two gates taken for each other, for every two."""
     gates, letters = layout.gates.split(), layout.letters or layout.gates
-    for one, other in itertools.combinations(range(len(gates)), 2):
+    for gate, other in itertools.combinations(range(len(gates)), 2):
         wrong = list(gates)
-        wrong[one], wrong[other] = gates[other], gates[one]
+        wrong[gate], wrong[other] = gates[other], gates[gate]
         yield dataclasses.replace(layout, gates=" ".join(wrong), letters=letters)
 
 
@@ -129,11 +129,11 @@ def test_what_mxnet_does_not_run_is_said(gluon: Process, tmp_path: Path) -> None
     single = problem_of(Sizes("gru", 3, 5), layout.cell)
     vector = pack(LAYOUTS["mxnet.gru_flat"], single.stack)
     mxnet_params.write(tmp_path / "flat.params", vector)
-    given: dict[str, Any] = {"x": single.x, "how": {}, "layers": []}
-    for file, more, said in (
+    request: dict[str, Any] = {"x": single.x, "how": {}, "layers": []}
+    for file, more, message in (
         ("flat.params", {}, "does not show its sizes"),
         ("flat.params", {"lengths": np.array([5, 1, 3])}, "ignores lengths on the CPU"),
     ):
-        with pytest.raises(ExecutorError, match=said) as raised:
-            gluon.ask(file=str(tmp_path / file), **given, **more)
+        with pytest.raises(ExecutorError, match=message) as raised:
+            gluon.ask(file=str(tmp_path / file), **request, **more)
         assert raised.value.refused

@@ -29,7 +29,7 @@ INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
 
 
-def made(path: Path, stack: Recurrent, **options: Any) -> Path:
+def file_of(path: Path, stack: Recurrent, **options: Any) -> Path:
     rc.save(Checkpoint("memory", "", {"rnn": stack.replace(name="rnn")}), path, "ncnn", **options)
     return path
 
@@ -49,7 +49,7 @@ def ran(path: Path, x: Array = X, layers: tuple[str, ...] = ()) -> dict[str, Any
 def test_states_go_into_layers_that_read_them(kind: str, named: bool, tmp_path: Path) -> None:
     """As pnnx writes a layer whose initial states are inputs of the model; without states these are zeros."""
     stack = of(kind, ways=2)
-    path = made(tmp_path / "m.param", stack)
+    path = file_of(tmp_path / "m.param", stack)
     head, _, *lines, layer = path.read_text().splitlines()
     words, states = layer.split(), ["h0", "c0"][: 1 + (kind == "lstm")]
     outs = [f"end{number}" for number in range(len(states))]
@@ -60,9 +60,9 @@ def test_states_go_into_layers_that_read_them(kind: str, named: bool, tmp_path: 
     judge("ncnn")
     hidden, cell = random_states(Sizes.of(stack), X.shape[1], 2, np.float32)
     request = {"file": str(path), "layers": [words[1]] if named else [], "how": {}, "x": X}
-    for given in ({}, {"hidden": hidden, **({"cell": cell} if kind == "lstm" else {})}):
-        problem = Problem(stack, X, **given)
-        assert excess(problem, outputs(ncnn_run.answer({**request, **given}))) <= 1
+    for state_inputs in ({}, {"hidden": hidden, **({"cell": cell} if kind == "lstm" else {})}):
+        problem = Problem(stack, X, **state_inputs)
+        assert excess(problem, outputs(ncnn_run.answer({**request, **state_inputs}))) <= 1
 
 
 def backwards(stack: Recurrent) -> Recurrent:
@@ -80,11 +80,11 @@ CASES = [
 
 def test_ncnn_runs_what_is_written(tmp_path: Path) -> None:
     def check(stack: Recurrent) -> None:
-        path = made(tmp_path / "m.param", stack, force=True)
+        path = file_of(tmp_path / "m.param", stack, force=True)
         assert excess(Problem(stack, X), outputs(ran(path))) <= 1
         read = rc.load(path)
         assert not read.warnings and not read.unread
-        layers = tuple(layer for one in read.layers.values() for layer in one.layers)
+        layers = tuple(layer for encoder in read.layers.values() for layer in encoder.layers)
         assert np.abs(reference.run(stack.replace(layers=layers), X).y - reference.run(stack, X).y).max() < 1e-6
         assert excess(Problem(stack, X), outputs(ran(path, layers=tuple(read.layers)))) <= 1
 
@@ -96,7 +96,7 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     first = stack.first
     swapped = first.with_arrays({("input", "o"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "o"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
-    assert excess(Problem(wrong, X), outputs(ran(made(tmp_path / "m.param", stack)))) > WRONG
+    assert excess(Problem(wrong, X), outputs(ran(file_of(tmp_path / "m.param", stack)))) > WRONG
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
 def test_what_ncnn_does_not_compute_is_refused(cell: Cell, why: str, tmp_path: Path) -> None:
     stack = random_stack(Sizes(cell.kind, 3, 5, parts=BOTH if cell.kind == "gru" else INPUT), 5, np.float32, cell)
     with pytest.raises(RefusedError, match=why):
-        made(tmp_path / "m.param", stack)
+        file_of(tmp_path / "m.param", stack)
     assert not list(tmp_path.iterdir())
 
 
 def test_half_precision_is_stored_as_such(tmp_path: Path) -> None:
-    path = made(tmp_path / "m.param", of("gru", 1, 2), dtype="float16")
+    path = file_of(tmp_path / "m.param", of("gru", 1, 2), dtype="float16")
     (read,) = rc.load(path).layers.values()
     assert read.dtype == np.float16
     assert np.abs(ran(path)["y"] - reference.run(read.replace(), X).y).max() < 1e-6
@@ -146,9 +146,9 @@ def test_int8_is_read_as_what_it_stands_for(kind: str, tmp_path: Path) -> None:
         tmp_path, ["Input in0 0 1 in0", row], tagged(codes[0], 0x000D4B38), tagged(_full(1, blocks * 5)), tagged(codes[1], 0x000D4B38),
         scales[0].tobytes(), scales[1].tobytes(),
     )  # fmt: skip
-    found = rc.load(path)
-    (stack,) = found.layers.values()
-    assert "int8" in found.warnings[0] and "not exactly" in found.warnings[0]
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
+    assert "int8" in checkpoint.warnings[0] and "not exactly" in checkpoint.warnings[0]
     gate = stack.cell.gates[0]
     expected = codes[1][:5] / scales[1][:5, None]
     assert np.allclose(np.asarray(stack.first.arrays["recurrent", gate]), expected, rtol=1e-6)
@@ -181,57 +181,57 @@ AROUND = [
 @pytest.mark.parametrize(("before", "numbers"), AROUND)
 def test_a_layer_behind_others_is_found(before: str, numbers: bytes, tmp_path: Path) -> None:
     path = _around(tmp_path, before, numbers)
-    found = rc.load(path)
-    assert np.array_equal(np.asarray(found.layers["rnn"].first.arrays["input", "n"]), _full(1, 5, 3))
+    checkpoint = rc.load(path)
+    assert np.array_equal(np.asarray(checkpoint.layers["rnn"].first.arrays["input", "n"]), _full(1, 5, 3))
     assert ran(path, layers=("rnn",))["y"].shape == (6, 2, 5)
 
 
 def test_a_layer_behind_unknown_numbers_is_named(tmp_path: Path) -> None:
     path = _around(tmp_path, "MultiHeadAttention m 1 1 in0 a 0=3", bytes(40))
-    found = rc.load(path)
-    assert not found.layers and "behind those of layer 'm' (MultiHeadAttention)" in found.unread[0]
+    checkpoint = rc.load(path)
+    assert not checkpoint.layers and "behind those of layer 'm' (MultiHeadAttention)" in checkpoint.unread[0]
     with pytest.raises(RefusedError):
         rc.convert(path, tmp_path / "a.onnx")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [("0=5", "0=4", ""), ("1=45", "1=30", ""), ("2=0", "2=1", "cell"), ("2=0", "2=2", ""), ("2=0", "2=3", ""), ("2=0", "2=0 8=1", ""),
      ("2=0", "2=0 7=1", "parameter 7"), ("2=0", "2=x", ""), ("7767517", "7767518", ""), ("2 3", "3 3", ""), ("GRU", "LSTM", ""),
      ("GRU", "RNN", "")],
 )  # fmt: skip
-def test_no_fact_is_dropped_in_silence(old: str, new: str, said: str, tmp_path: Path) -> None:
-    path = made(tmp_path / "m.param", of("gru"))
+def test_no_fact_is_dropped_in_silence(old: str, new: str, message: str, tmp_path: Path) -> None:
+    path = file_of(tmp_path / "m.param", of("gru"))
     text = path.read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    if not said:
+    if not message:
         with pytest.raises(UnreadableError):
             rc.load(path, "ncnn")
-    elif said == "cell":
+    elif message == "cell":
         assert rc.load(path).layers["rnn"].first.reverse
     else:
-        with pytest.raises(RefusedError, match=said):
+        with pytest.raises(RefusedError, match=message):
             rc.convert(path, tmp_path / "a.onnx")
 
 
 def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
-    path = made(tmp_path / "m.param", of("lstm", 2, 2, PROJECTED))
+    path = file_of(tmp_path / "m.param", of("lstm", 2, 2, PROJECTED))
     rng, ends = random.Random(1), set()
     for name in ("m.param", "m.bin"):
         file = tmp_path / name
-        whole = file.read_bytes()
+        content = file.read_bytes()
         for _ in range(80):
-            one = bytearray(whole)
-            for place in rng.sample(range(len(one)), rng.choice((1, 3))):
-                one[place] = rng.choice(b"0123456789= \n-ab\x00\xff")
-            file.write_bytes(bytes(one[: rng.choice((len(one), rng.randrange(len(one))))]))
+            damaged = bytearray(content)
+            for place in rng.sample(range(len(damaged)), rng.choice((1, 3))):
+                damaged[place] = rng.choice(b"0123456789= \n-ab\x00\xff")
+            file.write_bytes(bytes(damaged[: rng.choice((len(damaged), rng.randrange(len(damaged))))]))
             try:
                 rc.load(path, "ncnn")
                 ends.add("read")
             except UnreadableError:
                 ends.add("unreadable")
-        file.write_bytes(whole)
+        file.write_bytes(content)
     (tmp_path / "m.bin").unlink()
     with pytest.raises(UnreadableError):
         rc.load(path)

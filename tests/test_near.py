@@ -51,8 +51,8 @@ NUMBERS: dict[str, Callable[[Array], Array]] = {
 @pytest.mark.parametrize("name", NUMBERS)
 def test_how_numbers_differ_is_named(name: str, sizes: Sizes) -> None:
     stack = random_stack(sizes, 3, np.float32)
-    found = near(stack, changed(stack, NUMBERS[name]))
-    assert found is not None and found.name == name
+    difference = near(stack, changed(stack, NUMBERS[name]))
+    assert difference is not None and difference.name == name
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=[sizes.kind for sizes in SIZES])
@@ -77,8 +77,8 @@ def test_one_wrong_number_is_never_called_rounding() -> None:
 
 def test_a_report_says_that_numbers_are_rounded(tmp_path: Path) -> None:
     stack = random_stack(SIZES[1], 6, np.float32)
-    for name, own in (("a", stack), ("b", changed(stack, NUMBERS["rounded to float16"]))):
-        arrays = {key: np.asarray(array) for key, array in pack(registry.layouts()["pytorch.lstm"], own).items()}
+    for name, layer in (("a", stack), ("b", changed(stack, NUMBERS["rounded to float16"]))):
+        arrays = {key: np.asarray(array) for key, array in pack(registry.layouts()["pytorch.lstm"], layer).items()}
         safetensors.write(tmp_path / f"{name}.safetensors", arrays)
     a, b = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
     headline = findings.headline(rc.verify(a, b, on=["reference"]).document)

@@ -14,13 +14,13 @@ from tests.sources import checkpoint, stack
 
 
 def test_an_inspection_shows_targets_and_other_tensors(tmp_path: Path) -> None:
-    given = checkpoint(stack("gru", name="encoder"))
-    rc.save(given, tmp_path / "m.pt")
-    torch_names = {f"encoder.{name}": np.asarray(one) for name, one in rc.pack(given.layers["encoder"], "pytorch").items()}
+    saved = checkpoint(stack("gru", name="encoder"))
+    rc.save(saved, tmp_path / "m.pt")
+    torch_names = {f"encoder.{name}": np.asarray(array) for name, array in rc.pack(saved.layers["encoder"], "pytorch").items()}
     np.savez(tmp_path / "m.npz", **torch_names, **{"head.weight": np.zeros((7, 4), np.float32)})
-    shown = rc.inspect(tmp_path / "m.npz", targets=["onnx", "keras", "arraymancer"])._repr_html_()
+    page = rc.inspect(tmp_path / "m.npz", targets=["onnx", "keras", "arraymancer"])._repr_html_()
     for words in ("encoder to onnx", "encoder to keras", "encoder to arraymancer", "head", "weights"):
-        assert words in shown, words
+        assert words in page, words
 
 
 @pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
@@ -31,13 +31,13 @@ def test_gates_layers_and_stacks_show_themselves(kind: str) -> None:
     gates = layer[0, 1].gates
     assert layer[0]._repr_html_().count("<svg") == 2 * len(gates)
     for gate in gates.values():
-        shown = gate._repr_html_()
-        assert shown.count("<svg") == repr(gate).count("(") and "heat map" in shown
+        html = gate._repr_html_()
+        assert html.count("<svg") == repr(gate).count("(") and "heat map" in html
 
 
 def test_a_picture_has_a_cell_for_each_number_of_a_small_matrix() -> None:
-    shown = pictured(np.array([[1.0, -1.0, 0.0]]))
-    assert re.findall(r'fill="(#\w+)"', shown) == ["#ff0000", "#0000ff", "#ffffff"]
+    picture = pictured(np.array([[1.0, -1.0, 0.0]]))
+    assert re.findall(r'fill="(#\w+)"', picture) == ["#ff0000", "#0000ff", "#ffffff"]
     assert pictured(np.zeros((300, 500))).count("<rect") == 16 * 16
     assert "not all finite" in pictured(np.array([[np.nan]])) and "<svg" not in pictured(np.zeros((0, 3)))
     assert listing("<i>", [("a", "<script>")]).count("<script>") == 0

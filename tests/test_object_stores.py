@@ -35,8 +35,8 @@ FEW = (
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[tuple[str, faulty_s3.Store]]:
-    with faulty_s3.serving() as found:
-        yield found
+    with faulty_s3.serving() as served:
+        yield served
     s3fs.S3FileSystem.clear_instance_cache()
 
 
@@ -69,8 +69,8 @@ def test_only_header_and_recurrent_arrays_travel(store: faulty_s3.Store, tmp_pat
     safetensors.write(tmp_path / "big.safetensors", {**around, **arrays(3)})
     store.put("big.safetensors", (tmp_path / "big.safetensors").read_bytes())
     with stores.fetched(f"s3://{faulty_s3.BUCKET}/big.safetensors") as local:
-        there, own = (rc.load(one).layers["rnn"].first for one in (local, tmp_path / "big.safetensors"))
-        assert all(np.array_equal(there.get(*key), own.get(*key)) for key in own.arrays)  # type: ignore[arg-type]
+        there, here = (rc.load(path).layers["rnn"].first for path in (local, tmp_path / "big.safetensors"))
+        assert all(np.array_equal(there.get(*key), here.get(*key)) for key in here.arrays)  # type: ignore[arg-type]
         assert local.stat().st_size == (tmp_path / "big.safetensors").stat().st_size > 3_000_000
     assert store.sent < 70_000 and store.asked == {"HeadObject": 1, "GetObject": 2}
 
@@ -85,14 +85,14 @@ def test_what_passes_is_borne_by_readers(ending: str, store: faulty_s3.Store, tm
         store.faults = {"HeadObject": [fault], "GetObject": [fault, "", fault, fault]}
         with stores.fetched(f"s3://{faulty_s3.BUCKET}/m.{ending}") as local:
             assert local.read_bytes() == content
-        assert store.met[fault] >= 2, fault
+        assert store.delivered[fault] >= 2, fault
 
 
 def test_a_no_is_not_asked_for_again(store: faulty_s3.Store) -> None:
     store.always = {"HeadObject": "403"}
     with pytest.raises(UnreadableError, match="PermissionError"):
         stores.state(f"s3://{faulty_s3.BUCKET}/m.pt")
-    assert store.met["403"] == 1
+    assert store.delivered["403"] == 1
 
 
 def test_a_target_is_whole_whatever_fails_once(store: faulty_s3.Store, large: Path, pytestconfig: pytest.Config) -> None:
@@ -102,7 +102,7 @@ def test_a_target_is_whole_whatever_fails_once(store: faulty_s3.Store, large: Pa
         store.put("out/a", b"old")
         store.watched, store.faults = "out/a", {action: ["", fault] if action == "UploadPart" else [fault]}
         uploads.put(large, f"{OUT}/a")
-        assert store.met[fault] == 1 and store.seen <= {b"old", large.read_bytes()}, (action, fault)
+        assert store.delivered[fault] == 1 and store.seen <= {b"old", large.read_bytes()}, (action, fault)
         assert store.content("out/a") == large.read_bytes(), (action, fault)
         # An upload whose number never arrived is left for the bucket's own rules.
         assert len(store.uploads()) == ((action, fault) == ("CreateMultipartUpload", "after")), (action, fault)
@@ -136,13 +136,13 @@ def test_a_batch_goes_on_where_the_store_failed(store: faulty_s3.Store, tmp_path
     words = (f"s3://{faulty_s3.BUCKET}/in/*.safetensors", "--to", "onnx", "--out", OUT, "--jobs", 1, "--json")
     words += ("--journal", tmp_path / "j")
     store.always, store.watched = {"CompleteMultipartUpload": "500"}, "out/large.onnx"
-    code, said = call(*words)
-    document = json.loads(said[said.index('{\n "exit') :] if '{\n "exit' in said else said)
+    code, output = call(*words)
+    document = json.loads(output[output.index('{\n "exit') :] if '{\n "exit' in output else output)
     assert code == 74 and document["counts"] == {"0": 2, "74": 1}, document
     assert not store.seen and not store.uploads() and store.content("out/m1.onnx")
     store.always = {}
-    code, said = call(*words)
-    assert code == 0 and json.loads(said)["resumed"] == 2
+    code, output = call(*words)
+    assert code == 0 and json.loads(output)["resumed"] == 2
     assert len(store.seen) == 1 and store.asked["CompleteMultipartUpload"] == 5
     (tmp_path / "large.onnx").write_bytes(store.content("out/large.onnx") or b"")
     assert rc.load(tmp_path / "large.onnx").layers
@@ -197,8 +197,8 @@ def test_a_listing_has_no_more_pages_than_names(step: int, monkeypatch: pytest.M
     asked = here[5::step][:20]
     paged = Paged([*here, "out", "other/a", *(key + "x" for key in here[::9])])
     monkeypatch.setattr(asking, "system", lambda url: (paged, url.partition("://")[2]))
-    found = listing.states([f"s3://b/{key}" for key in [*asked, "out/absent", "out/m0006.onn"]])
-    assert found == {f"s3://b/{key}": f'{len(key)} "{key}"' for key in asked}
+    listed = listing.states([f"s3://b/{key}" for key in [*asked, "out/absent", "out/m0006.onn"]])
+    assert listed == {f"s3://b/{key}": f'{len(key)} "{key}"' for key in asked}
     assert paged.pages <= min(22, 3 + 22 * step // 2)
 
 

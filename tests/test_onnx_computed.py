@@ -48,27 +48,27 @@ def stack_of(path: Path) -> Recurrent:
 @pytest.mark.parametrize("name", EXPORTED)
 def test_what_an_exporter_wrote_out_is_read(name: str) -> None:
     """The layer, run by the reference, gives what the framework gave; a dense layer stands behind it in most models."""
-    found = rc.load(GOLDEN / f"{name}.onnx")
-    assert not found.unread
+    checkpoint = rc.load(GOLDEN / f"{name}.onnx")
+    assert not checkpoint.unread
     graph = onnx.load(GOLDEN / f"{name}.onnx").graph
-    stacks = list(found.layers.values())
+    stacks = list(checkpoint.layers.values())
     assert [stack.cell.kind for stack in stacks] == [EXPORTED[name].lower()] * (2 if "bilstm" in name else 1)
-    with np.load(GOLDEN / f"{name}.npz") as kept:
-        given = [kept[f"x{n}"] for n in range(len(graph.input))]
-        truth = kept["y0"]
+    with np.load(GOLDEN / f"{name}.npz") as stored:
+        inputs = [stored[f"x{n}"] for n in range(len(graph.input))]
+        truth = stored["y0"]
     if name.startswith(("jax", "dynamo_scan")):  # nothing stands behind the layer
-        x, *h = given
+        x, *h = inputs
         y = reference.run(stacks[0], x, (h[0],) if h else None, (h[1],) if len(h) > 1 else None).y
     elif "own" in name or name.endswith("gru_cell"):  # steps whose first state is given
-        x, h = given
+        x, h = inputs
         y = reference.run(stacks[0], x.swapaxes(0, 1) if x.ndim == 3 else x[None], (h,)).hidden[0]
     else:
         batch_first = "keras" in name or "gru_cells" in name
-        outputs = [reference.run(stack, given[0].swapaxes(0, 1) if batch_first else given[0]) for stack in stacks]
+        outputs = [reference.run(stack, inputs[0].swapaxes(0, 1) if batch_first else inputs[0]) for stack in stacks]
         sequences = truth.ndim == 3
-        y = np.concatenate([one.y if sequences else one.hidden[0] for one in outputs], -1)
-        kernel = max((one for one in found.tensors.values() if one.ndim == 2), key=lambda one: one.size)
-        bias = next(one for one in found.tensors.values() if one.shape == (3,))
+        y = np.concatenate([result.y if sequences else result.hidden[0] for result in outputs], -1)
+        kernel = max((array for array in checkpoint.tensors.values() if array.ndim == 2), key=lambda array: array.size)
+        bias = next(array for array in checkpoint.tensors.values() if array.shape == (3,))
         y = y @ (kernel if kernel.shape[1] == 3 else kernel.T) + bias
         y = y.swapaxes(0, 1) if sequences and batch_first else y
     np.testing.assert_allclose(y, truth, rtol=2e-5, atol=2e-6)
@@ -79,23 +79,23 @@ def test_what_an_exporter_wrote_out_is_read(name: str) -> None:
 def test_every_form_of_a_cell_is_read(cell: str, form: str, change: str, tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", cell, form, change)
     stack = stack_of(path)
-    given = feed(CELLS[cell][2])
-    found = reference.run(stack, given["x"], (given["first0"],), (given["first1"],) if cell == "lstm" else None)
-    for new, old in zip([found.y, *found.hidden, *found.cell], run(path, given), strict=True):
+    inputs = feed(CELLS[cell][2])
+    result = reference.run(stack, inputs["x"], (inputs["first0"],), (inputs["first1"],) if cell == "lstm" else None)
+    for new, old in zip([result.y, *result.hidden, *result.cell], run(path, inputs), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("batch_first", [False, True])
 def test_a_scan_from_the_end_is_a_layer_from_the_end(batch_first: bool, tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", "gru", "scan", reverse=True, batch_first=batch_first)
-    given = feed(1)
-    found = reference.run(stack_of(path), given["x"], (given["first0"],)).y
+    inputs = feed(1)
+    y = reference.run(stack_of(path), inputs["x"], (inputs["first0"],)).y
     if batch_first:
-        given["x"], found = given["x"].swapaxes(0, 1), found.swapaxes(0, 1)
-    np.testing.assert_allclose(found, run(path, given)[0], rtol=1e-5, atol=1e-6)
+        inputs["x"], y = inputs["x"].swapaxes(0, 1), y.swapaxes(0, 1)
+    np.testing.assert_allclose(y, run(path, inputs)[0], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("cell", "form", "extra", "reason"), UNPROVED, ids=lambda one: str(one)[:30])
+@pytest.mark.parametrize(("cell", "form", "extra", "reason"), UNPROVED, ids=lambda case: str(case)[:30])
 def test_what_is_no_layer_is_refused_with_the_reason(cell: str, form: str, extra: dict[str, Any], reason: str, tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", cell, form, **extra)
     assert not rc.load(path).layers
@@ -120,13 +120,13 @@ def test_a_fault_of_the_recognition_is_found(part: str, tmp_path: Path, monkeypa
     from rnnconvert.recognition import loops as fuse_loops
     from rnnconvert.recognition import recognised
 
-    found = recognised.weights
+    read_weights = recognised.weights
 
-    def wrong(*given: Any) -> Any:
-        made = found(*given)
-        arrays = dict(made.arrays)
+    def wrong(*arguments: Any) -> Any:
+        read = read_weights(*arguments)
+        arrays = dict(read.arrays)
         arrays[part, "z"], arrays[part, "r"] = arrays[part, "r"], arrays[part, "z"]
-        return recognised.Weights(arrays, made.origins)
+        return recognised.Weights(arrays, read.origins)
 
     monkeypatch.setattr(fuse_loops, "weights", wrong)
     path, _ = model(tmp_path / "model.onnx", "gru", "scan")
@@ -147,12 +147,12 @@ def test_a_stack_says_what_its_layers_read(tmp_path: Path) -> None:
         for node in attribute.g.node:
             node.input[:] = ["y" if name == "x" else name for name in node.input]
     path = save(tmp_path / "model.onnx", ([*nodes, inner], {**arrays, **more}), 1)
-    kept = onnx.load(path)
-    kept.graph.output.append(value("z", None))
-    onnx.save(kept, path)
-    found = rc.load(path)
-    assert list(found.layers) == ["looped", "above"]
-    reads = found.layers["above"].reads
+    proto = onnx.load(path)
+    proto.graph.output.append(value("z", None))
+    onnx.save(proto, path)
+    checkpoint = rc.load(path)
+    assert list(checkpoint.layers) == ["looped", "above"]
+    reads = checkpoint.layers["above"].reads
     assert reads == Directly(("looped",))
 
 
@@ -191,10 +191,10 @@ def test_its_arrays_fill_another_model_and_are_not_written_in_place(tmp_path: Pa
 
 def test_single_steps_of_a_real_model(tmp_path: Path) -> None:
     need("corpus", corpus.absent())
-    found = rc.load(corpus.FOLDER / "dtln-base" / "model_2.onnx")
-    assert [one.describe()[:4] for one in found.layers.values()] == ["LSTM", "LSTM"] and not found.unread
-    reads = [one.reads for one in found.layers.values()]
-    assert reads[1] is not None and reads[1].layers == (next(iter(found.layers)),)
+    checkpoint = rc.load(corpus.FOLDER / "dtln-base" / "model_2.onnx")
+    assert [layer.describe()[:4] for layer in checkpoint.layers.values()] == ["LSTM", "LSTM"] and not checkpoint.unread
+    reads = [layer.reads for layer in checkpoint.layers.values()]
+    assert reads[1] is not None and reads[1].layers == (next(iter(checkpoint.layers)),)
 
 
 def test_a_loop_without_end_takes_no_time(tmp_path: Path) -> None:
@@ -204,8 +204,8 @@ def test_a_loop_without_end_takes_no_time(tmp_path: Path) -> None:
     nodes[-1].input[0] = "most"
     arrays["most"] = np.array(2**62, np.int64)
     path = save(tmp_path / "model.onnx", (nodes, arrays), 1)
-    found = rc.load(path)
-    assert not found.layers and found.unread
+    checkpoint = rc.load(path)
+    assert not checkpoint.layers and checkpoint.unread
 
 
 def test_nothing_is_taken_for_a_layer_that_repeats_without_a_cell(tmp_path: Path) -> None:
@@ -227,9 +227,9 @@ _OTHERS = {
 
 def changed(path: Path, random: np.random.Generator) -> None:
     """Change one node of the steps: its operator, the order of its inputs, an attribute, or one input."""
-    made = onnx.load(path)
-    nodes = [inner for node in made.graph.node for one in node.attribute if one.HasField("g") for inner in one.g.node]
-    nodes = nodes or list(made.graph.node)
+    proto = onnx.load(path)
+    nodes = [inner for node in proto.graph.node for attribute in node.attribute if attribute.HasField("g") for inner in attribute.g.node]
+    nodes = nodes or list(proto.graph.node)
     while True:
         node = nodes[random.integers(len(nodes))]
         way = random.integers(3)
@@ -240,20 +240,20 @@ def changed(path: Path, random: np.random.Generator) -> None:
             node.input[:] = list(node.input)[::-1]
             break
         if way == 1 and node.op_type in ("Split", "Gather", "Transpose", "Gemm") and node.attribute:
-            one = node.attribute[random.integers(len(node.attribute))]
-            if one.ints:
-                one.ints[:] = list(one.ints)[::-1]
-            elif one.name in ("axis", "transA", "transB"):
-                one.i = 1 - one.i
+            attribute = node.attribute[random.integers(len(node.attribute))]
+            if attribute.ints:
+                attribute.ints[:] = list(attribute.ints)[::-1]
+            elif attribute.name in ("axis", "transA", "transB"):
+                attribute.i = 1 - attribute.i
             else:
-                one.f = 1.0 - one.f
+                attribute.f = 1.0 - attribute.f
             break
         if way == 2 and node.op_type in ("Add", "Mul", "Sub", "Tanh", "Sigmoid"):
             before = [name for other in nodes[: nodes.index(node)] for name in other.output]
             if before:
                 node.input[random.integers(len(node.input))] = str(random.choice(before))
                 break
-    onnx.save(made, path)
+    onnx.save(proto, path)
 
 
 @pytest.mark.drawn(30)
@@ -264,43 +264,43 @@ def test_a_changed_step_is_never_another_layer(seed: int, tmp_path: Path) -> Non
     path = tmp_path / "model.onnx"
     if seed % 3:
         cell, form, change = CASES[random.integers(len(CASES))]
-        given = feed(CELLS[cell][2])
+        inputs = feed(CELLS[cell][2])
         model(path, cell, form, change)
     else:
-        name = str(random.choice([one for one in EXPORTED if one.startswith(("jax", "dynamo_scan")) and "backwards" not in one]))
+        name = str(random.choice([entry for entry in EXPORTED if entry.startswith(("jax", "dynamo_scan")) and "backwards" not in entry]))
         shutil.copy(GOLDEN / f"{name}.onnx", path)
-        with np.load(GOLDEN / f"{name}.npz") as kept:
-            given = {one.name: kept[f"x{n}"] for n, one in enumerate(onnx.load(path).graph.input)}
+        with np.load(GOLDEN / f"{name}.npz") as stored:
+            inputs = {entry.name: stored[f"x{n}"] for n, entry in enumerate(onnx.load(path).graph.input)}
     for _ in range(random.integers(1, 3)):
         changed(path, random)
     checkpoint = rc.load(path)
-    kept = onnx.load(path)
-    there = {one.name for one in (*kept.graph.input, *kept.graph.output)}
-    for one in checkpoint.read_as(ReadModel).computed.values():
-        names = {*(use.value for use in one.recognised.uses), *one.reads, *one.recognised.states.values()}
-        kept.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names - there))
+    proto = onnx.load(path)
+    there = {entry.name for entry in (*proto.graph.input, *proto.graph.output)}
+    for entry in checkpoint.read_as(ReadModel).computed.values():
+        names = {*(use.value for use in entry.recognised.uses), *entry.reads, *entry.recognised.states.values()}
+        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(names - there))
         there |= names
-    onnx.save(kept, path)
+    onnx.save(proto, path)
     try:
-        values = {**given, **dict(zip([one.name for one in kept.graph.output], run(path, given), strict=True))}
+        values = {**inputs, **dict(zip([entry.name for entry in proto.graph.output], run(path, inputs), strict=True))}
     except Exception:  # onnxruntime refuses what is not a model any more
         return
-    for name, one in checkpoint.read_as(ReadModel).computed.items():
+    for name, entry in checkpoint.read_as(ReadModel).computed.items():
         parts = [np.stack([values[step] for step in read.steps]) if read.steps else values[read.value].swapaxes(0, read.axis)
-                 for read in one.recognised.reads]  # fmt: skip
-        parts = [part[slice(*read.window)] if read.window else part for read, part in zip(one.recognised.reads, parts, strict=True)]
-        h, c = ((values[one.recognised.states[letter]],) if letter in one.recognised.states else None for letter in "hc")
-        found = reference.run(checkpoint.layers[name], np.concatenate(parts, -1), h, c)
-        for use in one.recognised.uses:
+                 for read in entry.recognised.reads]  # fmt: skip
+        parts = [part[slice(*read.window)] if read.window else part for read, part in zip(entry.recognised.reads, parts, strict=True)]
+        h, c = ((values[entry.recognised.states[letter]],) if letter in entry.recognised.states else None for letter in "hc")
+        result = reference.run(checkpoint.layers[name], np.concatenate(parts, -1), h, c)
+        for use in entry.recognised.uses:
             truth = values[use.value]
-            new = {"sequence": found.y, "hidden": found.hidden[0], "cell": (found.cell or (None,))[0]}.get(use.kind)
-            new = found.y[use.step] if new is None else new
+            new = {"sequence": result.y, "hidden": result.hidden[0], "cell": (result.cell or (None,))[0]}.get(use.kind)
+            new = result.y[use.step] if new is None else new
             np.testing.assert_allclose(new, truth.swapaxes(0, use.axis) if use.kind == "sequence" else truth, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the exporter, about itself
-@pytest.mark.parametrize("taken", ["index", "slice", "unbind"])
-def test_a_cell_whose_states_are_parts_of_one_input_is_read(taken: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("split", ["index", "slice", "unbind"])
+def test_a_cell_whose_states_are_parts_of_one_input_is_read(split: str, tmp_path: Path) -> None:
     """A streaming model takes both states in one array and gives both back: one step, whose states are elements of an input."""
     torch = needed("torch", "torch")
     torch.manual_seed(3)
@@ -312,10 +312,10 @@ def test_a_cell_whose_states_are_parts_of_one_input_is_read(taken: str, tmp_path
 
         def forward(self, x: Any, state: Any) -> Any:
             x = torch.relu(x)
-            if taken == "slice":
+            if split == "slice":
                 h, c = state[0:1].squeeze(0), state[1:2].squeeze(0)
             else:
-                h, c = (state[0], state[1]) if taken == "index" else state.unbind(0)
+                h, c = (state[0], state[1]) if split == "index" else state.unbind(0)
             h, c = self.rnn(x, (h, c))
             return self.head(torch.relu(h)), torch.stack([h, c])
 
@@ -323,14 +323,14 @@ def test_a_cell_whose_states_are_parts_of_one_input_is_read(taken: str, tmp_path
         Streaming().eval(), (torch.zeros(1, 6), torch.zeros(2, 1, 6)), path := tmp_path / "model.onnx", dynamo=False,
         input_names=["x", "state"], output_names=["y", "next"],
     )  # fmt: skip
-    found = rc.load(path)
-    assert not found.unread
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(path)
+    assert not checkpoint.unread
+    (stack,) = checkpoint.layers.values()
     draw = np.random.default_rng(5)
     x, state = (draw.normal(size=shape).astype(np.float32) for shape in ((1, 6), (2, 1, 6)))
     import onnxruntime
 
     _, after = onnxruntime.InferenceSession(path).run(None, {"x": x, "state": state})
-    given = reference.run(stack, np.maximum(x, 0)[None], [state[0]], [state[1]])
-    np.testing.assert_allclose(np.stack([given.hidden[0], given.cell[0]]), after, rtol=0, atol=1e-6)
-    assert sum("is given at run time" in text for text in found.warnings) == 2
+    result = reference.run(stack, np.maximum(x, 0)[None], [state[0]], [state[1]])
+    np.testing.assert_allclose(np.stack([result.hidden[0], result.cell[0]]), after, rtol=0, atol=1e-6)
+    assert sum("is given at run time" in text for text in checkpoint.warnings) == 2

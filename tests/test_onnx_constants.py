@@ -41,7 +41,7 @@ def saved(path: Path, nodes: list[onnx.NodeProto], functions: list[onnx.Function
     inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["time", "batch", 3]),
               helper.make_tensor_value_info("c", TensorProto.BOOL, [])]  # fmt: skip
     graph = helper.make_graph(nodes, "graph", inputs, [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)])
-    sets = [helper.make_opsetid("", 17), *(helper.make_opsetid(one.domain, 1) for one in functions)]
+    sets = [helper.make_opsetid("", 17), *(helper.make_opsetid(entry.domain, 1) for entry in functions)]
     onnx.save(helper.make_model(graph, opset_imports=sets, functions=functions), path)
     return path
 
@@ -56,26 +56,26 @@ def test_branches_with_the_same_names(tmp_path: Path, inverse: bool) -> None:
     if inverse:
         branches = dict(zip(branches, reversed(branches.values()), strict=True))
     path = saved(tmp_path / "m.onnx", [helper.make_node("If", ["c"], ["Y"], name="if", **branches)], [])
-    found, place = rc.load(path), ("then_branch" if inverse else "else_branch")
-    assert len(found.layers) == 1
-    assert {name: array.shape for name, array in found.tensors.items()} == {f"main/if.{place}/W": (3, 4)}
+    checkpoint, place = rc.load(path), ("then_branch" if inverse else "else_branch")
+    assert len(checkpoint.layers) == 1
+    assert {name: array.shape for name, array in checkpoint.tensors.items()} == {f"main/if.{place}/W": (3, 4)}
 
 
 def test_functions_with_the_same_names(tmp_path: Path) -> None:
     functions = [function("a", product("x", "y", "K", 3, 3)), function("b", product("x", "y", "K", 3, 4)),
                  function("c", product("x", "y", "W", 4, 3))]  # fmt: skip
-    calls = [helper.make_node("Part", [x], [y], domain=one.domain) for x, y, one in zip("Xde", "def", functions, strict=True)]
+    calls = [helper.make_node("Part", [x], [y], domain=entry.domain) for x, y, entry in zip("Xde", "def", functions, strict=True)]
     path = saved(tmp_path / "m.onnx", [*calls, *layer("f", "Y")], functions)
     shapes = {"main/Part()/K": (3, 3), "main/Part()/K_2": (3, 4), "main/Part()/W": (4, 3)}
-    found = rc.load(path)
-    assert list(found.layers) == ["Y"]
-    assert {name: array.shape for name, array in found.tensors.items()} == shapes
-    whole = model_of(path)
-    assert all(any(np.array_equal(one, array) for one in whole.arrays.values()) for array in found.tensors.values())
+    checkpoint = rc.load(path)
+    assert list(checkpoint.layers) == ["Y"]
+    assert {name: array.shape for name, array in checkpoint.tensors.items()} == shapes
+    model = model_of(path)
+    assert all(any(np.array_equal(entry, array) for entry in model.arrays.values()) for array in checkpoint.tensors.values())
 
 
 def test_weights_that_a_function_gives(tmp_path: Path) -> None:
-    given = helper.make_function("a", "Weights", [], ["y"], [constant("y", 1, 12, 3)], [helper.make_opsetid("", 17)])
+    weights = helper.make_function("a", "Weights", [], ["y"], [constant("y", 1, 12, 3)], [helper.make_opsetid("", 17)])
     nodes = [helper.make_node("Weights", [], ["W"], domain="a"), *layer("X", "Y")[1:]]
-    found = rc.load(saved(tmp_path / "m.onnx", nodes, [given]))
-    assert len(found.layers) == 1 and not found.tensors
+    checkpoint = rc.load(saved(tmp_path / "m.onnx", nodes, [weights]))
+    assert len(checkpoint.layers) == 1 and not checkpoint.tensors

@@ -179,16 +179,16 @@ CASES = [
 def test_constants_are_what_onnxruntime_computes(path: Path, nodes: list[onnx.NodeProto], extra: dict[str, list[int]], opset: int) -> None:
     model = model_of(nodes, {"m": M} | {name: np.array(value, np.int64) for name, value in extra.items()}, opset)
     file = opened(path, model)
-    found = next(walk(program(file))).constant("y")
-    assert found is not None
-    kind = helper.np_dtype_to_tensor_dtype(found.dtype)
+    computed = next(walk(program(file))).constant("y")
+    assert computed is not None
+    kind = helper.np_dtype_to_tensor_dtype(computed.dtype)
     model.graph.output[0].type.tensor_type.elem_type = kind
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {})
-    assert found.dtype == expected.dtype and found.shape == expected.shape
-    np.testing.assert_array_equal(found, expected)
+    assert computed.dtype == expected.dtype and computed.shape == expected.shape
+    np.testing.assert_array_equal(computed, expected)
 
 
 @pytest.mark.parametrize("operator", ["Transpose", "Identity", "Slice", "Split", "Squeeze"])
@@ -300,8 +300,8 @@ def test_long_chains_end(path: Path) -> None:
 
 
 def test_truncated_and_foreign_files(path: Path) -> None:
-    whole = model_of([node("Identity", ["w"])], {"w": numbers(64, 64)}).SerializeToString()
-    for content in (b"", b"\x00" * 100, b"\xff" * 100, b"PK\x03\x04", b"\x08\x01", whole[:-1], whole[:5000]):
+    complete = model_of([node("Identity", ["w"])], {"w": numbers(64, 64)}).SerializeToString()
+    for content in (b"", b"\x00" * 100, b"\xff" * 100, b"PK\x03\x04", b"\x08\x01", complete[:-1], complete[:5000]):
         path.write_bytes(content)
         with pytest.raises(UnreadableError):
             onnx_file.read(path)
@@ -518,9 +518,9 @@ def test_bfloat16(path: Path, use_external: bool) -> None:
     onnx.checker.check_model(str(path))
     scope = next(walk(program(onnx_file.read(path))))
     for name, array in arrays.items():
-        found = scope.constant(name)
-        assert found is not None and found.dtype == BFLOAT16
-        np.testing.assert_array_equal(found, array)
+        value = scope.constant(name)
+        assert value is not None and value.dtype == BFLOAT16
+        np.testing.assert_array_equal(value, array)
 
 
 def test_external_numbers_begin_at_pages(path: Path) -> None:
@@ -573,7 +573,7 @@ def test_failure_leaves_what_was_there(path: Path, use_external: bool) -> None:
 
 def data_of(path: Path) -> list[str]:
     """The names of the files of numbers beside a model."""
-    return [one.name for one in path.parent.iterdir() if re.fullmatch(r"model\.onnx\.[0-9a-f]{8}\.data", one.name)]
+    return [file.name for file in path.parent.iterdir() if re.fullmatch(r"model\.onnx\.[0-9a-f]{8}\.data", file.name)]
 
 
 def test_data_go_if_the_model_cannot_follow(path: Path) -> None:

@@ -44,7 +44,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-def found(path: Path, operator: str, shape: tuple[int, ...], matrix: Any, left: bool, attributes: Any) -> Any:
+def read_product(path: Path, operator: str, shape: tuple[int, ...], matrix: Any, left: bool, attributes: Any) -> Any:
     """Write a model of one product; return what is found in its node, what it reads, and what onnxruntime gives."""
     node = helper.make_node(operator, ["m", "x"] if left else ["x", "m"], ["y"], **attributes)
     value = helper.make_tensor_value_info
@@ -63,13 +63,13 @@ def found(path: Path, operator: str, shape: tuple[int, ...], matrix: Any, left: 
 def test_every_form_of_a_product_is_read(name: str, tmp_path: Path) -> None:
     operator, shape, size, left, attributes = PRODUCTS[name]
     matrix = RANDOM.normal(size=size).astype(np.float32)
-    product, x, y = found(tmp_path / "m.onnx", operator, shape, matrix, left, attributes)
-    given = (x.T if product.reads_columns else x) @ product.matrix
-    np.testing.assert_allclose(given.T if product.gives_columns else given, y, rtol=1e-5, atol=1e-6)
+    product, x, y = read_product(tmp_path / "m.onnx", operator, shape, matrix, left, attributes)
+    result = (x.T if product.reads_columns else x) @ product.matrix
+    np.testing.assert_allclose(result.T if product.gives_columns else result, y, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_no_such_product_is_none(name: str, tmp_path: Path) -> None:
     operator, shape, attributes = OTHERS[name]
-    product, _, _ = found(tmp_path / "m.onnx", operator, shape, np.ones((IN, OUT), np.float32), False, attributes)
+    product, _, _ = read_product(tmp_path / "m.onnx", operator, shape, np.ones((IN, OUT), np.float32), False, attributes)
     assert product is None

@@ -59,13 +59,13 @@ def ran(path: Path) -> Array:
 @pytest.mark.parametrize("ways", [1, 2])
 def test_a_dynamically_quantized_lstm_is_read(ways: int, per_channel: bool, signed: bool, tmp_path: Path) -> None:
     path = quantised(tmp_path, ways, per_channel, signed)
-    found = rc.load(path)
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
     assert (
-        not found.unread
-        and len(found.warnings) == 1
-        and "also rounds its input" in found.warnings[0]
-        and not any(one.startswith("rnn") for one in found.tensors)
+        not checkpoint.unread
+        and len(checkpoint.warnings) == 1
+        and "also rounds its input" in checkpoint.warnings[0]
+        and not any(name.startswith("rnn") for name in checkpoint.tensors)
     )
     truth, original = ran(path), ran(tmp_path / "m.onnx")
     read, lost = reference.run(stack, X).y, np.abs(truth - original).max()
@@ -82,23 +82,23 @@ def test_each_column_has_its_own_scale_and_zero_point(tmp_path: Path) -> None:
     """Against numbers made by hand: the kernel reads scale * (q - zero) in (directions, in, gates * hidden)."""
     path = quantised(tmp_path, 2, True, False)
     model = onnx.load(path)
-    held = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
-    (node,) = (one for one in model.graph.node if one.op_type == "DynamicQuantizeLSTM")
+    held = {entry.name: numpy_helper.to_array(entry) for entry in model.graph.initializer}
+    (node,) = (entry for entry in model.graph.node if entry.op_type == "DynamicQuantizeLSTM")
     codes, scale, zero = (held[node.input[place]] for place in (1, 8, 9))
     (stack,) = rc.load(path).layers.values()
     for gate, letter in enumerate("iofg"):
         for way in range(2):
-            own = np.asarray(stack[0, way].arrays["input", letter])
+            matrix = np.asarray(stack[0, way].arrays["input", letter])
             for row in range(4):
                 column = 4 * gate + row
                 expected = (codes[way, :, column].astype(np.float64) - zero[way, column]) * scale[way, column]
-                np.testing.assert_allclose(own[row], expected, rtol=1e-6)
+                np.testing.assert_allclose(matrix[row], expected, rtol=1e-6)
 
 
 def changed(path: Path, change: Any) -> Path:
     model = onnx.load(path)
-    (node,) = (one for one in model.graph.node if one.op_type == "DynamicQuantizeLSTM")
-    change(node, {one.name: one for one in model.graph.initializer})
+    (node,) = (entry for entry in model.graph.node if entry.op_type == "DynamicQuantizeLSTM")
+    change(node, {entry.name: entry for entry in model.graph.initializer})
     onnx.save(model, path)
     return path
 
@@ -127,16 +127,16 @@ CHANGES = {
 def test_what_is_not_known_is_refused(name: str, tmp_path: Path) -> None:
     path = changed(quantised(tmp_path, 1, False, True), CHANGES[name])
     try:
-        found = rc.load(path)
+        checkpoint = rc.load(path)
     except (UnreadableError, rc.RefusedError):
         return
-    assert not found.layers and found.unread
+    assert not checkpoint.layers and checkpoint.unread
 
 
 def test_another_domain_is_not_this_operator(tmp_path: Path) -> None:
     path = changed(quantised(tmp_path, 1, False, True), lambda node, held: setattr(node, "domain", "another"))
-    found = rc.load(path)
-    assert not found.layers and "DynamicQuantizeLSTM" in found.unread[0]
+    checkpoint = rc.load(path)
+    assert not checkpoint.layers and "DynamicQuantizeLSTM" in checkpoint.unread[0]
 
 
 def test_a_quantized_layer_gives_its_weights_and_takes_none(tmp_path: Path) -> None:
@@ -167,6 +167,6 @@ def test_matrices_behind_dequantizelinear_are_read(axis: int | None, tmp_path: P
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
     onnx.save(model, tmp_path / "m.onnx")
-    found = rc.load(tmp_path / "m.onnx")
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(tmp_path / "m.onnx")
+    (stack,) = checkpoint.layers.values()
     assert np.abs(reference.run(stack, X).y - ran(tmp_path / "m.onnx")).max() < 1e-5

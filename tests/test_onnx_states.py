@@ -51,7 +51,7 @@ def run(path: Path, feeds: dict[str, Array]) -> Array:
     return np.asarray(session.run(["y"], feeds)[0])
 
 
-def given(kind: str) -> tuple[dict[str, Array], Any, Any]:
+def state_inputs(kind: str) -> tuple[dict[str, Array], Any, Any]:
     hidden, cell = random_states(form_of(kind), 3, 9, np.float32)
     feeds = {"x": X, "initial_h": np.stack(hidden)} | ({"initial_c": np.stack(cell)} if kind == "lstm" else {})
     return feeds, hidden, cell if kind == "lstm" else None
@@ -76,7 +76,7 @@ def test_states_are_required_inputs_where_that_is_asked_for(kind: str, opset: in
     need("onnxruntime", "")
     stack = stack_of(kind)
     summary = write(tmp_path / "m.onnx", stack, opset=opset, states="input")
-    feeds, hidden, cell = given(kind)
+    feeds, hidden, cell = state_inputs(kind)
     assert inputs(tmp_path / "m.onnx") == list(feeds)
     assert not set(feeds) & {tensor.name for tensor in onnx.load(tmp_path / "m.onnx").graph.initializer}
     assert "initial_h (4, batch, 5)" in summary.notes[0]
@@ -114,9 +114,9 @@ def test_a_learned_state_is_a_constant_and_comes_back(kind: str, tmp_path: Path)
     np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": X}), reference.run(stack, X).y, rtol=0, atol=2e-6)
     layers = rc.load(tmp_path / "m.onnx").layers.values()
     read = [dict(d.arrays) for layer in layers for *_, d in layer.directions()]
-    for found, (*_, direction) in zip(read, stack.directions(), strict=True):
+    for arrays, (*_, direction) in zip(read, stack.directions(), strict=True):
         for key, source in direction.arrays.items():
-            np.testing.assert_array_equal(np.asarray(found[key]), np.asarray(source))
+            np.testing.assert_array_equal(np.asarray(arrays[key]), np.asarray(source))
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -144,9 +144,9 @@ def test_a_learned_state_is_never_lost_to_an_input(tmp_path: Path) -> None:
     for options in ({"states": "input", "initial_state": "call"}, {"initial_state": "call"}):
         summary = write(tmp_path / "m.onnx", stack, force=True, **options)
         assert "give the learned initial states where a sequence begins" in summary.notes[0]
-        said = {step.detail for step in summary.steps if step.rewrite == "initial_state"}
-        assert said == {"initial_hidden left to the caller", "initial_cell left to the caller"}
-        feeds, hidden, cell = given("lstm")
+        details = {step.detail for step in summary.steps if step.rewrite == "initial_state"}
+        assert details == {"initial_hidden left to the caller", "initial_cell left to the caller"}
+        feeds, hidden, cell = state_inputs("lstm")
         np.testing.assert_allclose(run(tmp_path / "m.onnx", feeds), reference.run(stack, X, hidden, cell).y, rtol=0, atol=2e-6)
 
 
@@ -211,8 +211,8 @@ def test_verify_proves_initial_states_in_onnxruntime(learned: bool, tmp_path: Pa
     report = rc.verify(path, on=["onnxruntime-cpu"])
     assert report.equal
     for layer in report.document["layers"]:
-        for one in layer["runs"]:
-            assert not one["left_out"], one["left_out"]
+        for entry in layer["runs"]:
+            assert not entry["left_out"], entry["left_out"]
 
 
 @pytest.mark.parametrize("kind", CELLS)
@@ -224,13 +224,13 @@ def test_a_stream_in_pieces_gives_what_the_whole_gives(kind: str, block: int, tm
     session = needed("onnxruntime", "onnxruntime").InferenceSession(str(tmp_path / "stream.onnx"))
     letters = "hc" if kind == "lstm" else "h"
     states = {f"initial_{letter}": np.zeros((2, 3, 5), np.float32) for letter in letters}
-    whole = session.run(["y"], {"x": X, **states})[0]
+    full = session.run(["y"], {"x": X, **states})[0]
     pieces = []
     for piece in np.split(X, len(X) // block):
         y, *after = session.run(["y", *(f"{letter}_n" for letter in letters)], {"x": piece, **states})
         states = dict(zip(states, after, strict=True))
         pieces.append(y)
-    np.testing.assert_allclose(np.concatenate(pieces), whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.concatenate(pieces), full, rtol=1e-5, atol=1e-6)
 
 
 def test_a_stream_refuses_what_reads_from_the_end(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_state_from_the_shape_of_a_convolutions_output(tmp_path: Path) -> None
     torch.onnx.export(Model(), (torch.zeros(3, 4, 9),), str(tmp_path / "m.onnx"), dynamo=False, dynamic_axes=axes, input_names=["x"])
     report = rc.verify(tmp_path / "m.onnx", on=["onnxruntime-cpu"])
     (layer,) = report.document["layers"]
-    assert report.equal and all(one["own_file"] for one in layer["runs"] if one["executor"].startswith("onnx")), layer["runs"]
+    assert report.equal and all(entry["own_file"] for entry in layer["runs"] if entry["executor"].startswith("onnx")), layer["runs"]
 
 
 def drawn_state(draw: np.random.Generator, directions: int, size: int) -> tuple[list[onnx.NodeProto], dict[str, Array]]:
@@ -352,7 +352,7 @@ def test_stored_states_that_a_graph_spreads_over_its_batch(seed: int, tmp_path: 
     directions, size = int(draw.integers(1, 3)), 5
     nodes, stored = drawn_state(draw, directions, size)
     weights = {"W": (directions, 3 * size, 4), "R": (directions, 3 * size, size), "B": (directions, 6 * size)}
-    stored |= {name: draw.uniform(-1, 1, own).astype(np.float32) for name, own in weights.items()}
+    stored |= {name: draw.uniform(-1, 1, shape).astype(np.float32) for name, shape in weights.items()}
     way = "bidirectional" if directions == 2 else "forward"
     layer = onnx.helper.make_node(
         "GRU", ["x", "W", "R", "B", "", "state"], ["y"], "layer", hidden_size=size, direction=way, linear_before_reset=1

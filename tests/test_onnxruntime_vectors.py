@@ -36,53 +36,53 @@ def array(fact: dict[str, Any]) -> Array:
 
 
 def attributes(case: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    values = {}
     for fact in of(case, "attr"):
         value = fact["value"]
         if fact["name"].startswith("activation_"):
             value = [float(number) for number in value]
         if value != []:
-            found[fact["name"]] = float(value["f"]) if isinstance(value, dict) else value
-    return found
+            values[fact["name"]] = float(value["f"]) if isinstance(value, dict) else value
+    return values
 
 
-def model(case: dict[str, Any], given: dict[str, Array], path: Path) -> None:
+def model(case: dict[str, Any], inputs: dict[str, Array], path: Path) -> None:
     """A model of the case's node, whose weights are constants and whose data are inputs."""
     names = [fact["name"] for fact in of(case, "in")]
-    data = {name: one for name, one in given.items() if name in (names[0], "sequence_lens", *STATES)}
+    data = {name: value for name, value in inputs.items() if name in (names[0], "sequence_lens", *STATES)}
     graph = helper.make_graph(
         [helper.make_node(case["op"], names, ["Y"], "node", **attributes(case))], "graph",
-        [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(one.dtype), one.shape) for name, one in data.items()],
+        [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in data.items()],
         [helper.make_tensor_value_info("Y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(one, name) for name, one in given.items() if name not in data],
+        [numpy_helper.from_array(value, name) for name, value in inputs.items() if name not in data],
     )  # fmt: skip
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", max(case["opset"], 7))]), path)
 
 
-def as_time_first(one: Array, layout: int) -> Array:
+def as_time_first(value: Array, layout: int) -> Array:
     """A state, or an output with a direction's axis, with the batch where layout 0 has it."""
-    return np.moveaxis(one, 0, -2) if layout else one
+    return np.moveaxis(value, 0, -2) if layout else value
 
 
 def check(case: dict[str, Any], path: Path) -> None:
-    given = {fact["name"]: array(fact) for fact in of(case, "in") if fact["name"]}
-    model(case, given, path)
+    inputs = {fact["name"]: array(fact) for fact in of(case, "in") if fact["name"]}
+    model(case, inputs, path)
     (stack,) = rc.load(path).layers.values()
     assert not stack.unconvertible
     layout = attributes(case).get("layout", 0)
-    states = [None if name not in given else list(as_time_first(given[name], layout)) for name in STATES]
-    x = given[of(case, "in")[0]["name"]]
-    found = reference.run(stack, (x.swapaxes(0, 1) if layout else x).astype(np.float64), *states, given.get("sequence_lens"))
+    states = [None if name not in inputs else list(as_time_first(inputs[name], layout)) for name in STATES]
+    x = inputs[of(case, "in")[0]["name"]]
+    result = reference.run(stack, (x.swapaxes(0, 1) if layout else x).astype(np.float64), *states, inputs.get("sequence_lens"))
     for fact in of(case, "out"):
         if not fact["name"]:
             continue
         expected = as_time_first(array(fact), layout)
         if fact["name"] == "Y":
             steps, ways, batch, hidden = expected.shape
-            own = found.y.reshape(steps, batch, ways, hidden).swapaxes(1, 2)
+            output = result.y.reshape(steps, batch, ways, hidden).swapaxes(1, 2)
         else:
-            own = np.stack(found.hidden if fact["name"] == "Y_h" else found.cell).reshape(expected.shape)
-        np.testing.assert_allclose(own, expected, rtol=0, atol=ALLOWED, equal_nan=False, err_msg=fact["name"])
+            output = np.stack(result.hidden if fact["name"] == "Y_h" else result.cell).reshape(expected.shape)
+        np.testing.assert_allclose(output, expected, rtol=0, atol=ALLOWED, equal_nan=False, err_msg=fact["name"])
 
 
 def test_every_case_computes_what_onnxruntime_expects(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
 RNN, GRU, GRU_BEFORE, LSTM = Cell("rnn"), Cell("gru", True), Cell("gru", False), Cell("lstm")
 
 
-def made(path: Path, stack: Recurrent, **options: Any) -> Path:
+def file_of(path: Path, stack: Recurrent, **options: Any) -> Path:
     rc.save(Checkpoint("memory", "", {"rnn": stack.replace(name="rnn")}), path, "openvino", **options)
     return path
 
@@ -75,12 +75,12 @@ CASES = [
 
 def test_openvino_runs_what_is_written(tmp_path: Path) -> None:
     def check(stack: Recurrent) -> None:
-        path = made(tmp_path / "m.xml", stack, force=True)
+        path = file_of(tmp_path / "m.xml", stack, force=True)
         assert excess(Problem(stack, X), outputs(ran(path))) <= 1
         read = rc.load(path)
         assert not read.warnings and not read.unread and set(read.batch_first.values()) == {True}
-        assert [one.cell for one in read.layers.values()] == [layer.directions[0].cell for layer in stack.layers]
-        layers = tuple(layer for one in read.layers.values() for layer in one.layers)
+        assert [encoder.cell for encoder in read.layers.values()] == [layer.directions[0].cell for layer in stack.layers]
+        layers = tuple(layer for encoder in read.layers.values() for layer in encoder.layers)
         assert [layer.merge for layer in layers] == [layer.merge for layer in stack.layers]
         assert np.abs(reference.run(stack.replace(layers=layers), X).y - reference.run(stack, X).y).max() < 1e-6
         plain = not any(part.startswith("initial") for part, _ in stack.first.arrays)
@@ -98,20 +98,20 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     first = stack.first
     swapped = first.with_arrays({("input", "r"): first.arrays["input", "z"], ("input", "z"): first.arrays["input", "r"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
-    assert excess(Problem(wrong, X), outputs(ran(made(tmp_path / "m.xml", stack)))) > WRONG
+    assert excess(Problem(wrong, X), outputs(ran(file_of(tmp_path / "m.xml", stack)))) > WRONG
 
 
 def test_peepholes_are_refused_and_coupled_gates_written_out(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="peephole"):
-        made(tmp_path / "m.xml", of(LSTM, more=frozenset({"peephole"})))
+        file_of(tmp_path / "m.xml", of(LSTM, more=frozenset({"peephole"})))
     assert not list(tmp_path.iterdir())
     stack = of(LSTM.replace(coupled="f"))
-    assert excess(Problem(stack, X), outputs(ran(made(tmp_path / "m.xml", stack)))) <= 1
+    assert excess(Problem(stack, X), outputs(ran(file_of(tmp_path / "m.xml", stack)))) <= 1
 
 
 def test_half_precision_is_stored_as_such(tmp_path: Path) -> None:
     stack = of(LSTM)
-    narrow = made(tmp_path / "m.xml", stack, dtype="float16")
+    narrow = file_of(tmp_path / "m.xml", stack, dtype="float16")
     (read,) = rc.load(narrow).layers.values()
     assert read.dtype == np.float16
     assert np.abs(ran(narrow)["y"] - reference.run(read, X).y).max() < 1e-6
@@ -129,14 +129,14 @@ def test_what_its_frontend_makes_of_onnx_is_read(cell: Cell, narrow: bool, tmp_p
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ov.save_model(ov.convert_model(tmp_path / "m.onnx"), tmp_path / "m.xml", compress_to_fp16=narrow)
-    found = rc.load(tmp_path / "m.xml")
-    assert not found.unread and len(found.layers) == 2
+    checkpoint = rc.load(tmp_path / "m.xml")
+    assert not checkpoint.unread and len(checkpoint.layers) == 2
     y = X
-    for layer in found.layers.values():
+    for layer in checkpoint.layers.values():
         y = reference.run(layer, y).y
     assert np.abs(y - reference.run(stack, X).y).max() < (2e-3 if narrow else 1e-6)
-    assert {str(one.dtype) for one in found.layers.values()} == {"float16" if narrow else "float32"}
-    assert np.abs(ran(tmp_path / "m.xml", layers=tuple(found.layers))["y"] - y).max() < 1e-6
+    assert {str(encoder.dtype) for encoder in checkpoint.layers.values()} == {"float16" if narrow else "float32"}
+    assert np.abs(ran(tmp_path / "m.xml", layers=tuple(checkpoint.layers))["y"] - y).max() < 1e-6
     assert rc.convert(tmp_path / "m.xml", tmp_path / "again.onnx", stack="join").exact
 
 
@@ -158,9 +158,9 @@ def test_a_cell_with_integer_weights_is_read(tmp_path: Path) -> None:
     ov = needed("openvino", "openvino")
     model, weight, recurrent, bias = _cells(ov)
     ov.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
-    found = rc.load(tmp_path / "m.xml")
-    (stack,) = found.layers.values()
-    assert any("given at run time" in one for one in found.warnings)
+    checkpoint = rc.load(tmp_path / "m.xml")
+    (stack,) = checkpoint.layers.values()
+    assert any("given at run time" in warning for warning in checkpoint.warnings)
     rng = np.random.default_rng(5)
     x, h, c = (rng.uniform(-1, 1, shape).astype(np.float32) for shape in ((1, 1, 3), (1, 5), (1, 5)))
     done = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})([x, h, c])
@@ -191,34 +191,34 @@ def edited(path: Path, old: str, new: str) -> Path:
      ('offset="48"', 'offset="56"'), ('shape="1, 15, 3"', 'shape="1, 15, 4"'), ('direction="forward"', 'direction="sideways"')],
 )  # fmt: skip
 def test_no_fact_is_dropped_in_silence(old: str, new: str, tmp_path: Path) -> None:
-    path = made(tmp_path / "m.xml", of(GRU))
+    path = file_of(tmp_path / "m.xml", of(GRU))
     (before,) = rc.load(path).layers.values()
     edited(path, old, new)
     try:
-        found = rc.load(path)
+        checkpoint = rc.load(path)
     except UnreadableError:
         return
-    if found.unread:
+    if checkpoint.unread:
         return
-    (after,) = found.layers.values()
+    (after,) = checkpoint.layers.values()
     same = after.first.cell == before.first.cell and after.first.reverse == before.first.reverse and not after.unconvertible
     same = same and np.array_equal(np.asarray(after.first.arrays["input", "r"]), np.asarray(before.first.arrays["input", "r"]))
     assert not same
 
 
 def test_an_unknown_attribute_refuses_a_conversion(tmp_path: Path) -> None:
-    path = edited(made(tmp_path / "m.xml", of(GRU)), 'clip="0"', 'clip="0" mystery="1"')
+    path = edited(file_of(tmp_path / "m.xml", of(GRU)), 'clip="0"', 'clip="0" mystery="1"')
     with pytest.raises(RefusedError, match="mystery"):
         rc.convert(path, tmp_path / "a.onnx")
 
 
 def test_weights_that_the_graph_computes_are_named(tmp_path: Path) -> None:
-    path = made(tmp_path / "m.xml", of(LSTM))
+    path = file_of(tmp_path / "m.xml", of(LSTM))
     text = path.read_text()
     start = text.index('name="rnn/W"')
     path.write_text(text[:start] + text[start:].replace('type="Const"', 'type="ReadValue"', 1))
-    found = rc.load(path)
-    assert not found.layers and "computed by ReadValue" in found.unread[0]
+    checkpoint = rc.load(path)
+    assert not checkpoint.layers and "computed by ReadValue" in checkpoint.unread[0]
 
 
 @pytest.mark.parametrize(
@@ -235,9 +235,9 @@ def test_what_is_no_model_is_unreadable(text: str, tmp_path: Path) -> None:
 
 
 def test_a_model_without_its_numbers_is_unreadable(tmp_path: Path) -> None:
-    path = made(tmp_path / "m.xml", of(LSTM))
-    whole = path.with_suffix(".bin").read_bytes()
-    path.with_suffix(".bin").write_bytes(whole[:-40])
+    path = file_of(tmp_path / "m.xml", of(LSTM))
+    numbers = path.with_suffix(".bin").read_bytes()
+    path.with_suffix(".bin").write_bytes(numbers[:-40])
     with pytest.raises(UnreadableError, match="checksum"):
         rc.load(path)
     path.write_text(re.sub(r' crc32="\w+"', "", path.read_text()))  # as OpenVINO itself writes it
@@ -249,7 +249,7 @@ def test_a_model_without_its_numbers_is_unreadable(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
-    path = made(tmp_path / "m.xml", of(GRU, 1, 2))
+    path = file_of(tmp_path / "m.xml", of(GRU, 1, 2))
     ends = endings(path, letters=b'0123456789<>"/ -,abc\x00\xff')
     assert ends == {"read", "unreadable"}
 
@@ -276,11 +276,11 @@ def test_constants_of_float64_are_computed_in_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", ["0", "1," * 99 + "1", "9" * 400, "-1", "x", ""], ids=lambda length: length[:8])
 def test_a_shape_that_cannot_be_ends_in_an_error_of_ours(length: str, tmp_path: Path) -> None:
-    path = made(tmp_path / "m.xml", of(LSTM))
-    whole = re.sub(r' crc32="\w+"', "", path.read_text())
+    path = file_of(tmp_path / "m.xml", of(LSTM))
+    document = re.sub(r' crc32="\w+"', "", path.read_text())
     for pattern in (r'shape="[^"]*"', r"<dim>\d+</dim>", r'(?:size|offset)="\d+"'):
-        for place in set(re.findall(pattern, whole)):
+        for place in set(re.findall(pattern, document)):
             value = f"<dim>{length}</dim>" if place.startswith("<") else f'{place.partition("=")[0]}="{length}"'
-            path.write_text(whole.replace(place, value))
+            path.write_text(document.replace(place, value))
             with contextlib.suppress(rc.RnnConvertError):
                 rc.load(path)

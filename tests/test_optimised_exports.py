@@ -64,11 +64,11 @@ def test_an_export_is_read_after_every_optimisation(configuration: tuple[str, di
     module = getattr(torch.nn, kind)(3, 4, **options).eval()
     first = options.get("batch_first", False)
     x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3)).astype(np.float32)
-    given = torch.from_numpy(x.swapaxes(0, 1).copy() if first else x)
+    inputs = torch.from_numpy(x.swapaxes(0, 1).copy() if first else x)
     with torch.no_grad():
-        expected = module(given)[0].numpy()
+        expected = module(inputs)[0].numpy()
     path = tmp_path / "model.onnx"
-    torch.onnx.export(module, (given,), path, opset_version=opset, dynamo=False)
+    torch.onnx.export(module, (inputs,), path, opset_version=opset, dynamo=False)
     for level in LEVELS:
-        found = outputs(optimised(onnxruntime, path, level), x)
-        np.testing.assert_allclose(found, expected.swapaxes(0, 1) if first else expected, rtol=0, atol=2e-6, err_msg=level)
+        result = outputs(optimised(onnxruntime, path, level), x)
+        np.testing.assert_allclose(result, expected.swapaxes(0, 1) if first else expected, rtol=0, atol=2e-6, err_msg=level)

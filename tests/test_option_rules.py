@@ -11,7 +11,7 @@ import rnnconvert as rc
 from tests.sources import checkpoint, stack
 from tests.stacks import BOTH
 
-MADE = checkpoint(
+CHECKPOINT = checkpoint(
     stack("gru", name="a", parts=BOTH), stack("lstm", name="b", input_size=4),
     stack("lstm", name="c", input_size=4, num_directions=2), stack("lstm", name="d", input_size=8, num_layers=2),
 )  # fmt: skip
@@ -49,13 +49,13 @@ ENDINGS = {"mlx": "npz", "pytorch": "pt", "mxnet": "params", "flax": "npz", "onn
 def test_an_option_that_acts_on_nothing_is_an_error(layers: str, target: str, settings: list[str], words: str, tmp_path: Path) -> None:
     path = tmp_path / f"out.{ENDINGS[target]}"
     with pytest.raises(rc.UsageError) as caught:
-        rc.save(MADE, path, target, layers=list(layers), settings=settings)
+        rc.save(CHECKPOINT, path, target, layers=list(layers), settings=settings)
     assert words in str(caught.value) and not path.exists()
 
 
 @pytest.mark.parametrize(("layers", "target", "settings"), USED)
 def test_an_option_that_names_what_is_so_or_makes_it_so_is_taken(layers: str, target: str, settings: list[str], tmp_path: Path) -> None:
-    assert rc.save(MADE, tmp_path / f"out.{ENDINGS[target]}", target, layers=list(layers), settings=settings).written
+    assert rc.save(CHECKPOINT, tmp_path / f"out.{ENDINGS[target]}", target, layers=list(layers), settings=settings).written
 
 
 def test_a_layout_is_chosen_for_one_layer(tmp_path: Path) -> None:
@@ -66,8 +66,8 @@ def test_a_layout_is_chosen_for_one_layer(tmp_path: Path) -> None:
     assert {"a/weights_layer.npy", "b/weights_layer_ldgoi.npy"} <= names and "b/weights_layer.npy" not in names
     rc.save(two, tmp_path / "out.pt", settings=["b:module=cell"])
     evidence = rc.load(tmp_path / "out.pt").evidence
-    assert any(one.startswith("a: ") and "torch.nn.LSTM" in one and "LSTMCell" not in one for one in evidence)
-    assert any(one.startswith("b: ") and "torch.nn.LSTMCell" in one for one in evidence)
+    assert any(line.startswith("a: ") and "torch.nn.LSTM" in line and "LSTMCell" not in line for line in evidence)
+    assert any(line.startswith("b: ") and "torch.nn.LSTMCell" in line for line in evidence)
 
 
 def test_a_readme_beside_arrays_is_named_and_a_second_member_is_damage(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_readme_beside_arrays_is_named_and_a_second_member_is_damage(tmp_path:
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("README.txt", "hello")
         name = archive.namelist()[0]
-    assert any("README.txt: it is not an array" in one for one in rc.load(path).warnings)
+    assert any("README.txt: it is not an array" in warning for warning in rc.load(path).warnings)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr(name, b"")
     with pytest.raises(rc.UnreadableError, match=f"two entries named '{name}'"):
@@ -83,9 +83,9 @@ def test_a_readme_beside_arrays_is_named_and_a_second_member_is_damage(tmp_path:
 
 
 def test_directions_of_different_functions_are_refused_by_that_name(tmp_path: Path) -> None:
-    made = stack("rnn", name="a", num_directions=2)
-    one, two = made.layers[0].directions
-    relu = two.replace(cell=two.cell.replace(activation=rc.Activation("relu")))
-    unlike = made.replace(layers=(rc.Layer((one, relu)),))
+    layer = stack("rnn", name="a", num_directions=2)
+    forward, backward = layer.layers[0].directions
+    relu = backward.replace(cell=backward.cell.replace(activation=rc.Activation("relu")))
+    unlike = layer.replace(layers=(rc.Layer((forward, relu)),))
     with pytest.raises(rc.RefusedError, match=r"directions that differ in the function \(tanh and relu\)"):
         rc.save(checkpoint(unlike), tmp_path / "m.pt")

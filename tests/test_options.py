@@ -50,9 +50,9 @@ def only(path: Path | str, **options: Any) -> Recurrent:
     return layer
 
 
-def same(found: Array, made: Recurrent) -> None:
+def same(y: Array, layer: Recurrent) -> None:
     """The output is the reference's, up to single precision."""
-    np.testing.assert_allclose(found, reference.run(made, x()).y, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(y, reference.run(layer, x()).y, rtol=0, atol=3e-6)
 
 
 def onnx_run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
@@ -66,11 +66,11 @@ def onnx_run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
 # Element types --------------------------------------------------------------------------------------
 
 
-def bits(made: Recurrent) -> dict[Any, bytes]:
+def bits(recurrent: Recurrent) -> dict[Any, bytes]:
     """Every number of a stack, by its place."""
     return {
         (layer, number, *key): np.ascontiguousarray(np.asarray(source)).tobytes()
-        for layer, number, direction in made.directions()
+        for layer, number, direction in recurrent.directions()
         for key, source in direction.arrays.items()
     }
 
@@ -78,29 +78,29 @@ def bits(made: Recurrent) -> dict[Any, bytes]:
 @looped(30, source=ENDINGS, target=ENDINGS, dtype=FLOATS)
 def test_an_element_type_goes_through_every_pair_unchanged(source: str, target: str, dtype: str, tmp_path: Path) -> None:
     """A GRU with its reset gate after the product is every format's own: not a bit may differ."""
-    made = stack("gru", dtype=FLOATS[dtype], name="gru")
-    first = write(tmp_path / f"first.{ENDINGS[source]}", made)
+    layer = stack("gru", dtype=FLOATS[dtype], name="gru")
+    first = write(tmp_path / f"first.{ENDINGS[source]}", layer)
     summary = convert(first, tmp_path / ENDINGS[target], strict=True)
     assert summary.exact
-    found = only(tmp_path / ENDINGS[target])
-    assert found.dtype.newbyteorder("=") == FLOATS[dtype]
-    assert bits(found) == bits(made)
+    read = only(tmp_path / ENDINGS[target])
+    assert read.dtype.newbyteorder("=") == FLOATS[dtype]
+    assert bits(read) == bits(layer)
 
 
 @looped(30, target=ENDINGS, dtype=FLOATS, to=FLOATS)
 def test_an_element_type_changes_where_it_is_asked_for(dtype: str, to: str, target: str, tmp_path: Path) -> None:
-    made = stack("gru", dtype=FLOATS[dtype], name="gru")
+    layer = stack("gru", dtype=FLOATS[dtype], name="gru")
     path = tmp_path / ENDINGS[target]
-    summary = rc.save(checkpoint(made), path, dtype=to)
-    found = only(path)
-    assert found.dtype.newbyteorder("=") == FLOATS[to]
-    expected = np.asarray(made.first.get("recurrent", "z")).astype(FLOATS[to])
-    np.testing.assert_array_equal(found.first.get("recurrent", "z"), expected)
+    summary = rc.save(checkpoint(layer), path, dtype=to)
+    read = only(path)
+    assert read.dtype.newbyteorder("=") == FLOATS[to]
+    expected = np.asarray(layer.first.get("recurrent", "z")).astype(FLOATS[to])
+    np.testing.assert_array_equal(read.first.get("recurrent", "z"), expected)
     widened = np.can_cast(FLOATS[dtype], FLOATS[to], "safe")
     assert summary.exact == widened
     if not widened:
         with pytest.raises(rc.RefusedError, match="--strict"):
-            rc.save(checkpoint(made), path, dtype=to, strict=True, force=True)
+            rc.save(checkpoint(layer), path, dtype=to, strict=True, force=True)
 
 
 # ONNX -----------------------------------------------------------------------------------------------
@@ -110,12 +110,12 @@ def test_an_element_type_changes_where_it_is_asked_for(dtype: str, to: str, targ
 @pytest.mark.parametrize("opset", range(7, 23))
 def test_every_opset_is_what_onnxruntime_runs(opset: int, kind: str, tmp_path: Path) -> None:
     need("onnxruntime", "")
-    made = stack(kind, num_layers=2, num_directions=2)
-    path = write(tmp_path / "out.onnx", made, opset=opset)
+    layer = stack(kind, num_layers=2, num_directions=2)
+    path = write(tmp_path / "out.onnx", layer, opset=opset)
     model = onnx.load(path)
     assert [entry.version for entry in model.opset_import] == [opset]
     onnx.checker.check_model(model, full_check=True)
-    same(onnx_run(path, {"x": x()})["y"], made)
+    same(onnx_run(path, {"x": x()})["y"], layer)
 
 
 @pytest.mark.parametrize("opset", [6, 23, 0])
@@ -126,39 +126,39 @@ def test_other_opsets_are_wrong_usage(opset: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "options", "words"),
+    ("layer", "options", "words"),
     [
         (stack("gru", dtype=FLOATS["bfloat16"]), {"opset": 21}, "opset=22"),
         (stack(parts=frozenset({"input", "recurrent", "initial_hidden"})), {"opset": 7}, "opset=8"),
     ],
 )
-def test_what_an_opset_lacks_is_refused_for_a_dry_run_too(made: Recurrent, options: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_what_an_opset_lacks_is_refused_for_a_dry_run_too(layer: Recurrent, options: dict[str, Any], words: str, tmp_path: Path) -> None:
     for dry in (False, True):
         with pytest.raises(rc.RefusedError, match=words):
-            write(tmp_path / "out.onnx", made, dry_run=dry, **options)
+            write(tmp_path / "out.onnx", layer, dry_run=dry, **options)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_lengths_of_sequences_are_an_input_where_they_are_asked_for(tmp_path: Path) -> None:
     need("onnxruntime", "")
-    made = stack("gru", num_directions=2)
-    path = write(tmp_path / "out.onnx", made, sequence_lens=True)
+    layer = stack("gru", num_directions=2)
+    path = write(tmp_path / "out.onnx", layer, sequence_lens=True)
     lengths = np.array([4, 6])
     y = onnx_run(path, {"x": x(), "sequence_lens": lengths.astype(np.int32)})["y"]
-    np.testing.assert_allclose(y, reference.run(made, x(), lengths=lengths).y, rtol=0, atol=3e-6)
-    plain = write(tmp_path / "plain.onnx", made, sequence_lens=False)
+    np.testing.assert_allclose(y, reference.run(layer, x(), lengths=lengths).y, rtol=0, atol=3e-6)
+    plain = write(tmp_path / "plain.onnx", layer, sequence_lens=False)
     assert "sequence_lens" not in {value.name for value in onnx.load(plain).graph.input}
 
 
 def test_external_data_lie_beside_the_model(tmp_path: Path) -> None:
     need("onnxruntime", "")
-    made = stack("lstm", hidden_size=16)
-    path = write(tmp_path / "out.onnx", made, external_data=True)
+    layer = stack("lstm", hidden_size=16)
+    path = write(tmp_path / "out.onnx", layer, external_data=True)
     (data,) = tmp_path.glob("out.onnx.*.data")
     assert data.stat().st_size > 4000
-    same(onnx_run(path, {"x": x()})["y"], made)
-    assert bits(only(path)) == bits(made)
-    write(tmp_path / "inside.onnx", made, external_data=False)
+    same(onnx_run(path, {"x": x()})["y"], layer)
+    assert bits(only(path)) == bits(layer)
+    write(tmp_path / "inside.onnx", layer, external_data=False)
     assert not list(tmp_path.glob("inside.onnx.*"))
 
 
@@ -234,26 +234,26 @@ def test_a_learned_cell_state_behind_another_kind_of_layer_is_kept(tmp_path: Pat
 
 
 def test_a_stack_is_split_into_layers(tmp_path: Path) -> None:
-    made = stack("gru", num_layers=3, num_directions=2, name="deep")
-    write(tmp_path / "out.safetensors", made, stack="split")
+    deep = stack("gru", num_layers=3, num_directions=2, name="deep")
+    write(tmp_path / "out.safetensors", deep, stack="split")
     layers = rc.load(tmp_path / "out.safetensors").layers
     assert list(layers) == ["deep_l0", "deep_l1", "deep_l2"]
     y = x()
     for layer in layers.values():
         y = reference.run(layer, y).y
-    np.testing.assert_array_equal(y, reference.run(made, x()).y)
+    np.testing.assert_array_equal(y, reference.run(deep, x()).y)
 
 
 def test_directions_are_split_into_two_layers(tmp_path: Path) -> None:
-    made = stack("lstm", num_directions=2, name="both")
+    layer = stack("lstm", num_directions=2, name="both")
     with pytest.raises(rc.RefusedError, match="reverse=flipped"):
-        write(tmp_path / "out.safetensors", made, directions="split")
-    write(tmp_path / "out.safetensors", made, directions="split", reverse="flipped")
+        write(tmp_path / "out.safetensors", layer, directions="split")
+    write(tmp_path / "out.safetensors", layer, directions="split", reverse="flipped")
     layers = rc.load(tmp_path / "out.safetensors").layers
     assert list(layers) == ["both_forward", "both_backward"]
     forward = reference.run(layers["both_forward"], x()).y
     backward = reference.run(layers["both_backward"], x()[::-1]).y[::-1]
-    np.testing.assert_array_equal(np.concatenate([forward, backward], -1), reference.run(made, x()).y)
+    np.testing.assert_array_equal(np.concatenate([forward, backward], -1), reference.run(layer, x()).y)
     with pytest.raises(rc.UsageError, match="meet at every layer"):
         write(tmp_path / "deep.onnx", stack(num_layers=2, num_directions=2), directions="split")
 
@@ -266,9 +266,9 @@ def test_cells_load_into_torchs_cell_modules(kind: str, name: str, tmp_path: Pat
     need("torch", "")
     import torch
 
-    made = stack(kind)
+    layer = stack(kind)
     path = tmp_path / "out.pt"
-    summary = rc.save(checkpoint(made), path, module="cell")
+    summary = rc.save(checkpoint(layer), path, module="cell")
     made_of: dict[str, Any] = {}
     exec("\n".join(summary.recipe), made_of)
     module = made_of["random"]
@@ -278,7 +278,7 @@ def test_cells_load_into_torchs_cell_modules(kind: str, name: str, tmp_path: Pat
         for step in torch.from_numpy(x()):
             state = module(step, state)
             steps.append((state[0] if isinstance(state, tuple) else state).numpy())
-    same(np.stack(steps), made)
+    same(np.stack(steps), layer)
 
 
 def test_a_prefix_is_what_the_names_begin_with(tmp_path: Path) -> None:
@@ -309,16 +309,16 @@ def test_a_setting_of_one_layer_is_that_layers_alone(tmp_path: Path) -> None:
 def test_a_bias_mode_is_written_or_refused(kind: str, mode: str, tmp_path: Path) -> None:
     parts = frozenset({"input", "recurrent", *(["input_bias"] if mode.startswith("single") else [])})
     parts |= {"input_bias", "recurrent_bias"} if mode == "double" else set()
-    made = stack(kind, parts=parts)
+    layer = stack(kind, parts=parts)
     path = tmp_path / "out.bin"
     if mode == "single_rec":
         with pytest.raises(rc.RefusedError, match="bias_mode=double"):
-            rc.save(checkpoint(made), path, bias_mode=mode)
+            rc.save(checkpoint(layer), path, bias_mode=mode)
         return
-    rc.save(checkpoint(made), path, bias_mode=mode)
+    rc.save(checkpoint(layer), path, bias_mode=mode)
     described = json.loads(path.with_name("out.bin.json").read_text())["layers"][0]
     assert described["bias_mode"] == mode
-    assert bits(only(path)) == bits(made)
+    assert bits(only(path)) == bits(layer)
 
 
 def test_a_single_recurrent_bias_of_a_gru_stays_inside_the_reset_product(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_a_single_recurrent_bias_of_a_gru_stays_inside_the_reset_product(tmp_pat
     for name in ("a.pt", "a.keras"):
         rc.save(checkpoint(one_bias), tmp_path / name)
         layer = only(tmp_path / name)
-        np.testing.assert_array_equal(*(np.asarray(one.first.arrays["recurrent_bias", "n"]) for one in (layer, one_bias)))
+        np.testing.assert_array_equal(*(np.asarray(encoder.first.arrays["recurrent_bias", "n"]) for encoder in (layer, one_bias)))
         assert not np.any(np.asarray(layer.first.arrays["input_bias", "n"]))
         np.testing.assert_array_equal(reference.run(layer, x).y, expected)
     with pytest.raises(rc.RefusedError, match="candidate bias inside the reset product"):
@@ -341,17 +341,17 @@ def test_a_single_recurrent_bias_of_a_gru_stays_inside_the_reset_product(tmp_pat
 
 
 def test_a_raw_buffer_is_read_by_the_sizes_that_are_said(tmp_path: Path) -> None:
-    made = stack("lstm", num_layers=2, num_directions=2, projection_size=2,
+    layers = stack("lstm", num_layers=2, num_directions=2, projection_size=2,
                  parts=frozenset({"input", "recurrent", "projection"}), dtype=np.float16)  # fmt: skip
-    path = write(tmp_path / "raw.bin", made, bias_mode="none")
+    path = write(tmp_path / "raw.bin", layers, bias_mode="none")
     path.with_name("raw.bin.json").unlink()
-    said: dict[str, Any] = {
+    options: dict[str, Any] = {
         "cell": "lstm", "input_size": 3, "hidden_size": 4, "num_layers": 2, "bidirectional": True,
         "projection_size": 2, "bias_mode": "none", "dtype": "float16", "input_mode": "linear",
     }  # fmt: skip
-    assert bits(only(path, source_format="cudnn", **said)) == bits(made)
+    assert bits(only(path, source_format="cudnn", **options)) == bits(layers)
     with pytest.raises(rc.UnreadableError, match="numbers"):
-        rc.load(path, "cudnn", **{**said, "hidden_size": 5})
+        rc.load(path, "cudnn", **{**options, "hidden_size": 5})
 
 
 # Keras ----------------------------------------------------------------------------------------------
@@ -361,17 +361,17 @@ def test_a_keras_model_gives_its_final_states_where_they_are_asked_for(tmp_path:
     need("keras", "")
     import keras
 
-    made = stack("lstm")
-    path = write(tmp_path / "out.keras", made, return_state=True)
+    layer = stack("lstm")
+    path = write(tmp_path / "out.keras", layer, return_state=True)
     with warnings.catch_warnings():
         # TensorFlow and Keras warn of their own future.
         warnings.simplefilter("ignore")
         model = keras.models.load_model(path, compile=False)
-        found = [np.asarray(keras.ops.convert_to_numpy(value)) for value in model(x().swapaxes(0, 1))]
-    expected = reference.run(made, x())
-    np.testing.assert_allclose(found[0].swapaxes(0, 1), expected.y, rtol=0, atol=3e-6)
-    np.testing.assert_allclose(found[1], expected.hidden[0], rtol=0, atol=3e-6)
-    np.testing.assert_allclose(found[2], expected.cell[0], rtol=0, atol=3e-6)
+        results = [np.asarray(keras.ops.convert_to_numpy(value)) for value in model(x().swapaxes(0, 1))]
+    expected = reference.run(layer, x())
+    np.testing.assert_allclose(results[0].swapaxes(0, 1), expected.y, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(results[1], expected.hidden[0], rtol=0, atol=3e-6)
+    np.testing.assert_allclose(results[2], expected.cell[0], rtol=0, atol=3e-6)
 
 
 def bare(folder: Path, *arrays: tuple[str, tuple[int, ...]]) -> Path:
@@ -463,6 +463,6 @@ def test_a_clip_is_left_out_for_the_layer_named_and_said_so(tmp_path: Path) -> N
     clipped = Cell("lstm", clips=(Clip("gates", -0.5, 0.5),))
     stacks = {name: random_stack(Sizes("lstm", 3, 4), 0, np.float32, clipped).replace(name=name) for name in ("a", "b")}
     rc.save(Checkpoint("(in memory)", "canonical", stacks), tmp_path / "clipped.onnx")
-    found = rc.load(tmp_path / "clipped.onnx", settings=["a:clip=none"])
-    assert [bool(stack.cell.clips) for stack in found.layers.values()] == [False, True]
-    assert found.warnings == ("a: its clip is left out, as asked",)
+    loaded = rc.load(tmp_path / "clipped.onnx", settings=["a:clip=none"])
+    assert [bool(stack.cell.clips) for stack in loaded.layers.values()] == [False, True]
+    assert loaded.warnings == ("a: its clip is left out, as asked",)

@@ -56,13 +56,13 @@ def of_haiku() -> tuple[Any, np.ndarray]:
     return tree, np.asarray(transformed.apply(tree, X))
 
 
-MADE = {"flax": of_linen, "nnx": of_nnx, "haiku": of_haiku}
+MAKERS = {"flax": of_linen, "nnx": of_nnx, "haiku": of_haiku}
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["one store", "a folder each"])
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", MAKERS)
 def test_a_tree_that_orbax_wrote_computes_what_its_library_does(name: str, together: bool, tmp_path: Path) -> None:
-    tree, expected = MADE[name]()
+    tree, expected = MAKERS[name]()
     checkpoint = rc.load(save(tmp_path / "tree", tree, use_ocdbt=together))
     assert checkpoint.format == name
     (stack,) = checkpoint.layers.values()
@@ -108,25 +108,25 @@ def damaged(folder: Path, how: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "message"),
     [
         ("no json", "not JSON"), ("a list", "not a JSON object"), ("no tree", "tree_metadata"), ("odd entry", "its entry for x"),
         ("absent array", "'gone' cannot be read"), ("cut store", "cannot be read"),
     ],
 )  # fmt: skip
-def test_a_damaged_folder_is_refused(how: str, said: str, tmp_path: Path) -> None:
+def test_a_damaged_folder_is_refused(how: str, message: str, tmp_path: Path) -> None:
     path = save(tmp_path / "tree", of_linen()[0])
     damaged(path, how)
-    with pytest.raises(UnreadableError, match=said):
+    with pytest.raises(UnreadableError, match=message):
         rc.load(path)
 
 
 def test_an_array_that_claims_more_than_the_folder_can_hold_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path / "tree", of_linen()[0], use_ocdbt=False)
     about = next(path.rglob(".zarray"))
-    said = json.loads(about.read_text())
-    said["shape"] = [1 << 30, *said["shape"][1:]]
-    about.write_text(json.dumps(said))
+    document = json.loads(about.read_text())
+    document["shape"] = [1 << 30, *document["shape"][1:]]
+    about.write_text(json.dumps(document))
     with pytest.raises(UnreadableError, match="claims"):
         rc.load(path)
 
@@ -151,8 +151,8 @@ def test_a_folder_of_several_steps_is_no_checkpoint(tmp_path: Path) -> None:
 def described(folder: Path, *keys: str, name: str = "x") -> None:
     """Add a value to what a folder says of itself."""
     about = json.loads((folder / "_METADATA").read_text())
-    said = {"key_metadata": [{"key": key} for key in keys], "value_metadata": {"value_type": "np.ndarray"}}
-    about["tree_metadata"][name] = said
+    entry = {"key_metadata": [{"key": key} for key in keys], "value_metadata": {"value_type": "np.ndarray"}}
+    about["tree_metadata"][name] = entry
     (folder / "_METADATA").write_text(json.dumps(about))
 
 
@@ -167,13 +167,13 @@ def test_no_array_outside_the_folder_is_read(key: str, tmp_path: Path) -> None:
 
 def test_a_name_is_never_taken_for_an_address(tmp_path: Path) -> None:
     path = save(tmp_path / "a%20tree", {"in%20side": np.ones(3), "in side": np.zeros(3)}, use_ocdbt=False)
-    found = orbax_folder.read(path).arrays
-    assert {name: array.tolist() for name, array in found.items()} == {"in%20side": [1] * 3, "in side": [0] * 3}
+    arrays = orbax_folder.read(path).arrays
+    assert {name: array.tolist() for name, array in arrays.items()} == {"in%20side": [1] * 3, "in side": [0] * 3}
 
 
-@pytest.mark.parametrize(("keys", "said"), [((), "its entry for x"), (("b",), "two of its values have the path 'b'")])
-def test_values_without_a_path_of_their_own_are_refused(keys: tuple[str, ...], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("keys", "message"), [((), "its entry for x"), (("b",), "two of its values have the path 'b'")])
+def test_values_without_a_path_of_their_own_are_refused(keys: tuple[str, ...], message: str, tmp_path: Path) -> None:
     path = save(tmp_path / "tree", {"b": np.ones(3)})
     described(path, *keys)
-    with pytest.raises(UnreadableError, match=said):
+    with pytest.raises(UnreadableError, match=message):
         orbax_folder.read(path)

@@ -41,10 +41,10 @@ def emulator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     need(request.param, missing(packages))
     if request.param == "azure" and not store_emulators.azurite():
         need(request.param, "Azurite is not installed: npm install azurite, and name its azurite-blob with AZURITE")
-    with serving(tmp_path_factory.mktemp(request.param)) as found, pytest.MonkeyPatch.context() as patch:
-        for key, value in found.environment.items():
+    with serving(tmp_path_factory.mktemp(request.param)) as served, pytest.MonkeyPatch.context() as patch:
+        for key, value in served.environment.items():
             patch.setenv(key, value)
-        yield found
+        yield served
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_only_header_and_recurrent_arrays_travel(store: Emulator, tmp_path: Path
     store.write("big.safetensors", (tmp_path / "big.safetensors").read_bytes())
     store.proxy.begin()
     with stores.fetched(f"{store.url}/big.safetensors") as local:
-        there, own = (rc.load(one).layers["rnn"].first for one in (local, tmp_path / "big.safetensors"))
-        assert all(np.array_equal(there.get(*key), own.get(*key)) for key in own.arrays)  # type: ignore[arg-type]
+        there, here = (rc.load(path).layers["rnn"].first for path in (local, tmp_path / "big.safetensors"))
+        assert all(np.array_equal(there.get(*key), here.get(*key)) for key in here.arrays)  # type: ignore[arg-type]
         assert local.stat().st_size == (tmp_path / "big.safetensors").stat().st_size > 9_000_000
     assert 60_000 < store.proxy.sent < 200_000
 
@@ -81,8 +81,8 @@ def test_the_command_resumes_and_does_what_changed(store: Emulator, tmp_path: Pa
         store.write(f"in/m{number}.safetensors", (tmp_path / "m").read_bytes())
     words = (f"{store.url}/in/*.safetensors", "--to", "onnx", "--out", f"{store.url}/out", "--jobs", 2)
     words += ("--journal", tmp_path / "j")
-    code, document, said = batch(*words)
-    assert code == 0 and document["resumed"] == 0 and said.count("\n}") == 1 and said.endswith("}\n"), said
+    code, document, output = batch(*words)
+    assert code == 0 and document["resumed"] == 0 and output.count("\n}") == 1 and output.endswith("}\n"), output
     assert store.names("out") == [f"m{number}.onnx" for number in range(6)]
     assert batch(*words)[1]["resumed"] == 6
     safetensors.write(tmp_path / "m", arrays(9, 8))
@@ -108,27 +108,27 @@ def test_a_killed_command_leaves_whole_files_and_is_resumed(store: Emulator, tmp
         time.sleep(0.02)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
-    whole = [name for name in store.names("killed") if not name.endswith(".part")]
-    assert 0 < len(whole) < FILES
-    for name in whole:
+    complete = [name for name in store.names("killed") if not name.endswith(".part")]
+    assert 0 < len(complete) < FILES
+    for name in complete:
         (tmp_path / name).write_bytes(store.read(f"killed/{name}") or b"")
         assert rc.load(tmp_path / name).layers
-    code, document, said = batch(*words)
-    assert code == 0 and document["resumed"] <= len(whole), said
+    code, document, output = batch(*words)
+    assert code == 0 and document["resumed"] <= len(complete), output
     assert store.names("killed") == sorted(f"k{number}.onnx" for number in range(FILES))
 
 
 def test_what_is_not_there_is_named(store: Emulator, tmp_path: Path) -> None:
     safetensors.write(tmp_path / "m.safetensors", arrays(1))
-    code, _, said = batch(f"{store.url}/none.pt", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 3 and "none.pt: the store says: FileNotFoundError" in said and "Traceback" not in said, said
-    code, _, said = batch(f"{store.url}/none/*.pt", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 3 and "No such file or directory" in said, said
+    code, _, output = batch(f"{store.url}/none.pt", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 3 and "none.pt: the store says: FileNotFoundError" in output and "Traceback" not in output, output
+    code, _, output = batch(f"{store.url}/none/*.pt", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 3 and "No such file or directory" in output, output
     if store.takes_requests:
         away = store.url.replace("bucket", "typo")
         words = (tmp_path / "m.safetensors", "--to", "onnx", "--out", f"{away}/out", "--journal", tmp_path / "j")
-        code, _, said = batch(*words, "--jobs", 1)
-        assert code == 74 and "cannot write there: FileNotFoundError" in said and "Traceback" not in said, said
+        code, _, output = batch(*words, "--jobs", 1)
+        assert code == 74 and "cannot write there: FileNotFoundError" in output and "Traceback" not in output, output
 
 
 def test_a_wrong_key_is_named_and_not_tried_again(store: Emulator, tmp_path: Path) -> None:
@@ -138,10 +138,10 @@ def test_a_wrong_key_is_named_and_not_tried_again(store: Emulator, tmp_path: Pat
         store.proxy.always = {method: "403" for method in ("GET", "HEAD", "PUT", "POST")}
     with pytest.raises(UnreadableError, match=r"Forbidden|Authentication|Permission"):
         stores.state(f"{away}/m.pt", fresh=True)
-    assert store.proxy.met["403"] <= 3 if store.takes_requests else store.proxy.connections == 1  # gcsfs makes three of one
+    assert store.proxy.delivered["403"] <= 3 if store.takes_requests else store.proxy.connections == 1  # gcsfs makes three of one
     with pytest.raises(UsageError, match=r"cannot write there: .*(?:Forbidden|Authentication|Permission)"):
         uploads.put(tmp_path / "m.safetensors", f"{away}/out/m.pt")
-    assert store.proxy.met["403"] <= 4 if store.takes_requests else store.proxy.connections == 2
+    assert store.proxy.delivered["403"] <= 4 if store.takes_requests else store.proxy.connections == 2
 
 
 def test_a_target_is_the_old_one_or_the_new_one(store: Emulator, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_target_is_the_old_one_or_the_new_one(store: Emulator, tmp_path: Path)
             with contextlib.suppress(UsageError):
                 uploads.put(tmp_path / "a", f"{store.url}/watched/a")
                 assert store.read("watched/a") == content, (method, fault)
-            assert seen <= {b"old", content}, (method, fault, [len(one or b"") for one in seen])
+            assert seen <= {b"old", content}, (method, fault, [len(state or b"") for state in seen])
     finally:
         store.proxy.after_each = lambda: None
     for cut in () if store.takes_requests else (3_000, 5_000, 200_000):
@@ -187,7 +187,7 @@ def test_what_passes_is_borne_by_readers(ending: str, store: Emulator, tmp_path:
             store.proxy.cuts = [fault]
         with stores.fetched(f"{store.url}/m.{ending}") as local:
             assert local.read_bytes() == content
-        assert store.proxy.met[fault] if store.takes_requests else store.proxy.broken, fault
+        assert store.proxy.delivered[fault] if store.takes_requests else store.proxy.broken, fault
 
 
 def test_a_server_that_does_not_answer_is_named(store: Emulator, tmp_path: Path, pytestconfig: pytest.Config) -> None:
@@ -200,6 +200,6 @@ def test_a_server_that_does_not_answer_is_named(store: Emulator, tmp_path: Path,
         ((tmp_path / "m.safetensors", "--to", "onnx", "--out", f"{store.dead}/out", "--journal", tmp_path / "j"), 2),
     ):
         begun = time.monotonic()
-        code, _, said = batch(*words, "--jobs", 1, around=store.nowhere)
-        assert code == expected and "onnect" in said and "Traceback" not in said, said
+        code, _, output = batch(*words, "--jobs", 1, around=store.nowhere)
+        assert code == expected and "onnect" in output and "Traceback" not in output, output
         assert time.monotonic() - begun < 200

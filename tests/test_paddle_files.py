@@ -40,14 +40,14 @@ SAVED = {
 
 @pytest.mark.parametrize("way", SAVED)
 def test_paddles_files_give_what_paddle_gave(way: str, tmp_path: Path) -> None:
-    made, saved, protocol, name = SAVED[way]
-    script = f"m = {made}\npaddle.save({saved}, 'a.pdparams', protocol={protocol})\n"
+    module, saved, protocol, name = SAVED[way]
+    script = f"m = {module}\npaddle.save({saved}, 'a.pdparams', protocol={protocol})\n"
     script += "x = paddle.randn([2, 5, 3])\nfound['x'] = x.numpy()\nfound['y'] = m(x)[0].numpy()"
-    found = by_paddle(tmp_path, script)
+    results = by_paddle(tmp_path, script)
     read = rc.load(tmp_path / "a.pdparams")
     assert list(read.layers) == [name] and not read.warnings
-    assert {one.option for one in read.questions} == ({"go_backwards"} if name.endswith("cell") else set())
-    np.testing.assert_allclose(batch_first(read.layers[name], found["x"]), found["y"], rtol=0, atol=3e-7)
+    assert {question.option for question in read.questions} == ({"go_backwards"} if name.endswith("cell") else set())
+    np.testing.assert_allclose(batch_first(read.layers[name], results["x"]), results["y"], rtol=0, atol=3e-7)
     assert list(read.tensors) == (["more.0"] if way == "nested" else [])
 
 
@@ -59,10 +59,10 @@ def test_the_cells_of_two_directions_read_both_ways(tmp_path: Path) -> None:
         "    paddle.save({'enc.' + k: v for k, v in m.state_dict().items()}, name + '.pdparams')\n"
         "    if name == 'same': found[name] = m(x)[0].numpy()\n"
     )
-    found = by_paddle(tmp_path, script)
+    results = by_paddle(tmp_path, script)
     (layer,) = rc.load(tmp_path / "same.pdparams").layers.items()
     assert layer[0] == "enc"
-    np.testing.assert_allclose(batch_first(layer[1], found["x"]), found["same"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(layer[1], results["x"]), results["same"], rtol=0, atol=3e-7)
     for name in ("wide", "kind"):
         read = rc.load(tmp_path / f"{name}.pdparams").layers
         assert [layer.first.reverse for layer in read.values()] == [False, True]
@@ -71,18 +71,18 @@ def test_the_cells_of_two_directions_read_both_ways(tmp_path: Path) -> None:
 def test_a_wrapped_cell_may_read_from_the_end(tmp_path: Path) -> None:
     script = "m = nn.RNN(nn.GRUCell(3, 4), is_reverse=True)\npaddle.save(m.state_dict(), 'a.pdparams')\n"
     script += "x = paddle.randn([2, 5, 3])\nfound['x'] = x.numpy()\nfound['y'] = m(x)[0].numpy()"
-    found = by_paddle(tmp_path, script)
-    (told,) = rc.load(tmp_path / "a.pdparams").questions
-    assert (told.option, told.assumed) == ("go_backwards", "false")
+    results = by_paddle(tmp_path, script)
+    (question,) = rc.load(tmp_path / "a.pdparams").questions
+    assert (question.option, question.assumed) == ("go_backwards", "false")
     read = rc.load(tmp_path / "a.pdparams", go_backwards=True)
     assert not read.questions
-    np.testing.assert_allclose(batch_first(read.layers["cell"], found["x"]), found["y"], rtol=0, atol=3e-7)
+    np.testing.assert_allclose(batch_first(read.layers["cell"], results["x"]), results["y"], rtol=0, atol=3e-7)
 
 
 def test_a_list_of_layers_is_told_from_a_stack(tmp_path: Path) -> None:
-    made = paddle_params.read(write(tmp_path / "a.pdparams", stack("gru", num_layers=2))).arrays
+    arrays = paddle_params.read(write(tmp_path / "a.pdparams", stack("gru", num_layers=2))).arrays
     assert not rc.load(tmp_path / "a.pdparams").warnings
-    paddle_params.write(tmp_path / "b.pdparams", {name: array for name, array in made.items() if ".cell." in name})
+    paddle_params.write(tmp_path / "b.pdparams", {name: array for name, array in arrays.items() if ".cell." in name})
     (warning,) = rc.load(tmp_path / "b.pdparams").warnings
     assert "it may be a LayerList of paddle.nn.RNN" in warning
 
@@ -90,12 +90,12 @@ def test_a_list_of_layers_is_told_from_a_stack(tmp_path: Path) -> None:
 def test_the_second_names_of_paddle_are_not_believed(tmp_path: Path) -> None:
     """Paddle names the forward projection weight_ih_l0_reverse."""
     script = "m = nn.LSTM(3, 4, direction='bidirect', proj_size=2)\nfor k, v in m.state_dict().items(): found[k] = v.numpy()"
-    found = by_paddle(tmp_path, script)
-    np.testing.assert_array_equal(found["weight_ih_l0_reverse"], found["0.cell_fw.weight_ho"])
-    paddle_params.write(tmp_path / "a.pdparams", found)
+    arrays = by_paddle(tmp_path, script)
+    np.testing.assert_array_equal(arrays["weight_ih_l0_reverse"], arrays["0.cell_fw.weight_ho"])
+    paddle_params.write(tmp_path / "a.pdparams", arrays)
     layer = rc.load(tmp_path / "a.pdparams").layers[""]
-    np.testing.assert_array_equal(np.asarray(layer[0, 1].arrays["input", "i"]), found["0.cell_bw.weight_ih"][:4])
-    without = {name: array for name, array in found.items() if "cell" not in name}
+    np.testing.assert_array_equal(np.asarray(layer[0, 1].arrays["input", "i"]), arrays["0.cell_bw.weight_ih"][:4])
+    without = {name: array for name, array in arrays.items() if "cell" not in name}
     paddle_params.write(tmp_path / "b.pdparams", without)
     with pytest.raises(rc.RefusedError, match="do not fit together"):
         rc.convert(tmp_path / "b.pdparams", tmp_path / "c.pt", source_format="paddle")
@@ -119,15 +119,15 @@ def test_second_names_alone_are_read(tmp_path: Path) -> None:
 def test_paddle_finds_every_array_in_what_is_written(form: dict[str, Any], tmp_path: Path) -> None:
     layer = stack(**form)
     (note,) = rc.save(checkpoint(layer), tmp_path / "a.pdparams").notes
-    made = note.rpartition("has the arrays of paddle.")[2]
+    module = note.rpartition("has the arrays of paddle.")[2]
     x = uniform(5, 2, 5, 3)
     np.save(tmp_path / "x.npy", x)
-    found = by_paddle(
+    results = by_paddle(
         tmp_path,
-        f"m = {made}\nmissing, unexpected = m.set_state_dict(paddle.load('a.pdparams'))\nassert not missing and not unexpected\n"
+        f"m = {module}\nmissing, unexpected = m.set_state_dict(paddle.load('a.pdparams'))\nassert not missing and not unexpected\n"
         "found['y'] = m(paddle.to_tensor(np.load('x.npy')))[0].numpy()",
     )
-    np.testing.assert_allclose(found["y"], batch_first(layer, x), rtol=0, atol=3e-7)
+    np.testing.assert_allclose(results["y"], batch_first(layer, x), rtol=0, atol=3e-7)
 
 
 def test_a_projection_is_written_under_the_names_of_its_cells(tmp_path: Path) -> None:
@@ -135,14 +135,14 @@ def test_a_projection_is_written_under_the_names_of_its_cells(tmp_path: Path) ->
     write(tmp_path / "a.pdparams", layer)
     x = uniform(5, 2, 5, 3)
     np.save(tmp_path / "x.npy", x)
-    found = by_paddle(
+    results = by_paddle(
         tmp_path,
         "m = nn.LSTM(3, 4, direction='bidirect', proj_size=2)\n"
         "missing, unexpected = m.set_state_dict(paddle.load('a.pdparams'))\nassert not unexpected, unexpected\n"
         "assert all('_l0' in name for name in missing), missing\n"
         "found['y'] = m(paddle.to_tensor(np.load('x.npy')))[0].numpy()",
     )
-    np.testing.assert_allclose(found["y"], batch_first(layer, x), rtol=0, atol=3e-7)
+    np.testing.assert_allclose(results["y"], batch_first(layer, x), rtol=0, atol=3e-7)
 
 
 def test_element_types_come_and_go(tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_element_types_come_and_go(tmp_path: Path) -> None:
     paddle_params.write(tmp_path / "a.pdparams", arrays)
     again = paddle_params.read(tmp_path / "a.pdparams").arrays
     assert {n: (a.dtype, a.shape, a.tobytes()) for n, a in again.items()} == {n: (a.dtype, a.shape, a.tobytes()) for n, a in arrays.items()}
-    found = by_paddle(tmp_path, "t = paddle.load('a.pdparams')\nfor k, v in t.items(): found[k] = v.astype('float64').numpy()")
+    tensors = by_paddle(tmp_path, "t = paddle.load('a.pdparams')\nfor k, v in t.items(): found[k] = v.astype('float64').numpy()")
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found[name].reshape(array.shape), array.astype("f8"), name)
+        np.testing.assert_array_equal(tensors[name].reshape(array.shape), array.astype("f8"), name)
     script = "paddle.save({'b': paddle.to_tensor([1.5, -3]).astype('bfloat16')}, 'b.pdparams')"
     by_paddle(tmp_path, script)
     assert paddle_params.read(tmp_path / "b.pdparams").arrays["b"].astype("f4").tolist() == [1.5, -3]
@@ -162,11 +162,11 @@ def test_element_types_come_and_go(tmp_path: Path) -> None:
 def test_carried_arrays_and_names_come_back(tmp_path: Path) -> None:
     script = "m = nn.Sequential(nn.Embedding(7, 3), nn.LSTM(3, 4), nn.Linear(4, 2))\npaddle.save(m.state_dict(), 'a.pdparams')"
     script += "\nfor k, v in m.state_dict().items(): found[k] = v.numpy()"
-    found = by_paddle(tmp_path, script)
+    arrays = by_paddle(tmp_path, script)
     rc.convert(tmp_path / "a.pdparams", tmp_path / "b.pdparams")
     again = paddle_params.read(tmp_path / "b.pdparams").arrays
-    assert set(again) == set(found)
-    for name, array in found.items():
+    assert set(again) == set(arrays)
+    for name, array in arrays.items():
         np.testing.assert_array_equal(again[name], array, name)
 
 
@@ -187,28 +187,28 @@ def test_no_code_of_a_file_is_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ([1, 2], "not a pickle of one dictionary"),
         ({"UnpackBigParamInfor@@": {}}, "in parts"),
         ({"w": np.ones(2, object)}, "no recurrent layer"),
     ],
 )
-def test_what_is_wrong_is_said(value: Any, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said(value: Any, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.pdparams").write_bytes(pickle.dumps(value, 4))
-    with pytest.raises(rc.UnreadableError, match=said):
+    with pytest.raises(rc.UnreadableError, match=message):
         rc.convert(tmp_path / "a.pdparams", tmp_path / "b.npz", source_format="paddle", target_format="chainer")
     assert not (tmp_path / "b.npz").exists()
 
 
 def test_every_truncation_is_unreadable(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pdparams", stack("gru"))
-    whole = path.read_bytes()
-    for length in [*range(0, 200), *range(200, len(whole), 37), len(whole) - 1]:
-        path.write_bytes(whole[:length])
+    content = path.read_bytes()
+    for length in [*range(0, 200), *range(200, len(content), 37), len(content) - 1]:
+        path.write_bytes(content[:length])
         with pytest.raises(rc.UnreadableError):
             paddle_params.read(path)
-    path.write_bytes(whole + b"\0")
+    path.write_bytes(content + b"\0")
     with pytest.raises(rc.UnreadableError):
         paddle_params.read(path)
 
@@ -216,9 +216,9 @@ def test_every_truncation_is_unreadable(tmp_path: Path) -> None:
 def test_numpys_own_pickler_reads_what_is_written(tmp_path: Path) -> None:
     arrays = {"a": np.arange(6, dtype="f4").reshape(2, 3), "b": np.ones(3, "?")}
     paddle_params.write(tmp_path / "a.pdparams", arrays)
-    found = pickle.load(io.BytesIO((tmp_path / "a.pdparams").read_bytes()))
+    unpickled = pickle.load(io.BytesIO((tmp_path / "a.pdparams").read_bytes()))
     for name, array in arrays.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(unpickled[name], array)
 
 
 def test_one_list_in_very_many_places_is_unreadable(tmp_path: Path) -> None:

@@ -32,27 +32,27 @@ def copied(name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn", "relu"])
 def test_a_model_gives_what_paddle_gave(name: str, version: str, by: str) -> None:
     path = GOLDEN / f"{version}_{name}{PROGRAM[version] if by == 'program' else '.pdiparams'}"
-    found = rc.load(path)
-    (layer,) = found.layers.values()
-    assert found.format == "paddle" and not found.warnings and not found.questions
+    checkpoint = rc.load(path)
+    (layer,) = checkpoint.layers.values()
+    assert checkpoint.format == "paddle" and not checkpoint.warnings and not checkpoint.questions
     assert (layer.num_layers, layer.num_directions) == {"lstm": (2, 2), "gru": (2, 1)}.get(name, (1, 1))
-    assert sorted(array.shape for array in found.tensors.values()) == [(2,), (8 if name == "lstm" else 4, 2)]
-    with np.load(GOLDEN / f"{version}.npz") as kept:
-        np.testing.assert_allclose(batch_first(layer, kept["x"]), kept[name], rtol=0, atol=3e-7)
+    assert sorted(array.shape for array in checkpoint.tensors.values()) == [(2,), (8 if name == "lstm" else 4, 2)]
+    with np.load(GOLDEN / f"{version}.npz") as stored:
+        np.testing.assert_allclose(batch_first(layer, stored["x"]), stored[name], rtol=0, atol=3e-7)
 
 
 @pytest.mark.parametrize("version", PROGRAM)
 def test_what_a_model_gives_a_layer_is_named(version: str) -> None:
-    found = rc.load(GOLDEN / f"{version}_given{PROGRAM[version]}")
-    assert len(found.layers) == 1
-    assert [word in line for word, line in zip(("initial state", "lengths"), found.warnings, strict=True)] == [True] * 2
+    checkpoint = rc.load(GOLDEN / f"{version}_given{PROGRAM[version]}")
+    assert len(checkpoint.layers) == 1
+    assert [word in line for word, line in zip(("initial state", "lengths"), checkpoint.warnings, strict=True)] == [True] * 2
 
 
 @pytest.mark.parametrize("version", PROGRAM)
 def test_a_loop_is_named_and_not_read(version: str, tmp_path: Path) -> None:
     path = GOLDEN / f"{version}_cell{PROGRAM[version]}"
-    found = rc.load(path)
-    assert not found.layers and "step by step" in found.unread[0] and len(found.tensors) == 6
+    checkpoint = rc.load(path)
+    assert not checkpoint.layers and "step by step" in checkpoint.unread[0] and len(checkpoint.tensors) == 6
     with pytest.raises(UnreadLayersError, match="step by step"):
         rc.convert(path, tmp_path / "m.onnx")
 
@@ -95,8 +95,8 @@ def test_parameters_of_another_model_are_refused(version: str, tmp_path: Path) -
 def test_a_changed_fact_is_read_asked_or_refused(tmp_path: Path) -> None:
     path = copied("new_rnn", tmp_path)
     tree = json.loads(path.read_text())
-    (operator,) = (one for one in tree["program"]["regions"][0]["blocks"][0]["ops"] if one["#"] == "1.rnn")
-    facts = {one["N"]: one["AT"] for one in operator["A"]}
+    (operator,) = (entry for entry in tree["program"]["regions"][0]["blocks"][0]["ops"] if entry["#"] == "1.rnn")
+    facts = {entry["N"]: entry["AT"] for entry in operator["A"]}
 
     def changed(name: str, value: object) -> Path:
         before, facts[name]["D"] = facts[name]["D"], value
@@ -110,8 +110,8 @@ def test_a_changed_fact_is_read_asked_or_refused(tmp_path: Path) -> None:
         ("is_bidirec", True, "it reads 4 weights, expected 8"), ("hidden_size", 5, "its program states hidden_size=5"),
         ("num_layers", 10**9, "expected"), ("mode", "LSTM", "do not fit together"),
     ):  # fmt: skip
-        found = rc.load(changed(name, value))
-        assert not found.layers and why in found.unread[0], name
+        checkpoint = rc.load(changed(name, value))
+        assert not checkpoint.layers and why in checkpoint.unread[0], name
     operator["A"].append({"AT": {"#": "0.a_bool", "D": True}, "N": "zoneout"})
     path.write_text(json.dumps(tree))
     with pytest.raises(RefusedError, match="zoneout"):

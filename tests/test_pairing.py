@@ -28,12 +28,12 @@ def of(*stacks: Recurrent, path: str = "a.pt") -> Checkpoint:
 
 
 def names(pairs: list[LayerPair]) -> list[tuple[str, tuple[str, ...]]]:
-    return [(one.name, one.names) for one in pairs]
+    return [(paired.name, paired.names) for paired in pairs]
 
 
-def same(one: Recurrent, other: Recurrent) -> None:
-    x = np.random.default_rng(0).uniform(-1, 1, (5, 2, one.input_size))
-    first, second = reference.run(one, x), reference.run(other, x)
+def same(layer: Recurrent, other: Recurrent) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (5, 2, layer.input_size))
+    first, second = reference.run(layer, x), reference.run(other, x)
     np.testing.assert_allclose(second.y, first.y, atol=1e-6)
     assert [h.shape for h in first.hidden] == [h.shape for h in second.hidden]
 
@@ -54,8 +54,8 @@ def test_what_we_write_is_paired_with_what_it_was_written_from(
     for a, b in ((source, written), (written, source)):
         pairs = pair(a, b)
         assert len(pairs) == len(source.layers)
-        for one in pairs:
-            same(one.stack, one.counterpart)
+        for paired in pairs:
+            same(paired.stack, paired.counterpart)
 
 
 @pytest.mark.parametrize("option", ["stack", "directions"])
@@ -66,13 +66,13 @@ def test_pieces_of_a_layer_are_taken_together(option: str, suffix: str, tmp_path
     rc.save(source, tmp_path / suffix, **{option: "split"}, **flipped)
     written = rc.load(tmp_path / suffix)
     assert len(written.layers) == 2
-    (one,) = pair(source, written)
-    assert one.names == tuple(written.layers) and "taken as one" in one.evidence
-    assert one.counterpart.num_directions == 2
+    (paired,) = pair(source, written)
+    assert paired.names == tuple(written.layers) and "taken as one" in paired.evidence
+    assert paired.counterpart.num_directions == 2
     (other,) = pair(written, source)
     assert other.name == "+".join(written.layers) and other.names == ("enc",)
     if option == "stack":
-        same(one.stack, one.counterpart)
+        same(paired.stack, paired.counterpart)
         same(other.stack, other.counterpart)
 
 
@@ -81,16 +81,16 @@ def test_layers_and_directions_split_at_once(tmp_path: Path) -> None:
     rc.save(source, tmp_path / "out.onnx", stack="split", directions="split")
     written = rc.load(tmp_path / "out.onnx")
     assert len(written.layers) == 4
-    (one,) = pair(source, written)
-    same(one.stack, one.counterpart)
+    (paired,) = pair(source, written)
+    same(paired.stack, paired.counterpart)
 
 
 def test_layers_that_were_joined_are_found_in_the_stack(tmp_path: Path) -> None:
     source = of(lstm("first"), lstm("second", 4))
     rc.save(source, tmp_path / "out.pt", stack="join")
-    (one,) = pair(source, rc.load(tmp_path / "out.pt"))
-    assert one.name == "first+second" and "order" in one.evidence
-    same(one.stack, one.counterpart)
+    (paired,) = pair(source, rc.load(tmp_path / "out.pt"))
+    assert paired.name == "first+second" and "order" in paired.evidence
+    same(paired.stack, paired.counterpart)
 
 
 def test_the_order_of_one_side_does_not_matter_where_names_or_sizes_decide() -> None:
@@ -105,7 +105,7 @@ def test_the_order_of_one_side_does_not_matter_where_names_or_sizes_decide() -> 
 def test_equals_without_names_are_paired_in_order_and_it_is_said() -> None:
     pairs = pair(of(lstm("x"), lstm("y")), of(lstm("p"), lstm("q")))
     assert names(pairs) == [("x", ("p",)), ("y", ("q",))]
-    assert all("order" in one.evidence for one in pairs)
+    assert all("order" in paired.evidence for paired in pairs)
 
 
 def test_scopes_and_spellings_are_seen_through() -> None:
@@ -122,7 +122,7 @@ def test_scopes_and_spellings_are_seen_through() -> None:
 def test_an_ending_that_several_have_decides_nothing() -> None:
     a = of(lstm("encoder.lstm"), lstm("decoder.lstm"))
     pairs = pair(a, of(lstm("lstm"), lstm("lstm_1")))
-    assert all("order" in one.evidence for one in pairs)
+    assert all("order" in paired.evidence for paired in pairs)
     with pytest.raises(UsageError, match=r"--pair encoder.lstm=lstm"):
         pair(a, of(lstm("lstm")))
 
@@ -131,9 +131,9 @@ def test_what_is_left_over_is_named_with_the_option_that_decides() -> None:
     a, b = of(lstm("x"), lstm("y")), of(lstm("p"), lstm("q"), lstm("r"), path="b.onnx")
     with pytest.raises(UsageError) as caught:
         pair(a, b)
-    said = str(caught.value)
-    assert "--pair x=p" in said and "a.pt" in said and "b.onnx" in said and "--layer" in said
-    assert all(f"  {name}: LSTM" in said for name in "xypqr")
+    message = str(caught.value)
+    assert "--pair x=p" in message and "a.pt" in message and "b.onnx" in message and "--layer" in message
+    assert all(f"  {name}: LSTM" in message for name in "xypqr")
     with pytest.raises(UsageError, match="'r' of B"):
         pair(a, b, ["x=p", "y=q"])
     assert names(pair(a, b, ["x=p", "y=q"], selected=True)) == [("x", ("p",)), ("y", ("q",))]
@@ -150,21 +150,21 @@ def test_chosen_pairs_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("x", "expected A=B"), ("x=z", "no such layers"), ("x=p+p", "no such layers"), ("x=p+q", "cannot be one")]
+    ("text", "message"), [("x", "expected A=B"), ("x=z", "no such layers"), ("x=p+p", "no such layers"), ("x=p+q", "cannot be one")]
 )
-def test_a_chosen_pair_that_cannot_be(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_chosen_pair_that_cannot_be(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         pair(of(lstm("x")), of(lstm("p"), lstm("q", 7)), [text])
 
 
 def test_the_only_layers_are_paired_even_if_they_differ() -> None:
-    (one,) = pair(of(lstm("x")), of(lstm("p", 5, 6)))
-    assert one.evidence == "the only recurrent layer of each file"
+    (paired,) = pair(of(lstm("x")), of(lstm("p", 5, 6)))
+    assert paired.evidence == "the only recurrent layer of each file"
 
 
 def test_two_layers_of_the_same_name_but_other_sizes_are_a_pair() -> None:
-    (one,) = pair(of(lstm("x")), of(lstm("x", 5, 6)))
-    assert one.evidence == "equal names"
+    (paired,) = pair(of(lstm("x")), of(lstm("x", 5, 6)))
+    assert paired.evidence == "equal names"
 
 
 def test_a_file_without_layers_is_said() -> None:
@@ -173,12 +173,12 @@ def test_a_file_without_layers_is_said() -> None:
 
 
 def test_directions_that_are_two_onnx_nodes(tmp_path: Path) -> None:
-    whole, unlike = lstm("enc", directions=2), lstm("enc", directions=2, seed=1)
+    layer, unlike = lstm("enc", directions=2), lstm("enc", directions=2, seed=1)
     backward = unlike[0, 1]
     cell = backward.cell.replace(clips=(Clip("gates", -0.5, 0.5),))
-    source = of(whole.replace(layers=(Layer((whole[0, 0], backward.replace(cell=cell))),)))
+    source = of(layer.replace(layers=(Layer((layer[0, 0], backward.replace(cell=cell))),)))
     rc.save(source, tmp_path / "out.onnx")
     written = rc.load(tmp_path / "out.onnx")
     assert len(written.layers) == 2
-    (one,) = pair(source, written)
-    same(one.stack, one.counterpart)
+    (paired,) = pair(source, written)
+    same(paired.stack, paired.counterpart)

@@ -35,7 +35,7 @@ from tests.stacks import random_stack
 from tests.workers import running
 
 TABLE = list(pairs())
-OWN = {(pair.source, pair.asked) for pair in TABLE if pair.source == pair.target and pair.verdict == "exact"}
+SAME_SYSTEM = {(pair.source, pair.asked) for pair in TABLE if pair.source == pair.target and pair.verdict == "exact"}
 """The layers that systems write and read themselves."""
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, INPUTS)).astype(np.float32)
 SOURCES = sorted({pair.source for pair in TABLE})
@@ -50,13 +50,13 @@ def said_of(system: str, asked: Asked) -> dict[str, object]:
 
 def loaded(path: Path, system: str, asked: Asked) -> rc.Checkpoint:
     """A file, with what its reader asks of a function told."""
-    said = said_of(system, asked)
-    function = said.pop("nonlinearity", None)
-    asking = {question.option for question in rc.load(path, system, **said).questions}
-    told: dict[str, Any] = {"nonlinearity": function} if function and asking & {"nonlinearity", "activation"} else {}
+    options = said_of(system, asked)
+    function = options.pop("nonlinearity", None)
+    asking = {question.option for question in rc.load(path, system, **options).questions}
+    functions: dict[str, Any] = {"nonlinearity": function} if function and asking & {"nonlinearity", "activation"} else {}
     if "reset_after" in asking:
-        told["reset_after"] = bool(asked.cell.reset_after)
-    return rc.load(path, system, **said, **told)
+        functions["reset_after"] = bool(asked.cell.reset_after)
+    return rc.load(path, system, **options, **functions)
 
 
 def _layout(system: str, asked: Asked) -> Any:
@@ -100,12 +100,12 @@ def file_of(source: str, asked: Asked, folder: Path) -> Path:
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
-    given: dict[Asked, Checkpoint] = {}
+    checkpoints: dict[Asked, Checkpoint] = {}
     every = [pair for pair in TABLE if pair.source == source]
     for pair in drawn(every, len(every) // 12, source):
-        if pair.asked not in given:
-            given[pair.asked] = written(source, pair.asked, tmp_path / str(len(given)))
-        checkpoint = given[pair.asked]
+        if pair.asked not in checkpoints:
+            checkpoints[pair.asked] = written(source, pair.asked, tmp_path / str(len(checkpoints)))
+        checkpoint = checkpoints[pair.asked]
         target = tmp_path / f"to-{pair.target}{adapters()[pair.target].SUFFIXES[0]}"
         if pair.verdict == "refused":
             with pytest.raises(RefusedError) as refused:
@@ -126,7 +126,7 @@ def test_every_pair_is_what_the_table_says(source: str, tmp_path: Path) -> None:
 
 def written(source: str, asked: Asked, folder: Path) -> Checkpoint:
     """A layer of a system out of its own file, where it writes such a layer."""
-    if (source, asked) not in OWN:
+    if (source, asked) not in SAME_SYSTEM:
         return in_memory(source, asked)
     folder.mkdir()
     checkpoint = loaded(file_of(source, asked, folder), source, asked)

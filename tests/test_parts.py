@@ -51,10 +51,10 @@ def test_parts_are_those_of_the_whole(case: str) -> None:
     matrices = [a for a in computed if len(a.shape) == 2]
     assert matrices
     for matrix in matrices:
-        whole = np.asarray(matrix)
-        assert whole.shape == matrix.shape and whole.dtype == matrix.dtype
+        full = np.asarray(matrix)
+        assert full.shape == matrix.shape and full.dtype == matrix.dtype
         for rows in (slice(None), slice(0, 2), slice(2, 9)):
             for columns in (slice(None), slice(0, 1), slice(1, 5), slice(4, 7), slice(6, 99)):
-                np.testing.assert_allclose(matrix[rows, columns], whole[rows, columns], rtol=1e-6, atol=1e-7)
+                np.testing.assert_allclose(matrix[rows, columns], full[rows, columns], rtol=1e-6, atol=1e-7)
         joined = np.concatenate([piece.copy() for piece in matrix.pieces()]).reshape(matrix.shape)
-        np.testing.assert_allclose(joined, whole, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(joined, full, rtol=1e-6, atol=1e-7)

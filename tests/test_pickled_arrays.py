@@ -45,20 +45,20 @@ def test_torchs_numbers_as_numpys_arrays(tmp_path: Path, under: str, protocol: i
     layer = torch.nn.GRU(3, 4)
     state = {f"rnn.{name}": tensor.detach().numpy() for name, tensor in layer.named_parameters()}
     path = pickled({under: state, "epoch": 3} if under else state, tmp_path / "m.pkl", protocol)
-    found = rc.load(path)
-    assert (found.format, list(found.layers)) == ("pytorch", [f"{under}.rnn".lstrip(".")])
+    checkpoint = rc.load(path)
+    assert (checkpoint.format, list(checkpoint.layers)) == ("pytorch", [f"{under}.rnn".lstrip(".")])
     with torch.no_grad():
         np.testing.assert_allclose(only(path).y, layer(torch.tensor(X))[0].numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_torchs_own_tensors(tmp_path: Path, whole: bool) -> None:
+@pytest.mark.parametrize("module", [False, True])
+def test_torchs_own_tensors(tmp_path: Path, module: bool) -> None:
     torch = needed("torch", "torch")
     model = torch.nn.Sequential(torch.nn.LSTM(3, 4, batch_first=True))
-    path = pickled(model if whole else model.state_dict(), tmp_path / "m.pkl")
-    found = rc.load(path)
-    assert (found.format, list(found.layers)) == ("pytorch", ["0"])
-    assert found.batch_first == ({"0": True} if whole else {})
+    path = pickled(model if module else model.state_dict(), tmp_path / "m.pkl")
+    checkpoint = rc.load(path)
+    assert (checkpoint.format, list(checkpoint.layers)) == ("pytorch", ["0"])
+    assert checkpoint.batch_first == ({"0": True} if module else {})
     with torch.no_grad():
         y = model(torch.tensor(X.swapaxes(0, 1)))[0].numpy()
     np.testing.assert_allclose(only(path).y.swapaxes(0, 1), y, atol=1e-6)
@@ -108,9 +108,9 @@ def test_moments_are_no_weights(tmp_path: Path) -> None:
     tree = cell.init(jax.random.PRNGKey(0), X.swapaxes(0, 1))
     for optimizer in (optax.adam(0.1), optax.sgd(0.1, momentum=0.9)):
         path = pickled((tree, optimizer.init(tree)), tmp_path / "m.pkl")
-        found = rc.load(path)
-        assert list(found.layers) == ["arr_0/params/cell"]
-        assert any(name.startswith("arr_1/") for name in found.tensors)
+        checkpoint = rc.load(path)
+        assert list(checkpoint.layers) == ["arr_0/params/cell"]
+        assert any(name.startswith("arr_1/") for name in checkpoint.tensors)
         y = np.asarray(cell.apply(tree, X.swapaxes(0, 1)))
         np.testing.assert_allclose(only(path).y.swapaxes(0, 1), y, atol=1e-6)
 
@@ -118,26 +118,26 @@ def test_moments_are_no_weights(tmp_path: Path) -> None:
 def test_trees_of_bfloat16(tmp_path: Path) -> None:
     jax, nn = needed("flax", "jax"), needed("flax", "flax.linen")
     cell = nn.RNN(nn.GRUCell(4))
-    tree = jax.tree.map(lambda one: one.astype("bfloat16"), cell.init(jax.random.PRNGKey(0), X.swapaxes(0, 1)))
+    tree = jax.tree.map(lambda leaf: leaf.astype("bfloat16"), cell.init(jax.random.PRNGKey(0), X.swapaxes(0, 1)))
     for protocol, value in enumerate([tree, tree, jax.tree.map(np.asarray, tree), tree, tree, tree]):
         assert list(rc.load(pickled(value, tmp_path / "m.pkl", protocol)).layers) == ["params/cell"]
-        found = pickled_arrays.read(tmp_path / "m.pkl").arrays
-        flat = {"/".join(key): np.asarray(one) for key, one in _flat(tree)}
-        assert all(np.array_equal(found[name], one) for name, one in flat.items()) and len(found) == len(flat)
+        arrays = pickled_arrays.read(tmp_path / "m.pkl").arrays
+        flat = {"/".join(key): np.asarray(leaf) for key, leaf in _flat(tree)}
+        assert all(np.array_equal(arrays[name], leaf) for name, leaf in flat.items()) and len(arrays) == len(flat)
 
 
 def _flat(tree: Any, above: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
     if not hasattr(tree, "items"):
         return [(above, tree)]
-    return [one for key, inner in tree.items() for one in _flat(inner, (*above, key))]
+    return [leaf for key, inner in tree.items() for leaf in _flat(inner, (*above, key))]
 
 
 @pytest.mark.parametrize(("format", "shape"), [("lasagne", lambda arrays: list(arrays.values())), ("tensorflow1", dict)])
 def test_the_same_as_an_archive(tmp_path: Path, format: str, shape: Callable[[dict[str, Array]], object]) -> None:
-    whole = write(tmp_path / "m.npz", stack(), target_format=format)
-    path = pickled(shape(arrays_of(whole)), tmp_path / "m.pkl", 0 if format == "lasagne" else 2)
+    archive = write(tmp_path / "m.npz", stack(), target_format=format)
+    path = pickled(shape(arrays_of(archive)), tmp_path / "m.pkl", 0 if format == "lasagne" else 2)
     assert rc.load(path).format == format
-    assert np.array_equal(only(path).y, only(whole).y)
+    assert np.array_equal(only(path).y, only(archive).y)
 
 
 def test_paddles_own_files_stay_paddles(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ class Named(NamedTuple):
     second: Any
 
 
-class Own(dict[str, Any]):
+class Custom(dict[str, Any]):
     """A script's own kind of dictionary."""
 
 
@@ -207,7 +207,7 @@ ONES, TWOS = np.ones(3, np.float32), np.full(2, 2.0)
         ({1 << 80: ONES, (1, "2"): TWOS, (1, (2, 3)): TWOS}, ["1/2", "<0>", "<2>"]),
         (Named(ONES, {"b": TWOS}), ["0", "1/b"]),
         ({"a": Named(ONES, (TWOS,))}, ["a/0", "a/1/0"]),
-        (Own(a=ONES), ["a"]),
+        (Custom(a=ONES), ["a"]),
         ({"a": np.array([{"b": ONES}, TWOS], object)}, ["a/0/b", "a/1"]),
         ({"a": Slots(ONES, {"b": TWOS})}, ["a/0", "a/1/b"]),
     ],
@@ -219,17 +219,17 @@ def test_every_array_has_its_path(tmp_path: Path, value: Any, names: list[str], 
 
 
 def test_pickles_after_one_another(tmp_path: Path) -> None:
-    one = pickle.dumps({"a": ONES})
-    (tmp_path / "two.pkl").write_bytes(one + pickle.dumps({"a": TWOS}))
+    content = pickle.dumps({"a": ONES})
+    (tmp_path / "two.pkl").write_bytes(content + pickle.dumps({"a": TWOS}))
     assert list(pickled_arrays.read(tmp_path / "two.pkl").arrays) == ["arr_0/a", "arr_1/a"]
-    (tmp_path / "more.pkl").write_bytes(one + b"hello")
+    (tmp_path / "more.pkl").write_bytes(content + b"hello")
     with pytest.raises(UnreadableError, match="5 bytes follow its pickle"):
         rc.load(tmp_path / "more.pkl")
 
 
 def test_what_is_wrong_with_a_pickle_is_said(tmp_path: Path) -> None:
-    whole = pickle.dumps({"rnn.weight_ih_l0": ONES})
-    (tmp_path / "cut.pkl").write_bytes(whole[:-20])
+    content = pickle.dumps({"rnn.weight_ih_l0": ONES})
+    (tmp_path / "cut.pkl").write_bytes(content[:-20])
     with pytest.raises(UnreadableError, match="its pickle is"):
         rc.load(tmp_path / "cut.pkl")
     (tmp_path / "text.txt").write_text("cell\nwords and words\n")

@@ -31,13 +31,13 @@ def load(data: bytes) -> Any:
 class Point:
     """A class that a pickle names; reading it must not make one."""
 
-    made = 0
+    count = 0
 
     def __init__(self, x: int = 0) -> None:
         self.x = x
 
     def __setstate__(self, state: dict[str, int]) -> None:
-        Point.made += 1
+        Point.count += 1
 
 
 class Colour(enum.Enum):
@@ -85,11 +85,11 @@ def test_shared_and_cyclic_lists_keep_their_identity() -> None:
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_unknown_class_becomes_an_inert_stand_in(protocol: int) -> None:
-    before = Point.made
+    before = Point.count
     value = load(pickle.dumps({"p": Point(7)}, protocol))["p"]
     assert isinstance(value, Foreign) and value.made_by == Global(Point.__module__, "Point")
     assert value.state == {"x": 7}
-    assert Point.made == before
+    assert Point.count == before
 
 
 def test_namespace_enum_path_and_class_are_inert() -> None:
@@ -186,9 +186,9 @@ def test_deep_nesting_neither_recurses_nor_overflows() -> None:
 
 def test_copies_of_one_long_list_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickles, "PICKLE_STEPS", 20_000)
-    made = b"](" + b"K\x01" * 2000 + b"e\x85q\x00"  # (a list of 2000,), then dict(that) again and again
+    content = b"](" + b"K\x01" * 2000 + b"e\x85q\x00"  # (a list of 2000,), then dict(that) again and again
     with pytest.raises(UnreadableError, match="steps"):
-        load(made + b"0cbuiltins\nset\nq\x010" + b"h\x01h\x00R0" * 100 + b"N.")
+        load(content + b"0cbuiltins\nset\nq\x010" + b"h\x01h\x00R0" * 100 + b"N.")
 
 
 def test_instructions_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,10 +209,10 @@ def test_the_end_is_told_so_that_the_next_pickle_can_follow() -> None:
 def test_numpy_arrays_and_scalars_from_their_description(protocol: int, kind: str) -> None:
     array = np.arange(6).reshape(2, 3).astype(kind)
     read, by_column, scalar = load(pickle.dumps([array, np.asfortranarray(array), array[1, 2]], protocol))
-    for found in (numpy_value(read), numpy_value(by_column)):
-        assert found is not None and found.dtype == array.dtype and np.array_equal(found, array)
-    found = numpy_value(scalar)
-    assert found is not None and found.item() == array[1, 2].item()
+    for value in (numpy_value(read), numpy_value(by_column)):
+        assert value is not None and value.dtype == array.dtype and np.array_equal(value, array)
+    value = numpy_value(scalar)
+    assert value is not None and value.item() == array[1, 2].item()
 
 
 def test_numpy_arrays_of_objects_and_wrong_sizes_are_no_arrays() -> None:

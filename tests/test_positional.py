@@ -28,9 +28,9 @@ ANSWERS = np.load(GOLDEN / "answers.npz")
 CLOSE = 2e-7
 
 
-def same(one: Recurrent, other: Recurrent) -> None:
-    assert one.first.arrays.keys() == other.first.arrays.keys()
-    for key, array in one.first.arrays.items():
+def same(layer: Recurrent, other: Recurrent) -> None:
+    assert layer.first.arrays.keys() == other.first.arrays.keys()
+    for key, array in layer.first.arrays.items():
         np.testing.assert_array_equal(np.asarray(array), np.asarray(other.first.arrays[key]), str(key))
 
 
@@ -38,7 +38,7 @@ def same(one: Recurrent, other: Recurrent) -> None:
 
 GATED = ["activation=tanh", "recurrent_activation=sigmoid"]
 LSTM = [*GATED, "output_activation=tanh"]
-GIVEN: dict[str, list[str]] = {
+SETTINGS: dict[str, list[str]] = {
     "lstm": ["release=0.2", "go_backwards=false", *LSTM],
     "backwards": ["go_backwards=true", *LSTM],
     "gru": ["go_backwards=false", "arrays=gru@0,gru@10", *GATED],
@@ -48,23 +48,23 @@ GIVEN: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_lasagnes_files_give_what_lasagne_gave(name: str) -> None:
-    found = rc.load(GOLDEN / f"{name}.npz", "lasagne", settings=GIVEN[name])
-    assert not found.questions and not found.warnings
-    layers = list(found.layers.values())
+    loaded = rc.load(GOLDEN / f"{name}.npz", "lasagne", settings=SETTINGS[name])
+    assert not loaded.questions and not loaded.warnings
+    layers = list(loaded.layers.values())
     x = [ANSWERS["x"]] * len(layers)
     if name == "gru":
         x[1] = ANSWERS["gru_0"]
     if name == "both":
         x[2] = np.concatenate([ANSWERS["both_0"], ANSWERS["both_1"]], axis=2)
-    for number, (layer, own) in enumerate(zip(layers, x, strict=True)):
-        np.testing.assert_allclose(batch_first(layer, own), ANSWERS[f"{name}_{number}"], rtol=0, atol=CLOSE)
+    for number, (layer, inputs) in enumerate(zip(layers, x, strict=True)):
+        np.testing.assert_allclose(batch_first(layer, inputs), ANSWERS[f"{name}_{number}"], rtol=0, atol=CLOSE)
 
 
 def test_what_the_numbers_do_not_say_is_undecided() -> None:
     def asked(name: str) -> set[tuple[str, str]]:
-        return {(one.option, one.assumed) for one in rc.load(GOLDEN / f"{name}.npz").questions}
+        return {(question.option, question.assumed) for question in rc.load(GOLDEN / f"{name}.npz").questions}
 
     functions = {("activation", "tanh"), ("recurrent_activation", "sigmoid")}
     assert asked("lstm") == {("release", "0.2"), ("go_backwards", "false"), ("output_activation", "tanh"), *functions}
@@ -74,15 +74,15 @@ def test_what_the_numbers_do_not_say_is_undecided() -> None:
 
 
 def test_the_functions_of_lasagnes_gates_are_asked_for(tmp_path: Path) -> None:
-    given: dict[str, Any] = {"release": "0.2", "go_backwards": False}
+    options: dict[str, Any] = {"release": "0.2", "go_backwards": False}
     with pytest.raises(rc.RefusedError, match="takes its function as an argument, which files do not hold"):
         rc.convert(GOLDEN / "backwards.npz", tmp_path / "a.npz", target_format="lasagne", strict=True, go_backwards=True)
     answered: dict[str, Any] = {"activation": "tanh", "recurrent_activation": "sigmoid", "output_activation": "tanh"}
     rc.convert(GOLDEN / "backwards.npz", tmp_path / "a.npz", target_format="lasagne", strict=True, go_backwards=True, **answered)
 
-    cell = rc.load(GOLDEN / "lstm.npz", activation="relu", **given).layers["lstm_0"].cell
+    cell = rc.load(GOLDEN / "lstm.npz", activation="relu", **options).layers["lstm_0"].cell
     assert (cell.activation.name, cell.gate_activation.name, cell.output_activation.name) == ("relu", "sigmoid", "tanh")
-    cell = rc.load(GOLDEN / "lstm.npz", output_activation="relu", **given).layers["lstm_0"].cell
+    cell = rc.load(GOLDEN / "lstm.npz", output_activation="relu", **options).layers["lstm_0"].cell
     assert (cell.activation.name, cell.output_activation.name) == ("tanh", "relu")
     cell = rc.load(GOLDEN / "gru.npz", "lasagne", recurrent_activation="hard_sigmoid").layers["gru_0"].cell
     assert (cell.activation.name, cell.gate_activation.name) == ("tanh", "hard_sigmoid")
@@ -95,7 +95,7 @@ def test_the_first_release_is_another_cell() -> None:
     with pytest.raises(rc.RefusedError, match=r"o = sigmoid\(a\) \+ w \* c"):
         rc.load(path, release="0.1")
     # Without peepholes both releases are one.
-    assert "release" not in {one.option for one in rc.load(GOLDEN / "backwards.npz").questions}
+    assert "release" not in {question.option for question in rc.load(GOLDEN / "backwards.npz").questions}
 
 
 def test_learned_initial_states_are_read_and_refused_elsewhere(tmp_path: Path) -> None:
@@ -116,15 +116,15 @@ def test_a_file_comes_back_with_its_other_layers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["lstm", "gru", "rnn"])
 def test_other_formats_are_written_for_lasagne(kind: str, tmp_path: Path) -> None:
-    made = random_stack(Sizes(kind, 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32).replace(name="encoder")
-    path = write(tmp_path / "a.npz", made, target_format="lasagne")
-    found = rc.load(path, "lasagne", go_backwards=False, **({"nonlinearity": "tanh"} if kind == "rnn" else {}))
-    (layer,) = found.layers.values()
+    encoder = random_stack(Sizes(kind, 3, 4, parts=PLAIN | {"input_bias"}), 1, np.float32).replace(name="encoder")
+    path = write(tmp_path / "a.npz", encoder, target_format="lasagne")
+    loaded = rc.load(path, "lasagne", go_backwards=False, **({"nonlinearity": "tanh"} if kind == "rnn" else {}))
+    (layer,) = loaded.layers.values()
     start = {"lstm": 14, "gru": 10, "rnn": 4}[kind]
     assert len(np.load(path).files) == start
     assert not np.load(path)["arr_0" if kind == "rnn" else f"arr_{start - 1}"].any(), "the initial state is zero"
     x = uniform(1, 2, 5, 3)
-    np.testing.assert_allclose(batch_first(layer, x), batch_first(made, x), rtol=0, atol=CLOSE)
+    np.testing.assert_allclose(batch_first(layer, x), batch_first(encoder, x), rtol=0, atol=CLOSE)
 
 
 # The search -------------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ def row(kind: str, **form: Any) -> list[tuple[int, ...]]:
 
 def test_layers_are_found_between_others() -> None:
     dense = [(3, 6), (6,)]
-    found = [*dense, *row("lstm", input_size=6, hidden_size=4, more={"peephole"}), (4, 2), (2,), *row("rnn", input_size=2, hidden_size=5)]
-    runs, doubts = search(found, LASAGNE.values())
+    sizes = [*dense, *row("lstm", input_size=6, hidden_size=4, more={"peephole"}), (4, 2), (2,), *row("rnn", input_size=2, hidden_size=5)]
+    runs, doubts = search(sizes, LASAGNE.values())
     assert [(run.layout.name, run.start, run.stop) for run in runs] == [("lasagne.lstm", 2, 19), ("lasagne.rnn", 21, 25)]
     assert not doubts
     assert [run.sizes.hidden_size for run in runs] == [4, 5]
@@ -155,25 +155,25 @@ def test_a_longer_run_that_holds_another_is_meant() -> None:
 
 def test_runs_that_overlap_are_asked_for() -> None:
     # Behind a GRU two dense layers of its width: its initial state may also be that of a RecurrentLayer.
-    found = [*row("gru", input_size=3, hidden_size=4), (4, 4), (4,), (4, 4)]
-    runs, doubts = search(found, LASAGNE.values())
+    sizes = [*row("gru", input_size=3, hidden_size=4), (4, 4), (4,), (4, 4)]
+    runs, doubts = search(sizes, LASAGNE.values())
     assert not runs and len(doubts) == 1
     assert "lasagne.gru of 3 inputs and 4 units from 0 to 9 or lasagne.rnn of 4 inputs and 4 units from 9 to 12" in doubts[0]
     assert doubts[0].endswith("--set arrays=gru@0")
-    assert [run.layout.name for run in parse_places("gru@0", found, LASAGNE)] == ["lasagne.gru"]
+    assert [run.layout.name for run in parse_places("gru@0", sizes, LASAGNE)] == ["lasagne.gru"]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("gru", "'gru' is not LAYOUT@PLACE"), ("gru@x", "not LAYOUT@PLACE"), ("lstm@0", "no lasagne.layers.LSTMLayer begins at array 0"),
         ("gru@0,rnn@9", "share arrays"), ("gru@99", "the arrays there are nothing"),
     ],
 )  # fmt: skip
-def test_places_that_do_not_fit_are_wrong_usage(text: str, said: str) -> None:
-    found = [*row("gru", input_size=3, hidden_size=4), (4, 4), (4,), (4, 4)]
-    with pytest.raises(rc.UsageError, match=said):
-        parse_places(text, found, LASAGNE)
+def test_places_that_do_not_fit_are_wrong_usage(text: str, message: str) -> None:
+    sizes = [*row("gru", input_size=3, hidden_size=4), (4, 4), (4,), (4, 4)]
+    with pytest.raises(rc.UsageError, match=message):
+        parse_places(text, sizes, LASAGNE)
 
 
 def test_a_row_of_very_many_arrays_is_not_searched_for_ever() -> None:
@@ -213,12 +213,12 @@ def saved(path: Path, seed: int = 1) -> Any:
 
 def test_equinoxs_rows_are_read_as_its_models(tmp_path: Path) -> None:
     model = saved(tmp_path / "a.eqx")
-    found = rc.load(tmp_path / "a.eqx")
-    assert list(found.layers) == ["lstm_0", "gru_1", "gru_2"] and not found.warnings
-    for layer, cell in zip(found.layers.values(), model[1:4], strict=True):
+    loaded = rc.load(tmp_path / "a.eqx")
+    assert list(loaded.layers) == ["lstm_0", "gru_1", "gru_2"] and not loaded.warnings
+    for layer, cell in zip(loaded.layers.values(), model[1:4], strict=True):
         (expected,) = rc.from_jax(cell).values()
         same(layer, expected)
-    assert len(found.tensors) == 4
+    assert len(loaded.tensors) == 4
 
 
 def test_what_is_written_is_what_equinox_reads(tmp_path: Path) -> None:
@@ -250,19 +250,19 @@ def test_a_row_of_records_is_told_from_others(tmp_path: Path) -> None:
 def test_records_come_back(dtype: Any, tmp_path: Path) -> None:
     arrays = [np.arange(6).reshape(2, 3).astype(dtype), np.ones((), dtype), np.zeros((0, 2), dtype)]
     npy.write_row(tmp_path / "a", arrays)
-    found = npy.read_row(tmp_path / "a").arrays
-    assert [(array.dtype, array.tobytes(), array.shape) for array in found.values()] == [
+    read = npy.read_row(tmp_path / "a").arrays
+    assert [(array.dtype, array.tobytes(), array.shape) for array in read.values()] == [
         (array.dtype, array.tobytes(), array.shape) for array in arrays
     ]
 
 
 def test_every_truncation_of_a_row_is_unreadable(tmp_path: Path) -> None:
     npy.write_row(tmp_path / "a", [np.ones((2, 3), "f4"), np.asfortranarray(np.ones((2, 3), "f4"))])
-    whole = (tmp_path / "a").read_bytes()
-    for length in range(len(whole)):
-        if length == len(whole) // 2:
+    content = (tmp_path / "a").read_bytes()
+    for length in range(len(content)):
+        if length == len(content) // 2:
             continue  # a row of one
-        (tmp_path / "a").write_bytes(whole[:length])
+        (tmp_path / "a").write_bytes(content[:length])
         with pytest.raises(rc.UnreadableError):
             npy.read_row(tmp_path / "a")
 
@@ -320,8 +320,8 @@ def filed(path: Path, suffix: str, *others: Array) -> Path:
                 np.save(end, array)
     else:
         with np.load(file) as before:
-            kept = list(before.values())
-        np.savez(file, *kept, *others)
+            layer_arrays = list(before.values())
+        np.savez(file, *layer_arrays, *others)
     return file
 
 
@@ -338,11 +338,11 @@ def test_a_row_whose_layers_have_no_place_in_it_is_not_written(suffix: str, tmp_
 def test_arrays_of_a_row_that_cannot_be_read_are_told(suffix: str, tmp_path: Path) -> None:
     path, out = filed(tmp_path, suffix, np.ones((7, 2), np.float32), np.array([{}], object)), tmp_path / f"out{suffix}"
     format = {".eqx": "equinox", ".npz": "lasagne"}[suffix]
-    found = rc.load(path, format)
-    assert len(found.layers) == 2
-    assert any("elements of type object are not supported" in warning for warning in found.warnings)
+    loaded = rc.load(path, format)
+    assert len(loaded.layers) == 2
+    assert any("elements of type object are not supported" in warning for warning in loaded.warnings)
     with pytest.raises(rc.UsageError, match="not all arrays of the source could be read"):
-        rc.save(found, out, format)
+        rc.save(loaded, out, format)
 
 
 def test_an_array_whose_name_is_no_place_does_not_go_into_a_row(tmp_path: Path) -> None:

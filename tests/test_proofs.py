@@ -55,15 +55,15 @@ CLAIM = '[[equal]]\na = "right.pt"\nb = "{}"\non = ["torch-cpu"]\n'
 
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What `verify` runs from here on, by the names of the first files."""
-    found: list[str] = []
+    names: list[str] = []
     proceed = verify.proceed
 
     def counted(prepared: Any, *more: Any) -> None:
-        found.append(Path(prepared.results.models[0].path).name)
+        names.append(Path(prepared.results.models[0].path).name)
         proceed(prepared, *more)
 
     monkeypatch.setattr(verify, "proceed", counted)
-    return found
+    return names
 
 
 # Kept proofs
@@ -71,9 +71,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_proof_that_is_kept_is_not_run_again(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = ran(monkeypatch)
-    a, b, kept = files / "right.pt", files / "right.safetensors", files / "kept"
-    first = rc.verify(a, b, on=["torch-cpu"], cache=kept)
-    again = rc.verify(a, b, on=["torch-cpu"], cache=kept)
+    a, b, cache = files / "right.pt", files / "right.safetensors", files / "kept"
+    first = rc.verify(a, b, on=["torch-cpu"], cache=cache)
+    again = rc.verify(a, b, on=["torch-cpu"], cache=cache)
     assert first.equal and again.equal and len(runs) == 1
     assert again.document["summary"].startswith(first.document["summary"] + "; run on ")
     assert again.document["layers"] == json.loads(reports.render(first.document, ".json"))["layers"]
@@ -95,28 +95,28 @@ def _sharded(files: Path) -> tuple[Path, Path]:
     return index, part
 
 
-@pytest.mark.parametrize("made", [_apart, _sharded])
+@pytest.mark.parametrize("writer", [_apart, _sharded])
 def test_the_hash_of_a_model_covers_the_files_beside_it(
-    made: Callable[[Path], tuple[Path, Path]], files: Path, monkeypatch: pytest.MonkeyPatch
+    writer: Callable[[Path], tuple[Path, Path]], files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, beside = made(files)
-    whole = hashlib.sha256(model.read_bytes() + beside.read_bytes()).hexdigest()
+    model, data = writer(files)
+    digest = hashlib.sha256(model.read_bytes() + data.read_bytes()).hexdigest()
     runs = ran(monkeypatch)
     first = rc.verify(files / "right.pt", model, on=["torch-cpu"], cache=files / "kept", explain=False)
-    assert first.equal and first.document["models"][1]["sha256"] == whole
-    assert first.document["models"][1]["bytes"] == model.stat().st_size + beside.stat().st_size
-    changed = bytearray(beside.read_bytes())
+    assert first.equal and first.document["models"][1]["sha256"] == digest
+    assert first.document["models"][1]["bytes"] == model.stat().st_size + data.stat().st_size
+    changed = bytearray(data.read_bytes())
     changed[-2] ^= 64  # in the highest byte of a number, or next to it
-    beside.write_bytes(changed)
+    data.write_bytes(changed)
     again = rc.verify(files / "right.pt", model, on=["torch-cpu"], cache=files / "kept", explain=False)
-    assert len(runs) == 2 and again.document["models"][1]["sha256"] != whole
+    assert len(runs) == 2 and again.document["models"][1]["sha256"] != digest
 
 
 @pytest.mark.parametrize("what", ["option", "weights", "tolerance", "executor", "code", "damaged"])
 def test_what_changed_is_run_again(what: str, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = ran(monkeypatch)
-    a, b, kept = files / "right.pt", files / "right.safetensors", files / "kept"
-    choices: dict[str, Any] = {"on": ["torch-cpu"], "cache": kept, "explain": False}
+    a, b, cache = files / "right.pt", files / "right.safetensors", files / "kept"
+    choices: dict[str, Any] = {"on": ["torch-cpu"], "cache": cache, "explain": False}
     assert rc.verify(a, b, **choices).equal
     if what == "option":
         choices["seed"] = 1
@@ -131,7 +131,7 @@ def test_what_changed_is_run_again(what: str, files: Path, monkeypatch: pytest.M
     elif what == "code":
         monkeypatch.setattr("rnnconvert.verification.cache._code", lambda: "another")
     else:
-        (proof,) = kept.iterdir()
+        (proof,) = cache.iterdir()
         proof.write_text(proof.read_text().replace('"equal"', '"equals"', 1))
     rc.verify(a, b, **choices)
     assert len(runs) == 2
@@ -149,10 +149,10 @@ def test_what_is_not_equal_is_not_kept(files: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_executors_give_the_same_beside_one_another(jobs: int, files: Path) -> None:
-    found = rc.verify(files / "right.pt", on=["torch-cpu", "onnxruntime-cpu"], jobs=jobs)
-    assert found.equal
-    assert [run["executor"] for run in found.document["layers"][0]["runs"]] == ["torch-cpu", "onnxruntime-cpu"]
-    seconds = found.document["seconds"]
+    report = rc.verify(files / "right.pt", on=["torch-cpu", "onnxruntime-cpu"], jobs=jobs)
+    assert report.equal
+    assert [run["executor"] for run in report.document["layers"][0]["runs"]] == ["torch-cpu", "onnxruntime-cpu"]
+    seconds = report.document["seconds"]
     assert {"load", "hash", "reference", "start", "run", "wait", "compare", "explain", "total"} <= set(seconds)
 
 
@@ -175,11 +175,11 @@ def test_nothing_is_explained_if_nobody_asks(files: Path, monkeypatch: pytest.Mo
 
 
 def test_progress_has_counted_parts(files: Path) -> None:
-    told: list[tuple[str, int, int]] = []
-    rc.verify(files / "right.pt", on=["torch-cpu"], watch=lambda text, done=0, total=0: told.append((text, done, total)))
-    running = [(done, total) for text, done, total in told if text == "running on torch-cpu"]
+    events: list[tuple[str, int, int]] = []
+    rc.verify(files / "right.pt", on=["torch-cpu"], watch=lambda text, done=0, total=0: events.append((text, done, total)))
+    running = [(done, total) for text, done, total in events if text == "running on torch-cpu"]
     assert running[-1] == (5, 5) and running == sorted(running) and {total for _, total in running} == {5}
-    assert any(text.endswith("would catch") for text, *_ in told) or told
+    assert any(text.endswith("would catch") for text, *_ in events) or events
 
 
 # What a report says first
@@ -199,8 +199,8 @@ def test_the_first_line_is_the_cause_and_the_second_the_fix(files: Path) -> None
 
 
 def test_errors_have_figures_for_people() -> None:
-    failed = next(one for layer in documents.failing()["layers"] for run in layer["runs"] for one in run["comparisons"]
-                  if not one["passed"])  # fmt: skip
+    failed = next(comparison for layer in documents.failing()["layers"] for run in layer["runs"] for comparison in run["comparisons"]
+                  if not comparison["passed"])  # fmt: skip
     assert figures(failed) == "0.082 (tolerance 1e-7)"
     assert figures({**failed, "passed": True, "ratio": 0.13}).endswith("13 % of what is allowed")
     assert figures({**failed, "error": "nan", "ratio": "nan"}) == "not a number, beyond any tolerance"
@@ -215,8 +215,8 @@ def test_each_verdict_has_a_first_line() -> None:
 
 def test_runs_that_fail_alike_stand_together(files: Path) -> None:
     document = rc.verify(files / "right.pt", files / "wrong.safetensors", on=["torch-cpu"]).document
-    (one,) = failures(document)
-    assert one.names == ("B on reference", "B on torch-cpu")
+    (failure,) = failures(document)
+    assert failure.names == ("B on reference", "B on torch-cpu")
     assert strip(document["layers"][0])[3] == ("layer 1 backward", {"i": False, "f": True, "g": True, "o": False})
     for ending in (".md", ".html"):
         assert reports.render(document, ending).count("the difference begins at") == 1
@@ -224,24 +224,24 @@ def test_runs_that_fail_alike_stand_together(files: Path) -> None:
 
 def test_a_call_says_how_to_run_it_again(files: Path) -> None:
     a, b = files / "right.pt", files / "right.safetensors"
-    found = rc.verify(a, b, on=["torch-cpu"], cases=["states", "lengths"], lengths=[9, 4], batch=2, seed=3, atol={"y": 1e-4})
-    command = shlex.split(found.document["command"])
+    report = rc.verify(a, b, on=["torch-cpu"], cases=["states", "lengths"], lengths=[9, 4], batch=2, seed=3, atol={"y": 1e-4})
+    command = shlex.split(report.document["command"])
     assert command[:4] == ["rnnconvert", "verify", str(a), str(b)]
     result = call(*command[1:], "--json")
     again = json.loads(result.stdout)
-    assert result.exit_code == 0 and again["settings"] == json.loads(json.dumps(found.document["settings"]))
-    kept = rc.run(a, on=["torch-cpu"])
-    assert rc.verify(kept).document["command"] == f"rnnconvert verify {a}"
+    assert result.exit_code == 0 and again["settings"] == json.loads(json.dumps(report.document["settings"]))
+    recording = rc.run(a, on=["torch-cpu"])
+    assert rc.verify(recording).document["command"] == f"rnnconvert verify {a}"
 
 
 def test_junit_names_the_pair(files: Path) -> None:
     document = rc.verify(files / "right.pt", files / "wrong.safetensors", on=["torch-cpu"]).document
     suite, verdict = ElementTree.fromstring(reports.render(document, ".xml"))
-    assert [one.tag for one in verdict.iter("failure")] == ["failure"]
+    assert [element.tag for element in verdict.iter("failure")] == ["failure"]
     assert suite.attrib["name"].startswith("right.pt = wrong.safetensors: ")
     assert all(case.attrib["classname"].startswith("right.pt = wrong.safetensors: ") for case in suite.iter("testcase"))
-    told = [failure.text for failure in suite.iter("failure") if failure.text and "Symptoms" in failure.text]
-    assert 0 < len(told) <= 2 < sum(1 for _ in suite.iter("failure"))
+    stories = [failure.text for failure in suite.iter("failure") if failure.text and "Symptoms" in failure.text]
+    assert 0 < len(stories) <= 2 < sum(1 for _ in suite.iter("failure"))
 
 
 # CI
@@ -269,7 +269,7 @@ def test_sarif_lists_what_is_not_equal(files: Path) -> None:
     assert call("verify", files / "right.pt", files / "wrong.safetensors", *ON, "--sarif", paths[0]).exit_code == 1
     assert call("verify", files / "right.pt", files / "right.safetensors", *ON, "--report", paths[1]).exit_code == 0
     bad, good = (json.loads(path.read_text())["runs"][0]["results"] for path in paths)
-    assert good == [] and {one["ruleId"] for one in bad} == {"not-equal"}
+    assert good == [] and {result["ruleId"] for result in bad} == {"not-equal"}
     assert bad[0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].endswith("wrong.safetensors")
 
 
@@ -288,7 +288,7 @@ def test_check_goes_on_and_the_worst_news_wins(others: list[str], code: int, fil
     document = json.loads(result.stdout)
     assert result.exit_code == document["exit_code"] == code
     assert len(document["reports"]) + len(document["errors"]) == len(others)
-    assert [one["error"]["exit_code"] for one in document["errors"]] == [3] * others.count("absent.pt")
+    assert [error["error"]["exit_code"] for error in document["errors"]] == [3] * others.count("absent.pt")
 
 
 def test_the_order_of_exit_codes_is_whole() -> None:
@@ -302,8 +302,8 @@ def test_check_keeps_proofs_and_writes_one_sarif(files: Path, monkeypatch: pytes
              "--sarif", files / "all.sarif"]  # fmt: skip
     assert call(*words).exit_code == call(*words).exit_code == 1
     assert len(runs) == 3
-    found = json.loads((files / "all.sarif").read_text())["runs"][0]["results"]
-    assert found and all("wrong" in json.dumps(one) for one in found)
+    results = json.loads((files / "all.sarif").read_text())["runs"][0]["results"]
+    assert results and all("wrong" in json.dumps(result) for result in results)
 
 
 def test_pairs_of_one_stem_have_reports_of_their_own(files: Path) -> None:

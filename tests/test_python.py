@@ -47,8 +47,8 @@ def test_bytes_open_files_and_arrays_are_read_as_their_file_is(file: Path) -> No
             file, str(file), file.read_bytes(), bytearray(file.read_bytes()), io.BytesIO(file.read_bytes()), opened, LAYER,
         ]  # fmt: skip
         for source in sources:
-            found = rc.load(source, "pytorch").layers[""]
-            assert np.array_equal(found.gates["g"].recurrent, LAYER["weight_hh_l0"][10:15])
+            layer = rc.load(source, "pytorch").layers[""]
+            assert np.array_equal(layer.gates["g"].recurrent, LAYER["weight_hh_l0"][10:15])
 
 
 def test_what_is_in_memory_is_named_so_and_never_by_a_temporary_path(file: Path, tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_missing_file_is_pythons_error_too_and_names_a_near_one(file: Path) ->
 def test_one_name_stands_for_a_list_of_one(tmp_path: Path) -> None:
     arrays = {f"{name}.{key}": array for name in ("encoder", "decoder") for key, array in LAYER.items()}
     checkpoint = rc.load(arrays, "pytorch")
-    one = rc.save(checkpoint, tmp_path / "one.pt", layers="decoder")
-    assert list(one.layers) == ["decoder"]
+    summary = rc.save(checkpoint, tmp_path / "one.pt", layers="decoder")
+    assert list(summary.layers) == ["decoder"]
     report = rc.verify(tmp_path / "one.pt", on="reference", cases="zero", layers="decoder")
     assert {case["name"] for case in report.document["layers"][0]["cases"]} == {"zero"}
 
@@ -141,17 +141,17 @@ def test_objects_are_short_in_a_list_whole_as_text_and_a_table_in_a_notebook(fil
     checkpoint = rc.load(file)
     summary = rc.save(checkpoint, tmp_path / "out.onnx")
     report = rc.verify(file, on="reference", cases="zero")
-    for one, words in ((checkpoint, "1 layer"), (summary, "wrote"), (report, report.verdict)):
-        assert "\n" not in repr(one) and words in repr(one)
-        assert len(str(one)) > len(repr(one)) - 3
-        assert one._repr_html_().startswith("<")
+    for result, words in ((checkpoint, "1 layer"), (summary, "wrote"), (report, report.verdict)):
+        assert "\n" not in repr(result) and words in repr(result)
+        assert len(str(result)) > len(repr(result)) - 3
+        assert result._repr_html_().startswith("<")
     assert "LSTM, 1 layer, forward, 3 -> 5" in str(checkpoint) and "LSTM, 1 layer, forward, 3 -> 5" in str(summary)
 
 
 def test_names_from_a_file_are_escaped_in_a_notebook() -> None:
     arrays = {f"<script>alert(1)</script>.{key}": array for key, array in LAYER.items()}
-    shown = rc.load(arrays, "pytorch")._repr_html_()
-    assert "<script>" not in shown and "&lt;script&gt;" in shown
+    html = rc.load(arrays, "pytorch")._repr_html_()
+    assert "<script>" not in html and "&lt;script&gt;" in html
 
 
 # A proved conversion -----------------------------------------------------------------------------------
@@ -303,8 +303,8 @@ def test_the_same_error_speaks_the_words_of_its_caller(file: Path) -> None:
     with pytest.raises(rc.UsageError) as caught:
         rc.convert(file, there)
     assert "Use force=True" in str(caught.value) and "--" not in str(caught.value)
-    said = CliRunner().invoke(main, ["convert", str(file), str(there)]).output
-    assert "Use --force" in said
+    output = CliRunner().invoke(main, ["convert", str(file), str(there)]).output
+    assert "Use --force" in output
     assert "force=True" in str(caught.value)
 
 
@@ -327,40 +327,40 @@ def wrong(file: Path) -> Path:
     return file.with_name("wrong.npz")
 
 
-def said(*arguments: object) -> str:
+def printed(*arguments: object) -> str:
     from rnnconvert.cli.main import main
 
-    return CliRunner().invoke(main, [str(one) for one in arguments]).stdout
+    return CliRunner().invoke(main, [str(argument) for argument in arguments]).stdout
 
 
 def test_inspect_diff_and_diagnose_say_what_the_commands_say(file: Path, wrong: Path) -> None:
-    assert str(rc.inspect(file)) + "\n" == said("inspect", file)
-    assert str(rc.diff(file, wrong)) + "\n" == said("diff", file, wrong)
-    assert str(rc.diagnose(file, wrong)) + "\n" == said("diagnose", file, wrong)
+    assert str(rc.inspect(file)) + "\n" == printed("inspect", file)
+    assert str(rc.diff(file, wrong)) + "\n" == printed("diff", file, wrong)
+    assert str(rc.diagnose(file, wrong)) + "\n" == printed("diagnose", file, wrong)
     for function, command in ((rc.diff, "diff"), (rc.diagnose, "diagnose")):
-        assert json.loads(said(command, file, wrong, "--json")) == json.loads(json.dumps(function(file, wrong).as_dict()))
-    assert json.loads(said("inspect", file, "--json")) == json.loads(json.dumps(rc.inspect(file).as_dict()))
+        assert json.loads(printed(command, file, wrong, "--json")) == json.loads(json.dumps(function(file, wrong).as_dict()))
+    assert json.loads(printed("inspect", file, "--json")) == json.loads(json.dumps(rc.inspect(file).as_dict()))
 
 
 def test_what_was_read_is_compared_too(file: Path, wrong: Path) -> None:
     checkpoint = rc.load(file)
     assert rc.diff(checkpoint, file).equal
-    found = rc.diff(LAYER, checkpoint, format_a="pytorch")
-    assert found.equal and repr(found).endswith("equal>")
+    difference = rc.diff(LAYER, checkpoint, format_a="pytorch")
+    assert difference.equal and repr(difference).endswith("equal>")
     assert not rc.diff(checkpoint, wrong).equal
-    told = rc.diagnose(checkpoint, wrong)
-    assert not told.equal and "gates i and f" in str(told) and "gates i and f" in told._repr_html_()
-    for given in ({"settings_a": ["clip=none"]}, {"format_a": "pytorch"}):
+    diagnosis = rc.diagnose(checkpoint, wrong)
+    assert not diagnosis.equal and "gates i and f" in str(diagnosis) and "gates i and f" in diagnosis._repr_html_()
+    for options in ({"settings_a": ["clip=none"]}, {"format_a": "pytorch"}):
         with pytest.raises(rc.UsageError, match="is read already"):
-            rc.diff(checkpoint, file, **given)  # type: ignore[arg-type]
+            rc.diff(checkpoint, file, **options)  # type: ignore[arg-type]
     with pytest.raises(rc.UsageError, match="both are read already"):
         rc.diff(checkpoint, checkpoint, settings=["clip=none"])
 
 
 def test_targets_are_asked_for_by_name(file: Path) -> None:
-    found = rc.inspect(file, targets="onnx")
-    assert [one.target for one in found.targets] == ["onnx"] and "onnx" in str(found)
-    assert {"onnx", "keras"} <= {one.target for one in rc.inspect(file, targets=True).targets}
+    inspection = rc.inspect(file, targets="onnx")
+    assert [entry.target for entry in inspection.targets] == ["onnx"] and "onnx" in str(inspection)
+    assert {"onnx", "keras"} <= {entry.target for entry in rc.inspect(file, targets=True).targets}
     with pytest.raises(rc.UsageError, match="Unknown format"):
         rc.inspect(file, targets=["onyx"])
 
@@ -369,8 +369,8 @@ def test_clicks_own_errors_speak_of_flags(file: Path) -> None:
     from rnnconvert.cli.main import main
 
     for arguments in (["inspect", "--nosuch"], ["convert", str(file), "--cell", "zz"], ["layout"], ["inspect", str(file), "--set"]):
-        said = CliRunner().invoke(main, arguments).output
-        assert "--" in said and "=." not in said and "=[...]" not in said, said
+        output = CliRunner().invoke(main, arguments).output
+        assert "--" in output and "=." not in output and "=[...]" not in output, output
 
 
 def test_targets_that_are_no_formats_are_named(file: Path) -> None:
@@ -379,7 +379,7 @@ def test_targets_that_are_no_formats_are_named(file: Path) -> None:
     for word in ("zz", "onnx,,keras", "onnx,zz"):
         result = CliRunner().invoke(main, ["inspect", str(file), "--targets", word])
         assert result.exit_code == 2 and "Unknown format" in result.output, result.output
-    assert {one.target for one in rc.inspect(file, targets="onnx,keras").targets} == {"onnx", "keras"}
+    assert {entry.target for entry in rc.inspect(file, targets="onnx,keras").targets} == {"onnx", "keras"}
 
 
 def test_wrong_indices_closed_files_and_empty_mappings_are_errors_of_ours(file: Path, tmp_path: Path) -> None:
@@ -403,4 +403,4 @@ def test_a_proved_conversion_of_arrays_names_them_as_they_are(tmp_path: Path) ->
     summary = rc.convert(LAYER, tmp_path / "a.onnx", source_format="pytorch", verify=True, external_data=True)
     assert summary.source == "(arrays in memory)"
     assert summary.report.document["models"][0]["path"] == "(arrays in memory)"
-    assert [one.name for one in tmp_path.iterdir()] == ["a.onnx"]  # nothing was large enough to lie beside it
+    assert [path.name for path in tmp_path.iterdir()] == ["a.onnx"]  # nothing was large enough to lie beside it

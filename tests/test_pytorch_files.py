@@ -250,15 +250,15 @@ def test_vectors_of_a_spectral_norm_that_do_not_give_one_are_refused(transform: 
         load(tmp_path / "spectral.pt", nonlinearity="tanh")
 
 
-@pytest.mark.parametrize("said", [None, "tanh", "relu"])
-def test_the_nonlinearity_of_a_plain_rnn_is_asked_for(said: str | None, tmp_path: Path) -> None:
-    layer = nn.RNN(3, 5, nonlinearity=said or "tanh")
+@pytest.mark.parametrize("function", [None, "tanh", "relu"])
+def test_the_nonlinearity_of_a_plain_rnn_is_asked_for(function: str | None, tmp_path: Path) -> None:
+    layer = nn.RNN(3, 5, nonlinearity=function or "tanh")
     path = tmp_path / "rnn.pt"
     torch.save(layer.state_dict(), path)
-    options = {} if said is None else {"nonlinearity": said}
+    options = {} if function is None else {"nonlinearity": function}
     checkpoint = load(path, **options)  # type: ignore[arg-type]
     assert agrees(checkpoint.layers[""], layer)
-    assert [question.option for question in checkpoint.questions] == ([] if said else ["nonlinearity"])
+    assert [question.option for question in checkpoint.questions] == ([] if function else ["nonlinearity"])
 
 
 def test_a_pickled_module_says_its_nonlinearity(tmp_path: Path) -> None:

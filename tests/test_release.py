@@ -46,12 +46,12 @@ def test_the_sdist_has_every_file_of_the_repository(artefacts: list[Path]) -> No
     if not (ROOT / ".git").exists():
         pytest.skip("no repository to compare with")
     words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    known = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
-    wanted = {name for name in known if name and (ROOT / name).exists()} - LINKS
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    wanted = {name for name in listed if name and (ROOT / name).exists()} - LINKS
     with tarfile.open(artefacts[1]) as archive:
-        found = {one.name.partition("/")[2] for one in archive if one.isfile()}
-    found = {name for name in found if not name.startswith("rnnconvert.egg-info/")} - MADE_BY_SETUPTOOLS
-    assert found == wanted
+        packed = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    packed = {name for name in packed if not name.startswith("rnnconvert.egg-info/")} - MADE_BY_SETUPTOOLS
+    assert packed == wanted
 
 
 def test_the_wheel_has_the_program_alone(artefacts: list[Path]) -> None:
@@ -64,16 +64,16 @@ def test_the_wheel_has_the_program_alone(artefacts: list[Path]) -> None:
 
 def test_everything_in_the_artefacts_has_the_time_that_was_asked_for(artefacts: list[Path]) -> None:
     with tarfile.open(artefacts[1]) as archive:
-        assert {(one.mtime, one.uid, one.uname) for one in archive} == {(1700000000, 0, "")}
+        assert {(member.mtime, member.uid, member.uname) for member in archive} == {(1700000000, 0, "")}
     with zipfile.ZipFile(artefacts[0]) as archive:
-        assert {one.date_time for one in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+        assert {member.date_time for member in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
 
 
 def test_a_second_build_gives_the_same_bytes(artefacts: list[Path], tmp_path: Path) -> None:
     if not drawn.LONG:
         pytest.skip("a second build: give --long")
     again = build(tmp_path / "again", SOURCE_DATE_EPOCH="1700000000", PYTHONHASHSEED="7", TZ="Asia/Tokyo")
-    assert [one.read_bytes() for one in again] == [one.read_bytes() for one in artefacts]
+    assert [artefact.read_bytes() for artefact in again] == [artefact.read_bytes() for artefact in artefacts]
 
 
 def test_the_tests_run_from_the_sdist(artefacts: list[Path], tmp_path: Path) -> None:
@@ -105,11 +105,11 @@ def test_one_onnxruntime_is_installed() -> None:
     extras = PROJECT["optional-dependencies"]
 
     def brought(name: str) -> set[str]:
-        found = set()
+        names = set()
         for line in extras[name]:
             inner = re.fullmatch(r"rnnconvert\[(.*)\]", line)
-            found |= {one for part in inner[1].split(",") for one in brought(part)} if inner else {re.split(r"[\s<>=;~]", line)[0]}
-        return found
+            names |= {package for part in inner[1].split(",") for package in brought(part)} if inner else {re.split(r"[\s<>=;~]", line)[0]}
+        return names
 
     both = {"onnxruntime", "onnxruntime-gpu"}
     assert [name for name in extras if both <= brought(name)] == []
@@ -127,13 +127,13 @@ def test_the_version_is_one() -> None:
 def test_an_issue_form_is_complete(form: Path) -> None:
     content = yaml.safe_load(form.read_text(encoding="utf-8"))
     if form.name == "config.yml":
-        links = [one["url"] for one in content["contact_links"]]
+        links = [entry["url"] for entry in content["contact_links"]]
         assert links and all(link.startswith(HOME) for link in links)
         return
     assert {"name", "description", "body"} <= content.keys()
-    asked = [one for one in content["body"] if one["type"] != "markdown"]
-    assert len({one["id"] for one in asked}) == len(asked) > 0
-    assert all(one["attributes"]["label"] and isinstance(one["validations"]["required"], bool) for one in asked)
+    asked = [entry for entry in content["body"] if entry["type"] != "markdown"]
+    assert len({entry["id"] for entry in asked}) == len(asked) > 0
+    assert all(entry["attributes"]["label"] and isinstance(entry["validations"]["required"], bool) for entry in asked)
 
 
 def test_of_ml_dtypes_the_program_uses_what_its_oldest_version_has() -> None:

@@ -22,7 +22,7 @@ from rnnconvert.reports.words import Document, tally
 from tests import report_documents as documents
 
 ALL = documents.everything()
-every = pytest.mark.parametrize("document", [pytest.param(one, id=name) for name, one in ALL.items()])
+every = pytest.mark.parametrize("document", [pytest.param(report, id=name) for name, report in ALL.items()])
 
 # JUnit XML
 
@@ -70,11 +70,11 @@ def test_each_verdict_has_a_status_of_its_own() -> None:
         verdict = Verdict.of(equal=word != NOT_EQUAL, compared=word != NOT_COMPARED, limits=limits)
         assert verdict.word == word
         document = {**documents.passing(), **verdict.as_dict()}
-        (case,) = (one for one in junit(document).iter("testcase") if one.attrib["name"] == "verdict")
-        assert [(one.tag, one.attrib["type"]) for one in case] == ([(status, word)] if status else [])
+        (case,) = (entry for entry in junit(document).iter("testcase") if entry.attrib["name"] == "verdict")
+        assert [(entry.tag, entry.attrib["type"]) for entry in case] == ([(status, word)] if status else [])
         assert not limits or "something was left out" in case[0].attrib["message"]
-        found = json.loads(render(document, ".sarif"))["runs"][0]["results"]
-        assert [(one["ruleId"], one["level"]) for one in found] == ([(rule, level)] if rule else [])
+        results = json.loads(render(document, ".sarif"))["runs"][0]["results"]
+        assert [(entry["ruleId"], entry["level"]) for entry in results] == ([(rule, level)] if rule else [])
 
 
 ATTRIBUTES = {
@@ -112,7 +112,7 @@ def test_junit_skips_what_nobody_asked_for() -> None:
     optional, required = junit(documents.unavailable(False)), junit(documents.unavailable(True))
     assert (len(optional.findall(".//error")), len(required.findall(".//error"))) == (0, 4)  # what was asked for, and the verdict
     assert len(optional.findall(".//skipped")) == len(required.findall(".//skipped")) + 3
-    messages = [one.attrib["message"] for one in optional.findall(".//skipped")]
+    messages = [element.attrib["message"] for element in optional.findall(".//skipped")]
     assert "refused: keras.layers.GRU has no such cell" in messages
 
 
@@ -125,10 +125,10 @@ def test_a_junit_failure_says_message_and_diagnosis() -> None:
 
 def test_junit_names_versions_seeds_and_hashes() -> None:
     document = documents.passing()
-    found = {one.attrib["name"]: one.attrib["value"] for one in junit(document).iter("property")}
-    assert found["seed"] == "0" and found["A on torch-cpu: torch"] == "2.13.0"
-    assert found["model B sha256"] == document["models"][1]["sha256"]
-    assert found["model A weights of encoder sha256"] == document["models"][0]["weights"]["encoder"]
+    properties = {element.attrib["name"]: element.attrib["value"] for element in junit(document).iter("property")}
+    assert properties["seed"] == "0" and properties["A on torch-cpu: torch"] == "2.13.0"
+    assert properties["model B sha256"] == document["models"][1]["sha256"]
+    assert properties["model A weights of encoder sha256"] == document["models"][0]["weights"]["encoder"]
 
 
 # Markdown
@@ -155,8 +155,8 @@ def test_markdown_is_cut_and_says_so() -> None:
     assert LIMIT - 8000 < len(text) <= LIMIT
     left = re.findall(r"([\d,]+) more (\w+) are left out for length", text)
     assert "failures" in dict(map(reversed, left))  # type: ignore[arg-type]
-    told = text.count("```text\na long story")
-    assert told + int(next(number for number, what in left if what == "failures")) == 100
+    stories = text.count("```text\na long story")
+    assert stories + int(next(number for number, what in left if what == "failures")) == 100
     assert "left out for length" not in render(documents.failing(), ".md")
 
 
@@ -227,33 +227,33 @@ def page(document: Document) -> Page:
 
 @every
 def test_html_is_whole_and_loads_nothing(document: Document) -> None:
-    found = page(document)
-    assert found.open == []
-    assert found.all("html") == [{"lang": "en"}]
-    assert not {tag for tag, _ in found.elements} & {"img", "link", "iframe", "object", "embed", "base", "form", "use"}
-    assert len(found.all("script")) == len(found.all("style")) == 1
-    for _, attributes in found.elements:
+    parsed = page(document)
+    assert parsed.open == []
+    assert parsed.all("html") == [{"lang": "en"}]
+    assert not {tag for tag, _ in parsed.elements} & {"img", "link", "iframe", "object", "embed", "base", "form", "use"}
+    assert len(parsed.all("script")) == len(parsed.all("style")) == 1
+    for _, attributes in parsed.elements:
         assert not attributes.keys() & {"src", "srcset", "data", "action", "background", "poster", "xlink:href"}
         assert not any(name.startswith("on") for name in attributes)
         assert (attributes.get("href") or "#").startswith("#")
-    style = "".join(found.texts["style"])
+    style = "".join(parsed.texts["style"])
     assert "url(" not in style and "@import" not in style and "//" not in style
 
 
 @every
 def test_links_of_the_page_lead_somewhere(document: Document) -> None:
-    found = page(document)
-    names = [attributes["id"] for _, attributes in found.elements if "id" in attributes]
+    parsed = page(document)
+    names = [attributes["id"] for _, attributes in parsed.elements if "id" in attributes]
     assert len(names) == len(set(names))
-    assert {(attributes["href"] or "")[1:] for attributes in found.all("a")} <= set(names)
-    assert {attributes["aria-labelledby"] for attributes in found.all("section")} <= set(names)
+    assert {(attributes["href"] or "")[1:] for attributes in parsed.all("a")} <= set(names)
+    assert {attributes["aria-labelledby"] for attributes in parsed.all("section")} <= set(names)
 
 
 def test_only_our_own_script_may_run() -> None:
-    found = page(documents.nasty())
-    script = "".join(found.texts["script"])
+    parsed = page(documents.nasty())
+    script = "".join(parsed.texts["script"])
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    policy = next(one["content"] for one in found.all("meta") if one.get("http-equiv") == "Content-Security-Policy")
+    policy = next(meta["content"] for meta in parsed.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
     assert policy is not None
     assert f"script-src 'sha256-{digest}'" in policy and policy.startswith("default-src 'none'")
 
@@ -265,19 +265,19 @@ def test_names_are_text_on_the_page() -> None:
 
 
 def test_the_page_says_the_verdict_and_why() -> None:
-    found = page(documents.failing())
-    assert "".join(found.texts["h1"]) == "Not equal" and "".join(found.texts["title"]).startswith("Not equal")
-    assert all(sentence in found.text() for sentence in documents.DIAGNOSIS)
-    assert "why" not in {one.get("id") for one in page(documents.passing()).all("section")}
+    parsed = page(documents.failing())
+    assert "".join(parsed.texts["h1"]) == "Not equal" and "".join(parsed.texts["title"]).startswith("Not equal")
+    assert all(sentence in parsed.text() for sentence in documents.DIAGNOSIS)
+    assert "why" not in {attributes.get("id") for attributes in page(documents.passing()).all("section")}
     assert "What is missing" in page(documents.unavailable(True)).text()
 
 
 def test_layers_are_folded_where_there_are_several_or_one_is_wrong() -> None:
-    layers = [one for one in page(documents.failing()).all("details") if (one.get("class") or "").startswith("layer")]
-    assert [("open" in one, one["class"]) for one in layers] == [
+    layers = [attributes for attributes in page(documents.failing()).all("details") if (attributes.get("class") or "").startswith("layer")]
+    assert [("open" in attributes, attributes["class"]) for attributes in layers] == [
         (False, "layer good"), (False, "layer bad"), (False, "layer good")
     ]  # fmt: skip
-    assert "open" in next(one for one in page(documents.passing()).all("details") if one.get("class") == "layer good")
+    assert "open" in next(attributes for attributes in page(documents.passing()).all("details") if attributes.get("class") == "layer good")
 
 
 def test_the_page_says_how_to_run_it_again() -> None:
@@ -289,7 +289,7 @@ def test_the_page_says_how_to_run_it_again() -> None:
 
 
 def test_each_state_is_a_word_too() -> None:
-    cells = [one for one in page(documents.unavailable(False)).all("td") if (one.get("class") or "").startswith("state")]
+    cells = [tag for tag in page(documents.unavailable(False)).all("td") if (tag.get("class") or "").startswith("state")]
     text = render(documents.unavailable(False), ".html")
     assert len(cells) == 4
     for word in ("equal", "refused", "absent"):
@@ -308,11 +308,11 @@ def test_a_hundred_layers_are_quick_and_small() -> None:
 def test_a_plot_has_the_limits_and_marks_what_is_beyond() -> None:
     plot = steps_plot(documents.comparison(share=3.4e5), "a run")
     assert plot is not None
-    found = Page(plot)
-    kinds = Counter(one.get("class") for one in found.all("path"))
+    parsed = Page(plot)
+    kinds = Counter(attributes.get("class") for attributes in parsed.all("path"))
     assert kinds == {"error": 2, "allowed": 2, "floor": 2, "cross": 10}  # the legend has one of each
-    assert "step 3: error" in found.text() and "a run: largest error" in found.text()
-    assert {"absolute error", "time step", "error", "allowed", "noise floor", "too large"} <= set(found.texts["text"])
+    assert "step 3: error" in parsed.text() and "a run: largest error" in parsed.text()
+    assert {"absolute error", "time step", "error", "allowed", "noise floor", "too large"} <= set(parsed.texts["text"])
     passing = steps_plot(documents.comparison(), "a run")
     assert passing is not None and Page(passing).text().count("step ") == 12
     assert steps_plot(documents.comparison(output="h_n"), "") is None
@@ -351,11 +351,11 @@ def test_bars_are_as_long_as_their_errors() -> None:
 
 def colours(style: str) -> list[dict[str, str]]:
     """The named colours of light, dark and print."""
-    found = re.findall(r":root \{(.*?)\}", style, re.S)
-    return [dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in found]
+    blocks = re.findall(r":root \{(.*?)\}", style, re.S)
+    return [dict(re.findall(r"--([\w-]+): (#\w{6})", block)) for block in blocks]
 
 
-def contrast(one: str, other: str) -> float:
+def contrast(front: str, back: str) -> float:
     """As WCAG 2 defines it."""
 
     def light(colour: str) -> float:
@@ -363,7 +363,7 @@ def contrast(one: str, other: str) -> float:
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
-    low, high = sorted((light(one), light(other)))
+    low, high = sorted((light(front), light(back)))
     return (high + 0.05) / (low + 0.05)
 
 

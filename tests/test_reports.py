@@ -29,7 +29,7 @@ from tests import report_documents as documents
 
 ROOT = Path(__file__).parents[1]
 ALL = documents.everything()
-every = pytest.mark.parametrize("document", [pytest.param(one, id=name) for name, one in ALL.items()])
+every = pytest.mark.parametrize("document", [pytest.param(report, id=name) for name, report in ALL.items()])
 
 
 def faults(document: object) -> list[str]:
@@ -55,17 +55,17 @@ def test_the_schema_is_one() -> None:
 
 
 def test_every_field_is_described_in_words() -> None:
-    fields = [(name, rule) for one in rules(schema()) for name, rule in one.get("properties", {}).items()]
+    fields = [(name, rule) for node in rules(schema()) for name, rule in node.get("properties", {}).items()]
     assert len(fields) > 60
     for name, rule in fields:
-        told = rule.get("description") or schema()["$defs"][rule["$ref"].rpartition("/")[2]]["description"]
-        assert len(told) > 10 and told.endswith("."), name
+        description = rule.get("description") or schema()["$defs"][rule["$ref"].rpartition("/")[2]]["description"]
+        assert len(description) > 10 and description.endswith("."), name
 
 
 def test_the_schema_says_nothing_that_our_own_check_does_not_understand() -> None:
-    known = {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "$ref"}
+    understood = {"type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "$ref"}
     used_ = {key for rule in rules(schema()) for key in rule}
-    assert used_ <= known | {"$schema", "$id", "$defs", "title", "description"}
+    assert used_ <= understood | {"$schema", "$id", "$defs", "title", "description"}
 
 
 @every
@@ -83,8 +83,8 @@ def test_a_field_that_nobody_knows_is_met_by_the_schema_and_passed_over_by_the_r
 def spoilt(document: Document, seed: int) -> Document:
     """A document with one value replaced, or one field removed, somewhere."""
     numbers = random.Random(seed)
-    made = copy.deepcopy(document)
-    node: Any = made
+    copied = copy.deepcopy(document)
+    node: Any = copied
     while True:
         keys = [*node] if isinstance(node, dict) else [*range(len(node))]
         key = numbers.choice(keys)
@@ -96,21 +96,21 @@ def spoilt(document: Document, seed: int) -> Document:
             del node[key]
         else:
             node[key] = numbers.choice([None, True, 3, 2.5, "inf", "ran", "equal", "", [], {}, [None], {"x": None}])
-        return made
+        return copied
 
 
 def test_our_own_check_says_what_jsonschema_says() -> None:
-    whole = documents.endless()
-    whole["layers"][0]["runs"] = [documents.run(cases=("states",), rewrites=[documents.REWRITE])]
-    del whole["limits"], whole["reasons"]  # reports of older versions lack them
+    full = documents.endless()
+    full["layers"][0]["runs"] = [documents.run(cases=("states",), rewrites=[documents.REWRITE])]
+    del full["limits"], full["reasons"]  # reports of older versions lack them
     validator = jsonschema.Draft202012Validator(schema())
-    found = []
+    verdicts = []
     for seed in range(600):
-        document = spoilt(whole, seed)
+        document = spoilt(full, seed)
         ours = [*problems(document)]
         assert bool(ours) != validator.is_valid(document), (seed, ours)
-        found.append(bool(ours))
-    assert 100 < sum(found) < 600
+        verdicts.append(bool(ours))
+    assert 100 < sum(verdicts) < 600
 
 
 def test_a_problem_says_where() -> None:
@@ -121,7 +121,7 @@ def test_a_problem_says_where() -> None:
     ]
 
 
-def made(folder: Path) -> Iterator[Document]:
+def verified(folder: Path) -> Iterator[Document]:
     """Documents as `verify` makes them: of two equal files, and of two whose gates r and z are swapped."""
     good, bad = folder / "good.safetensors", folder / "bad.safetensors"
     rc.convert(ROOT / "examples" / "encoder.keras", good, layers=["encoder"])
@@ -135,9 +135,9 @@ def made(folder: Path) -> Iterator[Document]:
 
 
 def test_what_verify_makes_has_the_published_shape(tmp_path: Path) -> None:
-    found = [*made(tmp_path)]
-    assert [tally(document).failed > 0 for document in found] == [False, True]
-    for number, document in enumerate(found):
+    reported = [*verified(tmp_path)]
+    assert [tally(document).failed > 0 for document in reported] == [False, True]
+    for number, document in enumerate(reported):
         path = tmp_path / f"{number}.json"
         reports.write(document, *(path.with_suffix(ending) for ending in reports.FORMS))
         assert faults(json.loads(path.read_text(encoding="utf-8"))) == []
@@ -171,7 +171,7 @@ def test_names_that_are_data_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "empty"),
         (b"\x80\x02}q\x00.", "not JSON"),
@@ -181,10 +181,10 @@ def test_names_that_are_data_keep_their_order() -> None:
         (b'{"schema": "rnnconvert-report-1"}', "has no 'verdict'"),
     ],
 )
-def test_a_file_that_is_no_report_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_report_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_bytes(content)
-    with pytest.raises(UnreadableError, match=said):
+    with pytest.raises(UnreadableError, match=message):
         reports.read(path)
 
 
@@ -235,7 +235,7 @@ def test_every_form_of_every_document_can_be_written(document: Document, ending:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         (["report.pdf"], r"ends in one of \.json, \.xml, \.md, \.html"),
         (["report"], r"ends in one of \.json"),
@@ -244,11 +244,11 @@ def test_every_form_of_every_document_can_be_written(document: Document, ending:
         (["a.json", "b.md", "a.json"], "named twice"),
     ],
 )
-def test_a_file_that_cannot_be_written_is_refused_before_any_is(names: list[str], said: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused_before_any_is(names: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "folder.md").mkdir()
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         reports.check(*(tmp_path / name for name in names))
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         reports.write(documents.passing(), *(tmp_path / name for name in names))
     assert [path.name for path in tmp_path.iterdir()] == ["folder.md"]
 
@@ -285,7 +285,7 @@ def test_counts_come_from_what_is_there() -> None:
     before = tally(document)
     assert (before.failed, before.ran, before.runs, before.missing) == (5, 9, 9, 0)
     comparisons = document["layers"][1]["runs"][1]["comparisons"]
-    comparisons.remove(next(one for one in comparisons if not one["passed"]))
+    comparisons.remove(next(comparison for comparison in comparisons if not comparison["passed"]))
     after = tally(document)
     assert (after.failed, after.passed) == (before.failed - 1, before.passed)
     assert tally(documents.unavailable(True)).missing == 3
@@ -306,7 +306,7 @@ def test_a_share_never_reads_as_passing_when_it_is_not(ratio: object, text: str)
 
 
 def test_numbers_read_well() -> None:
-    assert [digits_of(one) for one in (0, 0.13, 1.24e-7, 2e22, "-inf")] == ["0", "0.13", "1.2e-7", "2e22", "minus infinite"]
+    assert [digits_of(number) for number in (0, 0.13, 1.24e-7, 2e22, "-inf")] == ["0", "0.13", "1.2e-7", "2e22", "minus infinite"]
     assert used({"ratio": 0.5}) == "50 % of what is allowed" and used({"ratio": 50}) == "50 times what is allowed"
     assert place(documents.comparison(share=3.4e5)).startswith("time 5, batch 0, unit 7: ")
 
@@ -383,14 +383,14 @@ def test_the_command_refuses(saved: Path) -> None:
     other = saved.with_name("other.json")
     other.write_text("{}", encoding="utf-8")
     before = sorted(saved.parent.iterdir())
-    for code, said, *arguments in (
+    for code, message, *arguments in (
         (2, "ends in one of .json", saved, "-o", saved.with_name("a.pdf")),
         (2, "Name the JSON report", "-o", saved.with_name("a.md")),
         (3, "No such file", saved.with_name("absent.json"), "-o", saved.with_name("a.md")),
         (3, "it is not a report", other, "-o", saved.with_name("a.md")),
     ):
         result = call(*arguments)
-        assert (result.exit_code, said in result.stderr) == (code, True), result.stderr
+        assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
     assert sorted(saved.parent.iterdir()) == before
 
 

@@ -22,7 +22,7 @@ from tests.stacks import BOTH, PLAIN, random_stack
 
 
 def to(target: str, stack: Recurrent, *accept: str) -> Fitted:
-    return fit_to_layout(stack, [one for one in registry.frameworks()[target] if one.writable], accept)
+    return fit_to_layout(stack, [layout for layout in registry.frameworks()[target] if layout.writable], accept)
 
 
 def stack_of(kind: str, layers: int = 2, directions: int = 1, **more: Any) -> Recurrent:
@@ -32,10 +32,10 @@ def stack_of(kind: str, layers: int = 2, directions: int = 1, **more: Any) -> Re
 
 def changed(stack: Recurrent, layer: int, number: int, change: Callable[[Direction], Direction]) -> Recurrent:
     """The stack with one of its directions changed."""
-    layers = [list(one.directions) for one in stack.layers]
+    layers = [list(old.directions) for old in stack.layers]
     layers[layer][number] = change(layers[layer][number])
-    made = (Layer(tuple(one), old.merge) for one, old in zip(layers, stack.layers, strict=True))
-    return stack.replace(layers=tuple(made))
+    replaced = (Layer(tuple(directions), old.merge) for directions, old in zip(layers, stack.layers, strict=True))
+    return stack.replace(layers=tuple(replaced))
 
 
 def same(stack: Recurrent, other: Recurrent) -> bool:
@@ -168,7 +168,7 @@ def test_a_learned_state_of_one_direction_stands_beside_zeros(target: str, numbe
     start: Array = np.array([0.3, -0.2, 0.1])
     stack = changed(stack_of("lstm", 1, 2), 0, number, lambda d: d.with_arrays({("initial_hidden", ""): start}))
     framework, _, variant = target.partition(".")
-    layouts = [one for one in registry.frameworks()[framework] if one.writable and one.name == f"{framework}.{variant or 'lstm'}"]
+    layouts = [entry for entry in registry.frameworks()[framework] if entry.writable and entry.name == f"{framework}.{variant or 'lstm'}"]
     held = fit_to_layout(stack, layouts)
     assert same(stack, held.stack)
     assert "forward_rnn/hidden_state" in pack(held.layout, held.stack)

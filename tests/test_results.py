@@ -15,11 +15,11 @@ from rnnconvert.verification.verify import verify
 from tests.requirements import need
 
 ROOT = Path(__file__).resolve().parent.parent
-KEPT = sorted((ROOT / "tests" / "results").glob("*.safetensors"))
+PATHS = sorted((ROOT / "tests" / "results").glob("*.safetensors"))
 HERE = {"torch-cpu": "torch", "keras-tensorflow": "keras", "onnxruntime-cpu": "onnxruntime"}
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_what_was_kept_agrees_with_its_truth(path: Path) -> None:
     report = verify(path)
     assert report.equal, str(report)
@@ -27,19 +27,19 @@ def test_what_was_kept_agrees_with_its_truth(path: Path) -> None:
 
 
 @pytest.mark.parametrize("executor", HERE)
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_what_was_kept_agrees_with_what_runs_here(path: Path, executor: str) -> None:
     need(HERE[executor], registry.executors()[executor].absent)
-    kept = results.read(path)
-    assert kept is not None
-    report = verify(path, ROOT / kept.models[0].path, on=[executor], layers=list(kept.layers), gradients=True)
+    stored = results.read(path)
+    assert stored is not None
+    report = verify(path, ROOT / stored.models[0].path, on=[executor], layers=list(stored.layers), gradients=True)
     assert report.equal, str(report)
     (layer,) = report.document["layers"]
     ran = [run["executor"] for run in layer["runs"] if run["verdict"] == "equal"]
-    assert len(ran) > len(kept.layers[layer["name"]].runs)
+    assert len(ran) > len(stored.layers[layer["name"]].runs)
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_what_was_kept_can_be_the_second_model(path: Path, tmp_path: Path) -> None:
     """Another file of the model comes first, by itself or as results: how far each arithmetic of the second's leads is known of it."""
     need("torch", registry.executors()["torch-cpu"].absent)
@@ -63,4 +63,4 @@ def test_what_was_kept_can_be_the_second_model(path: Path, tmp_path: Path) -> No
 
 
 def test_there_are_results_to_judge() -> None:
-    assert KEPT
+    assert PATHS

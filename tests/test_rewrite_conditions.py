@@ -41,7 +41,7 @@ def random_case(seed: int) -> Recurrent:
 
 def same(a: list[Array], b: list[Array]) -> bool:
     return len(a) == len(b) and all(
-        one.shape == other.shape and np.allclose(one, other, rtol=1e-9, atol=1e-9) for one, other in zip(a, b, strict=True)
+        array.shape == other.shape and np.allclose(array, other, rtol=1e-9, atol=1e-9) for array, other in zip(a, b, strict=True)
     )
 
 
@@ -60,8 +60,8 @@ def asked(stack: Recurrent) -> Iterator[tuple[Rewrite[Any, ..., Any], tuple[Any,
     parts = ("peephole", "input_bias", "recurrent_bias", "initial_hidden", "initial_cell")
     yield from ((rewrites.DROP_ZEROS, (part,)) for part in parts)
     yield from ((rewrites.MOVE_RESET_GATE, (after,)) for after in (True, False))
-    yield from ((one, ()) for one in (rewrites.WRITE_IDENTITY, rewrites.DROP_IDENTITY))
-    yield from ((one, ()) for one in (rewrites.FOLD_PROJECTION, rewrites.FOLD_MERGE, rewrites.JOIN_WITH_ZEROS))
+    yield from ((rewrite, ()) for rewrite in (rewrites.WRITE_IDENTITY, rewrites.DROP_IDENTITY))
+    yield from ((rewrite, ()) for rewrite in (rewrites.FOLD_PROJECTION, rewrites.FOLD_MERGE, rewrites.JOIN_WITH_ZEROS))
 
 
 OF_STACKS = ("fold the projection", "fold the sum of directions", "write independent directions with zeros")
@@ -70,10 +70,10 @@ OF_STACKS = ("fold the projection", "fold the sum of directions", "write indepen
 def forced(rewrite: Rewrite[Any, ..., Any], stack: Recurrent, arguments: tuple[Any, ...]) -> Recurrent | None:
     """What a rewrite makes where nothing stops it; None where that is no stack at all."""
     try:
-        whole = rewrite.name in OF_STACKS
-        made = rewrite.change(stack) if whole else each(stack, lambda d: rewrite.change(d, *arguments))
-        reference.run(made, np.zeros((1, 1, stack.input_size)))
-        return made
+        of_stack = rewrite.name in OF_STACKS
+        changed = rewrite.change(stack) if of_stack else each(stack, lambda d: rewrite.change(d, *arguments))
+        reference.run(changed, np.zeros((1, 1, stack.input_size)))
+        return changed
     except (ValueError, AssertionError, KeyError, ZeroDivisionError, TypeError):
         return None
 
@@ -88,10 +88,10 @@ def applies_exactly_where_it_keeps_the_function(stack: Recurrent, seed: int) -> 
     # Small inputs show what large ones hide behind a bound, and the other way round.
     x = np.random.default_rng(seed).uniform(-1, 1, (7, 6, stack.input_size)) * np.geomspace(0.05, 3, 6)[:, None]
     for rewrite, arguments in asked(stack):
-        made = forced(rewrite, stack, arguments)
+        changed = forced(rewrite, stack, arguments)
         states = rewrite is not rewrites.FOLD_PROJECTION
-        kept = made is not None and same(outputs_of(stack, x, states), outputs_of(made, x, states))
-        assert applies(rewrite, stack, arguments) == kept, (rewrite.name, arguments, stack)
+        same_function = changed is not None and same(outputs_of(stack, x, states), outputs_of(changed, x, states))
+        assert applies(rewrite, stack, arguments) == same_function, (rewrite.name, arguments, stack)
 
 
 @looped(80, seed=SEEDS)
@@ -150,33 +150,33 @@ def apart(stack: Recurrent) -> Recurrent:
     ids=["beta", "clip", "tanh"],
 )
 def test_diff_finds_what_a_coupled_gate_differs_in(cell: Cell) -> None:
-    one = random_stack(Sizes("lstm", 3, 4), 1, np.float32, cell)
-    other = apart(one)
+    layer = random_stack(Sizes("lstm", 3, 4), 1, np.float32, cell)
+    other = apart(layer)
     x = np.random.default_rng(1).uniform(-2, 2, (6, 3, 3))
-    assert np.abs(reference.run(one, x).y - reference.run(other, x).y).max() > 0.01
-    for a, b in ((one, other), (other, one)):
-        assert [found.part for found in differences(a, b) if not found.equal] == ["coupled gates"]
+    assert np.abs(reference.run(layer, x).y - reference.run(other, x).y).max() > 0.01
+    for a, b in ((layer, other), (other, layer)):
+        assert [difference.part for difference in differences(a, b) if not difference.equal] == ["coupled gates"]
 
 
 def test_diff_looks_at_every_direction_of_a_coupled_stack() -> None:
     cell = Cell("lstm", coupled="f")
-    one = random_stack(Sizes("lstm", 3, 4, 1, 2), 1, np.float32, cell)
+    recurrent = random_stack(Sizes("lstm", 3, 4, 1, 2), 1, np.float32, cell)
     odd = cell.replace(gate_activation=Activation("hard_sigmoid", 0.2, 0.4))
-    layer = Layer((one.first, one.layers[0].directions[1].replace(cell=odd)))
-    found = differences(one.replace(layers=(layer,)), apart(one.replace(layers=(layer,))))
-    assert [one.part for one in found if not one.equal and one.direction == 1] == ["coupled gates"]
+    layer = Layer((recurrent.first, recurrent.layers[0].directions[1].replace(cell=odd)))
+    compared = differences(recurrent.replace(layers=(layer,)), apart(recurrent.replace(layers=(layer,))))
+    assert [difference.part for difference in compared if not difference.equal and difference.direction == 1] == ["coupled gates"]
 
 
 def test_diff_of_a_projection_with_a_learned_state_says_what_differs() -> None:
     parts = BOTH | {"projection", "initial_hidden"}
-    one = random_stack(Sizes("lstm", 3, 4, projection_size=2, parts=parts), 1, np.float32)
+    layer = random_stack(Sizes("lstm", 3, 4, projection_size=2, parts=parts), 1, np.float32)
     other = random_stack(Sizes("lstm", 3, 4), 1, np.float32)
-    for a, b in ((one, other), (other, one)):
-        assert {"projection", "initial_hidden"} <= {found.part for found in differences(a, b) if not found.equal}
+    for a, b in ((layer, other), (other, layer)):
+        assert {"projection", "initial_hidden"} <= {difference.part for difference in differences(a, b) if not difference.equal}
 
 
-USUAL = [Sizes(kind, 3, 4, layers, ways) for kind in ("rnn", "gru", "lstm") for layers in (1, 2) for ways in (1, 2)]
-ASKED = [*(random_stack(form, 1, np.float32) for form in USUAL), *(random_case(seed) for seed in range(0, 200, 13))]
+SIZES = [Sizes(kind, 3, 4, layers, ways) for kind in ("rnn", "gru", "lstm") for layers in (1, 2) for ways in (1, 2)]
+ASKED = [*(random_stack(form, 1, np.float32) for form in SIZES), *(random_case(seed) for seed in range(0, 200, 13))]
 
 
 @pytest.mark.parametrize("stack", ASKED, ids=str)
@@ -212,5 +212,5 @@ def test_the_two_clips_of_a_cell_state_are_told_apart(kind: Any, other: str, fra
 def test_split_directions_keep_the_order_of_the_outputs() -> None:
     stack = random_stack(Sizes("gru", 3, 4, 1, 2), 1).replace(output_order="processing")
     x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3))
-    halves = [reference.run(one, x).y for one in rewrites.split_directions(stack)]
+    halves = [reference.run(half, x).y for half in rewrites.split_directions(stack)]
     np.testing.assert_array_equal(np.concatenate(halves, -1), reference.run(stack, x).y)

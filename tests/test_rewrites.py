@@ -208,9 +208,9 @@ def test_a_rewrite_leaves_the_function_as_it_is(name: str) -> None:
     before, after = outputs_of(case.stack, x), outputs_of(part.stack, x)
     # With a folded projection the states are those before it; the outputs are the same.
     compared = 1 if "fold the projection" in case.steps else len(before)
-    for expected, found in list(zip(before, after, strict=True))[:compared]:
+    for expected, result in list(zip(before, after, strict=True))[:compared]:
         scale = max(1e-300, float(np.abs(expected).max()))
-        assert np.abs(found - expected).max() <= RELATIVE * scale
+        assert np.abs(result - expected).max() <= RELATIVE * scale
     assert np.abs(before[0]).max() > 0.01
 
 
@@ -219,13 +219,13 @@ def test_a_rewrite_that_says_so_is_bit_exact(name: str) -> None:
     """Every number written is the source's own, its negative, or zero or one."""
     case = CASES[name]
     part = fit_to_layout(case.stack, layouts(case.target))
-    own = {0.0, 1.0}
+    allowed = {0.0, 1.0}
     for _, _, direction in case.stack.directions():
         for source in direction.arrays.values():
-            own |= set(np.abs(np.asarray(source)).reshape(-1).tolist())
+            allowed |= set(np.abs(np.asarray(source)).reshape(-1).tolist())
     for _, _, direction in part.stack.directions():
         for source in direction.arrays.values():
-            assert set(np.abs(np.asarray(source)).reshape(-1).tolist()) <= own
+            assert set(np.abs(np.asarray(source)).reshape(-1).tolist()) <= allowed
 
 
 SPLITS = {"join layers into one stack", "split a stack into layers", "split directions"}
@@ -259,21 +259,21 @@ def test_stacks_whose_directions_meet_at_the_end_are_joined_with_zeros() -> None
     second = random(replace(GRU, input_size=8), seed=2)
     x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3))
     expected = reference.run(second, reference.run(first, x).y).y
-    found = reference.run(rewrites.join_stack([first, second]), x).y
-    np.testing.assert_allclose(found, expected, rtol=RELATIVE)
+    y = reference.run(rewrites.join_stack([first, second]), x).y
+    np.testing.assert_allclose(y, expected, rtol=RELATIVE)
 
 
 def test_split_directions_are_the_halves_of_the_output() -> None:
     stack = random(replace(GRU, num_directions=2))
     x = np.random.default_rng(1).uniform(-1, 1, (5, 2, 3))
-    halves = [reference.run(one, x).y for one in rewrites.split_directions(stack)]
+    halves = [reference.run(half, x).y for half in rewrites.split_directions(stack)]
     np.testing.assert_array_equal(np.concatenate(halves, -1), reference.run(stack, x).y)
 
 
 def test_what_cannot_be_joined_or_split_is_said() -> None:
-    one, two = random(LSTM), random(replace(LSTM, input_size=5), seed=2)
+    first, second = random(LSTM), random(replace(LSTM, input_size=5), seed=2)
     with pytest.raises(ValueError, match="reads 5 values per step, but layer 0 gives 4"):
-        rewrites.join_stack([one, two])
+        rewrites.join_stack([first, second])
     with pytest.raises(ValueError, match="meet at every layer"):
         rewrites.split_directions(random(replace(LSTM, num_layers=2, num_directions=2)))
     backwards = changed(random(replace(LSTM, input_size=4)), lambda d: d.replace(reverse=True)).replace(output_order="processing")
@@ -290,8 +290,8 @@ def learned(stack: Recurrent) -> Recurrent:
 
 def single_bias(stack: Recurrent) -> Fitted:
     """As into Keras's GRU with the reset gate before the product, or cuDNN's with one bias."""
-    one = [layout for layout in layouts("cudnn") if layout.kind == stack.cell.kind]
-    asked = [replace(layout, holds=replace(layout.holds, biases=("input",))) for layout in one]
+    candidates = [layout for layout in layouts("cudnn") if layout.kind == stack.cell.kind]
+    asked = [replace(layout, holds=replace(layout.holds, biases=("input",))) for layout in candidates]
     return fit_to_layout(stack, asked)
 
 
@@ -390,11 +390,11 @@ def test_a_sum_that_rounds_is_not_bit_exact_and_strict_refuses_it(tmp_path: obje
 
 
 def test_layers_of_two_element_types_are_not_cast_unasked(tmp_path: object) -> None:
-    one = random(LSTM).replace(name="one")
+    layer = random(LSTM).replace(name="one")
     two = each(
         random(replace(LSTM, input_size=4)), lambda d: d.with_arrays({k: np.asarray(v).astype(np.float32) for k, v in d.arrays.items()})
     ).replace(name="two")
-    checkpoint = rc.Checkpoint("(made)", "canonical", {"one": one, "two": two})
+    checkpoint = rc.Checkpoint("(made)", "canonical", {"one": layer, "two": two})
     for target in ("out.onnx", "out.keras", "out.pt", "out.bin"):
         with pytest.raises(RefusedError, match="float32"):
             rc.save(checkpoint, f"{tmp_path}/{target}", stack="join")

@@ -158,12 +158,12 @@ def test_header_lengths_that_lie(tmp_path: Path, length: int) -> None:
 def test_truncated_absent_and_empty(tmp_path: Path) -> None:
     path = tmp_path / "m"
     container.write(path, NATIVE)
-    whole = path.read_bytes()
-    for length in (0, 4, 8, 9, len(whole) // 2, len(whole) - 1):
-        path.write_bytes(whole[:length])
+    content = path.read_bytes()
+    for length in (0, 4, 8, 9, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
         with pytest.raises(UnreadableError):
             container.read(path)
-    path.write_bytes(whole + b"x")
+    path.write_bytes(content + b"x")
     with pytest.raises(UnreadableError, match="its tensors end"):
         container.read(path)
     with pytest.raises(UnreadableError):

@@ -48,8 +48,8 @@ def written(folder: Path, seed: int) -> dict[str, str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": str(seed)}
     subprocess.run([sys.executable, "-c", WRITING, str(folder)], check=True, cwd=ROOT, env=environment)
     return {
-        str(one.relative_to(folder)): hashlib.sha256(one.read_bytes()).hexdigest()
-        for one in sorted(folder.rglob("*")) if one.is_file()
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*")) if path.is_file()
     }  # fmt: skip
 
 

@@ -116,9 +116,9 @@ def test_a_saved_model_without_its_metadata_states_its_functions_by_its_graph(sa
     """Layers as cuDNN has them are functions of their own, and their cells in no scope: what the loops compute was asked for."""
     folder = shutil.copytree(saved / "plain", tmp_path / "plain")
     (folder / "keras_metadata.pb").unlink()
-    stated, shown = rc.load(saved / "plain"), rc.load(folder)
-    assert not shown.questions
-    for truth, layer in zip(stated.layers.values(), shown.layers.values(), strict=True):
+    stated, by_graph = rc.load(saved / "plain"), rc.load(folder)
+    assert not by_graph.questions
+    for truth, layer in zip(stated.layers.values(), by_graph.layers.values(), strict=True):
         assert (layer.cell, layer.first.reverse) == (truth.cell, truth.first.reverse)
 
 

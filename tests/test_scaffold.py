@@ -40,13 +40,13 @@ def module_at(path: Path) -> Any:
 
 def inputs_for(model: Any, batch: int, time: int) -> list[np.ndarray[Any, Any]]:
     """Inputs of one size: tokens from 0 to 10 for two axes, numbers otherwise, with steps of zeros in them."""
-    generator, found = np.random.default_rng(time), []
+    generator, inputs = np.random.default_rng(time), []
     for tensor in model.inputs:
         shape = [size or (time if axis else batch) for axis, size in enumerate(tensor.shape)]
         x = generator.integers(1, 11, shape) if len(shape) == 2 else generator.standard_normal(shape)
         x[0, -2:], x[-1, 1], x[-1, 0] = 0, 0, 0
-        found.append(x.astype(str(tensor.dtype)))
-    return found
+        inputs.append(x.astype(str(tensor.dtype)))
+    return inputs
 
 
 def off(model: Any, path: Path, written: Path) -> float:
@@ -54,11 +54,11 @@ def off(model: Any, path: Path, written: Path) -> float:
     torch, filled = needed("torch", "torch"), module_at(written).load(str(path))
     most = 0.0
     for batch, time in drawn(SHAPES, 1, written.parent.name):
-        given = inputs_for(model, batch, time)
-        expected = model(given if len(given) > 1 else given[0], training=False)
+        inputs = inputs_for(model, batch, time)
+        expected = model(inputs if len(inputs) > 1 else inputs[0], training=False)
         with torch.no_grad():
-            outputs = filled(*(torch.from_numpy(x) for x in given))
-        several = [list(one) if isinstance(one, (list, tuple)) else [one] for one in (outputs, expected)]
+            outputs = filled(*(torch.from_numpy(x) for x in inputs))
+        several = [list(value) if isinstance(value, (list, tuple)) else [value] for value in (outputs, expected)]
         for got, wanted in zip(*several, strict=True):
             assert tuple(got.shape) == tuple(wanted.shape)
             truth = np.asarray(wanted)
@@ -190,9 +190,9 @@ def test_weights_alone_without_their_model_are_refused(tmp_path: Path) -> None:
 def test_a_class_of_the_users_own_is_refused_whatever_it_is_called(tmp_path: Path, kind: str) -> None:
     keras = needed("keras", "keras")
     registered = keras.saving.register_keras_serializable("mine", kind)
-    own = registered(type(kind, (getattr(keras.layers, kind),), {"call": lambda self, x, **_: x * 2}))
+    layer = registered(type(kind, (getattr(keras.layers, kind),), {"call": lambda self, x, **_: x * 2}))
     start = keras.Input((6, 3))
-    model = keras.Model(start, keras.layers.LSTM(2)(own(3 if kind == "Dense" else 0.5)(start)))
+    model = keras.Model(start, keras.layers.LSTM(2)(layer(3 if kind == "Dense" else 0.5)(start)))
     with pytest.raises(rc.RefusedError, match="of your own"):
         written(tmp_path, model)
     assert not (tmp_path / "model.py").exists()
@@ -202,8 +202,8 @@ def test_a_model_that_is_called_twice_is_one_module(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     layers = keras.layers
     inner = keras.Sequential([keras.Input((None,)), layers.Embedding(11, 4, mask_zero=True), layers.LSTM(3)], name="encoder")
-    one, two = keras.Input((None,), name="first"), keras.Input((None,), name="second")
-    model = keras.Model([one, two], layers.Dot(1, normalize=True)([inner(one), inner(two)]))
+    first, second = keras.Input((None,), name="first"), keras.Input((None,), name="second")
+    model = keras.Model([first, second], layers.Dot(1, normalize=True)([inner(first), inner(second)]))
     path, target = written(tmp_path, model)
     assert off(model, path, target) < CLOSE
     assert target.read_text().count("self.encoder = Encoder()") == 1
@@ -288,9 +288,9 @@ def test_weights_in_a_file_of_torch_need_no_rnnconvert(tmp_path: Path) -> None:
     ran = ready.run([sys.executable, "-c", code], "torch", cwd=tmp_path, check=True)
     assert ran.stdout.strip() == "filled"
     module = module_at(tmp_path / "written.py")
-    kept = torch.load(tmp_path / "model.pt")
+    tensors = torch.load(tmp_path / "model.pt")
     for name, tensor in module.load(str(tmp_path / "model.keras")).state_dict().items():
-        assert torch.equal(tensor, kept[name]), name
+        assert torch.equal(tensor, tensors[name]), name
 
 
 def test_a_wrong_module_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,10 +408,10 @@ def test_the_command_writes_and_refuses(tmp_path: Path) -> None:
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([sys.executable, "-m", "rnnconvert", "scaffold", *words], cwd=tmp_path, capture_output=True, text=True)
 
-    shown = run("model.keras")
-    assert shown.returncode == 0 and "class Model(nn.Module):" in shown.stdout
+    printed = run("model.keras")
+    assert printed.returncode == 0 and "class Model(nn.Module):" in printed.stdout
     done = run("model.keras", "--to", "pytorch", "-o", "model.py")
-    assert done.returncode == 0 and (tmp_path / "model.py").read_text() == shown.stdout
+    assert done.returncode == 0 and (tmp_path / "model.py").read_text() == printed.stdout
     again = run("model.keras", "-o", "model.py")
     assert again.returncode == 2 and "--force" in again.stderr
     (tmp_path / "cut.keras").write_bytes((tmp_path / "model.keras").read_bytes()[:900])

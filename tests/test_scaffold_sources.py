@@ -17,7 +17,7 @@ from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.sizes import divided, open_size
 from tests import corpus, random_torch
 from tests.drawn import drawn, each
-from tests.onnx_graphs import numbers, one, recurrent, saved
+from tests.onnx_graphs import numbers, op, recurrent, saved
 from tests.requirements import needed
 from tests.test_scaffold import module_at
 from tests.test_scaffold_targets import TARGETS, called, require, tagger
@@ -27,10 +27,10 @@ CLOSE = 2e-5
 
 def test_lengths_are_divided_where_that_is_exact_for_every_run() -> None:
     batch, time = open_size("batch"), open_size("time")
-    whole = (batch * 6) * (time - 1)
-    assert divided(whole, batch * (time - 1)) == 6
-    assert divided(whole, time) is None
-    assert whole // 4 == whole // 4 and whole // 4 != whole // 5
+    length = (batch * 6) * (time - 1)
+    assert divided(length, batch * (time - 1)) == 6
+    assert divided(length, time) is None
+    assert length // 4 == length // 4 and length // 4 != length // 5
     assert (batch * time * 2 - batch * 12).bare.root == (time + 6 - 12).root == ("time", 6)
     assert (batch - time).root == (time * 5 - 12).root == ("", 0) and (batch * 2 - batch * 12).bare == -10
     assert (time + 3) - time == 3 and divided(batch * 0 + 6, 3) == 2
@@ -239,7 +239,7 @@ def test_conditions_of_numbers_are_decided(tmp_path: Path) -> None:
 
 def test_a_fault_of_ours_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operations, "activation", None)
-    path = saved(tmp_path / "m.onnx", *one("Relu", ["b", 3]))
+    path = saved(tmp_path / "m.onnx", *op("Relu", ["b", 3]))
     for partial in (False, True):
         with pytest.raises(TypeError, match="NoneType"):
             rc.scaffold(path, "pytorch", partial=partial)
@@ -282,9 +282,9 @@ def test_real_onnx_models_run_as_written(tmp_path: Path) -> None:
     [
         (recurrent("LSTM", [], {}, input_forget=1), "coupled"),
         (recurrent("LSTM", ["", "", "", "p"], {"p": numbers(1, 15)}), "peepholes"),
-        (one("NonZero", ["b", 3]), "the operator NonZero"),
-        (one("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1), "ceil_mode"),
-        (one("MaxPool", ["b", 4, 6], kernel_shape=[2], strides=[3], pads=[0, 1], ceil_mode=1), "ceil_mode"),
+        (op("NonZero", ["b", 3]), "the operator NonZero"),
+        (op("AveragePool", ["b", 4, "t"], kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1), "ceil_mode"),
+        (op("MaxPool", ["b", 4, 6], kernel_shape=[2], strides=[3], pads=[0, 1], ceil_mode=1), "ceil_mode"),
     ],
 )
 def test_what_cannot_be_written_is_refused_by_name_and_place(tmp_path: Path, graph: tuple[Any, ...], match: str) -> None:

@@ -202,7 +202,7 @@ def test_modules_that_are_not_known_are_refused_by_name() -> None:
         def forward(self, x: Any) -> Any:
             return torch.cumprod(x, 1)
 
-    class Whole(torch.nn.Module):  # type: ignore[name-defined,misc]
+    class Model(torch.nn.Module):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
             super().__init__()
             self.odd = Odd()
@@ -211,9 +211,9 @@ def test_modules_that_are_not_known_are_refused_by_name() -> None:
             return self.odd(x)
 
     with pytest.raises(rc.RefusedError, match=r"odd.*cumprod"):
-        rc.scaffold(Whole(), "keras", example=(torch.zeros(2, 3),))
+        rc.scaffold(Model(), "keras", example=(torch.zeros(2, 3),))
     with pytest.raises(rc.UsageError, match="example="):
-        rc.scaffold(Whole(), "keras")
+        rc.scaffold(Model(), "keras")
     with pytest.raises(rc.UsageError, match="example= decides nothing"):
         rc.scaffold("examples/old_tagger.h5", "keras", example=(torch.zeros(2, 3),))
 
@@ -226,8 +226,8 @@ def test_what_is_written_passes_ruff_and_imports_its_framework_alone(tmp_path: P
     assert ran.returncode == 0, ran.stdout
     code = "import sys; sys.modules['rnnconvert'] = None; import written; written.main()"
     framework = "tensorflow keras" if target == "keras" else "jax flax.nnx"
-    shown = ready.run([sys.executable, "-c", code], framework, cwd=tmp_path, check=True)
-    assert shown.stdout.strip() == "(2, 7, 5)"
+    printed = ready.run([sys.executable, "-c", code], framework, cwd=tmp_path, check=True)
+    assert printed.stdout.strip() == "(2, 7, 5)"
 
 
 def test_a_layer_for_each_step_is_time_distributed(tmp_path: Path) -> None:

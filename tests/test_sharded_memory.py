@@ -18,10 +18,10 @@ SHARDS, ROWS = 4, 1 << 17  # of 4 GB each, as holes
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process held at most is read from /proc")
 def test_a_sharded_checkpoint_is_converted_in_bounded_memory(tmp_path: Path) -> None:
-    own, names = arrays(0, 64), {}
+    recurrent, names = arrays(0, 64), {}
     for number in range(SHARDS):
         name, at, header = f"model-{number}.safetensors", 0, {}
-        held = own if number == 2 else {}
+        held = recurrent if number == 2 else {}
         for key, array in held.items():
             header[key] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
             at += array.nbytes

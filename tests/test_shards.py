@@ -34,19 +34,19 @@ PLACES = dict(zip(ARRAYS, (SHARDS[0], SHARDS[0], SHARDS[1], SHARDS[1]), strict=T
 def folder(tmp_path: Path) -> Path:
     for shard in SHARDS:
         safetensors.write(tmp_path / shard, {name: ARRAYS[name] for name, place in PLACES.items() if place == shard})
-    total = sum(one.nbytes for one in ARRAYS.values())
+    total = sum(array.nbytes for array in ARRAYS.values())
     index = {"metadata": {"total_size": total}, "weight_map": PLACES}
     (tmp_path / INDEX).write_text(json.dumps(index))
     return tmp_path
 
 
 def test_a_shard_alone_is_read_with_its_index(folder: Path) -> None:
-    whole = rc.load(folder / INDEX)
-    assert rc.load(folder).layers.keys() == whole.layers.keys() == {"rnn"}
+    indexed = rc.load(folder / INDEX)
+    assert rc.load(folder).layers.keys() == indexed.layers.keys() == {"rnn"}
     for shard in SHARDS:
-        found = rc.load(folder / shard)
-        assert found.layers["rnn"].first.arrays.keys() == whole.layers["rnn"].first.arrays.keys()
-        assert any(shard in text and INDEX in text for text in found.warnings)
+        loaded = rc.load(folder / shard)
+        assert loaded.layers["rnn"].first.arrays.keys() == indexed.layers["rnn"].first.arrays.keys()
+        assert any(shard in text and INDEX in text for text in loaded.warnings)
 
 
 def test_a_shard_without_its_index_is_refused_by_name(folder: Path) -> None:
@@ -94,7 +94,7 @@ def external(path: Path, stated: str = "", more: bytes = b"") -> None:
     """Write an ONNX model whose W lies in a file beside it."""
     rc.save(rc.load(ARRAYS), path, "onnx", force=True)
     model = onnx.load(path)
-    tensor = max(model.graph.initializer, key=lambda one: int(np.prod(one.dims)))
+    tensor = max(model.graph.initializer, key=lambda initializer: int(np.prod(initializer.dims)))
     data = tensor.raw_data
     (path.parent / "w.data").write_bytes(data + more)
     set_external_data(tensor, "w.data", 0, len(data), stated or None)

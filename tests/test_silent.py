@@ -97,13 +97,13 @@ DESCRIPTIONS: dict[str, tuple[dict[str, object], str]] = {
 
 @pytest.mark.parametrize("name", DESCRIPTIONS)
 def test_a_description_that_says_something_else_is_refused(name: str, tmp_path: Path) -> None:
-    changes, said = DESCRIPTIONS[name]
+    changes, message = DESCRIPTIONS[name]
     api.save(of(lstm()), tmp_path / "a.bin")
-    beside = tmp_path / "a.bin.json"
-    description = json.loads(beside.read_text())
+    sidecar = tmp_path / "a.bin.json"
+    description = json.loads(sidecar.read_text())
     description["layers"][0].update(changes)
-    beside.write_text(json.dumps(description))
-    with pytest.raises(UnreadableError, match=said):
+    sidecar.write_text(json.dumps(description))
+    with pytest.raises(UnreadableError, match=message):
         load(tmp_path / "a.bin")
 
 
@@ -144,11 +144,11 @@ def test_lengths_that_a_graph_holds_are_refused_until_the_caller_passes_them(tmp
 def test_lengths_that_are_those_of_the_input_are_harmless(tmp_path: Path) -> None:
     path = model(tmp_path / "a.onnx", lengths=True)
     proto = onnx.load(path)
-    (lengths,) = (one for one in proto.graph.initializer if one.name == "lengths")
+    (lengths,) = (tensor for tensor in proto.graph.initializer if tensor.name == "lengths")
     steps = int(onnx.numpy_helper.to_array(lengths).max())
     lengths.CopyFrom(onnx.numpy_helper.from_array(np.full(2, steps, np.int32), "lengths"))
-    given = proto.graph.input[0]
-    given.CopyFrom(helper.make_tensor_value_info(given.name, TensorProto.FLOAT, [steps, None, None]))
+    x = proto.graph.input[0]
+    x.CopyFrom(helper.make_tensor_value_info(x.name, TensorProto.FLOAT, [steps, None, None]))
     onnx.save(proto, path)
     assert rc.convert(path, tmp_path / "c.pt").written
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = steps + 1

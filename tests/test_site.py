@@ -71,9 +71,9 @@ def test_every_public_name_has_its_place(site: Path) -> None:
 
 def test_the_folders_pages_are_in_the_menu_and_short(site: Path) -> None:
     for folder in ("api", "errors", "formats", "pairs"):
-        made = {page.stem for page in (DOCS / folder).glob("*.md")}
+        stems = {page.stem for page in (DOCS / folder).glob("*.md")}
         menu = (site / folder / "index.html").read_text(encoding="utf-8")
-        assert made == {*re.findall(rf'<a href="(?:\.\./{folder}/)?([\w-]+)/" class="md-nav__link"', menu)}
+        assert stems == {*re.findall(rf'<a href="(?:\.\./{folder}/)?([\w-]+)/" class="md-nav__link"', menu)}
     pages = [page for page in (*DOCS.glob("formats*/*.md"), DOCS / "formats.md", DOCS / "errors.md", DOCS / "api.md", DOCS / "pairs.md")]
     assert [page for page in pages if len(page.read_text(encoding="utf-8").splitlines()) > 250] == []
 
@@ -85,7 +85,7 @@ def test_a_public_name_that_is_not_listed_is_an_error(monkeypatch: pytest.Monkey
 
 
 def test_a_docstring_that_describes_what_does_not_exist_is_an_error() -> None:
-    def call(one: int) -> None:
+    def call(real: int) -> None:
         """Do it.
 
         one    what there is
@@ -117,9 +117,9 @@ def test_a_link_out_of_the_pages_leads_to_the_repository_or_fails_the_build() ->
 
     hooks = loaded("site_hooks")
     page = type("Page", (), {"file": type("File", (), {"src_path": "guide.md"}), "meta": {}})
-    made = hooks.on_page_markdown("[one](../examples/ci) [two](../README.md#start)", page=page)
+    markdown = hooks.on_page_markdown("[one](../examples/ci) [two](../README.md#start)", page=page)
     home = "https://github.com/rnnconvert/rnnconvert"
-    assert made == f"[one]({home}/tree/main/examples/ci) [two]({home}/blob/main/README.md#start)"
+    assert markdown == f"[one]({home}/tree/main/examples/ci) [two]({home}/blob/main/README.md#start)"
     with pytest.raises(PluginError, match=r"guide.md links to ../examples/absent"):
         hooks.on_page_markdown("[one](../examples/absent)", page=page)
 
@@ -129,7 +129,7 @@ SEARCHED = {"lightning checkpoint": "lightning/", "c header": "tutorial-c/", "ke
 
 
 @contextmanager
-def shown(site: Path) -> Iterator[tuple[Any, str]]:
+def browsing(site: Path) -> Iterator[tuple[Any, str]]:
     """A browser, and the address of the site there."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     need("browser", "" if browser else "neither chromium nor google-chrome is installed")
@@ -144,7 +144,7 @@ def shown(site: Path) -> Iterator[tuple[Any, str]]:
 
 def test_the_search_finds_what_people_look_for(site: Path) -> None:
     first = {}
-    with shown(site) as (browser, address):
+    with browsing(site) as (browser, address):
         page = browser.new_page()
         for words in SEARCHED:
             page.goto(f"{address}?q={words.replace(' ', '+')}")
@@ -158,7 +158,7 @@ BROKEN = "[...document.querySelectorAll('td code')].filter(e => !/[ \\-\\/]/.tes
 
 
 def test_a_phone_shows_words_of_code_unbroken_and_no_page_too_wide(site: Path) -> None:
-    with shown(site) as (browser, address):
+    with browsing(site) as (browser, address):
         page = browser.new_page(viewport={"width": 400, "height": 900})
         for name in ("", "commands/", "python/", "equivalence/", "compared/", "exit-codes/"):
             page.goto(address + name)

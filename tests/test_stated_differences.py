@@ -46,8 +46,8 @@ def test_a_clip_that_usual_inputs_do_not_reach_is_reached(names: list[str] | Non
     plan = Plan(cases=names) if names else Plan()
     report = rc.verify(*(pair[::-1] if swapped else pair), plan)
     assert report.verdict == "not equal" and report.exit_code == 1
-    made = [case["what"] for case in report.document["layers"][0]["cases"] if case["name"] == NAME]
-    assert all("clips: " in what and "[-6, 6]" in what for what in made) and bool(made) == (names is not None)
+    reasons = [case["what"] for case in report.document["layers"][0]["cases"] if case["name"] == NAME]
+    assert all("clips: " in what and "[-6, 6]" in what for what in reasons) and bool(reasons) == (names is not None)
 
 
 def test_a_clip_that_nothing_reaches_is_not_called_equal(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_clip_that_nothing_reaches_is_not_called_equal(tmp_path: Path) -> None
     report = rc.verify(*pair)
     assert report.verdict == "not compared" and report.exit_code == 1
     assert any("[-1e+30, 1e+30]" in warning and "not called equal" in warning for warning in report.document["warnings"])
-    assert [one["part"] for one in report.document["layers"][0]["differences"]] == ["clips"]
+    assert [difference["part"] for difference in report.document["layers"][0]["differences"]] == ["clips"]
     assert rc.verify(*pair, Plan(settings_a=["clip=none"])).equal
 
 
@@ -82,12 +82,12 @@ def learned(stack: Recurrent) -> Recurrent:
     ids=["clip of gates", "clip of cell", "learned state", "another bound"],
 )
 def test_a_case_is_made_for_a_stated_difference(a: Recurrent, b: Recurrent, names: list[str]) -> None:
-    given = cases(a, Draw(names))[0]
-    for one, other in ((a, b), (b, a)):
-        case = made_for(one, other, given, 0)
-        assert case is not None and stated(one, other)
-        assert np.abs(case.solve(one).y - case.solve(other).y).max() > 1e-5
-    assert made_for(a, a, given, 0) is None
+    first = cases(a, Draw(names))[0]
+    for layer, other in ((a, b), (b, a)):
+        case = made_for(layer, other, first, 0)
+        assert case is not None and stated(layer, other)
+        assert np.abs(case.solve(layer).y - case.solve(other).y).max() > 1e-5
+    assert made_for(a, a, first, 0) is None
 
 
 ABSENT = {
@@ -98,16 +98,16 @@ ABSENT = {
 
 def test_the_score_counts_what_is_absent() -> None:
     stack = random_stack(Sizes("lstm", 3, 4, parts=BOTH), 1, np.float32)
-    usual, gentle = (score(stack, cases(stack, draw)[0]) for draw in (Draw(), Draw(GENTLE)))
-    assert set(FAULTS) >= ABSENT <= {one.name for one in usual.caught}
-    assert not usual.missed
-    assert {"clip of the gates added", "clip of the cell added"} <= {one.name for one in gentle.missed}
+    default, gentle = (score(stack, cases(stack, draw)[0]) for draw in (Draw(), Draw(GENTLE)))
+    assert set(FAULTS) >= ABSENT <= {mutant.name for mutant in default.caught}
+    assert not default.missed
+    assert {"clip of the gates added", "clip of the cell added"} <= {mutant.name for mutant in gentle.missed}
 
 
 def test_what_was_kept_is_not_run_with_other_cases(tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
-    kept = verify.run(written(clipped(6.0), tmp_path / "clip.onnx"), Plan(cases=GENTLE, on=["onnxruntime-cpu"]))
-    report = rc.verify(kept, written(lstm(), tmp_path / "none.onnx"), on=["onnxruntime-cpu"])
+    results = verify.run(written(clipped(6.0), tmp_path / "clip.onnx"), Plan(cases=GENTLE, on=["onnxruntime-cpu"]))
+    report = rc.verify(results, written(lstm(), tmp_path / "none.onnx"), on=["onnxruntime-cpu"])
     assert {case["name"] for case in report.document["layers"][0]["cases"]} == set(GENTLE)
     assert DEFAULT_CASES[-1] == "saturating"
 
@@ -116,7 +116,7 @@ ALONE = Plan(cases=GENTLE, on=["onnxruntime-cpu"])
 ON = Plan(on=["onnxruntime-cpu"])
 
 
-def kept(stack: Recurrent, path: Path) -> Path:
+def results_of(stack: Recurrent, path: Path) -> Path:
     """Results of a model, in a file of their own."""
     results = path.with_suffix(".results.safetensors")
     verify.run(written(stack, path), ALONE).save(results)
@@ -128,13 +128,13 @@ def kept(stack: Recurrent, path: Path) -> Path:
 def test_results_of_models_that_state_something_else_are_not_called_equal(second: str, swapped: bool, tmp_path: Path) -> None:
     needed("onnxruntime", "onnxruntime")
     pair = [clipped(6.0), lstm()][:: -1 if swapped else 1]
-    a = kept(pair[0], tmp_path / "a.onnx")
-    b = kept(pair[1], tmp_path / "b.onnx") if second == "results" else written(pair[1], tmp_path / "b.onnx")
+    a = results_of(pair[0], tmp_path / "a.onnx")
+    b = results_of(pair[1], tmp_path / "b.onnx") if second == "results" else written(pair[1], tmp_path / "b.onnx")
     report = rc.verify(a, b, Plan() if second == "results" else ON)
     assert report.verdict == "not compared" and report.exit_code == 1
-    said = "[-6, 6]"
-    assert any(said in warning and "Verify both model files together" in warning for warning in report.document["warnings"])
-    assert rc.verify(a, kept(pair[0], tmp_path / "again.onnx")).equal
+    clip = "[-6, 6]"
+    assert any(clip in warning and "Verify both model files together" in warning for warning in report.document["warnings"])
+    assert rc.verify(a, results_of(pair[0], tmp_path / "again.onnx")).equal
 
 
 def test_a_verdict_that_was_taken_back_stays_so_when_results_are_judged_again(tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_results_of_models_that_are_written_in_other_forms_are_equal(tmp_path: P
     zeros = each(stack, lambda d: d.with_arrays({("initial_hidden", ""): np.zeros(4, np.float32)}))
     summed = tmp_path / "summed.msgpack"  # Flax's cell has one bias
     rc.save(rc.Checkpoint("(made)", "canonical", {"enc": stack}), summed, "flax")
-    one, other = kept(zeros, tmp_path / "a.onnx"), tmp_path / "b.safetensors"
+    with_zeros, other = results_of(zeros, tmp_path / "a.onnx"), tmp_path / "b.safetensors"
     verify.run(summed, ALONE).save(other)
-    report = rc.verify(one, other)
+    report = rc.verify(with_zeros, other)
     assert report.verdict == "equal", report
 
 

@@ -34,10 +34,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     safetensors.write(tmp_path / "model.safetensors", arrays(3, 40))
     rc.convert(tmp_path / "model.safetensors", tmp_path / "model.pt")
     fsspec.filesystem("http").clear_instance_cache()
-    with serving() as found:
+    with serving() as served:
         for name in ("model.safetensors", "model.pt"):
-            found.files[name] = (tmp_path / name).read_bytes()
-        yield found
+            served.files[name] = (tmp_path / name).read_bytes()
+        yield served
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
@@ -46,7 +46,7 @@ def test_what_passes_is_borne(name: str, fault: str, server: Server, tmp_path: P
     server.faults = [fault, "", fault, fault]
     with stores.fetched(server.url(name)) as local:
         assert local.read_bytes() == server.files[name]
-    assert fault in server.met
+    assert fault in server.delivered
 
 
 @pytest.mark.parametrize("fault", ["500", "cut", "short"])
@@ -57,15 +57,15 @@ def test_what_stays_wrong_is_named_and_resumed(fault: str, server: Server, tmp_p
     lines = [{"source": server.url("model.pt"), "target": "far.onnx"}, {"source": str(words[1]), "target": "near.onnx"}]
     listed.write_text("\n".join(map(json.dumps, lines)))
     server.always = fault
-    code, said = call(listed, *words[2:])
-    document = json.loads(said[said.index("{\n") :] if not said.startswith("{") else said)
+    code, output = call(listed, *words[2:])
+    document = json.loads(output[output.index("{\n") :] if not output.startswith("{") else output)
     assert code == 3 and document["counts"] == {"0": 1, "3": 1}
-    (wrong,) = [one for one in document["files"] if one["code"]]
+    (wrong,) = [entry for entry in document["files"] if entry["code"]]
     assert wrong["source"] == server.url("model.pt") and "the store says" in wrong["message"]
-    assert [one.name for one in (tmp_path / "out").iterdir()] == ["near.onnx"]
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["near.onnx"]
     server.always = ""
-    code, said = call(listed, *words[2:])
-    assert code == 0 and json.loads(said)["resumed"] == 1
+    code, output = call(listed, *words[2:])
+    assert code == 0 and json.loads(output)["resumed"] == 1
     assert (tmp_path / "out" / "far.onnx").exists()
 
 
@@ -74,12 +74,12 @@ def test_a_no_is_not_asked_for_again(status: str, server: Server) -> None:
     server.always = status
     with pytest.raises(UnreadableError, match="the store says"), stores.fetched(server.url("model.safetensors")):
         pass
-    assert server.met == [status]
+    assert server.delivered == [status]
 
 
 def test_an_address_may_have_a_query(server: Server, tmp_path: Path) -> None:
     code, _ = call(server.url("model.pt?download=true"), "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 0 and [one.name for one in (tmp_path / "out").glob("*.onnx")] == ["model.onnx"]
+    assert code == 0 and [path.name for path in (tmp_path / "out").glob("*.onnx")] == ["model.onnx"]
 
 
 class Breaking:
@@ -110,17 +110,17 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     store.pseudo_dirs[:] = [""]
 
 
-@pytest.mark.parametrize(("times", "whole"), [(1, True), (3, True), (9, False)])
+@pytest.mark.parametrize(("times", "succeeds"), [(1, True), (3, True), (9, False)])
 def test_a_target_is_there_whole_or_not_at_all(
-    times: int, whole: bool, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    times: int, succeeds: bool, memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_bytes(b"x" * 1000)
     memory.pipe_file("/out/old.onnx", b"old")
     breaking = Breaking(memory, times)
     monkeypatch.setattr(asking, "system", lambda url: (breaking, url.partition("://")[2]))
-    with contextlib.nullcontext() if whole else pytest.raises(UsageError, match="cannot write there"):
+    with contextlib.nullcontext() if succeeds else pytest.raises(UsageError, match="cannot write there"):
         uploads.put(tmp_path / "a", "memory:///out/old.onnx")
-    assert memory.cat_file("/out/old.onnx") == (b"x" * 1000 if whole else b"old")
+    assert memory.cat_file("/out/old.onnx") == (b"x" * 1000 if succeeds else b"old")
     assert memory.ls("/out", detail=False) == ["/out/old.onnx"]
 
 
@@ -129,8 +129,8 @@ def test_a_source_that_changes_while_it_is_read_is_not_taken(server: Server, tmp
     other = server.files["model.pt"]
     copied = stores._copied
 
-    def changing(*given: Any) -> None:
-        copied(*given)
+    def changing(*arguments: Any) -> None:
+        copied(*arguments)
         server.files["model.pt"] = other + b"\0" * 7
 
     monkeypatch.setattr(stores, "_copied", changing)
@@ -147,7 +147,7 @@ class Session(MemoryFileSystem):  # type: ignore[misc]
 
     protocol = "session"
     refuse = 0
-    made: ClassVar[list[Session]] = []
+    sessions: ClassVar[list[Session]] = []
 
     def __init__(self, host: str, **options: Any) -> None:
         super().__init__(**options)
@@ -155,12 +155,12 @@ class Session(MemoryFileSystem):  # type: ignore[misc]
             type(self).refuse -= 1
             raise ConnectionRefusedError(f"nobody answers at {host}")
         self.is_lost = False
-        self.made.append(self)
+        self.sessions.append(self)
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        own = path.removeprefix("session://").partition("/")[2] if "://" in path else path
-        return str(MemoryFileSystem._strip_protocol(own))
+        rest = path.removeprefix("session://").partition("/")[2] if "://" in path else path
+        return str(MemoryFileSystem._strip_protocol(rest))
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, str]:
@@ -185,7 +185,7 @@ def session(memory: Any) -> Iterator[str]:
     fsspec.register_implementation("session", Session, clobber=True)
     yield "session://user:word@host:22"
     Session.clear_instance_cache()
-    Session.made.clear()
+    Session.sessions.clear()
     Session.refuse = 0
 
 
@@ -194,11 +194,11 @@ def test_a_lost_connection_is_made_again(session: str, memory: Any, tmp_path: Pa
     safetensors.write(tmp_path / "m.safetensors", arrays(3, 40))
     for step in range(3):
         url = f"{session}/out/m{step}.safetensors"
-        for one in Session.made:
-            one.is_lost = True
+        for opened in Session.sessions:
+            opened.is_lost = True
         Session.refuse = step
         uploads.put(tmp_path / "m.safetensors", url)
-        Session.made[-1].is_lost = True
+        Session.sessions[-1].is_lost = True
         with stores.fetched(url, (), stores.state(url, fresh=True)) as local:
             assert local.read_bytes() == (tmp_path / "m.safetensors").read_bytes()
     assert memory.ls("/out", detail=False) == [f"/out/m{step}.safetensors" for step in range(3)]
@@ -251,21 +251,21 @@ def test_a_store_that_renames_over_nothing_has_one_file(session: str, memory: An
 
 
 def test_what_a_killed_process_left_is_removed_at_the_end(session: str, memory: Any, tmp_path: Path) -> None:
-    kept = ["/out/m0.onnx.notes.part", "/out/other.onnx.0123abcd.part", "/out/m0.onnx.0123abcd.part.onnx"]
-    for path in [*kept, "/out/m0.onnx.0123abcd.part"]:
+    others = ["/out/m0.onnx.notes.part", "/out/other.onnx.0123abcd.part", "/out/m0.onnx.0123abcd.part.onnx"]
+    for path in [*others, "/out/m0.onnx.0123abcd.part"]:
         memory.pipe_file(path, b"half")
     safetensors.write(tmp_path / "m0.safetensors", arrays(0))
-    code, said = call(tmp_path / "m0.safetensors", "--to", "onnx", "--out", f"{session}/out", "--journal", tmp_path / "j", "--jobs", 1)
-    assert code == 0, said
-    assert sorted(memory.ls("/out", detail=False)) == sorted([*kept, "/out/m0.onnx"])
+    code, output = call(tmp_path / "m0.safetensors", "--to", "onnx", "--out", f"{session}/out", "--journal", tmp_path / "j", "--jobs", 1)
+    assert code == 0, output
+    assert sorted(memory.ls("/out", detail=False)) == sorted([*others, "/out/m0.onnx"])
 
 
 def test_what_is_wrong_with_a_source_is_said_of_its_url(session: str, memory: Any, tmp_path: Path) -> None:
     for name in ("bad1.safetensors", "bad2.pt"):
         memory.pipe_file(f"/in/{name}", b"no model at all")
-    code, said = call(f"{session}/in/bad*", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    shown = session.replace(":word@", ":***@")
-    assert code == 3 and said.count(f"{shown}/in/bad") == 2 and ".folder" not in said and "word@" not in said, said
+    code, output = call(f"{session}/in/bad*", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    masked = session.replace(":word@", ":***@")
+    assert code == 3 and output.count(f"{masked}/in/bad") == 2 and ".folder" not in output and "word@" not in output, output
 
 
 def test_errors_do_not_show_the_passwords_of_urls() -> None:

@@ -40,8 +40,8 @@ def test_blocks_go_on_where_the_last_one_ended(kind: str, tmp_path: Path) -> Non
     model, path = stateful(tmp_path, layer)
     rc.convert(path, tmp_path / "stream.onnx", states="stream")
     session = onnxruntime.InferenceSession(str(tmp_path / "stream.onnx"), providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_outputs()]
-    states = {one.name: np.zeros((1, 2, 4), np.float32) for one in session.get_inputs() if one.name != "x"}
+    names = [value.name for value in session.get_outputs()]
+    states = {value.name: np.zeros((1, 2, 4), np.float32) for value in session.get_inputs() if value.name != "x"}
     x = np.random.default_rng(1).normal(size=(2, 9, 3)).astype(np.float32)
     for block in BLOCKS:
         y, *ends = session.run(names, {"x": x[:, block].swapaxes(0, 1), **states})

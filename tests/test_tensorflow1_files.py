@@ -34,7 +34,7 @@ from tests.workers import running
 GOLDEN = Path(__file__).parent / "golden" / "tensorflow1"
 ANSWERS = np.load(GOLDEN / "answers.npz")
 CELLS = GOLDEN / "cells.index"
-SAID = (
+SETTINGS = (
     "basic_lstm/rnn:forget_bias=0.5", "lstm/rnn:cell_clip=0.4", "lstm/rnn:proj_clip=0.3", "relu_lstm/rnn:activation=relu",
     "lstm_block/rnn:cell_clip=0.3", "fused:forget_bias=0.25", "coupled/rnn:forget_bias=0.5", "coupled/rnn:proj_clip=0.3",
 )  # fmt: skip
@@ -49,7 +49,7 @@ PEEPHOLES = PLAIN | {"input_bias", "peephole"}
 
 @pytest.fixture(scope="module")
 def cells() -> Mapping[str, Recurrent]:
-    return rc.load(CELLS, settings=SAID).layers
+    return rc.load(CELLS, settings=SETTINGS).layers
 
 
 def trained(folder: Path) -> Path:
@@ -63,8 +63,8 @@ def trained(folder: Path) -> Path:
 def by_tensorflow(folder: Path, script: str) -> dict[str, Array]:
     """What a script under TensorFlow 1's own Python leaves in `found`: arrays by name."""
     # TensorFlow 2 sets this where it is imported, and its loops have other graphs.
-    own = {name: value for name, value in os.environ.items() if name != "TF2_BEHAVIOR"}
-    return found_by("tensorflow1", f"import tensorflow as tf\n{script}", folder, "tensorflow", **own)
+    environment = {name: value for name, value in os.environ.items() if name != "TF2_BEHAVIOR"}
+    return found_by("tensorflow1", f"import tensorflow as tf\n{script}", folder, "tensorflow", **environment)
 
 
 # What TensorFlow wrote ------------------------------------------------------------------------------------
@@ -78,9 +78,9 @@ def test_tensorflows_cells_give_what_tensorflow_gave(name: str, cells: Mapping[s
 
 def test_a_stack_of_several_kinds_gives_what_tensorflow_gave() -> None:
     name = "mixed/rnn/multi_rnn_cell"
-    found = rc.load(CELLS, settings=[f"{name}:forget_bias=0.0"]).layers[name]
-    assert [layer.directions[0].cell.kind for layer in found.layers] == ["gru", "lstm"]
-    np.testing.assert_allclose(reference.run(found, ANSWERS["x"]).y, ANSWERS["mixed"], rtol=0, atol=5e-7)
+    recurrent = rc.load(CELLS, settings=[f"{name}:forget_bias=0.0"]).layers[name]
+    assert [layer.directions[0].cell.kind for layer in recurrent.layers] == ["gru", "lstm"]
+    np.testing.assert_allclose(reference.run(recurrent, ANSWERS["x"]).y, ANSWERS["mixed"], rtol=0, atol=5e-7)
 
 
 def test_where_directions_meet_is_in_the_names(cells: Mapping[str, Recurrent]) -> None:
@@ -89,64 +89,64 @@ def test_where_directions_meet_is_in_the_names(cells: Mapping[str, Recurrent]) -
 
 
 def test_what_only_the_graph_says_is_told() -> None:
-    found = rc.load(CELLS)
-    told = {(entry.layer, entry.option): entry.assumed for entry in found.questions}
-    assert told["lstm/rnn", "forget_bias"] == "1.0" and told["lstm/rnn", "proj_clip"] == "none"
-    assert told["gru/rnn", "activation"] == "tanh"
+    loaded = rc.load(CELLS)
+    assumed = {(entry.layer, entry.option): entry.assumed for entry in loaded.questions}
+    assert assumed["lstm/rnn", "forget_bias"] == "1.0" and assumed["lstm/rnn", "proj_clip"] == "none"
+    assert assumed["gru/rnn", "activation"] == "tanh"
     # The classes that cuDNN's layers are saved as, and the block cells, have no such arguments.
-    assert {option for layer, option in told if layer in ("cudnn_gru/rnn", "cudnn_lstm/rnn", "gru_block/rnn")} <= {"cell_clip"}
-    assert found.layers["cudnn_lstm/rnn"].cell.constants == {"f": 0.0}
-    assert found.warnings == () and not found.tensors
-    said = rc.load(CELLS, forget_bias=0.5, activation="relu", cell_clip="none", proj_clip="none")
-    assert not said.questions and said.layers["deep/bidirectional_rnn"][1, 1].cell.constants == {"f": 0.5}
+    assert {option for layer, option in assumed if layer in ("cudnn_gru/rnn", "cudnn_lstm/rnn", "gru_block/rnn")} <= {"cell_clip"}
+    assert loaded.layers["cudnn_lstm/rnn"].cell.constants == {"f": 0.0}
+    assert loaded.warnings == () and not loaded.tensors
+    answered = rc.load(CELLS, forget_bias=0.5, activation="relu", cell_clip="none", proj_clip="none")
+    assert not answered.questions and answered.layers["deep/bidirectional_rnn"][1, 1].cell.constants == {"f": 0.5}
 
 
 def test_a_graph_says_what_its_cells_compute(tmp_path: Path) -> None:
-    found = rc.load(trained(tmp_path))
-    assert found.questions == () and found.warnings == ()
-    first, second = (layer.directions[0].cell for layer in found.layers["rnn/multi_rnn_cell"].layers)
+    loaded = rc.load(trained(tmp_path))
+    assert loaded.questions == () and loaded.warnings == ()
+    first, second = (layer.directions[0].cell for layer in loaded.layers["rnn/multi_rnn_cell"].layers)
     bounds = [(clip.kind, round(clip.high, 6)) for clip in first.clips]
     assert first.constants == {"f": 0.5} and bounds == [("cell", 0.4), ("projection", 0.3)]
     assert second.constants == {"f": 2.0} and second.clips == (Clip("cell", -0.5, 0.5),)
-    assert found.layers["linear/rnn"].cell.activation == Activation("softsign")
+    assert loaded.layers["linear/rnn"].cell.activation == Activation("softsign")
     # What the optimizer keeps beside each variable is no cell's.
-    assert sum("/Adam" in name for name in found.tensors) == 20
+    assert sum("/Adam" in name for name in loaded.tensors) == 20
 
 
 def test_a_frozen_graph_gives_what_tensorflow_gave() -> None:
-    found = rc.load(GOLDEN / "frozen.pb")
-    assert found.questions == () and list(found.layers) == ["rnn"]
-    np.testing.assert_allclose(reference.run(found.layers["rnn"], ANSWERS["x"]).y, ANSWERS["frozen"], rtol=0, atol=5e-7)
+    loaded = rc.load(GOLDEN / "frozen.pb")
+    assert loaded.questions == () and list(loaded.layers) == ["rnn"]
+    np.testing.assert_allclose(reference.run(loaded.layers["rnn"], ANSWERS["x"]).y, ANSWERS["frozen"], rtol=0, atol=5e-7)
 
 
 def test_loops_of_a_frozen_graph_give_what_keras_gave() -> None:
     for name in ("gru_while", "stack_frames"):
-        found = rc.load(GOLDEN.parent / "frozen" / f"{name}.pb")
-        assert not found.unread and not found.tensors
-        with np.load(GOLDEN.parent / "frozen" / f"{name}.npz") as kept:
-            x, truth = kept["x"].swapaxes(0, 1), kept["y"]
-        for one in found.layers.values():
-            given = reference.run(one, x)
-            x = given.y
-        y = x.swapaxes(0, 1) if truth.ndim == 3 else given.hidden[0]
+        loaded = rc.load(GOLDEN.parent / "frozen" / f"{name}.pb")
+        assert not loaded.unread and not loaded.tensors
+        with np.load(GOLDEN.parent / "frozen" / f"{name}.npz") as stored:
+            x, truth = stored["x"].swapaxes(0, 1), stored["y"]
+        for layer in loaded.layers.values():
+            result = reference.run(layer, x)
+            x = result.y
+        y = x.swapaxes(0, 1) if truth.ndim == 3 else result.hidden[0]
         np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6)
     masked = rc.load(GOLDEN.parent / "frozen" / "masked_while.pb")
-    with np.load(GOLDEN.parent / "frozen" / "masked_while.npz") as kept:
-        given = reference.run(masked.layers["sequential_2_1/simple_rnn_1"], kept["x"].swapaxes(0, 1))
-        np.testing.assert_allclose(given.hidden[0], kept["y"], rtol=1e-5, atol=1e-6)
+    with np.load(GOLDEN.parent / "frozen" / "masked_while.npz") as stored:
+        result = reference.run(masked.layers["sequential_2_1/simple_rnn_1"], stored["x"].swapaxes(0, 1))
+        np.testing.assert_allclose(result.hidden[0], stored["y"], rtol=1e-5, atol=1e-6)
     assert not masked.unread and "pass the lengths" in masked.warnings[0]
 
 
 def test_a_frozen_classifier_gives_what_tensorflow_gave() -> None:
     need("corpus", corpus.absent())
     path = corpus.FOLDER / "tf2onnx-fixtures" / "lstm_frozen.pb"
-    found = rc.load(path)
-    assert found.questions == () and found.layers["rnn"].cell.constants == {"f": 1.0}
-    with np.load(path.with_name("lstm_frozen.ref.npz")) as given:
-        x = given["in__X:0"].reshape(-1, 28, 28).swapaxes(0, 1)
-        h = reference.run(found.layers["rnn"], x).y[-1]
-        y = h @ found.tensors["model/w1"] + found.tensors["model/b1"]
-        np.testing.assert_allclose(y, given["out__output:0"], rtol=0, atol=1e-5)
+    loaded = rc.load(path)
+    assert loaded.questions == () and loaded.layers["rnn"].cell.constants == {"f": 1.0}
+    with np.load(path.with_name("lstm_frozen.ref.npz")) as stored:
+        x = stored["in__X:0"].reshape(-1, 28, 28).swapaxes(0, 1)
+        h = reference.run(loaded.layers["rnn"], x).y[-1]
+        y = h @ loaded.tensors["model/w1"] + loaded.tensors["model/b1"]
+        np.testing.assert_allclose(y, stored["out__output:0"], rtol=0, atol=1e-5)
 
 
 def test_a_keras_checkpoint_is_still_keras() -> None:
@@ -162,20 +162,20 @@ def test_a_checkpoint_is_verified_by_tensorflow_as_it_is(name: str, monkeypatch:
     executor = tensorflow1(name)
     monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), name: executor})
     # The coupled cell is written out as LSTMCell, as today's code has it.
-    layers = drawn([one for one in NAMES if one != "coupled/rnn"], 4, name)
-    report = verify(CELLS, on=[name], layers=layers, settings=SAID)
+    layers = drawn([scope for scope in NAMES if scope != "coupled/rnn"], 4, name)
+    report = verify(CELLS, on=[name], layers=layers, settings=SETTINGS)
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
 
 
 @pytest.mark.parametrize("name", ["lstm/rnn", "fused"])
-@pytest.mark.parametrize("given", ["hidden", "cell"])
-def test_the_state_that_an_lstm_is_not_given_is_zero(given: str, name: str, cells: Mapping[str, Recurrent]) -> None:
+@pytest.mark.parametrize("state", ["hidden", "cell"])
+def test_the_state_that_an_lstm_is_not_given_is_zero(state: str, name: str, cells: Mapping[str, Recurrent]) -> None:
     layer, rng = cells[name], np.random.default_rng(3)
     how = {"forget_bias": [0.0], "activation": ["tanh"], "cell_clip": [None], "proj_clip": [None]}
     widths = {"hidden": layer.first.output_size, "cell": layer.first.hidden_size}
     states = {part: [rng.normal(size=(2, width)).astype(np.float32)] for part, width in widths.items()}
-    other = {part: [np.zeros_like(states[part][0])] for part in states if part != given}
+    other = {part: [np.zeros_like(states[part][0])] for part in states if part != state}
     asked = {"file": str(CELLS), "layers": [name], "how": how, "x": rng.normal(size=(4, 2, layer.input_size)).astype(np.float32)}
     with running(tensorflow1()) as process:
         answers = [process.ask(**asked, lengths=None, **{**states, **others})["y"] for others in (dict.fromkeys(other), other, {})]
@@ -199,7 +199,7 @@ RAW = ("basic_lstm/rnn", "lstm_block/rnn", "gru/rnn", "gru_block/rnn", "gru_bloc
 
 def test_a_checkpoint_is_verified_by_todays_operations() -> None:
     need("keras", registry.built_in()["tensorflow2-raw"].absent)
-    report = verify(CELLS, on=["tensorflow2-raw"], layers=drawn(RAW, 5, "raw"), settings=SAID)
+    report = verify(CELLS, on=["tensorflow2-raw"], layers=drawn(RAW, 5, "raw"), settings=SETTINGS)
     assert report.equal, str(report)
     assert all(run["own_file"] for layer in report.document["layers"] for run in layer["runs"])
 
@@ -232,24 +232,24 @@ def test_what_is_written_is_what_tensorflow_restores(form: str, tmp_path: Path, 
 
 
 def test_tensorflow_reads_what_is_written(tmp_path: Path) -> None:
-    made = {str(np.dtype(one)): np.arange(6).reshape(2, 3).astype(one) for one in ("f2", "f4", "f8", "u1", "i4", "i8", "?")}
-    made |= {"scalar": np.array(2, "f4"), "none": np.zeros((0, 2), "f4"), "ü": np.ones(3, "f4")}
-    made |= {f"many/{number}": np.full(number, number, "f4") for number in range(200)}
-    tensor_bundle.write(tmp_path / "a.index", made)
+    arrays = {str(np.dtype(kind)): np.arange(6).reshape(2, 3).astype(kind) for kind in ("f2", "f4", "f8", "u1", "i4", "i8", "?")}
+    arrays |= {"scalar": np.array(2, "f4"), "none": np.zeros((0, 2), "f4"), "ü": np.ones(3, "f4")}
+    arrays |= {f"many/{number}": np.full(number, number, "f4") for number in range(200)}
+    tensor_bundle.write(tmp_path / "a.index", arrays)
     script = "reader = tf.train.load_checkpoint('a')\n"
     script += "found = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}"
-    found = by_tensorflow(tmp_path, script)
-    assert {name: (array.dtype, array.shape, array.tobytes()) for name, array in found.items()} == {
-        name: (array.dtype, array.shape, array.tobytes()) for name, array in made.items()
+    read = by_tensorflow(tmp_path, script)
+    assert {name: (array.dtype, array.shape, array.tobytes()) for name, array in read.items()} == {
+        name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()
     }
 
 
 def test_the_tensorflow_of_today_reads_what_is_written(tmp_path: Path) -> None:
     tensorflow = needed("keras", "tensorflow")
-    made = {"half": np.array([1.5, -3], BFLOAT16), "rnn/lstm_cell/kernel": uniform(1, 7, 16)}
-    tensor_bundle.write(tmp_path / "a.index", made)
+    arrays = {"half": np.array([1.5, -3], BFLOAT16), "rnn/lstm_cell/kernel": uniform(1, 7, 16)}
+    tensor_bundle.write(tmp_path / "a.index", arrays)
     reader = tensorflow.train.load_checkpoint(str(tmp_path / "a"))
-    for name, array in made.items():
+    for name, array in arrays.items():
         assert np.asarray(reader.get_tensor(name)).tobytes() == array.tobytes()
 
 
@@ -257,9 +257,9 @@ def test_the_tensorflow_of_today_reads_what_is_written(tmp_path: Path) -> None:
 def test_tensorflow_and_we_read_the_same(path: Path) -> None:
     tensorflow = needed("keras", "tensorflow")
     reader = tensorflow.train.load_checkpoint(str(path.with_suffix("")))
-    found = tensor_bundle.read(path)
-    assert set(found.arrays) == set(reader.get_variable_to_shape_map())
-    for name, array in found.arrays.items():
+    bundle = tensor_bundle.read(path)
+    assert set(bundle.arrays) == set(reader.get_variable_to_shape_map())
+    for name, array in bundle.arrays.items():
         np.testing.assert_array_equal(array, reader.get_tensor(name), name)
 
 
@@ -267,7 +267,7 @@ def test_tensorflow_and_we_read_the_same(path: Path) -> None:
 
 
 def test_a_checkpoint_is_written_as_it_was(tmp_path: Path) -> None:
-    rc.convert(CELLS, tmp_path / "a.index", settings=SAID)
+    rc.convert(CELLS, tmp_path / "a.index", settings=SETTINGS)
     was, now = (tensor_bundle.read(path).arrays for path in (CELLS, tmp_path / "a.index"))
     # GRUBlockCell's variables become GRUCell's, the coupled cell's LSTMCell's; a forget_bias stays what it was said to be.
     same = set(was) & set(now)
@@ -280,23 +280,23 @@ def test_a_checkpoint_is_written_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".index", ".npz"])
 @pytest.mark.parametrize("form", FORMS)
 def test_files_come_and_go(form: str, suffix: str, tmp_path: Path) -> None:
-    made = stack(**{"name": "a", **FORMS[form]})  # type: ignore[arg-type]
+    layer = stack(**{"name": "a", **FORMS[form]})  # type: ignore[arg-type]
     path = tmp_path / f"a{suffix}"
-    rc.save(checkpoint(made), path, "tensorflow1")
-    (found,) = rc.load(path).layers.values()
-    x = np.random.default_rng(0).uniform(-1, 1, (4, 2, made.input_size))
-    np.testing.assert_allclose(reference.run(found, x).y, reference.run(made, x).y, rtol=0, atol=1e-6)
-    assert (found.num_layers, found.num_directions) == (made.num_layers, made.num_directions)
+    rc.save(checkpoint(layer), path, "tensorflow1")
+    (read,) = rc.load(path).layers.values()
+    x = np.random.default_rng(0).uniform(-1, 1, (4, 2, layer.input_size))
+    np.testing.assert_allclose(reference.run(read, x).y, reference.run(layer, x).y, rtol=0, atol=1e-6)
+    assert (read.num_layers, read.num_directions) == (layer.num_layers, layer.num_directions)
 
 
 def test_a_note_says_what_loads_a_layer(tmp_path: Path) -> None:
-    one = rc.save(checkpoint(stack(num_layers=2, name="a")), tmp_path / "a.index").notes
-    assert one == (
+    joined = rc.save(checkpoint(stack(num_layers=2, name="a")), tmp_path / "a.index").notes
+    assert joined == (
         "the file itself loads into tf.nn.dynamic_rnn(tf.nn.rnn_cell.MultiRNNCell([tf.nn.rnn_cell.LSTMCell(4, forget_bias=1), "
         "tf.nn.rnn_cell.LSTMCell(4, forget_bias=1)]), x)",
     )
-    found = rc.load(CELLS, settings=SAID)
-    notes = rc.save(found, tmp_path / "b.index", layers=["lstm/rnn"]).notes
+    loaded = rc.load(CELLS, settings=SETTINGS)
+    notes = rc.save(loaded, tmp_path / "b.index", layers=["lstm/rnn"]).notes
     assert notes == (
         "lstm/rnn loads into tf.nn.dynamic_rnn(tf.nn.rnn_cell.LSTMCell(5, use_peepholes=True, num_proj=2, cell_clip=0.4, "
         "proj_clip=0.3, forget_bias=1), x)",
@@ -329,31 +329,31 @@ def test_older_names_are_todays(old: str, new: str) -> None:
 
 def renamed(tmp_path: Path, change: Mapping[str, str], drop: str = "") -> rc.Checkpoint:
     """The variables of the golden checkpoint's stack of two layers, under other names."""
-    found = {name: array for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/")}
+    arrays = {name: array for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/")}
     for old, new in change.items():
-        found = {name.replace(old, new): array for name, array in found.items()}
-    npz_file.write(tmp_path / "a.npz", {name: array for name, array in found.items() if not drop or drop not in name})
+        arrays = {name.replace(old, new): array for name, array in arrays.items()}
+    npz_file.write(tmp_path / "a.npz", {name: array for name, array in arrays.items() if not drop or drop not in name})
     return rc.load(tmp_path / "a.npz", "tensorflow1")
 
 
 def test_a_stack_with_a_gap_is_not_read(tmp_path: Path) -> None:
-    found = renamed(tmp_path, {"cell_1": "cell_2"})
-    assert not found.layers and "no layer or direction may be missing" in found.warnings[0]
-    found = renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0": "a/bidirectional_rnn/bw"}, "cell_1")
-    assert not found.layers and "it has only cell 0 backward" in found.warnings[0]
-    found = renamed(tmp_path, {}, "cell_1/basic_lstm_cell/bias")
-    assert not found.layers and "do not fit together" in found.warnings[0]
+    loaded = renamed(tmp_path, {"cell_1": "cell_2"})
+    assert not loaded.layers and "no layer or direction may be missing" in loaded.warnings[0]
+    loaded = renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0": "a/bidirectional_rnn/bw"}, "cell_1")
+    assert not loaded.layers and "it has only cell 0 backward" in loaded.warnings[0]
+    loaded = renamed(tmp_path, {}, "cell_1/basic_lstm_cell/bias")
+    assert not loaded.layers and "do not fit together" in loaded.warnings[0]
 
 
 def test_a_scope_of_the_callers_own_has_two_directions(tmp_path: Path) -> None:
     cells = ("cell_0", "cell_1")
-    found = renamed(tmp_path, {f"multi/rnn/multi_rnn_cell/{one}": f"mine/{way}" for one, way in zip(cells, ("fw", "bw"), strict=True)})
+    loaded = renamed(tmp_path, {f"multi/rnn/multi_rnn_cell/{cell}": f"mine/{way}" for cell, way in zip(cells, ("fw", "bw"), strict=True)})
     # One cell reads what the other gives: neither is taken for a layer of its own that reads forward.
-    assert not found.layers and "its two directions read 3 and 4 values per step" in found.warnings[0]
-    one = {name.replace("multi/rnn/multi_rnn_cell/cell_0", f"mine/{way}"): array
-           for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/") and "cell_0" in name
-           for way in ("fw", "bw")}  # fmt: skip
-    npz_file.write(tmp_path / "b.npz", one)
+    assert not loaded.layers and "its two directions read 3 and 4 values per step" in loaded.warnings[0]
+    arrays = {name.replace("multi/rnn/multi_rnn_cell/cell_0", f"mine/{way}"): array
+              for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("multi/") and "cell_0" in name
+              for way in ("fw", "bw")}  # fmt: skip
+    npz_file.write(tmp_path / "b.npz", arrays)
     (layer,) = rc.load(tmp_path / "b.npz").layers.values()
     assert [direction.reverse for direction in layer.layers[0].directions] == [False, True]
 
@@ -369,25 +369,25 @@ def test_variables_of_a_saved_model_without_its_graph_are_read(tmp_path: Path) -
 
 
 def test_what_a_wrapper_computes_is_told_of(tmp_path: Path) -> None:
-    found = renamed(tmp_path, {"multi/rnn": "a/attention_wrapper"})
-    assert found.warnings == ("a/attention_wrapper/multi_rnn_cell: the computation of attention_wrapper around its cells is not read",)
+    loaded = renamed(tmp_path, {"multi/rnn": "a/attention_wrapper"})
+    assert loaded.warnings == ("a/attention_wrapper/multi_rnn_cell: the computation of attention_wrapper around its cells is not read",)
 
 
 def test_a_highway_around_a_cell_is_told_of(tmp_path: Path) -> None:
-    found = {name: array for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("gru/")}
-    npz_file.write(tmp_path / "a.npz", {**found, "gru/rnn/carry_w": np.zeros((3, 4), "f"), "b": np.zeros(3, "f")})
+    arrays = {name: array for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("gru/")}
+    npz_file.write(tmp_path / "a.npz", {**arrays, "gru/rnn/carry_w": np.zeros((3, 4), "f"), "b": np.zeros(3, "f")})
     assert "HighwayWrapper mixes what a cell reads" in rc.load(tmp_path / "a.npz", "tensorflow1").warnings[0]
 
 
 def test_half_of_two_directions_is_not_read(tmp_path: Path) -> None:
-    found = renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0": "a/bidirectional_rnn/fw"}, "cell_1")
-    assert not found.layers and "it has only forward cells" in found.warnings[0]
+    loaded = renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0": "a/bidirectional_rnn/fw"}, "cell_1")
+    assert not loaded.layers and "it has only forward cells" in loaded.warnings[0]
 
 
 def test_a_cell_beside_a_scope_called_bw_is_read(tmp_path: Path) -> None:
     cells = {"multi/rnn/multi_rnn_cell/cell_0": "a/bw", "multi/rnn/multi_rnn_cell/cell_1": "a"}
-    found = renamed(tmp_path, cells)
-    assert list(found.layers) == ["a/basic_lstm_cell"] and "it has only cell 0 backward" in found.warnings[0]
+    loaded = renamed(tmp_path, cells)
+    assert list(loaded.layers) == ["a/basic_lstm_cell"] and "it has only cell 0 backward" in loaded.warnings[0]
 
 
 AROUND = """
@@ -454,15 +454,15 @@ def test_what_a_graph_computes_around_its_cells_is_told(tmp_path: Path) -> None:
 
 
 def test_a_cell_of_other_equations_is_not_read(tmp_path: Path) -> None:
-    found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/ugrnn_cell"})
-    assert not found.layers and "names no class with known equations" in found.warnings[0]
+    loaded = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/ugrnn_cell"})
+    assert not loaded.layers and "names no class with known equations" in loaded.warnings[0]
     # Nothing but a cell's own scope, or a word of the user's, makes a matrix and a bias a cell.
-    found = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/coupled_input_forget_gate_lstm_cell"})
-    assert not found.layers and "do not fit together" in found.warnings[0]
+    loaded = renamed(tmp_path, {"cell_1/basic_lstm_cell": "cell_1/coupled_input_forget_gate_lstm_cell"})
+    assert not loaded.layers and "do not fit together" in loaded.warnings[0]
     with pytest.raises(rc.UnreadableError, match="no arrays in it are named as the variables"):
         renamed(tmp_path, {"multi/rnn/multi_rnn_cell/cell_0/basic_lstm_cell": "dense"}, "cell_1")
-    said = rc.load(tmp_path / "a.npz", "tensorflow1", settings=["dense:cell=lstm"])
-    assert said.layers["dense"].hidden_size == 4
+    answered = rc.load(tmp_path / "a.npz", "tensorflow1", settings=["dense:cell=lstm"])
+    assert answered.layers["dense"].hidden_size == 4
 
 
 def test_wrong_options_are_said(tmp_path: Path) -> None:
@@ -473,14 +473,14 @@ def test_wrong_options_are_said(tmp_path: Path) -> None:
 
 
 def test_an_opaque_vector_is_cudnns(tmp_path: Path) -> None:
-    made = stack("gru", num_layers=2, num_directions=2)
-    vector = rc.pack(made, "cudnn")
+    layers = stack("gru", num_layers=2, num_directions=2)
+    vector = rc.pack(layers, "cudnn")
     assert isinstance(vector, np.ndarray)
     tensor_bundle.write(tmp_path / "a.index", {"cudnn_gru/opaque_kernel": vector})
     silent = rc.load(tmp_path / "a.index")
     assert not silent.layers and "Give --set cell=... and --set hidden_size=" in silent.warnings[0]
-    found = rc.load(tmp_path / "a.index", cell="gru", hidden_size=4, num_layers=2, bidirectional=True)
-    np.testing.assert_array_equal(rc.pack(found.layers["cudnn_gru"], "cudnn"), vector)
+    loaded = rc.load(tmp_path / "a.index", cell="gru", hidden_size=4, num_layers=2, bidirectional=True)
+    np.testing.assert_array_equal(rc.pack(loaded.layers["cudnn_gru"], "cudnn"), vector)
     with pytest.raises(rc.UsageError, match="for each input after the first"):
         rc.load(tmp_path / "a.index", cell="gru", hidden_size=5, num_layers=2, bidirectional=True)
 
@@ -529,9 +529,9 @@ def test_every_truncation_and_changed_byte_is_unreadable(tmp_path: Path) -> None
     for at in range(len(data)):
         assert damaged(tmp_path, index, data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]), at
     for at in range(len(index)):
-        found = damaged(tmp_path, index[:at] + bytes([index[at] ^ 1]) + index[at + 1 :], data)
+        noticed = damaged(tmp_path, index[:at] + bytes([index[at] ^ 1]) + index[at + 1 :], data)
         # The footer's padding says nothing.
-        assert found or len(index) - 48 <= at < len(index) - 8, at
+        assert noticed or len(index) - 48 <= at < len(index) - 8, at
 
 
 def test_a_table_that_lies_is_unreadable(tmp_path: Path) -> None:
@@ -554,9 +554,9 @@ def test_a_table_that_lies_is_unreadable(tmp_path: Path) -> None:
         ({b"": header, b"a": entry(slices=b"\x3a\x02\x0a\x00")}, "do not fit together"),
     ]
     (tmp_path / "a.data-00000-of-00001").write_bytes(bytes(8))
-    for entries, said in cases:
+    for entries, message in cases:
         (tmp_path / "a.index").write_bytes(sorted_table.build(sorted(entries.items())))
-        with pytest.raises(rc.UnreadableError, match=said):
+        with pytest.raises(rc.UnreadableError, match=message):
             tensor_bundle.read(tmp_path / "a.index")
 
 
@@ -567,10 +567,10 @@ def test_a_checkpoint_of_version_1_is_said_to_be_one(tmp_path: Path) -> None:
 
 
 def test_a_damaged_graph_is_unreadable_or_read(tmp_path: Path) -> None:
-    whole = (GOLDEN / "frozen.pb").read_bytes()
+    frozen = (GOLDEN / "frozen.pb").read_bytes()
     rng = np.random.default_rng(1)
     for number in range(300):
-        content = np.frombuffer(whole, np.uint8).copy()
+        content = np.frombuffer(frozen, np.uint8).copy()
         places = rng.integers(0, content.size, rng.integers(1, 9))
         content[places] = rng.integers(0, 256, places.size)
         cut = int(rng.integers(1, content.size + 1)) if number % 2 else content.size

@@ -20,25 +20,25 @@ CASES = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_loop_is_read(name: str) -> None:
-    found = rc.load(GOLDEN / f"{name}.pb")
-    assert not found.unread and all(call.states == "" for one in found.layers.values() for call in one.calls)
-    with np.load(GOLDEN / f"{name}.npz") as kept:
-        x, truth = kept["x"].swapaxes(0, 1), kept["y"]
-    runs = [(stack, reference.run(stack, x)) for stack in found.layers.values()]
+    checkpoint = rc.load(GOLDEN / f"{name}.pb")
+    assert not checkpoint.unread and all(call.states == "" for layer in checkpoint.layers.values() for call in layer.calls)
+    with np.load(GOLDEN / f"{name}.npz") as stored:
+        x, truth = stored["x"].swapaxes(0, 1), stored["y"]
+    runs = [(stack, reference.run(stack, x)) for stack in checkpoint.layers.values()]
     assert [stack.first.reverse for stack, _ in runs] == [False, True][: len(runs)]
-    y = np.concatenate([given.y for _, given in runs], -1)
-    given = runs[0][1].hidden[0] if truth.ndim == 2 else y if name.endswith("time_major") else y.swapaxes(0, 1)
-    np.testing.assert_allclose(given, truth, rtol=1e-5, atol=1e-6)
+    y = np.concatenate([output.y for _, output in runs], -1)
+    output = runs[0][1].hidden[0] if truth.ndim == 2 else y if name.endswith("time_major") else y.swapaxes(0, 1)
+    np.testing.assert_allclose(output, truth, rtol=1e-5, atol=1e-6)
 
 
 def test_an_order_of_axes_is_put_together_from_whole_numbers_alone() -> None:
     from rnnconvert.formats.tensorflow1.lowering import _order
 
-    one, two, three = (np.array(number, np.int32) for number in (1, 2, 3))
-    assert np.array_equal(_order("Range", [two, three, one], 3), [2])  # type: ignore[arg-type]
-    assert np.array_equal(_order("ConcatV2", [np.array([1, 0]), np.array([2]), one - one], 3), [1, 0, 2])  # type: ignore[arg-type]
-    assert _order("Range", [one, two], 3) is None and _order("Range", [one, one * 2**30, one], 3) is None
-    assert _order("ConcatV2", [np.array([1.0]), one], 2) is None and _order("Range", [one, two, one - one], 3) is None
+    first, second, third = (np.array(number, np.int32) for number in (1, 2, 3))
+    assert np.array_equal(_order("Range", [second, third, first], 3), [2])  # type: ignore[arg-type]
+    assert np.array_equal(_order("ConcatV2", [np.array([1, 0]), np.array([2]), first - first], 3), [1, 0, 2])  # type: ignore[arg-type]
+    assert _order("Range", [first, second], 3) is None and _order("Range", [first, first * 2**30, first], 3) is None
+    assert _order("ConcatV2", [np.array([1.0]), first], 2) is None and _order("Range", [first, second, first - first], 3) is None
 
 
 def test_an_element_before_the_last_one_is_not_the_last(tmp_path: Path) -> None:
@@ -49,8 +49,8 @@ def test_an_element_before_the_last_one_is_not_the_last(tmp_path: Path) -> None:
     less.attr["value"].tensor.int_val[:] = [2]
     path = tmp_path / "m.pb"
     path.write_bytes(graph.SerializeToString())
-    found = rc.load(path)
-    assert not found.layers and "is used behind it" in found.unread[0]
+    checkpoint = rc.load(path)
+    assert not checkpoint.layers and "is used behind it" in checkpoint.unread[0]
 
 
 def test_a_factor_that_is_not_1_is_not_left_out(tmp_path: Path) -> None:
@@ -62,6 +62,6 @@ def test_a_factor_that_is_not_1_is_not_left_out(tmp_path: Path) -> None:
         node.attr["value"].tensor.float_val[:] = [0.5]
         path = tmp_path / "m.pb"
         path.write_bytes(graph.SerializeToString())
-        found = rc.load(path)
-        assert not found.layers and found.unread
+        checkpoint = rc.load(path)
+        assert not checkpoint.layers and checkpoint.unread
         node.attr["value"].tensor.float_val[:] = [1.0]

@@ -46,7 +46,7 @@ def series(name: str, *layers: bytes, kind: str = "Series") -> bytes:
 def lstm(numbers: dict[str, Array], width: int, integers: bool = False, kind: str = "LSTM") -> bytes:
     units = numbers["CI"].shape[0]
     inputs = numbers["CI"].shape[1] - 1
-    return layer(kind, f"L{units}", (width, units), struct.pack("<i", inputs) + b"".join(matrix(one, integers) for one in numbers.values()))
+    return layer(kind, f"L{units}", (width, units), struct.pack("<i", inputs) + b"".join(matrix(w, integers) for w in numbers.values()))
 
 
 def numbers_of(width: int, units: int, extra: int = 0) -> dict[str, Array]:
@@ -73,13 +73,13 @@ def trained(path: Path, content: bytes) -> Path:
 def test_a_network_is_read_as_its_source_computes_it(end: str, integers: bool, tmp_path: Path) -> None:
     numbers, path = numbers_of(3, 4), tmp_path / f"m{end}"
     path.write_bytes(network(numbers, integers)) if end == ".lstm" else trained(path, network(numbers, integers))
-    found = rc.load(path)
-    ((name, stack),) = found.layers.items()
+    checkpoint = rc.load(path)
+    ((name, stack),) = checkpoint.layers.items()
     assert name == "Series/Rev(RTLReversed)/L4" and stack.cell.clips == (Clip("cell", -100.0, 100.0),)
-    assert bool(found.warnings) == integers and "Series/Out/weights" in found.tensors
+    assert bool(checkpoint.warnings) == integers and "Series/Out/weights" in checkpoint.tensors
     x, h, c, done = RNG.uniform(-1, 1, (5, 1, 3)), np.zeros((1, 4)), np.zeros((1, 4)), []
     for step in x:
-        a = {gate: np.concatenate([step, h, np.ones((1, 1))], 1) @ one.T for gate, one in numbers.items()}
+        a = {gate: np.concatenate([step, h, np.ones((1, 1))], 1) @ weights.T for gate, weights in numbers.items()}
         c = np.clip(c / (1 + np.exp(-a["GF1"])) + np.tanh(a["CI"]) / (1 + np.exp(-a["GI"])), -100, 100)
         h = np.tanh(c) / (1 + np.exp(-a["GO"]))
         done.append(h)
@@ -88,8 +88,8 @@ def test_a_network_is_read_as_its_source_computes_it(end: str, integers: bool, t
 
 def test_a_layer_over_two_dimensions_is_named(tmp_path: Path) -> None:
     (tmp_path / "m.lstm").write_bytes(series("Series", lstm(numbers_of(3, 4, 4), 3)))
-    found = rc.load(tmp_path / "m.lstm")
-    assert not found.layers and "two dimensions" in found.unread[0]
+    checkpoint = rc.load(tmp_path / "m.lstm")
+    assert not checkpoint.layers and "two dimensions" in checkpoint.unread[0]
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,9 @@ def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
 
 
 def english() -> Path:
-    found = sorted(Path("/usr/share/tesseract-ocr").glob("*/tessdata/eng.traineddata"))
-    need("tesseract", "" if found else "Debian's tesseract-ocr-eng is not installed")
-    return found[0]
+    paths = sorted(Path("/usr/share/tesseract-ocr").glob("*/tessdata/eng.traineddata"))
+    need("tesseract", "" if paths else "Debian's tesseract-ocr-eng is not installed")
+    return paths[0]
 
 
 def characters(data: bytes) -> dict[int, str]:
@@ -132,13 +132,13 @@ def characters(data: bytes) -> dict[int, str]:
     places = struct.unpack("<24q", data[4:196])
     lines = data[places[21] : places[22]].decode().split("\n")
     names = [line.split(" ")[0] for line in lines[1 : int(lines[0]) + 1]]
-    codes, at, found = data[places[22] : places[23]], 4, {}
+    codes, at, alphabet = data[places[22] : places[23]], 4, {}
     for name in names:
         length = struct.unpack("<i", codes[at + 1 : at + 5])[0]
         (first, *_) = struct.unpack(f"<{length}i", codes[at + 5 : at + 5 + 4 * length])
         at += 5 + 4 * length
-        found.setdefault(first, " " if name == "NULL" else name)
-    return found
+        alphabet.setdefault(first, " " if name == "NULL" else name)
+    return alphabet
 
 
 def drawn_line(line: str) -> Array:
@@ -151,32 +151,32 @@ def drawn_line(line: str) -> Array:
     return np.asarray(image) / 127.5 - 1
 
 
-def read_line(image: Array, found: Any, layers: list[Any], known: dict[int, str]) -> str:
+def read_line(image: Array, checkpoint: Any, layers: list[Any], alphabet: dict[int, str]) -> str:
     """1Ct3,3,16 Mp3,3 Lfys48 Lfx96 Lrx96 Lfx192 O1c: the specification that the file states behind its network."""
     rows, columns = image.shape
     padded = np.pad(image, 1, constant_values=1)
     windows = np.stack([padded[y : y + rows, x : x + columns] for x in range(3) for y in range(3)], -1)
-    first, last = found.tensors["Series/ConvSeries/ConvNL/weights"], found.tensors["Series/Output/weights"]
+    first, last = checkpoint.tensors["Series/ConvSeries/ConvNL/weights"], checkpoint.tensors["Series/Output/weights"]
     maps = np.tanh(windows @ first[:, :-1].T + first[:, -1])[: rows // 3 * 3, : columns // 3 * 3]
     pooled = maps.reshape(rows // 3, 3, columns // 3, 3, -1).max((1, 3))
     y = reference.run(layers[0], pooled).y[-1][:, None]  # over each column from the top, its last output
     y = reference.run(layers[1], y).y
     y = reference.run(layers[2], y[::-1]).y[::-1]
     classes = (reference.run(layers[3], y).y[:, 0] @ last[:, :-1].T + last[:, -1]).argmax(-1)
-    return "".join(known.get(one, "?") for one, _ in itertools.groupby(classes) if one != len(last) - 1)
+    return "".join(alphabet.get(code, "?") for code, _ in itertools.groupby(classes) if code != len(last) - 1)
 
 
 def test_the_english_network_reads_text_by_the_weights_that_are_read() -> None:
     path = english()
-    found, known = rc.load(path), characters(path.read_bytes())
-    layers = [*found.layers.values()]
-    assert [layer.hidden_size for layer in layers] == [48, 96, 96, 192] and not found.unread
+    checkpoint, alphabet = rc.load(path), characters(path.read_bytes())
+    layers = [*checkpoint.layers.values()]
+    assert [layer.hidden_size for layer in layers] == [48, 96, 96, 192] and not checkpoint.unread
     for line in ("The quick brown fox jumps over the lazy dog", "recurrent networks"):
-        assert line in read_line(drawn_line(line), found, layers, known)
+        assert line in read_line(drawn_line(line), checkpoint, layers, alphabet)
     line = "The quick brown fox"
     image = drawn_line(line)
     for a, b in itertools.combinations("ifgo", 2):
         arrays = layers[3].first.arrays
-        swapped = {(part, one): arrays[part, other] for part in ("input", "recurrent", "input_bias") for one, other in ((a, b), (b, a))}
+        swapped = {(part, gate): arrays[part, other] for part in ("input", "recurrent", "input_bias") for gate, other in ((a, b), (b, a))}
         wrong = layers[3].replace(layers=(type(layers[3].layers[0])((layers[3].first.with_arrays(swapped),)),))
-        assert line not in read_line(image, found, [*layers[:3], wrong], known), (a, b)
+        assert line not in read_line(image, checkpoint, [*layers[:3], wrong], alphabet), (a, b)

@@ -114,9 +114,9 @@ def keras_2() -> Executor:
 @pytest.fixture(scope="module")
 def folder(keras_2: Executor, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that Keras 2 wrote, in both of its kinds of file."""
-    made = tmp_path_factory.mktemp("keras2")
-    by_keras_2(MAKE, made, "model.h5", "model.keras")
-    return made
+    path = tmp_path_factory.mktemp("keras2")
+    by_keras_2(MAKE, path, "model.h5", "model.keras")
+    return path
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")  # of Keras
@@ -128,8 +128,8 @@ def test_a_whole_model_of_keras_2_proves_what_was_filled_from_it(
     import torch
 
     monkeypatch.setattr(upgrade_proof, "executors", lambda: {"tf_keras": keras_2})
-    file, kept = tmp_path / "compiled.h5", tmp_path / "kept.npy"
-    by_keras_2(COMPILED, file, kept)
+    file, outputs = tmp_path / "compiled.h5", tmp_path / "kept.npy"
+    by_keras_2(COMPILED, file, outputs)
 
     class Mine(torch.nn.Module):
         forgotten = False
@@ -151,23 +151,23 @@ def test_a_whole_model_of_keras_2_proves_what_was_filled_from_it(
 
     mine, tokens = Mine(), np.array([[3, 1, 4, 1, 5], [2, 6, 0, 0, 0]])
     report = rc.load_into(mine, file)
-    assert np.abs(mine(torch.from_numpy(tokens)).detach().numpy() - np.load(kept)).max() < 1e-6
-    found = report.verify(tokens)
-    assert found and [one.output for one in found.comparisons] == ["first", "second", "output"], str(found)
-    assert "tf_keras on the old file and Keras on the new one agree" in found.notes[0]
+    assert np.abs(mine(torch.from_numpy(tokens)).detach().numpy() - np.load(outputs)).max() < 1e-6
+    comparison = report.verify(tokens)
+    assert comparison and [entry.output for entry in comparison.comparisons] == ["first", "second", "output"], str(comparison)
+    assert "tf_keras on the old file and Keras on the new one agree" in comparison.notes[0]
     mine.forgotten = True
-    assert [one.passed for one in report.verify(tokens).comparisons] == [True, True, False]
+    assert [entry.passed for entry in report.verify(tokens).comparisons] == [True, True, False]
 
 
 def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: Path) -> None:
     """Files of models that were compiled and trained keep moments under the names of the weights that they belong to."""
     by_keras_2(TRAINED, tmp_path)
-    for path in sorted(one for one in tmp_path.iterdir() if one.suffix != ".npz"):
+    for path in sorted(entry for entry in tmp_path.iterdir() if entry.suffix != ".npz"):
         checkpoint = rc.load(path)
         assert not checkpoint.unread and len(checkpoint.layers) == 2, path.name
-        kept = [*np.load(tmp_path / f"{path.name[0]}.npz").values()]
-        gate = next(one for one in checkpoint.layers.values() if one.num_directions == 2)[0, 1].gates["i"]
-        assert np.array_equal(gate.input, kept[3][:, :3].T), path.name
+        arrays = [*np.load(tmp_path / f"{path.name[0]}.npz").values()]
+        gate = next(entry for entry in checkpoint.layers.values() if entry.num_directions == 2)[0, 1].gates["i"]
+        assert np.array_equal(gate.input, arrays[3][:, :3].T), path.name
         assert rc.convert(path, tmp_path / "out.pt", force=True, assume_defaults=True).written
         assert not [warning for warning in checkpoint.warnings if "optimizer" in warning], checkpoint.warnings
 
@@ -175,14 +175,14 @@ def test_the_moments_of_an_optimizer_are_no_layers(keras_2: Executor, tmp_path: 
 def test_an_export_states_its_functions_under_the_names_of_its_variables(keras_2: Executor, tmp_path: Path) -> None:
     """Keras 3 puts a number behind the names of scopes, Keras 2 does not: `lstm` was given what its neighbour `lstm_1` computes."""
     by_keras_2(EXPORT, tmp_path)
-    for kept in sorted(tmp_path.glob("*.npz")):
-        found = rc.load(kept.with_suffix(""))
-        assert found.layers and not found.questions, (kept.stem, found.questions)
-        with np.load(kept) as arrays:
+    for path in sorted(tmp_path.glob("*.npz")):
+        checkpoint = rc.load(path.with_suffix(""))
+        assert checkpoint.layers and not checkpoint.questions, (path.stem, checkpoint.questions)
+        with np.load(path) as arrays:
             y, expected = arrays["x"].swapaxes(0, 1).astype(float), arrays["y"]
-        for stack in found.layers.values():
+        for stack in checkpoint.layers.values():
             y = reference.run(stack, y).y
-        np.testing.assert_allclose(y.swapaxes(0, 1), expected, atol=1e-5, err_msg=kept.stem)
+        np.testing.assert_allclose(y.swapaxes(0, 1), expected, atol=1e-5, err_msg=path.stem)
 
 
 @pytest.fixture
@@ -197,31 +197,31 @@ def added(keras_2: Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("ending", [".h5", ".keras"])
 def test_a_file_of_keras_2_is_proved_by_the_version_that_wrote_it(ending: str, folder: Path, added: None) -> None:
     judge("keras")
-    found = rc.verify(folder / f"model{ending}", on=["tf_keras", "keras-tensorflow"])
-    assert found.equal, str(found)
-    own = {(layer["name"], run["executor"]): run["own_file"] for layer in found.document["layers"] for run in layer["runs"]}
-    assert all(own[name, "tf_keras"] for name in ("both", "before", "after", "plain"))
+    report = rc.verify(folder / f"model{ending}", on=["tf_keras", "keras-tensorflow"])
+    assert report.equal, str(report)
+    own_file = {(layer["name"], run["executor"]): run["own_file"] for layer in report.document["layers"] for run in layer["runs"]}
+    assert all(own_file[name, "tf_keras"] for name in ("both", "before", "after", "plain"))
     # Keras 3 computes another hard_sigmoid of the same file, but reads the rest of it in spite of dead keys.
-    assert not own["both", "keras-tensorflow"] and own["before", "keras-tensorflow"] and own["after", "keras-tensorflow"]
+    assert not own_file["both", "keras-tensorflow"] and own_file["before", "keras-tensorflow"] and own_file["after", "keras-tensorflow"]
 
 
 def test_what_keras_3_computes_otherwise_is_left_to_keras_2(folder: Path, added: None, tmp_path: Path) -> None:
     judge("keras")
     target = tmp_path / "both.onnx"
     rc.convert(folder / "model.h5", target, layers=["both"])
-    found = rc.verify(folder / "model.h5", target, layers=["both"])
-    assert found.equal, str(found)
-    runs = {run["executor"]: run for run in found.document["layers"][0]["runs"] if run["model"] == "A"}
-    assert runs["tf_keras"]["own_file"] and not any("no framework ran A's own file" in one for one in found.document["warnings"])
+    report = rc.verify(folder / "model.h5", target, layers=["both"])
+    assert report.equal, str(report)
+    runs = {run["executor"]: run for run in report.document["layers"][0]["runs"] if run["model"] == "A"}
+    assert runs["tf_keras"]["own_file"] and not any("no framework ran A's own file" in warning for warning in report.document["warnings"])
 
 
 def test_a_wrong_file_is_caught(folder: Path, keras_2: Executor, tmp_path: Path) -> None:
     wrong = tmp_path / "model.h5"
     wrong.write_bytes((folder / "model.h5").read_bytes())
     with h5py.File(wrong, "r+") as file:
-        found: list[Any] = []
-        file["model_weights/after"].visititems(lambda name, item: found.append(item) if name.endswith("recurrent_kernel:0") else None)
-        (kernel,) = found
+        kernels: list[Any] = []
+        file["model_weights/after"].visititems(lambda name, item: kernels.append(item) if name.endswith("recurrent_kernel:0") else None)
+        (kernel,) = kernels
         z, r, n = np.split(kernel[()], 3, axis=1)
         kernel[...] = np.concatenate([r, z, n], axis=1)
     x = np.random.default_rng(1).normal(size=(6, 2, 10)).astype(np.float32)[:, :, :3]
@@ -255,16 +255,16 @@ def test_each_layer_of_a_chain_begins_with_its_own_states(folder: Path, keras_2:
 
 
 @pytest.mark.parametrize(
-    ("layers", "more", "said"),
+    ("layers", "more", "message"),
     [
         (["none"], {}, "no recurrent layers 'none'"),
         (["both"], {"how": {"nonlinearity": "relu"}}, "cannot be chosen"),
         (["both"], {"cotangents": {"y": np.zeros(1)}}, "gradients"),
     ],
 )
-def test_what_it_does_not_do_is_refused(layers: list[str], more: dict[str, Any], said: str, folder: Path, keras_2: Executor) -> None:
+def test_what_it_does_not_do_is_refused(layers: list[str], more: dict[str, Any], message: str, folder: Path, keras_2: Executor) -> None:
     asked = {"how": {}, "x": np.zeros((2, 1, 4), np.float32), "hidden": None, "cell": None, "lengths": None, **more}
-    with running(keras_2) as process, pytest.raises(ExecutorError, match=said) as error:
+    with running(keras_2) as process, pytest.raises(ExecutorError, match=message) as error:
         process.ask(file=str(folder / "model.h5"), layers=layers, **asked)
     assert error.value.refused
 
@@ -286,9 +286,9 @@ def test_a_transplant_is_verified_by_outputs_that_keras_2_kept(folder: Path) -> 
     stack = rc.load(folder / "model.h5").layers["after"]
     x = np.random.default_rng(2).normal(size=(2, 6, 3)).astype(np.float32)
 
-    kept = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1).astype(np.float32)
-    assert report.verify(x, expected=kept)
-    assert not report.verify(x, expected=kept * np.float32(1.01))
+    expected = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1).astype(np.float32)
+    assert report.verify(x, expected=expected)
+    assert not report.verify(x, expected=expected * np.float32(1.01))
 
 
 ODD_FILES = """
@@ -332,7 +332,7 @@ def test_odd_values_are_read_as_keras_2_takes_them(first: bool, folder: Path, ke
     by_keras_2(ODD_FILES, tmp_path / "x.npy", *(path for path, *_ in files))
 
     def check(case: tuple[Path, str, Any]) -> None:
-        given = case[0].with_name(f"{case[0].name}.npy")
-        check_agreed(*case, np.load(given) if given.exists() else None)
+        inputs = case[0].with_name(f"{case[0].name}.npy")
+        check_agreed(*case, np.load(inputs) if inputs.exists() else None)
 
     each(files, check, lambda case: f"{case[1]}={case[2]!r}")

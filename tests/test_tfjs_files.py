@@ -31,7 +31,7 @@ X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
 RNN, GRU, LSTM = Cell("rnn"), Cell("gru", False), Cell("lstm")
 
 
-def made(path: Path, *stacks: Recurrent, **options: Any) -> Path:
+def file_of(path: Path, *stacks: Recurrent, **options: Any) -> Path:
     rc.save(Checkpoint("memory", "", {stack.name or "rnn": stack.replace(name=stack.name or "rnn") for stack in stacks}), path, "tfjs",
             **options)  # fmt: skip
     return path
@@ -47,10 +47,10 @@ def ran(path: Path, x: Array = X) -> list[Array]:
     need("tfjs", environments.missing("tfjs"))
     modules = environments.place("tfjs") / "node_modules"
     words = ["node", str(Path(__file__).with_name("tfjs_run.js")), str(modules), str(path)]
-    given = json.dumps(x.swapaxes(0, 1).tolist())
-    done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=120)
+    text = json.dumps(x.swapaxes(0, 1).tolist())
+    done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=120)
     assert not done.returncode, done.stderr
-    return [np.array(one) if np.ndim(one) < 3 else np.array(one).swapaxes(0, 1) for one in json.loads(done.stdout)]
+    return [np.array(array) if np.ndim(array) < 3 else np.array(array).swapaxes(0, 1) for array in json.loads(done.stdout)]
 
 
 def backwards(stack: Recurrent) -> Recurrent:
@@ -71,13 +71,13 @@ CASES = [
 
 def test_tensorflow_js_runs_what_is_written(tmp_path: Path) -> None:
     def check(stack: Recurrent) -> None:
-        path = made(tmp_path / "model.json", stack, force=True)
+        path = file_of(tmp_path / "model.json", stack, force=True)
         y = np.concatenate(ran(path), axis=-1)
         expected = reference.run(stack, X).y
         assert y.shape == expected.shape and np.abs(y - expected).max() < 2e-6 and np.abs(expected).max() > 0.005
         read = rc.load(path)
         assert not read.warnings and not read.questions and set(read.batch_first.values()) == {True}
-        layers = tuple(layer for one in read.layers.values() for layer in one.layers)
+        layers = tuple(layer for encoder in read.layers.values() for layer in encoder.layers)
         again = stack.replace(layers=layers, output_order=list(read.layers.values())[-1].output_order)
         assert np.array_equal(reference.run(again, X).y, expected)
         assert [layer.directions[0].cell for layer in layers] == [layer.directions[0].cell for layer in stack.layers]
@@ -91,21 +91,21 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     first = stack.first
     swapped = first.with_arrays({("input", "f"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "f"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
-    assert np.abs(ran(made(tmp_path / "model.json", stack))[0] - reference.run(wrong, X).y).max() > 0.01
+    assert np.abs(ran(file_of(tmp_path / "model.json", stack))[0] - reference.run(wrong, X).y).max() > 0.01
 
 
 def test_a_real_model_gives_its_outputs() -> None:
     need("corpus", corpus.absent())
     path = corpus.FOLDER / "tfjs-lstm-textgen" / "model.json"
-    found = rc.load(path)
-    (stack,) = found.layers.values()
-    assert stack.cell.gate_activation == HARD_SIGMOID_KERAS_2 and not found.warnings
-    with np.load(path.with_name("model.ref.npz")) as kept:
-        y = reference.run(stack, kept["x"].swapaxes(0, 1)).y[-1]
-        assert np.abs(y - kept["lstm_2__y"]).max() < 1e-6
-        scores = np.exp(y @ found.tensors["dense_3/kernel"] + found.tensors["dense_3/bias"])
-        assert np.abs(scores / scores.sum(axis=1, keepdims=True) - kept["out"]).max() < 1e-6
-        assert np.abs(ran(path, kept["x"].swapaxes(0, 1))[0] - kept["out"]).max() < 1e-6
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
+    assert stack.cell.gate_activation == HARD_SIGMOID_KERAS_2 and not checkpoint.warnings
+    with np.load(path.with_name("model.ref.npz")) as stored:
+        y = reference.run(stack, stored["x"].swapaxes(0, 1)).y[-1]
+        assert np.abs(y - stored["lstm_2__y"]).max() < 1e-6
+        scores = np.exp(y @ checkpoint.tensors["dense_3/kernel"] + checkpoint.tensors["dense_3/bias"])
+        assert np.abs(scores / scores.sum(axis=1, keepdims=True) - stored["out"]).max() < 1e-6
+        assert np.abs(ran(path, stored["x"].swapaxes(0, 1))[0] - stored["out"]).max() < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_real_model_gives_its_outputs() -> None:
 )  # fmt: skip
 def test_what_tensorflow_js_does_not_compute_is_refused(cell: Cell, why: str, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=why):
-        made(tmp_path / "model.json", of(cell, parts=BOTH if cell.reset_after else INPUT))
+        file_of(tmp_path / "model.json", of(cell, parts=BOTH if cell.reset_after else INPUT))
     assert not list(tmp_path.iterdir())
 
 
@@ -124,18 +124,18 @@ def test_a_layer_that_reads_from_the_end_gives_its_last_step_first(tmp_path: Pat
             dataclasses.replace(layer, directions=(layer.directions[0].replace(reverse=True),)) for layer in stack.layers
         ))  # fmt: skip
 
-    one = reverse(of(RNN))
-    summary = rc.save(Checkpoint("memory", "", {"rnn": one}), tmp_path / "model.json", "tfjs")
+    recurrent = reverse(of(RNN))
+    summary = rc.save(Checkpoint("memory", "", {"rnn": recurrent}), tmp_path / "model.json", "tfjs")
     assert "after rnn comes tf.reverse(y, 1)" in str(summary)
     (y,) = ran(tmp_path / "model.json")
-    assert np.abs(y[::-1] - reference.run(one, X).y).max() < 1e-5
+    assert np.abs(y[::-1] - reference.run(recurrent, X).y).max() < 1e-5
     with pytest.raises(RefusedError, match="processing order, and the next layer would read that"):
         rc.save(Checkpoint("memory", "", {"rnn": reverse(of(RNN, layers=2))}), tmp_path / "model.json", "tfjs", force=True)
 
 
 def test_layers_that_may_not_read_one_another_are_not_chained(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="stack=join"):
-        made(tmp_path / "model.json", of(LSTM), of(LSTM).replace(name="other"))
+        file_of(tmp_path / "model.json", of(LSTM), of(LSTM).replace(name="other"))
 
 
 # Groups and configurations that others write ----------------------------------------------------------------
@@ -150,38 +150,38 @@ def edited(path: Path, change: Any) -> Path:
 
 @pytest.mark.parametrize("kind", ["uint8", "uint16", "float16"])
 def test_quantized_groups_are_read_as_tensorflow_js_reads_them(kind: str, tmp_path: Path) -> None:
-    path = made(tmp_path / "model.json", of(LSTM))
+    path = file_of(tmp_path / "model.json", of(LSTM))
     document = json.loads(path.read_text())
     data = np.fromfile(tmp_path / document["weightsManifest"][0]["paths"][0], "<f4")
     weights, stored, at = document["weightsManifest"][0]["weights"], [], 0
-    for one in weights:
-        count = int(np.prod(one["shape"]))
+    for entry in weights:
+        count = int(np.prod(entry["shape"]))
         numbers, at = data[at : at + count], at + count
         if kind == "float16":
-            one["quantization"] = {"dtype": kind, "original_dtype": "float32"}
+            entry["quantization"] = {"dtype": kind, "original_dtype": "float32"}
             stored.append(numbers.astype(np.float16).tobytes())
             continue
         scale = float(np.ptp(numbers)) / np.iinfo(kind).max
-        one["quantization"] = {"dtype": kind, "scale": scale, "min": float(numbers.min())}
+        entry["quantization"] = {"dtype": kind, "scale": scale, "min": float(numbers.min())}
         stored.append(np.round((numbers - numbers.min()) / scale).astype(kind).tobytes())
-    whole = b"".join(stored)
+    content = b"".join(stored)
     document["weightsManifest"][0]["paths"] = ["a.bin", "b.bin"]
-    (tmp_path / "a.bin").write_bytes(whole[:37])
-    (tmp_path / "b.bin").write_bytes(whole[37:])
+    (tmp_path / "a.bin").write_bytes(content[:37])
+    (tmp_path / "b.bin").write_bytes(content[37:])
     path.write_text(json.dumps(document))
-    found = rc.load(path)
-    assert any(f"stored as {kind}" in one for one in found.warnings)
-    assert np.abs(ran(path)[0] - reference.run(found.layers["rnn"], X).y).max() < 2e-6
+    checkpoint = rc.load(path)
+    assert any(f"stored as {kind}" in entry for entry in checkpoint.warnings)
+    assert np.abs(ran(path)[0] - reference.run(checkpoint.layers["rnn"], X).y).max() < 2e-6
 
 
 def test_names_as_the_converter_writes_them(tmp_path: Path) -> None:
     """Newer versions of Keras name a cell between the layer and its weights."""
-    path = made(tmp_path / "model.json", of(GRU, 1, 2))
+    path = file_of(tmp_path / "model.json", of(GRU, 1, 2))
 
     def rename(document: Any) -> None:
-        for one in document["weightsManifest"][0]["weights"]:
-            start, _, end = one["name"].rpartition("/")
-            one["name"] = f"{start}/gru_cell_1/{end}"
+        for entry in document["weightsManifest"][0]["weights"]:
+            start, _, end = entry["name"].rpartition("/")
+            entry["name"] = f"{start}/gru_cell_1/{end}"
 
     before = rc.load(path).layers["rnn"]
     after = rc.load(edited(path, rename)).layers["rnn"]
@@ -201,7 +201,7 @@ FACTS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("key", "value"), FACTS)
 def test_no_fact_is_dropped_in_silence(key: str, value: Any, tmp_path: Path) -> None:
-    path = made(tmp_path / "model.json", of(GRU))
+    path = file_of(tmp_path / "model.json", of(GRU))
     (before,) = rc.load(path).layers.values()
 
     def change(document: Any) -> None:
@@ -214,11 +214,11 @@ def test_no_fact_is_dropped_in_silence(key: str, value: Any, tmp_path: Path) -> 
 
     edited(path, change)
     try:
-        found = rc.load(path)
+        checkpoint = rc.load(path)
     except UnreadableError:
         return
-    if not found.unread:
-        (after,) = found.layers.values()
+    if not checkpoint.unread:
+        (after,) = checkpoint.layers.values()
         same = after.first.cell == before.first.cell and after.first.reverse == before.first.reverse
         assert not same or after.unconvertible
 
@@ -227,7 +227,7 @@ def test_no_fact_is_dropped_in_silence(key: str, value: Any, tmp_path: Path) -> 
     "paths", [["../model.bin"], ["/etc/passwd"], ["a/../../model.bin"], ["C:\\x"], ["missing.bin"], [5], "model.bin", []]
 )
 def test_weights_lie_with_their_model(paths: Any, tmp_path: Path) -> None:
-    path = made(tmp_path / "model.json", of(GRU))
+    path = file_of(tmp_path / "model.json", of(GRU))
 
     def change(document: Any) -> None:
         document["weightsManifest"][0]["paths"] = paths
@@ -238,12 +238,12 @@ def test_weights_lie_with_their_model(paths: Any, tmp_path: Path) -> None:
 
 def test_a_graph_model_has_no_layers(tmp_path: Path) -> None:
     (tmp_path / "model.json").write_text(json.dumps({"modelTopology": {"node": []}, "weightsManifest": []}))
-    found = rc.load(tmp_path / "model.json", "tfjs")
-    assert not found.layers and "graph model" in found.warnings[0]
+    checkpoint = rc.load(tmp_path / "model.json", "tfjs")
+    assert not checkpoint.layers and "graph model" in checkpoint.warnings[0]
 
 
 def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
-    path = made(tmp_path / "model.json", of(GRU, 2, 2))
+    path = file_of(tmp_path / "model.json", of(GRU, 2, 2))
     ends = endings(path, "tfjs", letters=b'0123456789{}[]"/:,-eant\x00\xff')
     assert ends == {"read", "unreadable"}
 
@@ -263,7 +263,7 @@ def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
     ids=lambda wrong: str(wrong)[:40],
 )
 def test_an_entry_that_is_no_weight_is_unreadable(wrong: dict[str, Any], tmp_path: Path) -> None:
-    path = made(tmp_path / "model.json", of(LSTM))
+    path = file_of(tmp_path / "model.json", of(LSTM))
     document = json.loads(path.read_text())
     document["weightsManifest"][0]["weights"][0].update(wrong)
     path.write_text(json.dumps(document))

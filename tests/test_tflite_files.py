@@ -36,7 +36,7 @@ INPUT = PLAIN | {"input_bias"}
 X = np.random.default_rng(1).uniform(-1, 1, (6, 2, 3)).astype(np.float32)
 
 
-def made(path: Path, stack: Recurrent, **options: Any) -> Path:
+def file_of(path: Path, stack: Recurrent, **options: Any) -> Path:
     rc.save(Checkpoint("memory", "", {"rnn": stack.replace(name="rnn")}), path, "tflite", **options)
     return path
 
@@ -61,14 +61,14 @@ def real(path: str) -> Path:
 
 def test_a_real_model_gives_its_outputs() -> None:
     path = real("tflite-micro-mnist-lstm/trained_lstm.tflite")
-    found = rc.load(path)
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
     assert stack.cell.clips == (Clip("cell", -10.0, 10.0),)
-    assert found.batch_first[stack.name] and not found.warnings
-    with np.load(f"{path}.ref.npz") as kept:
-        x, expected = kept["in__serving_default_fixed_input:0"], kept["out__StatefulPartitionedCall:0"]
+    assert checkpoint.batch_first[stack.name] and not checkpoint.warnings
+    with np.load(f"{path}.ref.npz") as stored:
+        x, expected = stored["in__serving_default_fixed_input:0"], stored["out__StatefulPartitionedCall:0"]
     y = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1).reshape(1, -1)
-    weight, bias = (np.asarray(one) for one in sorted(found.tensors.values(), key=np.ndim, reverse=True))
+    weight, bias = (np.asarray(array) for array in sorted(checkpoint.tensors.values(), key=np.ndim, reverse=True))
     scores = np.exp(y @ weight.T + bias)
     assert np.abs(scores / scores.sum() - expected).max() < 1e-6
 
@@ -84,7 +84,7 @@ def test_what_an_integer_kernel_gives_is_not_called_equal_and_its_rounding_is_na
     (reason,) = document["reasons"]
     assert "run whole, the source gives something else" in reason and "own kernel rounds more" in reason
     (layer,) = document["layers"]
-    (run,) = [one for one in layer["runs"] if one["executor"] == "litert-cpu"]
+    (run,) = [entry for entry in layer["runs"] if entry["executor"] == "litert-cpu"]
     assert run["verdict"] == "not equal" and run["own_file"]
     (diagnosed,) = layer["diagnoses"]
     assert "the kernel that ran them rounds more than the weights" in diagnosed["sentences"][0]
@@ -94,10 +94,10 @@ def test_what_an_integer_kernel_gives_is_not_called_equal_and_its_rounding_is_na
 def test_an_integer_model_is_read_as_what_it_stands_for(name: str) -> None:
     """As far from LiteRT's integer kernel as its rounding explains: a step of its output is 1/128, and they add up over the steps."""
     path = real(f"{name}.tflite")
-    found = rc.load(path)
-    ((layer, stack),) = found.layers.items()
-    assert any("int8" in one and "not exactly" in one for one in found.warnings)
-    assert sorted(len(array.shape) for array in found.tensors.values()) == [1, 2]  # the dense layer's
+    checkpoint = rc.load(path)
+    ((layer, stack),) = checkpoint.layers.items()
+    assert any("int8" in warning and "not exactly" in warning for warning in checkpoint.warnings)
+    assert sorted(len(array.shape) for array in checkpoint.tensors.values()) == [1, 2]  # the dense layer's
     judge("tflite")
     scale, _ = litert._interpreter(path.read_bytes()).get_input_details()[0]["quantization"]
     steps = np.random.default_rng(3).integers(0, MOST[stack.input_size] + 1, (28, 2, stack.input_size))
@@ -125,7 +125,7 @@ def test_a_clip_beyond_the_steps_that_the_file_states_is_left_out(tmp_path: Path
     """From zeros, a cell state between tanh and sigmoids gains less than 1 a step."""
     schema = needed("litert", "ai_edge_litert.schema_py_generated")
     builder = needed("litert", "flatbuffers").Builder(1 << 14)
-    path = made(tmp_path / "m.tflite", of("lstm"))
+    path = file_of(tmp_path / "m.tflite", of("lstm"))
     model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(bytearray(path.read_bytes()), 0))
     (graph,) = model.subgraphs
     (operator,) = graph.operators
@@ -135,13 +135,13 @@ def test_a_clip_beyond_the_steps_that_the_file_states_is_left_out(tmp_path: Path
     entry.shapeSignature = [steps, 1, int(entry.shape[-1])]
     builder.Finish(model.Pack(builder), b"TFL3")
     path.write_bytes(builder.Output())
-    found = rc.load(path)
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(path)
+    (stack,) = checkpoint.layers.values()
     assert bool(stack.cell.clips) == clipped
-    assert any("do not get beyond 10" in text for text in found.warnings) != clipped
+    assert any("do not get beyond 10" in text for text in checkpoint.warnings) != clipped
     if not clipped:
         x = np.full((10, 1, stack.input_size), 1e4, np.float32)
-        np.testing.assert_allclose(ran(path, x, tuple(found.layers))["y"], reference.run(stack, x).y, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(ran(path, x, tuple(checkpoint.layers))["y"], reference.run(stack, x).y, rtol=1e-5, atol=1e-6)
 
 
 # LiteRT beside what is written ------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def turned(stack: Recurrent, order: str) -> Recurrent:
 def test_litert_runs_what_is_written(tmp_path: Path) -> None:
     def check(case: tuple[Recurrent, str]) -> None:
         stack = turned(*case)
-        path = made(tmp_path / "m.tflite", stack, force=True)
+        path = file_of(tmp_path / "m.tflite", stack, force=True)
         form = Sizes.of(stack)
         states: Any = random_states(form, 2, 3, np.float32)
         problem = Problem(stack, X, states[0], states[1] if stack.cell.kind == "lstm" else None)
@@ -176,10 +176,10 @@ def test_litert_runs_what_is_written(tmp_path: Path) -> None:
         assert excess(problem, outputs(answer)) <= 1
         read = rc.load(path)
         assert not read.warnings and not read.unread
-        joined = [layer for one in read.layers.values() for layer in one.layers]
+        joined = [layer for encoder in read.layers.values() for layer in encoder.layers]
         again = stack.replace(layers=tuple(joined))
         assert np.array_equal(reference.run(again, X).y, reference.run(stack, X).y)
-        assert [one.cell for one in read.layers.values()] == [layer.directions[0].cell for layer in stack.layers]
+        assert [encoder.cell for encoder in read.layers.values()] == [layer.directions[0].cell for layer in stack.layers]
         by_layer = outputs(ran(path, layers=tuple(read.layers)))
         assert excess(Problem(stack, X), by_layer) <= 1
 
@@ -188,8 +188,8 @@ def test_litert_runs_what_is_written(tmp_path: Path) -> None:
 
 def test_litert_runs_a_model_of_a_fixed_batch() -> None:
     path = Path(__file__).parent / "golden" / "tflite_fused" / "fixed_batch.tflite"
-    with np.load(path.with_suffix(".npz")) as kept:
-        x, truth = kept["x"].swapaxes(0, 1), kept["y"].swapaxes(0, 1)
+    with np.load(path.with_suffix(".npz")) as stored:
+        x, truth = stored["x"].swapaxes(0, 1), stored["y"].swapaxes(0, 1)
     more = np.concatenate([x, x[:, :2]], axis=1)  # five sequences in a model of three
     (stack,) = rc.load(path).layers.values()
     np.testing.assert_allclose(reference.run(stack, x).y, truth, rtol=0, atol=1e-6)
@@ -198,7 +198,7 @@ def test_litert_runs_a_model_of_a_fixed_batch() -> None:
 
 def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
     stack = of("lstm")
-    answer = ran(made(tmp_path / "m.tflite", stack))
+    answer = ran(file_of(tmp_path / "m.tflite", stack))
     first = stack.first
     swapped = first.with_arrays({("input", "f"): first.arrays["input", "g"], ("input", "g"): first.arrays["input", "f"]})
     wrong = stack.replace(layers=(type(stack.layers[0])((swapped,)),))
@@ -208,7 +208,7 @@ def test_a_wrong_gate_would_be_seen(tmp_path: Path) -> None:
 def test_a_gru_is_refused(tmp_path: Path) -> None:
     stack = random_stack(Sizes("gru", 3, 5, parts=INPUT), 5, np.float32)
     with pytest.raises(RefusedError, match="does not have this cell"):
-        made(tmp_path / "m.tflite", stack)
+        file_of(tmp_path / "m.tflite", stack)
     assert not list(tmp_path.iterdir())
 
 
@@ -292,9 +292,9 @@ def _sparse(schema: Any, model: Any, operator: Any) -> None:
      (_computed, "computed by the graph"), (_fixed, "not a variable"), (_sparse, "only some of its numbers")],
 )  # fmt: skip
 def test_what_no_other_system_computes_is_named(change: Change, why: str, tmp_path: Path) -> None:
-    path = changed(made(tmp_path / "m.tflite", of("lstm", INPUT | {"projection"})), change)
-    found = rc.load(path)
-    assert not found.layers and why in " ".join(found.unread)
+    path = changed(file_of(tmp_path / "m.tflite", of("lstm", INPUT | {"projection"})), change)
+    checkpoint = rc.load(path)
+    assert not checkpoint.layers and why in " ".join(checkpoint.unread)
     with pytest.raises(RefusedError):
         rc.convert(path, tmp_path / "a.onnx")
 
@@ -310,7 +310,7 @@ OPTIONS: list[tuple[str, Any]] = [
 def test_no_option_is_dropped_in_silence(kind: str, ways: int, tmp_path: Path) -> None:
     """Each option of an operator at another value: another cell, another order of the axes, or a layer that is not read."""
     parts = INPUT | ({"projection"} if kind == "lstm" else set())
-    before = rc.load(made(tmp_path / "a.tflite", of(kind, parts, 1, ways)))
+    before = rc.load(file_of(tmp_path / "a.tflite", of(kind, parts, 1, ways)))
 
     def check(option: tuple[str, Any]) -> None:
         key, value = option
@@ -320,9 +320,9 @@ def test_no_option_is_dropped_in_silence(kind: str, ways: int, tmp_path: Path) -
             setattr(operator.builtinOptions, key, value)
 
         tried: list[bool] = []
-        after = rc.load(changed(made(tmp_path / "b.tflite", of(kind, parts, 1, ways), force=True), change))
-        cells = [[(one.cell, layer.merge) for layer in stack.layers for one in layer.directions] for found in (before, after)
-                 for stack in found.layers.values()]  # fmt: skip
+        after = rc.load(changed(file_of(tmp_path / "b.tflite", of(kind, parts, 1, ways), force=True), change))
+        cells = [[(direction.cell, layer.merge) for layer in stack.layers for direction in layer.directions] for read in (before, after)
+                 for stack in read.layers.values()]  # fmt: skip
         differ = after.unread != before.unread or cells[0] != cells[-1] or after.batch_first != before.batch_first
         assert differ == tried[0]
 
@@ -330,7 +330,7 @@ def test_no_option_is_dropped_in_silence(kind: str, ways: int, tmp_path: Path) -
 
 
 def test_an_option_that_is_unknown_here_is_named(tmp_path: Path) -> None:
-    path = made(tmp_path / "m.tflite", of("rnn"))
+    path = file_of(tmp_path / "m.tflite", of("rnn"))
     later = {0: flatbuffer_write.Number("B", 1), 1: flatbuffer_write.Number("b", 4), 3: flatbuffer_write.Number("B", 1)}
     root, *_ = build(path, Job([], None, Options(), Checkpoint("m", "", {}), {}, lambda piece: None))
     tables: Any = {**root, 1: [{3: flatbuffer_write.Number("i", 35)}], 4: [{}]}
@@ -345,7 +345,7 @@ def test_a_bias_of_zeros_changes_nothing(tmp_path: Path) -> None:
     def zeros(schema: Any, model: Any, operator: Any) -> None:
         operator.inputs[17] = add(schema, model, np.zeros(2, np.float32))
 
-    path = changed(made(tmp_path / "m.tflite", of("lstm", INPUT | {"projection"})), zeros)
+    path = changed(file_of(tmp_path / "m.tflite", of("lstm", INPUT | {"projection"})), zeros)
     assert len(rc.load(path).layers) == 1
 
 
@@ -366,14 +366,14 @@ def test_half_precision_behind_dequantize(tmp_path: Path) -> None:
         model.subgraphs[0].operators.insert(0, unpack)
         operator.inputs[3] = wide
 
-    path = changed(made(tmp_path / "m.tflite", stack), narrow)
-    found = rc.load(path)
-    (read,) = found.layers.values()
+    path = changed(file_of(tmp_path / "m.tflite", stack), narrow)
+    checkpoint = rc.load(path)
+    (read,) = checkpoint.layers.values()
     assert np.array_equal(np.asarray(read.first.arrays["input", "g"]), half)
-    assert "float16" in found.warnings[0] and "kernel" not in found.warnings[0]
+    assert "float16" in checkpoint.warnings[0] and "kernel" not in checkpoint.warnings[0]
     rounded = stack.first.with_arrays({("input", "g"): half.astype(np.float32)})
     expected = reference.run(stack.replace(layers=(type(stack.layers[0])((rounded,)),)), X).y
-    assert np.abs(ran(path, layers=tuple(found.layers))["y"] - expected).max() < 1e-6
+    assert np.abs(ran(path, layers=tuple(checkpoint.layers))["y"] - expected).max() < 1e-6
 
 
 def test_scales_of_rows(tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_scales_of_rows(tmp_path: Path) -> None:
     def narrow(schema: Any, model: Any, operator: Any) -> None:
         operator.inputs[2] = add(schema, model, codes, schema.TensorType.INT8, scales)
 
-    path = changed(made(tmp_path / "m.tflite", of("lstm")), narrow)
+    path = changed(file_of(tmp_path / "m.tflite", of("lstm")), narrow)
     (read,) = rc.load(path).layers.values()
     assert np.array_equal(np.asarray(read.first.arrays["input", "f"]), codes * scales[:, None])
 
@@ -392,24 +392,24 @@ def test_integers_without_a_scale_are_not_read(tmp_path: Path) -> None:
     def bare(schema: Any, model: Any, operator: Any) -> None:
         operator.inputs[2] = add(schema, model, np.ones((5, 3), np.int8), schema.TensorType.INT8)
 
-    found = rc.load(changed(made(tmp_path / "m.tflite", of("lstm")), bare))
-    assert "without a scale" in found.unread[0]
+    checkpoint = rc.load(changed(file_of(tmp_path / "m.tflite", of("lstm")), bare))
+    assert "without a scale" in checkpoint.unread[0]
 
 
 # Damaged files ----------------------------------------------------------------------------------------------
 
 
 def test_a_damaged_file_ends_in_an_error_of_ours(tmp_path: Path) -> None:
-    whole = made(tmp_path / "m.tflite", of("rnn", INPUT, 2, 2)).read_bytes()
+    full = file_of(tmp_path / "m.tflite", of("rnn", INPUT, 2, 2)).read_bytes()
     path, rng = tmp_path / "d.tflite", random.Random(1)
     ends = set()
-    cut = [whole[:length] for length in rng.sample(range(8, len(whole)), 40)]
+    cut = [full[:length] for length in rng.sample(range(8, len(full)), 40)]
     flipped = []
     for _ in range(200):
-        one = bytearray(whole)
-        for place in rng.sample(range(len(one)), rng.choice((1, 3))):
-            one[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, one[place] ^ 1 << rng.randrange(8)))
-        flipped.append(bytes(one))
+        damaged = bytearray(full)
+        for place in rng.sample(range(len(damaged)), rng.choice((1, 3))):
+            damaged[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, damaged[place] ^ 1 << rng.randrange(8)))
+        flipped.append(bytes(damaged))
     for content in [*cut, *flipped]:
         path.write_bytes(content)
         try:

@@ -17,66 +17,66 @@ GOLDEN = Path(__file__).parent / "golden" / "frozen"
 
 @pytest.mark.parametrize("name", ["gru", "stack", "unrolled", "lstm_2_2", "stack_2_2"])
 def test_layers_give_what_keras_gave(name: str) -> None:
-    found = rc.load(GOLDEN / f"{name}.tflite")
-    assert not found.unread and not any(one.ndim == 2 and one.size > 12 for one in found.tensors.values())
-    with np.load(GOLDEN / f"{name}_lite.npz") as kept:
-        x, truth = kept["x"].swapaxes(0, 1), kept["y"]
-    stacks = list(found.layers.values())
+    checkpoint = rc.load(GOLDEN / f"{name}.tflite")
+    assert not checkpoint.unread and not any(array.ndim == 2 and array.size > 12 for array in checkpoint.tensors.values())
+    with np.load(GOLDEN / f"{name}_lite.npz") as stored:
+        x, truth = stored["x"].swapaxes(0, 1), stored["y"]
+    stacks = list(checkpoint.layers.values())
     if name.startswith("stack"):
         backward, forward, last = stacks
         assert backward.first.reverse and not forward.first.reverse
-        x = np.concatenate([reference.run(one, x).y for one in (forward, backward)], -1)
+        x = np.concatenate([reference.run(layer, x).y for layer in (forward, backward)], -1)
         stacks = [last]
     (stack,) = stacks
-    given = reference.run(stack, x)
-    y = given.y.swapaxes(0, 1) if truth.ndim == 3 else given.hidden[0]
+    result = reference.run(stack, x)
+    y = result.y.swapaxes(0, 1) if truth.ndim == 3 else result.hidden[0]
     np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6)
 
 
 def test_the_order_of_a_backward_layer_whose_last_output_is_read_is_that_of_time() -> None:
     (stack,) = rc.load(GOLDEN / "backward.tflite").layers.values()
     assert stack.first.reverse and stack.output_order == "time"
-    with np.load(GOLDEN / "backward_lite.npz") as kept:
-        given = reference.run(stack, kept["x"].swapaxes(0, 1))
-        np.testing.assert_allclose(given.hidden[0], kept["y"], rtol=1e-5, atol=1e-6)
+    with np.load(GOLDEN / "backward_lite.npz") as stored:
+        result = reference.run(stack, stored["x"].swapaxes(0, 1))
+        np.testing.assert_allclose(result.hidden[0], stored["y"], rtol=1e-5, atol=1e-6)
 
 
 def test_a_layer_with_a_mask_is_read_with_a_warning() -> None:
-    found = rc.load(GOLDEN / "masked.tflite")
-    (stack,) = found.layers.values()
-    with np.load(GOLDEN / "masked_lite.npz") as kept:
-        given = reference.run(stack, kept["x"].swapaxes(0, 1))
-        np.testing.assert_allclose(given.hidden[0], kept["y"], rtol=1e-5, atol=1e-6)
-    assert not found.unread and "pass the lengths" in found.warnings[0]
+    checkpoint = rc.load(GOLDEN / "masked.tflite")
+    (stack,) = checkpoint.layers.values()
+    with np.load(GOLDEN / "masked_lite.npz") as stored:
+        result = reference.run(stack, stored["x"].swapaxes(0, 1))
+        np.testing.assert_allclose(result.hidden[0], stored["y"], rtol=1e-5, atol=1e-6)
+    assert not checkpoint.unread and "pass the lengths" in checkpoint.warnings[0]
 
 
 def test_a_gru_becomes_a_keras_layer(tmp_path: Path) -> None:
     rc.convert(GOLDEN / "gru.tflite", tmp_path / "out.keras")
-    (one,), (other,) = (rc.load(path).layers.values() for path in (GOLDEN / "gru.tflite", tmp_path / "out.keras"))
+    (layer,), (other,) = (rc.load(path).layers.values() for path in (GOLDEN / "gru.tflite", tmp_path / "out.keras"))
     x = np.random.default_rng(0).normal(size=(4, 2, 3))
-    np.testing.assert_array_equal(reference.run(one, x).y, reference.run(other, x).y)
+    np.testing.assert_array_equal(reference.run(layer, x).y, reference.run(other, x).y)
 
 
 def test_damage_ends_in_words(tmp_path: Path) -> None:
-    whole = bytearray((GOLDEN / "gru.tflite").read_bytes())
+    content = bytearray((GOLDEN / "gru.tflite").read_bytes())
     random = np.random.default_rng(7)
     path = tmp_path / "m.tflite"
     truth = reference.run(next(iter(rc.load(GOLDEN / "gru.tflite").layers.values())), np.ones((3, 1, 3))).y.shape
     for _ in range(60):
-        changed = bytearray(whole)
-        for place in random.integers(0, len(whole), 3):
+        changed = bytearray(content)
+        for place in random.integers(0, len(content), 3):
             changed[place] = random.integers(256)
         path.write_bytes(changed)
         try:
-            found = rc.load(path)
+            checkpoint = rc.load(path)
         except RnnConvertError:
             continue
-        for stack in found.layers.values():
+        for stack in checkpoint.layers.values():
             assert reference.run(stack, np.ones((3, 1, stack.input_size))).y.shape[:2] == truth[:2]
 
 
 def test_an_element_that_is_stored_elsewhere_is_no_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a count of its steps, a list that a loop fills is another state."""
     monkeypatch.setattr(lists.WhileLoop, "counters", set())
-    found = loops.read(GOLDEN / "gru.tflite", graph.read(GOLDEN / "gru.tflite"))
-    assert not found.layers and found.reasons
+    read = loops.read(GOLDEN / "gru.tflite", graph.read(GOLDEN / "gru.tflite"))
+    assert not read.layers and read.reasons

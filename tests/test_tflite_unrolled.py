@@ -18,22 +18,22 @@ GOLDEN = Path(__file__).parent / "golden" / "tflite_unrolled"
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.tflite")), ids=lambda path: path.stem)
 def test_unrolled_steps_are_read_with_their_direction(path: Path) -> None:
-    found = rc.load(path)
-    with np.load(path.with_suffix(".npz")) as kept:
-        x, y = kept["x"], kept["y"]
+    checkpoint = rc.load(path)
+    with np.load(path.with_suffix(".npz")) as stored:
+        x, y = stored["x"], stored["y"]
     if x.shape[1] == 1:  # one step from zeros shows no recurrent matrix
-        assert not found.layers
+        assert not checkpoint.layers
         return
-    (stack,) = found.layers.values()
+    (stack,) = checkpoint.layers.values()
     backwards = "backwards" in path.stem
     assert stack.first.reverse == backwards and not stack.unconvertible
-    assert not any("initial state" in text for text in found.warnings)
-    given = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1)
+    assert not any("initial state" in text for text in checkpoint.warnings)
+    output = reference.run(stack, x.swapaxes(0, 1)).y.swapaxes(0, 1)
     if "last" in path.stem:
-        given = given[:, 0 if backwards else -1]
+        output = output[:, 0 if backwards else -1]
     elif backwards:  # Keras stacks what it computes in the order of its steps, behind the layer
-        given = given[:, ::-1]
-    np.testing.assert_allclose(given, y, rtol=1e-5, atol=1e-6)
+        output = output[:, ::-1]
+    np.testing.assert_allclose(output, y, rtol=1e-5, atol=1e-6)
 
 
 CELLS = sorted((GOLDEN.parent / "tflite_cells").glob("*.tflite"))
@@ -41,13 +41,13 @@ CELLS = sorted((GOLDEN.parent / "tflite_cells").glob("*.tflite"))
 
 @pytest.mark.parametrize("path", CELLS, ids=lambda path: path.stem)
 def test_cells_one_above_the_other_are_two_layers(path: Path) -> None:
-    found = rc.load(path)
-    with np.load(path.with_suffix(".npz")) as kept:
-        given, y = kept["x"], kept["y"]
-    assert len(found.layers) == 2 and not found.unread
-    for stack in found.layers.values():
-        given = reference.run(stack, given).y
-    np.testing.assert_allclose(given[-1], y, rtol=1e-5, atol=1e-6)
+    checkpoint = rc.load(path)
+    with np.load(path.with_suffix(".npz")) as stored:
+        x, y = stored["x"], stored["y"]
+    assert len(checkpoint.layers) == 2 and not checkpoint.unread
+    for stack in checkpoint.layers.values():
+        x = reference.run(stack, x).y
+    np.testing.assert_allclose(x[-1], y, rtol=1e-5, atol=1e-6)
 
 
 def test_a_cell_that_is_not_read_is_named_beside_one_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +60,9 @@ def test_a_cell_that_is_not_read_is_named_beside_one_that_is(monkeypatch: pytest
 
     original = steps.first_step
     monkeypatch.setattr(steps, "first_step", first_step)
-    found = rc.load(GOLDEN.parent / "tflite_cells" / "unpack.tflite")
-    assert len(found.layers) == 1
-    (unread,) = found.unread
+    checkpoint = rc.load(GOLDEN.parent / "tflite_cells" / "unpack.tflite")
+    assert len(checkpoint.layers) == 1
+    (unread,) = checkpoint.unread
     assert "planted" in unread
     with pytest.raises(rc.RefusedError, match="not every recurrent layer in it can be read"):
-        rc.save(found, "unpack.onnx")
+        rc.save(checkpoint, "unpack.onnx")

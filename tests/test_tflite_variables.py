@@ -18,14 +18,14 @@ NAMES = ["gru_back", "gru_before_back", "lstm_back", "rnn", "trained"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_layers_give_what_keras_gave(name: str) -> None:
-    found = rc.load(GOLDEN / f"{name}.tflite")
-    (stack,) = found.layers.values()
-    with np.load(GOLDEN / f"{name}.npz") as kept:
-        x, truth = kept["x"].swapaxes(0, 1), kept["y"]
-    given = reference.run(stack, x)
-    y = given.y.swapaxes(0, 1) if truth.ndim == 3 else given.hidden[0]
+    checkpoint = rc.load(GOLDEN / f"{name}.tflite")
+    (stack,) = checkpoint.layers.values()
+    with np.load(GOLDEN / f"{name}.npz") as stored:
+        x, truth = stored["x"].swapaxes(0, 1), stored["y"]
+    result = reference.run(stack, x)
+    y = result.y.swapaxes(0, 1) if truth.ndim == 3 else result.hidden[0]
     np.testing.assert_allclose(y, truth, rtol=1e-5, atol=1e-6)
-    assert not found.unread and stack.first.reverse == ("back" in name)
+    assert not checkpoint.unread and stack.first.reverse == ("back" in name)
 
 
 def test_weights_that_are_not_in_the_file_are_said_to_be_missing(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def _changed(path: Path, change: Any) -> Path:
 
 
 def _operators(model: Any, graph: int, code: int) -> list[Any]:
-    return [one for one in model.subgraphs[graph].operators if model.operatorCodes[one.opcodeIndex].builtinCode == code]
+    return [operator for operator in model.subgraphs[graph].operators if model.operatorCodes[operator.opcodeIndex].builtinCode == code]
 
 
 def _assigned_in_the_main_graph(model: Any) -> None:
@@ -73,5 +73,5 @@ def _never_called(model: Any) -> None:
 )
 def test_a_variable_that_the_graph_changes_or_nothing_fills_is_no_weight(tmp_path: Path, change: Any, words: str) -> None:
     assert rc.load(_changed(tmp_path / "same.tflite", lambda model: None)).layers
-    found = rc.load(_changed(tmp_path / "m.tflite", change))
-    assert not found.layers and any(words in text for text in found.unread), found.unread
+    checkpoint = rc.load(_changed(tmp_path / "m.tflite", change))
+    assert not checkpoint.layers and any(words in text for text in checkpoint.unread), checkpoint.unread

@@ -32,9 +32,9 @@ def saved(path: Path, root: Any) -> Path:
 
 
 def only(path: Path, **options: Any) -> Recurrent:
-    found = rc.load(path, **options)
-    assert not found.warnings, found.warnings
-    (layer,) = found.layers.values()
+    loaded = rc.load(path, **options)
+    assert not loaded.warnings, loaded.warnings
+    (layer,) = loaded.layers.values()
     return layer
 
 
@@ -55,21 +55,21 @@ LOOPS: dict[str, Callable[[], Object]] = {
 @pytest.mark.parametrize("name", MODULES)
 def test_a_tree_of_modules_computes_what_is_read(name: str, tmp_path: Path) -> None:
     path = saved(tmp_path / "a.t7", {"model": sequence(make("LookupTable", weight=numbers(9, 3)), MODULES[name]())})
-    made = torch7_file.read(path)["model"].fields["modules"][2]
-    np.testing.assert_allclose(reference.run(only(path), X).y, steps(made, X), rtol=0, atol=1e-12)
+    module = torch7_file.read(path)["model"].fields["modules"][2]
+    np.testing.assert_allclose(reference.run(only(path), X).y, steps(module, X), rtol=0, atol=1e-12)
     assert list(rc.load(path).layers) == ["model/modules/2"]
     assert [place for place in rc.load(path).tensors] == ["model/modules/1/weight"]
 
 
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_layer_of_sequences_computes_what_is_read(name: str, tmp_path: Path) -> None:
-    made = LOOPS[name]()
-    np.testing.assert_allclose(reference.run(only(saved(tmp_path / "a.t7", made)), X).y, loop(made, X), rtol=0, atol=1e-12)
+    module = LOOPS[name]()
+    np.testing.assert_allclose(reference.run(only(saved(tmp_path / "a.t7", module)), X).y, loop(module, X), rtol=0, atol=1e-12)
 
 
 def cudnn(name: str, weight: Array, **fields: Any) -> Object:
-    said = {"inputSize": 3, "hiddenSize": 4, "numLayers": 2, "inputMode": "CUDNN_LINEAR_INPUT", "weight": weight, **fields}
-    return Object(f"cudnn.{name}", LuaTable(said))
+    settings = {"inputSize": 3, "hiddenSize": 4, "numLayers": 2, "inputMode": "CUDNN_LINEAR_INPUT", "weight": weight, **fields}
+    return Object(f"cudnn.{name}", LuaTable(settings))
 
 
 @pytest.mark.parametrize(
@@ -80,14 +80,14 @@ def cudnn(name: str, weight: Array, **fields: Any) -> Object:
     ],
 )  # fmt: skip
 def test_a_flat_vector_is_cudnns(name: str, mode: str, kind: str, ways: int, tmp_path: Path) -> None:
-    made = stack(kind, num_layers=2, num_directions=ways)
+    layers = stack(kind, num_layers=2, num_directions=ways)
     two = "CUDNN_BIDIRECTIONAL" if ways == 2 else "CUDNN_UNIDIRECTIONAL"
-    vector = rc.pack(made, "cudnn")
+    vector = rc.pack(layers, "cudnn")
     assert isinstance(vector, np.ndarray)
     path = saved(tmp_path / "a.t7", cudnn(name, vector, mode=mode, bidirectional=two))
-    found = only(path)
-    assert found.cell.activation.name == ("relu" if mode.endswith("RELU") else "tanh")
-    np.testing.assert_array_equal(rc.pack(found, "cudnn"), vector)
+    read = only(path)
+    assert read.cell.activation.name == ("relu" if mode.endswith("RELU") else "tanh")
+    np.testing.assert_array_equal(rc.pack(read, "cudnn"), vector)
     wrong = cudnn(name, vector[:-1], mode=mode, bidirectional=two)
     assert "but its sizes need" in rc.load(saved(tmp_path / "b.t7", wrong)).warnings[0]
 
@@ -97,12 +97,12 @@ def test_two_directions_are_one_layer(merge: str, how: str, tmp_path: Path) -> N
     pair = LOOPS["SeqLSTM"](), LOOPS["SeqLSTM"]()
     turn = make("SeqReverseSequence", dim=1)
     inner = sequence(make("ConcatTable", pair[0], sequence(turn, pair[1], turn)), make(merge))
-    made = make("SeqBRNN", inner, forwardModule=pair[0], backwardModule=pair[1], merge=make(merge), module=inner)
-    found = only(saved(tmp_path / "a.t7", made))
+    module = make("SeqBRNN", inner, forwardModule=pair[0], backwardModule=pair[1], merge=make(merge), module=inner)
+    read = only(saved(tmp_path / "a.t7", module))
     halves = loop(pair[0], X), loop(pair[1], X[::-1])[::-1]
     joined = halves[0] + halves[1] if how == "sum" else np.concatenate(halves, 2)
-    assert found.layers[0].merge == how
-    np.testing.assert_allclose(reference.run(found, X).y, joined, rtol=0, atol=1e-12)
+    assert read.layers[0].merge == how
+    np.testing.assert_allclose(reference.run(read, X).y, joined, rtol=0, atol=1e-12)
     other = make("BiSequencer", inner, forwardModule=pair[0], backwardModule=pair[1], mergeModule=make("CMaxTable"))
     found_other = rc.load(saved(tmp_path / "b.t7", other))
     assert not found_other.layers and "merged by something other" in found_other.warnings[0]
@@ -110,17 +110,17 @@ def test_two_directions_are_one_layer(merge: str, how: str, tmp_path: Path) -> N
 
 def test_a_layer_that_is_turned_round_by_hand_is_told_of(tmp_path: Path) -> None:
     turn = make("SeqReverseSequence", dim=1)
-    found = rc.load(saved(tmp_path / "a.t7", sequence(turn, LOOPS["SeqGRU"](), turn)))
-    assert "modules/1 (nn.SeqReverseSequence) reverses the order of a sequence" in found.warnings[0]
+    loaded = rc.load(saved(tmp_path / "a.t7", sequence(turn, LOOPS["SeqGRU"](), turn)))
+    assert "modules/1 (nn.SeqReverseSequence) reverses the order of a sequence" in loaded.warnings[0]
 
 
 # What is not what its class is known for ---------------------------------------------------------------------
 
 
-def refused(path: Path, made: Object) -> str:
-    found = rc.load(saved(path, made))
-    assert not found.layers
-    return found.warnings[0]
+def refused(path: Path, module: Object) -> str:
+    loaded = rc.load(saved(path, module))
+    assert not loaded.layers
+    return loaded.warnings[0]
 
 
 def test_a_tree_that_is_another_is_not_read(tmp_path: Path) -> None:
@@ -161,20 +161,20 @@ FORMS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_files_come_and_go(form: str, tmp_path: Path) -> None:
-    said = dict(FORMS[form])
-    options = {"layout": said.pop("layout")} if "layout" in said else {}
-    made = stack(**{"name": "a", **said})
+    settings = dict(FORMS[form])
+    options = {"layout": settings.pop("layout")} if "layout" in settings else {}
+    source = stack(**{"name": "a", **settings})
     if form == "relu":
-        made = rc.Recurrent("a", (rc.Layer((made.first.replace(cell=made.cell.replace(activation=RELU)),)),))
+        source = rc.Recurrent("a", (rc.Layer((source.first.replace(cell=source.cell.replace(activation=RELU)),)),))
     if form == "gru":
-        made = rc.Recurrent("a", (rc.Layer((made.first.replace(cell=made.cell.replace(reset_after=False)),)),))
-        made = made.replace(layers=(rc.Layer((made.first.with_arrays({("recurrent_bias", "n"): np.zeros(4, "f4")}),)),))
-    path = write(tmp_path / "a.t7", made, **options)
-    found = rc.load(path)
+        source = rc.Recurrent("a", (rc.Layer((source.first.replace(cell=source.cell.replace(reset_after=False)),)),))
+        source = source.replace(layers=(rc.Layer((source.first.with_arrays({("recurrent_bias", "n"): np.zeros(4, "f4")}),)),))
+    path = write(tmp_path / "a.t7", source, **options)
+    loaded = rc.load(path)
     y = np.asarray(X)
-    for layer in found.layers.values():
+    for layer in loaded.layers.values():
         y = reference.run(layer, y).y
-    np.testing.assert_allclose(y, reference.run(made, X).y, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(y, reference.run(source, X).y, rtol=0, atol=1e-6)
 
 
 def test_a_note_says_what_a_file_needs(tmp_path: Path) -> None:
@@ -186,15 +186,15 @@ def test_a_note_says_what_a_file_needs(tmp_path: Path) -> None:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     shared = np.arange(6, dtype="f4").reshape(2, 3)
-    made = {
+    values = {
         "numbers": [1, 2.5, -3, float("inf")], "text": "ü", "truth": [True, False], "nothing": LuaTable(), "one": shared, "same": shared,
         "half": np.ones(2, "f2"), "long": np.array([1 << 40]), "empty": np.zeros((0, 3)), "object": make("Linear", weight=shared),
     }  # fmt: skip
-    found = torch7_file.read(saved(tmp_path / "a.t7", made))
-    assert found["numbers"].listed() == [1, 2.5, -3, float("inf")] and found["text"] == "ü"
-    assert found["truth"].listed() == [True, False] and found["empty"].size == 0 and found["long"].tolist() == [1 << 40]
-    assert found["one"] is found["same"] is found["object"].fields["weight"]
-    assert not found["one"].flags.writeable and found["half"].dtype == np.float16
+    read = torch7_file.read(saved(tmp_path / "a.t7", values))
+    assert read["numbers"].listed() == [1, 2.5, -3, float("inf")] and read["text"] == "ü"
+    assert read["truth"].listed() == [True, False] and read["empty"].size == 0 and read["long"].tolist() == [1 << 40]
+    assert read["one"] is read["same"] is read["object"].fields["weight"]
+    assert not read["one"].flags.writeable and read["half"].dtype == np.float16
     with pytest.raises(rc.UsageError, match="cannot hold complex"):
         torch7_write.write(tmp_path / "b.t7", {"a": 1j})
     assert not (tmp_path / "b.t7").exists()
@@ -228,7 +228,7 @@ def test_functions_are_stepped_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"4\n1\n3\n", "ASCII mode"),
         (struct.pack("<iii", 3, 1, 1 << 28), "a table of 268435456 entries"),
@@ -246,18 +246,18 @@ def test_functions_are_stepped_over(tmp_path: Path) -> None:
         (tensor((1 << 60, 1 << 60), (0, 0), 1, np.arange(9)), "no memory could be allocated"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said(content: bytes, said: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.t7").write_bytes(content)
-    with pytest.raises(rc.UnreadableError, match=said):
+    with pytest.raises(rc.UnreadableError, match=message):
         torch7_file.read(tmp_path / "a.t7")
 
 
 def test_damage_is_unreadable_or_another_number(tmp_path: Path) -> None:
-    whole = saved(tmp_path / "a.t7", {"m": LOOPS["SeqGRU"](), "t": [1, "x", True]}).read_bytes()
+    full = saved(tmp_path / "a.t7", {"m": LOOPS["SeqGRU"](), "t": [1, "x", True]}).read_bytes()
     for number in drawn(range(3000), 500, "damage"):
         rng = np.random.default_rng(number)
-        content = np.frombuffer(whole, np.uint8).copy()
-        if number < len(whole):
+        content = np.frombuffer(full, np.uint8).copy()
+        if number < len(full):
             content = content[:number]
         else:
             places = rng.integers(0, content.size, rng.integers(1, 5))
@@ -266,7 +266,7 @@ def test_damage_is_unreadable_or_another_number(tmp_path: Path) -> None:
         tracemalloc.start()
         try:
             torch7_file.read(tmp_path / "b.t7")
-            assert number >= len(whole)
+            assert number >= len(full)
         except rc.UnreadableError:
             pass
         finally:
@@ -292,10 +292,10 @@ def test_what_many_objects_share_is_walked_once(tmp_path: Path) -> None:
     shared = LuaTable({number: LuaTable() for number in range(1, 2001)})
     root = LuaTable({number: make("GRU", shared=shared) for number in range(1, 1001)})
     root[0] = shared
-    found = rc.load(saved(tmp_path / "a.t7", root))
-    met: set[int] = set()
-    assert len(found.warnings) == 1000
-    assert len(list(torch7_file.walk(root, seen=met))) > 3000 and not list(torch7_file.walk(root[1], seen=met))
+    loaded = rc.load(saved(tmp_path / "a.t7", root))
+    seen: set[int] = set()
+    assert len(loaded.warnings) == 1000
+    assert len(list(torch7_file.walk(root, seen=seen))) > 3000 and not list(torch7_file.walk(root[1], seen=seen))
 
 
 def test_an_empty_tensor_of_enormous_lengths_is_unreadable(tmp_path: Path) -> None:

@@ -54,11 +54,11 @@ def together(states: tuple[Any, ...]) -> Any:
     return torch.stack(states) if len({state.shape for state in states}) == 1 else states
 
 
-def hx_of(given: Problem, dtype: Any = None) -> Any:
-    if given.hidden is None:
+def hx_of(case: Problem, dtype: Any = None) -> Any:
+    if case.hidden is None:
         return None
-    h, c = together(tensors(given.hidden, dtype)), together(tensors(given.cell, dtype))
-    return (h, c) if has_cell(given.stack) else h
+    h, c = together(tensors(case.hidden, dtype)), together(tensors(case.cell, dtype))
+    return (h, c) if has_cell(case.stack) else h
 
 
 def outputs(y: Any, hx: Any, stack: Recurrent) -> Outputs:
@@ -72,13 +72,13 @@ def plain(tensor: Any) -> Array:
     return np.asarray(tensor.detach().numpy())
 
 
-def solve(module: Any, given: Problem, dtype: Any = None) -> Outputs:
-    y, hx = module(torch.tensor(given.x, dtype=dtype), hx_of(given, dtype))
-    return outputs(y, hx, given.stack)
+def solve(module: Any, case: Problem, dtype: Any = None) -> Outputs:
+    y, hx = module(torch.tensor(case.x, dtype=dtype), hx_of(case, dtype))
+    return outputs(y, hx, case.stack)
 
 
-def all_near(found: Outputs, exact: Outputs) -> bool:
-    ours, truth = ([one.y, *one.hidden, *one.cell] for one in (found, exact))
+def all_near(result: Outputs, exact: Outputs) -> bool:
+    ours, truth = ([given_outputs.y, *given_outputs.hidden, *given_outputs.cell] for given_outputs in (result, exact))
     return all(near(a, b) for a, b in zip(ours, truth, strict=True))
 
 
@@ -87,10 +87,10 @@ def all_near(found: Outputs, exact: Outputs) -> bool:
 
 @looped(12, seed=SEEDS, states=[True, False])
 def test_any_layer_gives_what_the_reference_gives(seed: int, states: bool) -> None:
-    given = problem(Maker(seed).stack(), seed, states)
-    module = module_of(given.stack)
-    assert excess(given, solve(module, given)) <= 1
-    assert all_near(solve(module.double(), given, torch.float64), given.solved())
+    case = problem(Maker(seed).stack(), seed, states)
+    module = module_of(case.stack)
+    assert excess(case, solve(module, case)) <= 1
+    assert all_near(solve(module.double(), case, torch.float64), case.solved())
 
 
 @looped(12, bounds=READ_BOUNDS, seed=range(8))
@@ -135,7 +135,7 @@ def test_the_random_layers_have_every_feature() -> None:
     assert {layer.merge for stack in stacks for layer in stack.layers} == {"concat", "sum", "mul", "ave", "none"}
     assert {stack.join for stack in stacks} == {"layer", "end"} and any(stack.readout for stack in stacks)
     assert {stack.output_order for stack in stacks} == {"time", "processing"}
-    assert any(len({cell.kind for cell in map(lambda one: one[2].cell, stack.directions())}) > 1 for stack in stacks)
+    assert any(len({cell.kind for cell in map(lambda entry: entry[2].cell, stack.directions())}) > 1 for stack in stacks)
 
 
 def outline_functions() -> list[str]:
@@ -151,36 +151,36 @@ def outline_functions() -> list[str]:
 def test_gates_in_the_wrong_order_are_caught(kind: str, seed: int) -> None:
     form = Sizes(kind, WIDTH, 5, 1, 2, parts=PEEPHOLES if kind == "lstm" else BOTH)
     stack = random_stack(form, seed, np.float32, None if kind == "lstm" else GRU_BEFORE)
-    given = problem(stack, seed, True)
-    assert excess(given, solve(rc.to_torch(stack), given)) <= 1
-    assert excess(given, solve(rc.to_torch(swapped(stack)), given)) > WRONG
+    case = problem(stack, seed, True)
+    assert excess(case, solve(rc.to_torch(stack), case)) <= 1
+    assert excess(case, solve(rc.to_torch(swapped(stack)), case)) > WRONG
 
 
 def test_the_other_reset_gate_is_caught() -> None:
     stack = random_stack(Sizes("gru", WIDTH, 5), 1, np.float32, GRU_BEFORE)
-    given = problem(stack, 1, True)
+    case = problem(stack, 1, True)
     other = torch.nn.GRU(WIDTH, 5)
     weights = rc.to_torch(stack).state_dict()
     del weights["outline"]
     other.load_state_dict(weights)
-    assert excess(given, solve(other, given)) > WRONG
+    assert excess(case, solve(other, case)) > WRONG
 
 
 @looped(12, seed=SEEDS, states=[True, False])
 def test_packed_sequences_of_many_lengths(seed: int, states: bool) -> None:
-    given = problem(Maker(seed, dtype="float64").stack(), seed, states, lengths=True)
-    module = module_of(given.stack)
-    assert given.lengths is not None
-    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.tensor(given.x), torch.tensor(given.lengths), enforce_sorted=False)
-    y, hx = module(packed, hx_of(given))
+    case = problem(Maker(seed, dtype="float64").stack(), seed, states, lengths=True)
+    module = module_of(case.stack)
+    assert case.lengths is not None
+    packed = torch.nn.utils.rnn.pack_padded_sequence(torch.tensor(case.x), torch.tensor(case.lengths), enforce_sorted=False)
+    y, hx = module(packed, hx_of(case))
     assert torch.equal(y.batch_sizes, packed.batch_sizes) and torch.equal(y.sorted_indices, packed.sorted_indices)
     unpacked, lengths = torch.nn.utils.rnn.pad_packed_sequence(y)
-    assert lengths.tolist() == given.lengths.tolist()
-    found = outputs(unpacked, hx, given.stack)
-    for row, exact in enumerate(solved_one_by_one(given)):
+    assert lengths.tolist() == case.lengths.tolist()
+    result = outputs(unpacked, hx, case.stack)
+    for row, exact in enumerate(solved_one_by_one(case)):
         length = len(exact.y)
-        assert near(found.y[:length, row : row + 1], exact.y) and not found.y[length:, row].any()
-        for ours, truth in ((found.hidden, exact.hidden), (found.cell, exact.cell)):
+        assert near(result.y[:length, row : row + 1], exact.y) and not result.y[length:, row].any()
+        for ours, truth in ((result.hidden, exact.hidden), (result.cell, exact.cell)):
             assert all(near(a[row : row + 1], b) for a, b in zip(ours, truth, strict=True))
 
 
@@ -188,18 +188,18 @@ def test_packed_sequences_of_many_lengths(seed: int, states: bool) -> None:
 def test_gradients_are_the_references(seed: int) -> None:
     states = bool(seed % 2)
     stack = Maker(seed, dtype="float64").stack()
-    given = problem(stack, seed, states)
+    case = problem(stack, seed, states)
     module = module_of(stack)
     rng = np.random.default_rng(seed)
-    exact = given.solved()
+    exact = case.solved()
     weigh = Outputs(*(
         rng.uniform(-1, 1, exact.y.shape), tuple(rng.uniform(-1, 1, h.shape) for h in exact.hidden),
         tuple(rng.uniform(-1, 1, c.shape) for c in exact.cell),
     ))  # fmt: skip
-    hidden, cell = (given.hidden or (), given.cell or ())
-    truth = reference.Reference(stack).gradients(given.x, hidden, cell, None, weigh)
-    x = torch.tensor(given.x, requires_grad=True)
-    hs, cs = ([state.requires_grad_() for state in tensors(own)] for own in (given.hidden, given.cell))
+    hidden, cell = (case.hidden or (), case.cell or ())
+    truth = reference.Reference(stack).gradients(case.x, hidden, cell, None, weigh)
+    x = torch.tensor(case.x, requires_grad=True)
+    hs, cs = ([state.requires_grad_() for state in tensors(part)] for part in (case.hidden, case.cell))
     hx = None if not states else (together(tuple(hs)), together(tuple(cs))) if has_cell(stack) else together(tuple(hs))
     y, finals = module(x, hx)
     h, c = finals if has_cell(stack) else (finals, ())
@@ -210,8 +210,8 @@ def test_gradients_are_the_references(seed: int) -> None:
     for leaf, gradient in zip((*hs, *(cs if has_cell(stack) else [])), (*truth.hidden, *truth.cell), strict=False):
         assert near(plain(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad), gradient, 1e-9)
     slopes = {name: plain(torch.zeros_like(p) if p.grad is None else p.grad) for name, p in module.named_parameters()}
-    found = outline.filled(outline.from_text(module.text), outline.TORCH, slopes)
-    for (*_, ours), wanted in zip(found.directions(), truth.weights, strict=True):
+    filled = outline.filled(outline.from_text(module.text), outline.TORCH, slopes)
+    for (*_, ours), wanted in zip(filled.directions(), truth.weights, strict=True):
         for key, gradient in wanted.items():
             assert near(np.asarray(ours.arrays[key]), gradient, 1e-9), key
 
@@ -285,14 +285,14 @@ def test_calls_attributes_and_shapes_are_torchs() -> None:
     assert {name: tuple(p.shape) for name, p in ours.named_parameters() if name in shared} == shared
     x = torch.randn(TIME, BATCH, 3)
     hx = (torch.randn(4, BATCH, 2), torch.randn(4, BATCH, 4))
-    for given in (None, hx):
-        y, (h, c) = ours(x, given)
-        wanted, (wanted_h, wanted_c) = theirs(x, given)
+    for start in (None, hx):
+        y, (h, c) = ours(x, start)
+        wanted, (wanted_h, wanted_c) = theirs(x, start)
         assert (y.shape, h.shape, c.shape) == (wanted.shape, wanted_h.shape, wanted_c.shape)
-        one, (one_h, one_c) = ours(x[:, 1], None if given is None else tuple(state[:, 1] for state in given))
-        assert torch.allclose(one, y[:, 1]) and torch.allclose(one_h, h[:, 1]) and torch.allclose(one_c, c[:, 1])
+        single, (single_h, single_c) = ours(x[:, 1], None if start is None else tuple(state[:, 1] for state in start))
+        assert torch.allclose(single, y[:, 1]) and torch.allclose(single_h, h[:, 1]) and torch.allclose(single_c, c[:, 1])
         ours.batch_first = True
-        first, (first_h, _) = ours(x.transpose(0, 1), given)
+        first, (first_h, _) = ours(x.transpose(0, 1), start)
         ours.batch_first = False
         assert torch.equal(first, y.transpose(0, 1)) and torch.equal(first_h, h)
     ours.flatten_parameters()
@@ -342,13 +342,13 @@ def test_a_module_is_copied_pickled_and_moved() -> None:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 def test_an_element_type_is_kept_or_chosen(dtype: str) -> None:
-    own = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
-    stack = random_stack(Sizes("gru", 3, 4), 1, own, GRU_BEFORE)
+    element_type = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+    stack = random_stack(Sizes("gru", 3, 4), 1, element_type, GRU_BEFORE)
     assert rc.to_torch(stack).weight_hh_l0.dtype == getattr(torch, dtype)
     back = rc.from_torch(rc.to_torch(stack)).first.arrays
     assert all(np.array_equal(np.asarray(back[key]), np.asarray(array)) for key, array in stack.first.arrays.items())
     assert rc.to_torch(random_stack(Sizes("gru", 3, 4), 1, np.float32, GRU_BEFORE), dtype).bias_ih_l0.dtype == getattr(torch, dtype)
-    mixed = random_stack(Sizes("gru", 3, 4, 1, 2), 1, own, GRU_BEFORE)
+    mixed = random_stack(Sizes("gru", 3, 4, 1, 2), 1, element_type, GRU_BEFORE)
     wide = {key: np.asarray(array).astype(np.float32) for key, array in mixed[0, 1].arrays.items()}
     mixed = mixed.replace(layers=(Layer((mixed.first, mixed[0, 1].replace(arrays=wide))),))
     with pytest.raises(rc.RefusedError, match="element types"):
@@ -375,10 +375,10 @@ def test_trained_weights_come_back(seed: int) -> None:
     optimizer = torch.optim.SGD(module.parameters(), 0.01)
     module(x)[0].square().mean().backward()
     optimizer.step()
-    found = rc.from_torch(module, "trained")
-    given = Problem(found, x.numpy())
-    assert outline.to_text(found) == module.text and found.name == "trained"
-    assert excess(given, solve(module, given)) <= 1
+    layer = rc.from_torch(module, "trained")
+    case = Problem(layer, x.numpy())
+    assert outline.to_text(layer) == module.text and layer.name == "trained"
+    assert excess(case, solve(module, case)) <= 1
 
 
 def test_parametrizations_are_applied_and_come_back() -> None:
@@ -388,8 +388,8 @@ def test_parametrizations_are_applied_and_come_back() -> None:
         module.parametrizations.weight_hh_l0.original0.mul_(2)
     back, before = rc.from_torch(module), gru()
     assert near(np.asarray(back.first.get("recurrent", "r")), 2 * np.asarray(before.first.get("recurrent", "r")), 1e-6)
-    given = Problem(back, np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32))
-    assert excess(given, solve(module, given)) <= 1
+    case = Problem(back, np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32))
+    assert excess(case, solve(module, case)) <= 1
 
 
 def test_a_module_is_not_copied_by_from_torch() -> None:
@@ -449,16 +449,16 @@ SCRIPTED = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # TorchScri
 @SCRIPTED
 @looped(8, seed=SEEDS)
 def test_torchscript_computes_the_same(seed: int, tmp_path: Path) -> None:
-    given = problem(Maker(seed, dtype="float64").stack(), seed, bool(seed % 2))
-    module = module_of(given.stack)
+    case = problem(Maker(seed, dtype="float64").stack(), seed, bool(seed % 2))
+    module = module_of(case.stack)
     if any(len(set(widths)) > 1 for widths in module.widths):
         with pytest.raises(rc.RefusedError, match="different widths"):
             torch.jit.script(module)
         return
     torch.jit.save(torch.jit.script(module), tmp_path / "scripted.pt")
     scripted = torch.jit.load(tmp_path / "scripted.pt")
-    assert all_near(solve(scripted, given), given.solved())
-    x = torch.tensor(given.x)[:, 0]
+    assert all_near(solve(scripted, case), case.solved())
+    x = torch.tensor(case.x)[:, 0]
     assert torch.allclose(scripted(x)[0], module(x)[0])
     (layer,) = rc.load(tmp_path / "scripted.pt").layers.values()
     assert outline.to_text(layer) == module.text
@@ -484,18 +484,18 @@ BACKENDS = ["eager", "aot_eager", *(["inductor"] if LONG and shutil.which("gcc")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("made", [gru, lambda dtype: lstm(dtype, layers=1)], ids=["gru", "lstm"])
-def test_torch_compile_makes_one_graph_with_the_same_gradients(made: Any, backend: str) -> None:
+@pytest.mark.parametrize("make", [gru, lambda dtype: lstm(dtype, layers=1)], ids=["gru", "lstm"])
+def test_torch_compile_makes_one_graph_with_the_same_gradients(make: Any, backend: str) -> None:
     torch.compiler.reset()
-    stack = made(np.float64)
+    stack = make(np.float64)
     if backend == "inductor":  # its compiler takes long
         stack = stack.replace(layers=(Layer(stack.layers[0].directions[:1]),))
     module = rc.to_torch(stack)
     compiled = torch.compile(copy.deepcopy(module), backend=backend, fullgraph=True)
     x = torch.randn(3, 2, 3, dtype=torch.float64)
-    found, wanted = compiled(x)[0], module(x)[0]
-    assert torch.allclose(found, wanted, rtol=0, atol=1e-12)
-    found.sum().backward()
+    y, wanted = compiled(x)[0], module(x)[0]
+    assert torch.allclose(y, wanted, rtol=0, atol=1e-12)
+    y.sum().backward()
     wanted.sum().backward()
     slopes = {name.removeprefix("_orig_mod."): parameter.grad for name, parameter in compiled.named_parameters()}
     for name, parameter in module.named_parameters():

@@ -37,11 +37,11 @@ EXPORTERS = [pytest.param(False, id="tracing"), pytest.param(True, id="dynamo")]
 def export(module: Any, path: Path, dynamo: bool, states: bool = False, x: Any = None) -> onnx.ModelProto:
     """The model with time and batch left open, and initial states as inputs where they are asked for."""
     x = torch.zeros(6, 4, module.input_size) if x is None else x
-    given: dict[str, Any] = {"x": x}
+    inputs: dict[str, Any] = {"x": x}
     if states:
         rows = len(module.ends)
-        own = [torch.zeros(rows, 4, widths[0]) for widths in module.widths]
-        given["hx"] = tuple(own) if module.has_cell else own[0]
+        zeros = [torch.zeros(rows, 4, widths[0]) for widths in module.widths]
+        inputs["hx"] = tuple(zeros) if module.has_cell else zeros[0]
     names = ["x", *(["h_0", "c_0"][: len(module.widths)] if states else [])]
     open_ = {name: {1: "batch", **({0: "time"} if name == "x" else {})} for name in names}
     if dynamo:
@@ -49,9 +49,9 @@ def export(module: Any, path: Path, dynamo: bool, states: bool = False, x: Any =
         shapes: dict[str, Any] = {"input": {0: either, 1: either}}
         if states:
             shapes["hx"] = ({1: either}, {1: either}) if module.has_cell else {1: either}
-        torch.onnx.export(module, tuple(given.values()), path, input_names=names, dynamo=True, dynamic_shapes=shapes, verbose=False)
+        torch.onnx.export(module, tuple(inputs.values()), path, input_names=names, dynamo=True, dynamic_shapes=shapes, verbose=False)
     else:
-        torch.onnx.export(module, tuple(given.values()), path, input_names=names, dynamo=False, dynamic_axes=open_)
+        torch.onnx.export(module, tuple(inputs.values()), path, input_names=names, dynamo=False, dynamic_axes=open_)
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
     return model
@@ -61,15 +61,15 @@ def nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     return [node for node in model.graph.node if node.op_type in ("RNN", "GRU", "LSTM")]
 
 
-def solved(path: Path, given: Problem) -> Outputs:
+def solved(path: Path, case: Problem) -> Outputs:
     """What onnxruntime makes of it."""
     session = onnxruntime.InferenceSession(path)
-    feeds = {"x": given.x}
-    if given.hidden is not None and given.cell is not None:
-        feeds |= {"h_0": np.stack(given.hidden)} | ({"c_0": np.stack(given.cell)} if has_cell(given.stack) else {})
+    feeds = {"x": case.x}
+    if case.hidden is not None and case.cell is not None:
+        feeds |= {"h_0": np.stack(case.hidden)} | ({"c_0": np.stack(case.cell)} if has_cell(case.stack) else {})
     y, *states = session.run(None, feeds)
     h, c = (states[0], states[1]) if len(states) == 2 else (states[0], np.zeros((0, 1, 1)))
-    return Outputs(y, tuple(h), tuple(c) if given.stack.cell.kind == "lstm" else ())
+    return Outputs(y, tuple(h), tuple(c) if case.stack.cell.kind == "lstm" else ())
 
 
 def stacks() -> dict[str, Recurrent]:
@@ -103,18 +103,18 @@ def test_one_operator_with_its_attributes_from_which_the_same_cell_comes_back(ki
     model = export(rc.to_torch(stack), path, dynamo)
     (node,) = nodes(model)
     assert node.op_type == kind.upper()
-    found = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    assert found.keys() == ATTRIBUTES[kind].keys()
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    assert attributes.keys() == ATTRIBUTES[kind].keys()
     for name, value in ATTRIBUTES[kind].items():
-        assert found[name] == (pytest.approx(value) if "alpha" in name or "beta" in name else value), name
+        assert attributes[name] == (pytest.approx(value) if "alpha" in name or "beta" in name else value), name
     assert len(node.input) == {"gru": 4, "rnn": 4, "lstm": 8}[kind] and (kind != "lstm" or node.input[7])
     (layer,) = rc.load(path).layers.values()
     assert outline.to_text(layer.replace(name="")) == outline.to_text(stack)
     for (*_, ours), (*_, theirs) in zip(layer.directions(), stack.directions(), strict=True):
         for key, array in theirs.arrays.items():
             np.testing.assert_array_equal(np.asarray(ours.arrays[key]), np.asarray(array))
-    given = problem(stack, 1, False)
-    assert excess(given, solved(path, given)) <= 1
+    case = problem(stack, 1, False)
+    assert excess(case, solved(path, case)) <= 1
 
 
 @pytest.mark.parametrize("dynamo", EXPORTERS)
@@ -122,14 +122,14 @@ def test_gates_in_the_wrong_order_are_caught(dynamo: bool, tmp_path: Path) -> No
     for kind in ("gru", "lstm"):
         stack = stacks()[kind]
         export(rc.to_torch(swapped(stack)), tmp_path / "a.onnx", dynamo)
-        given = problem(stack, 1, False)
-        assert excess(given, solved(tmp_path / "a.onnx", given)) > WRONG
+        case = problem(stack, 1, False)
+        assert excess(case, solved(tmp_path / "a.onnx", case)) > WRONG
 
 
 def exportable(seed: int) -> Recurrent:
     """A random stack whose states are one tensor each."""
-    made = (Maker(seed + 1000 * attempt, onnx=True).stack() for attempt in range(100))
-    return next(stack for stack in made if len({d.hidden_size for *_, d in stack.directions()}) == 1)
+    attempts = (Maker(seed + 1000 * attempt, onnx=True).stack() for attempt in range(100))
+    return next(stack for stack in attempts if len({d.hidden_size for *_, d in stack.directions()}) == 1)
 
 
 @pytest.mark.parametrize("states", [True, False], ids=["given", "default"])
@@ -140,8 +140,8 @@ def test_random_layers_run_in_onnxruntime(dynamo: bool, count: int, states: bool
         path = tmp_path / f"{seed}.onnx"
         model = export(module_of(stack), path, dynamo, states)
         assert 1 <= len(nodes(model)) <= sum(len(layer.directions) for layer in stack.layers)
-        given = problem(stack, seed, states)
-        assert excess(given, solved(path, given)) <= 1, f"seed {seed}: {stack}"
+        case = problem(stack, seed, states)
+        assert excess(case, solved(path, case)) <= 1, f"seed {seed}: {stack}"
 
 
 @pytest.mark.parametrize("dynamo", EXPORTERS)
@@ -161,14 +161,14 @@ def test_a_module_inside_a_model_is_exported_with_it(dynamo: bool, tmp_path: Pat
     torch.onnx.export(model, (x,), tmp_path / "a.onnx", input_names=["x"], dynamo=dynamo)
     assert [node.op_type for node in nodes(onnx.load(tmp_path / "a.onnx"))] == ["GRU"]
     (y,) = onnxruntime.InferenceSession(tmp_path / "a.onnx").run(None, {"x": x.numpy()})
-    found: Array = model(x).detach().numpy()
-    np.testing.assert_allclose(y, found, rtol=0, atol=1e-6)
+    expected: Array = model(x).detach().numpy()
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.drawn(2)
 @pytest.mark.parametrize("dynamo", EXPORTERS)
 @pytest.mark.parametrize(
-    ("stack", "said"),
+    ("stack", "message"),
     [
         (random_stack(Sizes("lstm", 3, 4, 1, 1, 2, PEEPHOLES | {"projection"}), 1, np.float32), "a projection"),
         (random_stack(Sizes("lstm", 3, 4, parts=PEEPHOLES), 1, np.float32, Cell("lstm", coupled="i")), "i = 1 - f"),
@@ -178,8 +178,8 @@ def test_a_module_inside_a_model_is_exported_with_it(dynamo: bool, tmp_path: Pat
     ],
     ids=["projection", "coupled", "gelu", "cell clip", "uneven clip"],
 )  # fmt: skip
-def test_what_no_operator_computes_is_refused(stack: Recurrent, said: str, dynamo: bool, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=said):  # the exporter of torch.export wraps it in an error of its own
+def test_what_no_operator_computes_is_refused(stack: Recurrent, message: str, dynamo: bool, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=message):  # the exporter of torch.export wraps it in an error of its own
         export(module_of(stack), tmp_path / "a.onnx", dynamo)
 
 

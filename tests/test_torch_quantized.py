@@ -42,10 +42,10 @@ def saved(module: Any, how: str, path: Path) -> Path:
 def test_packed_weights_are_read(name: str, layers: int, ways: int, how: str, tmp_path: Path) -> None:
     """As near to torch's own outputs as its rounding of what is multiplied leaves them; a wrong gate is 50 times farther off."""
     module = quantized(name, layers, ways)
-    found = rc.load(saved(module, how, tmp_path / "m.pt"))
-    (stack,) = found.layers.values()
+    checkpoint = rc.load(saved(module, how, tmp_path / "m.pt"))
+    (stack,) = checkpoint.layers.values()
     assert (stack.num_layers, stack.num_directions) == (layers, ways)
-    assert any("not exactly those of this layer" in one for one in found.warnings), found.warnings
+    assert any("not exactly those of this layer" in warning for warning in checkpoint.warnings), checkpoint.warnings
     torch = needed("torch", "torch")
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -73,7 +73,7 @@ def test_scales_of_rows(tmp_path: Path) -> None:
     weight = torch.quantize_per_channel(torch.randn(20, 3), torch.linspace(0.01, 0.2, 20).double(), torch.zeros(20).long(), 0, torch.qint8)
     state = torch.nn.LSTM(3, 5).state_dict() | {"weight_ih_l0": weight}
     torch.save(state, tmp_path / "m.pt")
-    found = rc.load(tmp_path / "m.pt")
-    (stack,) = found.layers.values()
-    own = np.concatenate([np.asarray(stack.first.arrays["input", gate]) for gate in "ifgo"])
-    assert np.allclose(own, weight.dequantize().numpy(), rtol=1e-6) and "stored as integers" in " ".join(found.warnings)
+    checkpoint = rc.load(tmp_path / "m.pt")
+    (stack,) = checkpoint.layers.values()
+    matrix = np.concatenate([np.asarray(stack.first.arrays["input", gate]) for gate in "ifgo"])
+    assert np.allclose(matrix, weight.dequantize().numpy(), rtol=1e-6) and "stored as integers" in " ".join(checkpoint.warnings)

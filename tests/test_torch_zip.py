@@ -450,9 +450,9 @@ def test_truncated_absent_empty_and_other_files(tmp_path: Path, model: Tagger) -
     path = tmp_path / "m.pt"
     for legacy in (False, True):
         torch.save(model.state_dict(), path, _use_new_zipfile_serialization=not legacy)
-        whole = path.read_bytes()
-        for length in (0, 1, 4, 40, len(whole) // 2, len(whole) - 1):
-            path.write_bytes(whole[:length])
+        content = path.read_bytes()
+        for length in (0, 1, 4, 40, len(content) // 2, len(content) - 1):
+            path.write_bytes(content[:length])
             with pytest.raises(UnreadableError):
                 (torch_legacy if legacy else zip_reader).read(path)
     for other in (tmp_path, tmp_path / "absent"):
@@ -467,9 +467,9 @@ def test_attack_in_a_checkpoint_is_named_and_not_run(tmp_path: Path) -> None:
     attack = b"cposix\nsystem\n(S'touch " + bytes(marker) + b"'\ntR."
     with pytest.raises(UnreadableError, match=r"posix\.system"):
         zip_reader.read(make(tmp_path / "m.pt", attack))
-    whole = io.BytesIO()
-    torch.save({}, whole, _use_new_zipfile_serialization=False)
-    (tmp_path / "old.pt").write_bytes(whole.getvalue().replace(pickle.dumps({}, 2)[2:], attack, 1))
+    old = io.BytesIO()
+    torch.save({}, old, _use_new_zipfile_serialization=False)
+    (tmp_path / "old.pt").write_bytes(old.getvalue().replace(pickle.dumps({}, 2)[2:], attack, 1))
     with pytest.raises(UnreadableError):
         torch_legacy.read(tmp_path / "old.pt")
     assert not marker.exists()
@@ -507,14 +507,14 @@ def test_reading_and_writing_import_no_torch(tmp_path: Path) -> None:
 
 def seeds() -> list[tuple[bool, bytes]]:
     torch.manual_seed(0)
-    found = []
+    archives = []
     for legacy in (False, True):
         buffer = io.BytesIO()
         torch.save(
             {"sd": torch.nn.GRU(2, 3).state_dict(), "args": argparse.Namespace(n=1)}, buffer, _use_new_zipfile_serialization=not legacy
         )
-        found.append((legacy, buffer.getvalue()))
-    return found
+        archives.append((legacy, buffer.getvalue()))
+    return archives
 
 
 SEEDS = seeds()

@@ -48,10 +48,10 @@ def state(optimizer: Any, model: Any) -> OptimizerState:
     return of_object(optimizer).of_live(optimizer, model_of(model), CallerFacts())
 
 
-def worst(found: Any, expected: Any) -> float:
+def worst(actual: Any, expected: Any) -> float:
     """How far two models' weights, or two optimizers' states, are apart."""
-    assert found.keys() == expected.keys()
-    return max((float(np.max(np.abs(found[name] - expected[name]))) for name in found), default=0.0)
+    assert actual.keys() == expected.keys()
+    return max((float(np.max(np.abs(actual[name] - expected[name]))) for name in actual), default=0.0)
 
 
 def snapshot(optimizer: Any, model: Any) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def snapshot(optimizer: Any, model: Any) -> dict[str, Any]:
     return {**slots, **weights, "settings": now.settings, "steps": now.steps, "groups": now.groups}
 
 
-def same(one: dict[str, Any], two: dict[str, Any]) -> bool:
-    return one.keys() == two.keys() and all(np.array_equal(one[key], two[key]) for key in one)
+def same(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    return before.keys() == after.keys() and all(np.array_equal(before[key], after[key]) for key in before)
 
 
 def goes_on(there: str, here: str, cell: str, name: str) -> tuple[float, float]:
@@ -83,11 +83,11 @@ def apart(giving: tuple[Any, Any], taking: tuple[Any, Any], here: str, cell: str
     optimizer = MAKES[here][1](fresh, name)
     rc.load_optimizer_into(optimizer, theirs, rc.load_into(fresh, source))
     weights = worst(model_of(target).arrays, model_of(fresh).arrays)
-    found, expected = state(ours, target), state(optimizer, fresh)
+    actual, expected = state(ours, target), state(optimizer, fresh)
     held = {name for group in ours.param_groups if not group["lr"] for name in group_names(group, target)} if here == "torch" else ()
     slots = max(
         (
-            worst({n: a for n, a in found.slots[slot].items() if n not in held}, {n: a for n, a in numbers.items() if n not in held})
+            worst({n: a for n, a in actual.slots[slot].items() if n not in held}, {n: a for n, a in numbers.items() if n not in held})
             for slot, numbers in expected.slots.items()
         ),
         default=0.0,
@@ -119,8 +119,8 @@ def test_state_that_stays_where_it_was_is_caught(monkeypatch: pytest.MonkeyPatch
     """The proof shows a gate that is not moved with its weight."""
     right = moving.move
 
-    def wrong(plan: Any, given: Any, wanted: Any) -> Any:
-        moved = right(plan, given, wanted)
+    def wrong(plan: Any, before: Any, wanted: Any) -> Any:
+        moved = right(plan, before, wanted)
         for numbers in moved.slots.values():
             numbers["rnn/gru_cell/kernel"] = np.roll(numbers["rnn/gru_cell/kernel"], 4, axis=1)
         return moved
@@ -165,10 +165,10 @@ def test_two_biases_into_one_have_no_exact_rule() -> None:
     # Everything but the bias is where it should be, and the bias has gone half the way.
     fresh = keras_model("LSTM", 3)
     rc.load_into(fresh, source)
-    found, expected = model_of(target).arrays, model_of(fresh).arrays
-    assert max(float(np.abs(found[n] - expected[n]).max()) for n in found if not n.endswith("bias") or n[0] == "o") <= EXACT
+    actual, expected = model_of(target).arrays, model_of(fresh).arrays
+    assert max(float(np.abs(actual[n] - expected[n]).max()) for n in actual if not n.endswith("bias") or n[0] == "o") <= EXACT
     now = sum(np.array(model_of(source).arrays[f"rnn.bias_{part}_l0"]) for part in ("ih", "hh"))
-    np.testing.assert_allclose(2 * (found["rnn/lstm_cell/bias"] - bias), now - both, atol=EXACT)
+    np.testing.assert_allclose(2 * (actual["rnn/lstm_cell/bias"] - bias), now - both, atol=EXACT)
 
 
 def test_biases_that_were_not_trained_alike_have_no_rule() -> None:
@@ -190,15 +190,15 @@ def test_a_square_has_no_sign() -> None:
     plan = prepare(target, model_of(source), Wishes())[0].plan
     assert plan is not None
     changed = []
-    for one in plan.pairs:
-        groups = tuple(dataclasses.replace(g, layout=dataclasses.replace(g.layout, gates="r -z n")) for g in one.target.groups)
-        changed.append(dataclasses.replace(one, target=one.target.replace(groups=groups)))
-    given = state(theirs, source)
-    moved = moving.move(dataclasses.replace(plan, pairs=tuple(changed)), given, set(target.arrays))
+    for pair in plan.pairs:
+        groups = tuple(dataclasses.replace(g, layout=dataclasses.replace(g.layout, gates="r -z n")) for g in pair.target.groups)
+        changed.append(dataclasses.replace(pair, target=pair.target.replace(groups=groups)))
+    before = state(theirs, source)
+    moved = moving.move(dataclasses.replace(plan, pairs=tuple(changed)), before, set(target.arrays))
     for slot, sign in (("first_moment", -1), ("second_moment", 1)):
-        own, other = moved.slots[slot]["rnn.weight_ih_l0"], given.slots[slot]["rnn.weight_ih_l0"]
-        assert np.array_equal(own[4:8], sign * other[4:8])
-        assert np.array_equal(own[:4], other[:4])
+        after, other = moved.slots[slot]["rnn.weight_ih_l0"], before.slots[slot]["rnn.weight_ih_l0"]
+        assert np.array_equal(after[4:8], sign * other[4:8])
+        assert np.array_equal(after[:4], other[:4])
         assert other[4:8].any()
 
 
@@ -291,8 +291,8 @@ def test_a_state_dict_and_many_parameters(tmp_path: Path) -> None:
     theirs.step()
     torch.save({"model": source.state_dict(), "optimizer": theirs.state_dict()}, tmp_path / "m.pt")
     report = rc.load_into(target, tmp_path / "m.pt", trust_order=True)
-    for given in (tmp_path / "m.pt", theirs.state_dict()):
-        done = rc.load_optimizer_into(ours, given, report)
+    for optimizer in (tmp_path / "m.pt", theirs.state_dict()):
+        done = rc.load_optimizer_into(ours, optimizer, report)
         assert len(done.filled) == 84
         assert torch.equal(ours.state[target[-1].weight_hh_l0]["exp_avg"], theirs.state[source[-1].weight_hh_l0]["exp_avg"])
 
@@ -330,8 +330,8 @@ def set_group(optimizer: Any, **values: Any) -> Any:
 
 
 def with_amsgrad(optimizer: Any) -> Any:
-    for kept in optimizer.state.values():
-        kept["max_exp_avg_sq"] = kept["exp_avg_sq"].clone()
+    for slots in optimizer.state.values():
+        slots["max_exp_avg_sq"] = slots["exp_avg_sq"].clone()
     return set_group(optimizer, amsgrad=True)
 
 
@@ -341,9 +341,9 @@ def set_slot(model: Any, optimizer: Any, **values: Any) -> Any:
 
 
 def extra_parameter(optimizer: Any) -> Any:
-    given = optimizer.state_dict()
-    given["param_groups"][0]["params"].append(7)
-    return given
+    document = optimizer.state_dict()
+    document["param_groups"][0]["params"].append(7)
+    return document
 
 
 def keras_again(model: Any, **values: Any) -> Any:
@@ -405,7 +405,7 @@ def test_a_failure_while_it_is_written_undoes_all(monkeypatch: pytest.MonkeyPatc
     report = rc.load_into(target, source)
     before = snapshot(ours, target)
 
-    def fail(*given: Any) -> None:
+    def fail(*arguments: Any) -> None:
         raise MemoryError
 
     monkeypatch.setattr(ours, "add_param_group", fail)
@@ -431,18 +431,18 @@ def test_several_groups_need_an_order() -> None:
     with pytest.raises(rc.TransplantError, match=r"learning_rate is 0.125 in the target and 0.25"):
         rc.load_optimizer_into(ours, theirs, report, set_hyperparameters=True)
     done = rc.load_optimizer_into(ours, theirs, report, accept=["learning_rate"])
-    assert [one.option for one in done.differences] == ["learning_rate"]
+    assert [difference.option for difference in done.differences] == ["learning_rate"]
 
 
 def test_adam_or_adamw_must_be_said_for_an_old_file() -> None:
     source, theirs = trained("torch", "GRU", "adamw", 1)
     target, ours = trained("keras", "GRU", "adamw", 2, steps=1)
-    given = theirs.state_dict()
-    given["param_groups"][0].pop("decoupled_weight_decay")
+    document = theirs.state_dict()
+    document["param_groups"][0].pop("decoupled_weight_decay")
     report = rc.load_into(target, source)
     with pytest.raises(rc.UsageError, match="whether it is from Adam or AdamW"):
-        rc.load_optimizer_into(ours, given, report)
-    assert rc.load_optimizer_into(ours, given, report, hyperparameters={"decay": "decoupled"}).steps == 3
+        rc.load_optimizer_into(ours, document, report)
+    assert rc.load_optimizer_into(ours, document, report, hyperparameters={"decay": "decoupled"}).steps == 3
 
 
 def test_everything_in_the_way_is_named_at_once() -> None:
@@ -466,13 +466,13 @@ def test_where_epsilon_stands_is_measured(name: str) -> None:
     with pytest.raises(rc.TransplantError, match=r"no constant makes these equal.*accept=\['epsilon'\]"):
         rc.load_optimizer_into(ours, theirs, report)
     done = rc.load_optimizer_into(ours, theirs, report, accept=["epsilon"])
-    told = next(float(n.rpartition("up to ")[2].split()[0]) for n in done.notes if "up to" in n)
+    announced = next(float(n.rpartition("up to ")[2].split()[0]) for n in done.notes if "up to" in n)
     torch_step(source, theirs, 7)
     keras_step(target, ours, 7)
     fresh = keras_model("GRU", 3)
     rc.load_into(fresh, source)
-    found = worst(model_of(target).arrays, model_of(fresh).arrays) / 2**-6
-    assert told / 5 < found < told * 3
+    measured = worst(model_of(target).arrays, model_of(fresh).arrays) / 2**-6
+    assert announced / 5 < measured < announced * 3
 
 
 def test_tensorflow_squares_an_embeddings_gradient_token_by_token() -> None:
@@ -482,11 +482,11 @@ def test_tensorflow_squares_an_embeddings_gradient_token_by_token() -> None:
     done = rc.load_optimizer_into(ours, theirs, rc.load_into(target, source))
     assert any("token by token" in note and "emb/embeddings" in note for note in done.notes)
     torch_step(source, theirs, 7)
-    keras_step(target, ours, 7, whole=False)
+    keras_step(target, ours, 7, dense=False)
     fresh = keras_model("GRU", 3)
     rc.load_into(fresh, source)
-    found, expected = model_of(target).arrays, model_of(fresh).arrays
-    far = {name: float(np.abs(found[name] - expected[name]).max()) for name in found}
+    actual, expected = model_of(target).arrays, model_of(fresh).arrays
+    far = {name: float(np.abs(actual[name] - expected[name]).max()) for name in actual}
     assert far.pop("emb/embeddings") > 1e-4
     assert max(far.values()) <= EXACT
 
@@ -509,16 +509,16 @@ def test_a_file_with_half_a_state_is_named(tmp_path: Path) -> None:
     report = rc.load_into(target, source)
     before = snapshot(ours, target)
 
-    def given(**changes: Any) -> Path:
-        whole = theirs.state_dict()
-        whole["state"] = {number: dict(kept) for number, kept in whole["state"].items()}
-        whole["param_groups"] = [dict(whole["param_groups"][0], **changes.pop("group", {}))]
+    def half_file(**changes: Any) -> Path:
+        document = theirs.state_dict()
+        document["state"] = {number: dict(slots) for number, slots in document["state"].items()}
+        document["param_groups"] = [dict(document["param_groups"][0], **changes.pop("group", {}))]
         for key, value in changes.items():
             if key == "without":
-                whole["state"][3].pop(value)
+                document["state"][3].pop(value)
             elif key == "lacking":
-                whole["state"].pop(value)
-        torch.save({"optimizer": whole, "model": source.state_dict()}, tmp_path / "half.pt")
+                document["state"].pop(value)
+        torch.save({"optimizer": document, "model": source.state_dict()}, tmp_path / "half.pt")
         return tmp_path / "half.pt"
 
     for changes, match in (
@@ -530,7 +530,7 @@ def test_a_file_with_half_a_state_is_named(tmp_path: Path) -> None:
         (dict(group={"params": [0, 1, 2, 4, 3, 6, 5]}), r"'exp_avg' of 'out.weight' has shape \(2,\), but the parameter \(2, 4\)"),
     ):
         with pytest.raises(rc.RnnConvertError, match=match):
-            rc.load_optimizer_into(ours, given(**changes), report)
+            rc.load_optimizer_into(ours, half_file(**changes), report)
     assert same(before, snapshot(ours, target))
     torch.save({"model": source.state_dict()}, tmp_path / "none.pt")
     with pytest.raises(rc.UsageError, match="holds no optimizer state"):
@@ -567,9 +567,9 @@ def test_frozen_layers_stay_frozen_or_are_named(tmp_path: Path) -> None:
     source.save(tmp_path / "model.keras")
     target, ours = trained("torch", "GRU", "adam", 2, steps=1)
     report = rc.load_into(target, source)
-    for given in (theirs, tmp_path / "model.keras"):
+    for optimizer in (theirs, tmp_path / "model.keras"):
         with pytest.raises(rc.TransplantError, match=r"the target trains 'emb.weight', but what it is made from is not trained"):
-            rc.load_optimizer_into(ours, given, report)
+            rc.load_optimizer_into(ours, optimizer, report)
     ours = torch_optimizer(torch.nn.ModuleList([target.rnn, target.out]), "adam")
     assert len(rc.load_optimizer_into(ours, tmp_path / "model.keras", report).filled) == 6
     back = keras_model("GRU", 3)
@@ -592,7 +592,7 @@ def test_tied_weights() -> None:
         def forward(self, x: Any) -> Any:
             return self.out(self.rnn(self.emb(x))[0])
 
-    def made(tie: bool) -> tuple[Any, Any]:
+    def model_and_optimizer(tie: bool) -> tuple[Any, Any]:
         model = Tied(tie).double()
         return model, torch_optimizer(model, "adam")
 
@@ -601,13 +601,13 @@ def test_tied_weights() -> None:
         (model(torch.arange(7).reshape(1, 7)) ** 2).mean().backward()
         optimizer.step()
 
-    source, theirs = made(True)
+    source, theirs = model_and_optimizer(True)
     step(source, theirs)
-    target, ours = made(True)
+    target, ours = model_and_optimizer(True)
     rc.load_optimizer_into(ours, theirs, rc.load_into(target, source))
     step(source, theirs)
     step(target, ours)
     assert all(torch.equal(a, b) for a, b in zip(source.parameters(), target.parameters(), strict=True))
-    apart_, other = made(False)
+    apart_, other = model_and_optimizer(False)
     with pytest.raises(rc.TransplantError, match=r"emb and out are one array in the source \(tied weights\) but two"):
         rc.load_optimizer_into(other, theirs, rc.load_into(apart_, source))

@@ -55,8 +55,8 @@ def trained_torch(name: str, cell: str = "GRU") -> tuple[Any, Any]:
     return model, optimizer
 
 
-def far(found: Any, expected: Any) -> float:
-    return max(float(np.max(np.abs(np.asarray(found[name]) - np.asarray(expected[name])))) for name in expected)
+def far(actual: Any, expected: Any) -> float:
+    return max(float(np.max(np.abs(np.asarray(actual[name]) - np.asarray(expected[name])))) for name in expected)
 
 
 @pytest.mark.drawn(2)
@@ -218,14 +218,14 @@ def step_apart(layer: str, options: Any, make: Any, collection: str) -> float:
     x, y = batches[3]
     step(x, y)
 
-    def loss(given: Any) -> Any:
-        return ((apply({collection: given} if collection else given, x) - y) ** 2).mean()
+    def loss(parameters: Any) -> Any:
+        return ((apply({collection: parameters} if collection else parameters, x) - y) ** 2).mean()
 
     updates, _ = optimizer.update(jax.grad(loss)(weights), done.optimizer, weights)
-    found = optax.apply_updates(weights, updates)
+    updated = optax.apply_updates(weights, updates)
     expected = rc.load_into(variables, source).model
     expected = expected[collection] if collection else expected
-    apart = jax.tree_util.tree_map(lambda one, two: float(abs(one - two).max()), found, expected)
+    apart = jax.tree_util.tree_map(lambda first, second: float(abs(first - second).max()), updated, expected)
     return float(np.max(jax.tree_util.tree_leaves(apart)))
 
 
@@ -251,8 +251,8 @@ def test_torch_grus_biases_in_flax() -> None:
         rc.load_optimizer_into(state, theirs, report)
     done = rc.load_optimizer_into(state, theirs, report, accept=["biases"])
     mu = flat(done.optimizer[0].mu, "/")
-    kept = theirs.state[source.bias_ih_l0]["exp_avg"].numpy(), theirs.state[source.bias_hh_l0]["exp_avg"].numpy()
+    moments = theirs.state[source.bias_ih_l0]["exp_avg"].numpy(), theirs.state[source.bias_hh_l0]["exp_avg"].numpy()
     ends = {"/".join(name.split("/")[-2:]): array for name, array in mu.items()}
-    assert np.array_equal(ends["ir/bias"], kept[0][:4])
-    assert np.array_equal(ends["iz/bias"], kept[0][4:8])
-    assert np.array_equal(ends["hn/bias"], kept[1][8:])
+    assert np.array_equal(ends["ir/bias"], moments[0][:4])
+    assert np.array_equal(ends["iz/bias"], moments[0][4:8])
+    assert np.array_equal(ends["hn/bias"], moments[1][8:])

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::F
 @pytest.fixture(params=PAIRS, ids=str)
 def pair(request: pytest.FixtureRequest) -> Pair:
     need_both()
-    found: Pair = request.param
-    return found
+    parameter: Pair = request.param
+    return parameter
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def test_keras_weights_run_in_torch(pair: Pair) -> None:
     before = pair.in_torch(module, x)
     expected = in_keras(model, x)
     report = rc.load_into(module, model, **pair.options)
-    found = pair.in_torch(module, x)
-    assert close(found, expected)
+    y = pair.in_torch(module, x)
+    assert close(y, expected)
     assert not close(before, expected)
     assert report.kept == report.left == () and report.model is module
 
@@ -123,14 +123,14 @@ def test_a_state_dictionary_fills_a_keras_model(pair: Pair, ending: str, tmp_pat
 def test_the_report_says_what_was_done(tagger: tuple[Any, Any]) -> None:
     model, module = tagger
     report = rc.load_into(module, model)
-    assert [(one.target, one.source) for one in report.filled] == [
+    assert [(entry.target, entry.source) for entry in report.filled] == [
         ("embedding", model.layers[0].name), ("conv", model.layers[1].name), ("norm", model.layers[2].name),
         ("gru", model.layers[3].name), ("lstm", model.layers[4].name), ("behind", model.layers[5].name),
         ("hidden", model.layers[6].name), ("head", model.layers[7].name),
     ]  # fmt: skip
-    assert all(one.evidence and one.confidence == "sizes" for one in report.filled)
+    assert all(entry.evidence and entry.confidence == "sizes" for entry in report.filled)
     assert [step.layer for step in report.steps] == ["lstm"] and report.exact
-    assert [(one.option, one.matters) for one in report.differences] == [("momentum", "training")]
+    assert [(entry.option, entry.matters) for entry in report.differences] == [("momentum", "training")]
     assert any("relu" in note for note in report.notes)
     assert set(report.aside) == {"norm.num_batches_tracked"}
     assert report.made_of["head.weight"] == (f"{model.layers[7].name}/kernel",)
@@ -186,17 +186,17 @@ def test_a_layer_of_a_stack_and_layers_of_their_own() -> None:
     import torch
 
     nn = torch.nn
-    whole = nn.GRU(4, 5, num_layers=3, bidirectional=True, batch_first=True)
+    stack = nn.GRU(4, 5, num_layers=3, bidirectional=True, batch_first=True)
     apart = nn.ModuleDict({f"gru{n}": nn.GRU(4 if n == 0 else 10, 5, bidirectional=True, batch_first=True) for n in range(3)})
-    rc.load_into(apart, whole)
+    rc.load_into(apart, stack)
     x = torch.randn(2, 7, 4)
     y = x
     for layer in apart.values():
         y = layer(y)[0]
-    assert torch.allclose(y, whole(x)[0], atol=1e-6)
+    assert torch.allclose(y, stack(x)[0], atol=1e-6)
     again = nn.GRU(4, 5, num_layers=3, bidirectional=True, batch_first=True)
     rc.load_into(again, apart)
-    assert torch.equal(again(x)[0], whole(x)[0])
+    assert torch.equal(again(x)[0], stack(x)[0])
 
 
 def test_the_name_of_a_stack_stands_for_its_layers() -> None:
@@ -242,8 +242,8 @@ def test_every_recurrent_layer_of_a_live_model(tagger: tuple[Any, Any]) -> None:
     rc.load_into(module, model)
     ours, theirs = rc.from_model(module), rc.from_model(model)
     assert list(ours) == ["gru", "lstm"] and len(theirs) == 2
-    for one, two in zip(ours.values(), theirs.values(), strict=True):
-        assert np.array_equal(one[0, 0].gates[one.cell.gates[0]].input, two[0, 0].gates[one.cell.gates[0]].input)
+    for layer, other in zip(ours.values(), theirs.values(), strict=True):
+        assert np.array_equal(layer[0, 0].gates[layer.cell.gates[0]].input, other[0, 0].gates[layer.cell.gates[0]].input)
     assert list(rc.from_model(torch.nn.ModuleDict({"a": torch.nn.LSTM(3, 4, 2)}))) == ["a[0]", "a[1]"]
 
 
@@ -263,8 +263,8 @@ def test_a_planted_mistake_is_caught(pair: Pair, monkeypatch: pytest.MonkeyPatch
     model, module = pair.models()
     put = filling._put
 
-    def turned(done: Any, one: Any, target: Any, name: str, array: Array, made_of: Any) -> None:
-        put(done, one, target, name, np.flip(array) if array.size > 1 else -array, made_of)
+    def turned(done: Any, entry: Any, target: Any, name: str, array: Array, made_of: Any) -> None:
+        put(done, entry, target, name, np.flip(array) if array.size > 1 else -array, made_of)
 
     monkeypatch.setattr(filling, "_put", turned)
     rc.load_into(module, model, **pair.options)
@@ -294,24 +294,24 @@ def keras_two(first: str, second: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("own", "foreign", "evidence"),
+    ("names", "foreign", "evidence"),
     [
         (("gru1", "gru2"), ("gru", "gru_1"), "numbers"),
         (("decode", "encode"), ("encode", "decode"), "names"),
         (("rnn_encode", "rnn_decode"), ("rnn-decode", "rnn-encode"), "names"),
     ],
 )
-def test_names_and_numbers_decide_between_layers_of_one_size(own: tuple[str, str], foreign: tuple[str, str], evidence: str) -> None:
+def test_names_and_numbers_decide_between_layers_of_one_size(names: tuple[str, str], foreign: tuple[str, str], evidence: str) -> None:
     need_both()
     import torch
 
-    module, model = two_alike(torch.nn, *own), keras_two(*foreign)
+    module, model = two_alike(torch.nn, *names), keras_two(*foreign)
     report = rc.load_into(module, model)
-    assert {one.confidence for one in report.filled} == {evidence}
-    crossed = own[0].replace("_", "-") != foreign[0].replace("_", "-") and evidence == "names"
+    assert {entry.confidence for entry in report.filled} == {evidence}
+    crossed = names[0].replace("_", "-") != foreign[0].replace("_", "-") and evidence == "names"
     kernel = np.asarray(model.layers[1 if crossed else 0].cell.kernel)
-    found = getattr(module, own[0]).weight_ih_l0.detach().numpy()
-    assert np.array_equal(found[5:10].T, kernel[:, :5])  # torch has r z n, Keras z r n
+    weight = getattr(module, names[0]).weight_ih_l0.detach().numpy()
+    assert np.array_equal(weight[5:10].T, kernel[:, :5])  # torch has r z n, Keras z r n
 
 
 def test_a_number_in_a_name_is_no_name() -> None:
@@ -320,7 +320,7 @@ def test_a_number_in_a_name_is_no_name() -> None:
 
     module, model = two_alike(torch.nn, "gru_1", "gru_2"), keras_two("gru", "gru_1")
     report = rc.load_into(module, model)
-    assert [(one.target, one.source) for one in report.filled] == [("gru_1", "gru"), ("gru_2", "gru_1")]
+    assert [(entry.target, entry.source) for entry in report.filled] == [("gru_1", "gru"), ("gru_2", "gru_1")]
     three = torch.nn.ModuleDict({name: torch.nn.GRU(5, 5, batch_first=True) for name in ("gru", "gru_1", "gru_2")})
     with pytest.raises(rc.TransplantError, match="may be filled from"):
         rc.load_into(three, model)
@@ -338,23 +338,23 @@ def test_a_module_under_two_names_is_filled_once() -> None:
     assert torch.equal(module["again"].weight_hh_l0, source["encoder"].weight_hh_l0)
 
 
-@pytest.mark.parametrize("own", [("first", "second"), ("gru2", "gru1")])
-def test_what_fits_in_several_ways_is_listed_and_not_guessed(own: tuple[str, str]) -> None:
+@pytest.mark.parametrize("names", [("first", "second"), ("gru2", "gru1")])
+def test_what_fits_in_several_ways_is_listed_and_not_guessed(names: tuple[str, str]) -> None:
     need_both()
     import torch
 
-    module, model = two_alike(torch.nn, *own), keras_two("gru", "gru_1")
+    module, model = two_alike(torch.nn, *names), keras_two("gru", "gru_1")
     before = numbers(module)
-    with pytest.raises(rc.TransplantError, match=f"'{own[0]}', '{own[1]}' may be filled from 'gru', 'gru_1'"):
+    with pytest.raises(rc.TransplantError, match=f"'{names[0]}', '{names[1]}' may be filled from 'gru', 'gru_1'"):
         rc.load_into(module, model)
     assert unchanged(module, before)
     report = rc.load_into(module, model, strict=False)
     assert report.filled == () and any("ambiguous" in note for note in report.notes) and unchanged(module, before)
-    report = rc.load_into(module, model, {own[0]: "gru_1", own[1]: "gru"})
-    assert {one.confidence for one in report.filled} == {"told"}
+    report = rc.load_into(module, model, {names[0]: "gru_1", names[1]: "gru"})
+    assert {entry.confidence for entry in report.filled} == {"told"}
     kernel = np.asarray(model.layers[1].cell.kernel)
-    assert np.array_equal(getattr(module, own[0]).weight_ih_l0.detach().numpy()[5:10].T, kernel[:, :5])
-    assert {one.confidence for one in rc.load_into(module, model, trust_order=True).filled} == {"order"}
+    assert np.array_equal(getattr(module, names[0]).weight_ih_l0.detach().numpy()[5:10].T, kernel[:, :5])
+    assert {entry.confidence for entry in rc.load_into(module, model, trust_order=True).filled} == {"order"}
 
 
 def test_branches_of_one_size_have_no_order() -> None:
@@ -364,9 +364,9 @@ def test_branches_of_one_size_have_no_order() -> None:
     layers = keras.layers
 
     def siamese(prefix: str) -> Any:
-        one, two = layers.Input((4,)), layers.Input((4,))
-        left, right = layers.Dense(3, name=f"{prefix}left")(one), layers.Dense(3, name=f"{prefix}right")(two)
-        return keras.Model([one, two], layers.Concatenate()([left, right]))
+        first, second = layers.Input((4,)), layers.Input((4,))
+        left, right = layers.Dense(3, name=f"{prefix}left")(first), layers.Dense(3, name=f"{prefix}right")(second)
+        return keras.Model([first, second], layers.Concatenate()([left, right]))
 
     with pytest.raises(rc.TransplantError, match="may be filled from"):
         rc.load_into(siamese("my"), siamese("their"))
@@ -408,7 +408,7 @@ def test_a_mapping_is_proposed_edited_and_stable(tmp_path: Path) -> None:
     chosen = text.replace("  # first: gru ", "  first: gru_1 ").replace("  # second: gru_1 ", "  second: gru ")
     path.write_text(chosen, encoding="utf-8")
     report = rc.load_into(module, model, path)
-    assert [(one.target, one.source) for one in report.filled] == [("first", "gru_1"), ("second", "gru")]
+    assert [(entry.target, entry.source) for entry in report.filled] == [("first", "gru_1"), ("second", "gru")]
     again = rc.propose_mapping(module, model, mapping=path)
     assert "  first: gru_1" in again and "chosen by a person" in again
     path.write_text(again, encoding="utf-8")
@@ -509,18 +509,18 @@ def test_what_changes_the_function_is_refused_with_its_fix(keras_layer: Make, mo
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "says"),
+    ("make", "other", "says"),
     [
         (lambda k: k.LSTM(5, return_sequences=True), lambda k: k.LSTM(5), "return_sequences is True in the target"),
         (lambda k: k.Dense(5, activation="relu"), lambda k: k.Dense(5), "activation is relu in the target"),
         (lambda k: k.LSTM(5, recurrent_activation="hard_silu"), lambda k: k.LSTM(5), "sigmoid"),
     ],
 )
-def test_two_keras_layers_that_are_set_otherwise(one: Make, other: Make, says: str) -> None:
+def test_two_keras_layers_that_are_set_otherwise(make: Make, other: Make, says: str) -> None:
     need_both()
     import keras
 
-    target, source = (sequential(layer, shape=(7, 4))(keras.layers) for layer in (one, other))
+    target, source = (sequential(layer, shape=(7, 4))(keras.layers) for layer in (make, other))
     with pytest.raises(rc.TransplantError, match=says):
         rc.load_into(target, source)
 
@@ -533,7 +533,7 @@ def test_a_difference_can_be_taken_over() -> None:
     model = sequential(lambda k: k.LSTM(5), shape=(7, 4))(keras.layers)
     module = every(torch.nn, torch.nn.LSTM(4, 5))
     report = rc.load_into(module, model, accept=["batch_first"])
-    assert [one.option for one in report.differences] == ["batch_first"]
+    assert [difference.option for difference in report.differences] == ["batch_first"]
     x = np.random.default_rng(0).normal(size=(3, 7, 4)).astype(np.float32)
     y = module(torch.from_numpy(x).transpose(0, 1))[-1].detach().numpy()
     assert close(y, in_keras(model, x))
@@ -693,10 +693,10 @@ def test_whole_models_are_compared_layer_by_layer(tagger: tuple[Any, Any], tmp_p
     path = tmp_path / "model.keras"
     model.save(path)
     report = rc.load_into(module, path)
-    found = report.verify(TAGGER.x())
-    assert found and found.equal and found.unseen == ()
-    assert [one.output for one in found.comparisons] == ["gru", "lstm", "output"]
-    assert all(one.telling and one.error <= one.allowed for one in found.comparisons)
+    compared = report.verify(TAGGER.x())
+    assert compared and compared.equal and compared.unseen == ()
+    assert [entry.output for entry in compared.comparisons] == ["gru", "lstm", "output"]
+    assert all(entry.telling and entry.error <= entry.allowed for entry in compared.comparisons)
     module.gru.weight_hh_l0.data[[0, 1]] = module.gru.weight_hh_l0.data[[1, 0]]
     wrong = report.verify(TAGGER.x())
     assert not wrong and "not equal" in str(wrong)
@@ -715,8 +715,8 @@ def test_last_outputs_of_two_directions_are_compared() -> None:
     module = every(torch.nn, torch.nn.LSTM(4, 5, bidirectional=True, batch_first=True))
     report = rc.load_into(module, model)
     x = np.random.default_rng(0).normal(size=(3, 7, 4)).astype(np.float32)
-    found = report.verify(x)
-    layer, output = found.comparisons
+    compared = report.verify(x)
+    layer, output = compared.comparisons
     assert layer.output == "rnn" and layer.passed
     assert not output.passed  # the module gives every step, the model the last
 
@@ -798,5 +798,5 @@ def test_a_file_with_a_layer_of_ours_keeps_its_weights(tmp_path: Path) -> None:
     model.save(tmp_path / "source.keras")
     rc.transplant_file(tmp_path / "source.keras", tmp_path / "target.keras", tmp_path / "out.keras")
     x = np.random.default_rng(0).normal(size=(3, 7, 4)).astype(np.float32)
-    found = keras.models.load_model(tmp_path / "out.keras", compile=False)
-    assert np.array_equal(in_keras(found, x), in_keras(model, x))
+    loaded = keras.models.load_model(tmp_path / "out.keras", compile=False)
+    assert np.array_equal(in_keras(loaded, x), in_keras(model, x))

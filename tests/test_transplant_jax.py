@@ -49,14 +49,14 @@ def torch_model(recurrent: str = "gru", norm: bool = True, epsilon: float = 1e-6
             return self.head(torch.relu(self.hidden(self.behind(self.lstm(y)[0][:, -1]))))
 
     torch.manual_seed(3)
-    made = Model().eval()
+    model = Model().eval()
     with torch.no_grad():
-        for name, tensor in made.state_dict().items():
+        for name, tensor in model.state_dict().items():
             if tensor.is_floating_point():
                 tensor.copy_(torch.randn_like(tensor) * 0.4)
                 if "var" in name:
                     tensor.abs_().add_(0.5)
-    return made
+    return model
 
 
 def in_torch(model: Any) -> Array:
@@ -98,8 +98,8 @@ def test_linen_takes_and_gives_a_whole_model() -> None:
     assert close(np.asarray(model.apply(report.model, TOKENS)), in_torch(module))
     assert np.array_equal(model.apply(variables, TOKENS), before), "the tree that was handed in has changed"
     assert report.kept == report.left == ()
-    found = report.verify(TOKENS, apply=model.apply)
-    assert found and [one.output for one in found.comparisons] == ["output"]
+    compared = report.verify(TOKENS, apply=model.apply)
+    assert compared and [entry.output for entry in compared.comparisons] == ["output"]
     with pytest.raises(rc.UsageError, match="holds no code"):
         report.verify(TOKENS)
     back = torch_model()
@@ -163,7 +163,7 @@ def test_nnx_takes_and_gives_a_whole_model() -> None:
     report = rc.load_into(model, module)
     assert report.model is model and "new tree" not in str(report)
     assert close(np.asarray(model(TOKENS)), in_torch(module))
-    assert {one.target: one.source for one in report.filled}["both"] == "both"
+    assert {entry.target: entry.source for entry in report.filled}["both"] == "both"
     filled = np.asarray(model(TOKENS))
     for apply in (None, lambda module, tokens: module(tokens)):  # a proof moves the weights of copies alone
         assert report.verify(TOKENS, apply=apply)

@@ -78,7 +78,7 @@ def test_keras_weights_fill_modules_of_ours(models: tuple[Any, Any]) -> None:
     assert not outputs(module, X).any()
     report = rc.load_into(module, model)
     assert np.abs(outputs(module, X) - in_keras(model, X)).max() <= 1e-6
-    assert [one.target for one in report.filled] == ["gru", "lstm", "head"]
+    assert [entry.target for entry in report.filled] == ["gru", "lstm", "head"]
     assert set(report.aside) == {"gru.outline", "lstm.outline"}
 
 
@@ -117,8 +117,8 @@ def test_what_lightning_keeps_beside_the_weights_is_no_weight(tmp_path: Path) ->
     import torch
 
     module = torch.nn.Sequential(torch.nn.Linear(3, 2))
-    kept = {"state_dict": module.state_dict(), "callbacks": {"EarlyStopping": {"best_score": torch.tensor(0.5)}}}
-    torch.save(kept, tmp_path / "last.ckpt")
+    document = {"state_dict": module.state_dict(), "callbacks": {"EarlyStopping": {"best_score": torch.tensor(0.5)}}}
+    torch.save(document, tmp_path / "last.ckpt")
     other = torch.nn.Sequential(torch.nn.Linear(3, 2))
     report = rc.load_into(other, tmp_path / "last.ckpt")
     assert torch.equal(other[0].weight, module[0].weight)

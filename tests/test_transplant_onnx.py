@@ -42,8 +42,8 @@ def run(model: onnx.ModelProto | Path, *inputs: Array) -> Array:
     """What onnxruntime makes of inputs, given in the order of the model's."""
     import onnxruntime
 
-    given = str(model) if isinstance(model, Path) else model.SerializeToString()
-    session = onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
+    source = str(model) if isinstance(model, Path) else model.SerializeToString()
+    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_inputs()]
     return np.asarray(session.run(None, dict(zip(names, inputs, strict=True)))[0])
 
@@ -150,8 +150,8 @@ def export(module: Any, x: Array, **options: Any) -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if options.pop("dynamo"):
-            made = torch.onnx.export(module, (torch.from_numpy(x),), dynamo=True, **options)
-            return bytes(made.model_proto.SerializeToString())
+            program = torch.onnx.export(module, (torch.from_numpy(x),), dynamo=True, **options)
+            return bytes(program.model_proto.SerializeToString())
         file = io.BytesIO()
         torch.onnx.export(module, (torch.from_numpy(x),), file, dynamo=False, **options)
         return file.getvalue()
@@ -160,10 +160,10 @@ def export(module: Any, x: Array, **options: Any) -> bytes:
 @pytest.fixture(params=EXPORTERS, ids=str)
 def exporter(request: pytest.FixtureRequest) -> Exporter:
     need_torch()
-    found: Exporter = request.param
-    if found.options["dynamo"]:
+    parameter: Exporter = request.param
+    if parameter.options["dynamo"]:
         need("torch", missing(["onnxscript"]))
-    return found
+    return parameter
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_layers_bear_the_names_of_the_modules(exporter: Exporter) -> None:
     model = model_of(onnx.ModelProto.FromString(exported(exporter, 1)))
     plain = [unit.name for unit in model.units if unit.stack is None]
     modules = exporter.module(1).named_modules()
-    expected = [name for name, one in modules if any(True for _ in one.parameters(recurse=False)) and "M" not in name]
+    expected = [name for name, submodule in modules if any(True for _ in submodule.parameters(recurse=False)) and "M" not in name]
     assert plain == [name for name in expected if name not in ("gru", "lstm")]
     assert [unit.called for unit in model.units if unit.stack is not None] == ["gru[0]", "gru[1]", "gru[2]", "lstm"]
     assert model.flow
@@ -260,7 +260,7 @@ def test_a_wrong_orientation_would_be_seen(script: Exporter, monkeypatch: pytest
     """The square matrix of a MatMul, taken for one with a row for each output, is another function."""
     wrong = dataclasses.replace(formats.MATMUL, tensors=(SurroundingTensor("B", "weight"), *formats.MATMUL.tensors[1:]))
     right = transplants.surroundings
-    monkeypatch.setattr(transplants, "surroundings", lambda name: [wrong if one is formats.MATMUL else one for one in right(name)])
+    monkeypatch.setattr(transplants, "surroundings", lambda name: [wrong if kind is formats.MATMUL else kind for kind in right(name)])
     model = onnx.ModelProto.FromString(exported(script, 1))
     module = script.module(2)
     rc.load_into(model, module, {"inner.0": "inner.0", "inner.2": "inner.2"}, strict=False)
@@ -287,7 +287,7 @@ def test_modules_of_the_same_sizes_are_known_by_their_names() -> None:
         module = renew(Two(), 2)
         report = rc.load_into(model, module, mapping)
         assert close(run(model, x), in_torch(module, x))
-        assert {one.confidence for one in report.filled} == ({"told"} if mapping else {"names"})
+        assert {entry.confidence for entry in report.filled} == ({"told"} if mapping else {"names"})
 
 
 @pytest.mark.parametrize("dynamo", [False, True])
@@ -319,14 +319,14 @@ def test_the_target_keeps_its_element_type(dtype: str) -> None:
     import ml_dtypes
     from torch import nn
 
-    own = np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
+    element_type = np.dtype(getattr(ml_dtypes, dtype) if dtype == "bfloat16" else dtype)
     kind = {"float16": TensorProto.FLOAT16, "float64": TensorProto.DOUBLE, "bfloat16": TensorProto.BFLOAT16}[dtype]
     model = dense()
     for tensor in model.graph.initializer:
         tensor.CopyFrom(helper.make_tensor(tensor.name, kind, tensor.dims, numpy_helper.to_array(tensor).ravel()))
     module = renew(nn.Sequential(nn.Linear(3, 3)), 1)
     report = rc.load_into(model, module)
-    weight = module[0].weight.detach().numpy().T.astype(own)
+    weight = module[0].weight.detach().numpy().T.astype(element_type)
     assert model.graph.initializer[0].data_type == kind
     assert np.array_equal(model_of(model).arrays["w"], weight)
     assert report.exact == (dtype == "float64")
@@ -362,8 +362,8 @@ def test_the_order_of_a_flattened_convolution_is_seen(dynamo: bool, order: str |
             return self.head(shape(self.pool(self.conv(x)).relu()))
 
     options = {"verbose": False} if dynamo else {}
-    made = export(Flat(), np.zeros((2, 2, 6, 6), np.float32), dynamo=dynamo, **options)
-    head = model_of(onnx.ModelProto.FromString(made)).unit("head")
+    content = export(Flat(), np.zeros((2, 2, 6, 6), np.float32), dynamo=dynamo, **options)
+    head = model_of(onnx.ModelProto.FromString(content)).unit("head")
     assert head is not None and (head.reads.order if head.reads else None) == order
 
 
@@ -375,13 +375,13 @@ def graph(
     outputs: Mapping[str, tuple[Any, ...]], opset: int = 17,
 ) -> onnx.ModelProto:  # fmt: skip
     """A model of some nodes and initializers."""
-    made = helper.make_graph(
+    built = helper.make_graph(
         nodes, "made",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs.items()],
         [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
     )  # fmt: skip
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return helper.make_model(built, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def images(channels: str) -> onnx.ModelProto:
@@ -416,9 +416,9 @@ def keras_images() -> Any:
     )
     import keras
 
-    made = model(keras.layers)
-    randomise(made, 8)
-    return made
+    built = model(keras.layers)
+    randomise(built, 8)
+    return built
 
 
 IMAGES = np.random.default_rng(6).normal(size=(3, 6, 6, 2)).astype(np.float32)
@@ -445,7 +445,7 @@ def test_onnx_that_flattens_either_way_fills_keras(channels: str) -> None:
 
 def test_a_wrong_order_of_columns_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     model, target = keras_images(), images("channels_first")
-    monkeypatch.setattr(flattening.Flattening, "columns", lambda *given: None)
+    monkeypatch.setattr(flattening.Flattening, "columns", lambda *arguments: None)
     rc.load_into(target, model)
     assert not close(run(target, IMAGES), in_keras(model, IMAGES))
 
@@ -693,8 +693,8 @@ def test_a_function_that_is_called_often_has_its_weights_once() -> None:
     opset = helper.make_opsetid("", 17)
     function = helper.make_function("made", "block", ["a", "v"], ["b"], body, [opset])
     nodes = [
-        helper.make_node("block", [before, given], [after], domain="made")
-        for before, given, after in (("x", "one", "k"), ("k", "two", "l"), ("l", "three", "z"))
+        helper.make_node("block", [before, weight], [after], domain="made")
+        for before, weight, after in (("x", "one", "k"), ("k", "two", "l"), ("l", "three", "z"))
     ]
     arrays = {name: np.eye(3, dtype=np.float32) for name in ("one", "two", "three")}
     model = graph(nodes, arrays, {"x": (None, 3)}, {"z": (None, 3)})
@@ -785,14 +785,14 @@ def test_a_gemm_is_a_dense_layer_unless_it_does_more(attributes: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    "axis, shape, known",
+    "axis, shape, is_norm",
     [(-1, (None, None, 4), True), (2, (None, None, 4), True), (1, (None, None, 4), False), (-2, (None, None, 4), False)],
 )  # fmt: skip
-def test_a_layer_norm_goes_over_the_axes_of_its_scale(axis: int, shape: tuple[Any, ...], known: bool) -> None:
+def test_a_layer_norm_goes_over_the_axes_of_its_scale(axis: int, shape: tuple[Any, ...], is_norm: bool) -> None:
     """One that goes over more axes computes something else than the same scale in another framework."""
     node = helper.make_node("LayerNormalization", ["x", "s"], ["y"], axis=axis)
     unit = only(graph([node], {"s": np.arange(4, dtype=np.float32)}, {"x": shape}, {"y": shape}))
-    assert unit.kinds == (("layer_norm",) if known else ("array",))
+    assert unit.kinds == (("layer_norm",) if is_norm else ("array",))
 
 
 def test_branches_that_meet_are_no_line() -> None:
@@ -827,13 +827,13 @@ def test_a_learned_beginning_is_part_of_the_layer() -> None:
     need_torch()
     import torch
 
-    one, two = learned(1), learned(2)
-    assert not close(run(one, STEPS), run(two, STEPS))
-    rc.load_into(one, two)
-    assert close(run(one, STEPS), run(two, STEPS))
+    first, second = learned(1), learned(2)
+    assert not close(run(first, STEPS), run(second, STEPS))
+    rc.load_into(first, second)
+    assert close(run(first, STEPS), run(second, STEPS))
     module = renew(torch.nn.Sequential(torch.nn.GRU(2, 3)), 4)
-    rc.load_into(one, module)
-    assert close(run(one, STEPS), np.asarray(module(torch.from_numpy(STEPS))[1].detach().numpy()))
+    rc.load_into(first, module)
+    assert close(run(first, STEPS), np.asarray(module(torch.from_numpy(STEPS))[1].detach().numpy()))
 
 
 @pytest.mark.parametrize("rows", ["made", "alike", "different"])

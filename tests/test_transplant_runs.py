@@ -28,22 +28,22 @@ def test_whole_models_are_compared_with_onnxruntime(tmp_path: Path) -> None:
         torch.onnx.export(module, (x,), path, dynamo=False, do_constant_folding=False)
     target = TAGGER.torch(torch.nn).eval()
     report = rc.load_into(target, path)
-    found = report.verify(x.numpy())
-    assert found and found.unseen == ()
-    assert [one.output for one in found.comparisons] == ["gru", "lstm", "output"]
+    compared = report.verify(x.numpy())
+    assert compared and compared.unseen == ()
+    assert [entry.output for entry in compared.comparisons] == ["gru", "lstm", "output"]
     target.lstm.weight_hh_l0.data.neg_()
     wrong = report.verify(x.numpy())
-    assert [one.passed for one in wrong.comparisons] == [True, False, False]
+    assert [entry.passed for entry in wrong.comparisons] == [True, False, False]
     target.lstm.weight_hh_l0.data.neg_()
-    (kept,) = [one.detach().numpy() for one in [target(x)]]
-    np.save(tmp_path / "kept.npy", kept)
-    for expected in (kept, [kept], tmp_path / "kept.npy"):
+    (outputs,) = [entry.detach().numpy() for entry in [target(x)]]
+    np.save(tmp_path / "kept.npy", outputs)
+    for expected in (outputs, [outputs], tmp_path / "kept.npy"):
         by_outputs = report.verify(x.numpy(), expected=expected)
-        assert by_outputs and [one.output for one in by_outputs.comparisons] == ["output"] and len(by_outputs.unseen) == 2
-    assert not report.verify(x.numpy(), expected=kept + np.float32(1e-3))
-    assert not report.verify(x.numpy(), expected=kept[:1])
+        assert by_outputs and [entry.output for entry in by_outputs.comparisons] == ["output"] and len(by_outputs.unseen) == 2
+    assert not report.verify(x.numpy(), expected=outputs + np.float32(1e-3))
+    assert not report.verify(x.numpy(), expected=outputs[:1])
     with pytest.raises(rc.UsageError, match="1 outputs and the source 2"):
-        report.verify(x.numpy(), expected=[kept, kept])
+        report.verify(x.numpy(), expected=[outputs, outputs])
     with pytest.raises(rc.UnreadableError, match="plain arrays"):
         report.verify(x.numpy(), expected=path)
     target.lstm.weight_hh_l0.data.neg_()
@@ -95,10 +95,10 @@ def test_steps_after_the_end_of_a_sequence_are_not_compared(sequences: bool, tmp
     mine = Mine()
     report = rc.load_into(mine, source)
     tokens = np.array([[3, 1, 4, 1, 0, 0, 0], [5, 8, 2, 6, 5, 0, 0], [7, 0, 0, 0, 0, 0, 0]])
-    found = report.verify(tokens)
-    assert found and [one.output for one in found.comparisons] == ["gru", "lstm", "output"], str(found)
+    compared = report.verify(tokens)
+    assert compared and [entry.output for entry in compared.comparisons] == ["gru", "lstm", "output"], str(compared)
     mine.lstm.weight_hh_l0_reverse.data.neg_()
-    assert [one.passed for one in report.verify(tokens).comparisons] == [True, False, False]
+    assert [entry.passed for entry in report.verify(tokens).comparisons] == [True, False, False]
 
 
 def test_the_lengths_of_an_onnx_model_are_those_of_what_it_gave() -> None:
@@ -118,5 +118,5 @@ def test_the_lengths_of_an_onnx_model_are_those_of_what_it_gave() -> None:
             y, h = self.gru(rnn.pack_padded_sequence(x, lengths, enforce_sorted=False))
             return rnn.pad_packed_sequence(y)[0], h
 
-    found = rc.load_into(proto, Padded()).verify([x, lengths])
-    assert found and "gru" in [one.output for one in found.comparisons], str(found)
+    compared = rc.load_into(proto, Padded()).verify([x, lengths])
+    assert compared and "gru" in [entry.output for entry in compared.comparisons], str(compared)

@@ -39,8 +39,8 @@ def in_torch(module: Any, *inputs: Array) -> Array:
 
     tensors = [torch.from_numpy(np.moveaxis(x, -1, 1) if x.ndim == 4 else x) for x in inputs]
     with torch.no_grad():
-        found = module.eval()(*tensors).numpy()
-    return np.asarray(np.moveaxis(found, 1, -1) if found.ndim == 4 else found)
+        y = module.eval()(*tensors).numpy()
+    return np.asarray(np.moveaxis(y, 1, -1) if y.ndim == 4 else y)
 
 
 # Variables of Keras models --------------------------------------------------------------------------
@@ -126,8 +126,8 @@ def called(nn: Any, forward: Callable[..., Any], **layers: Any) -> Any:
 def fill_and_compare(module: Any, model: Any, *inputs: Array, **options: Any) -> Any:
     randomise(model, 1)
     report = rc.load_into(module, model, **options)
-    given = inputs[0] if len(inputs) == 1 else list(inputs)
-    assert close(in_torch(module, *inputs), in_keras(model, given)), report
+    argument = inputs[0] if len(inputs) == 1 else list(inputs)
+    assert close(in_torch(module, *inputs), in_keras(model, argument)), report
     return report
 
 
@@ -211,8 +211,8 @@ def test_each_branch_is_flattened_from_its_own_convolution() -> None:
     import torch
 
     image = k.Input(IMAGE)
-    one, two = k.Conv2D(6, 3, name="conv_one")(image), k.Conv2D(4, 3, name="conv_two")(image)
-    ends = [k.Dense(3, name="one")(k.Flatten()(one)), k.Dense(2, name="two")(k.Flatten()(two))]
+    first, second = k.Conv2D(6, 3, name="conv_one")(image), k.Conv2D(4, 3, name="conv_two")(image)
+    ends = [k.Dense(3, name="one")(k.Flatten()(first)), k.Dense(2, name="two")(k.Flatten()(second))]
     model = keras.Model(image, k.Concatenate()(ends))
     module = called(
         nn, lambda m, x: torch.cat([m.one(m.conv_one(x).flatten(1)), m.two(m.conv_two(x).flatten(1))], 1),
@@ -250,8 +250,8 @@ def test_channels_first_in_keras_are_flattened_so() -> None:
         layers = [k.Conv2D(6, 3, data_format="channels_first", name="conv"), flat, k.Dense(3, name="out")]
         config = keras.Sequential([k.Input((4, 6, 5)), *layers]).get_config()
         graph = KerasFlow(entry({"class_name": "Sequential", "config": config}))
-        found = graph.flattened("out", {"conv": 6})
-        assert found is not None and (found.order, found.channels) == (order, 6)
+        flattened = graph.flattened("out", {"conv": 6})
+        assert flattened is not None and (flattened.order, flattened.channels) == (order, 6)
 
 
 # What is set beside the weights ---------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_a_transposed_convolution_that_ends_where_its_kernel_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "shape", "says"),
+    ("make", "other", "shape", "says"),
     [
         (lambda k: k.Dense(4, activation=k.LeakyReLU(0.1)), lambda k: k.Dense(4, activation=k.LeakyReLU(0.5)), (4,),
          "activation is leaky_relu.0.1. in the target and leaky_relu.0.5. in the source"),
@@ -308,11 +308,11 @@ def test_a_transposed_convolution_that_ends_where_its_kernel_does() -> None:
          lambda k: k.Conv2D(4, 3, data_format="channels_first"), (4, 4, 4), "data_format"),
     ],
 )  # fmt: skip
-def test_two_keras_layers_that_look_alike(one: Make, other: Make, shape: tuple[int, ...], says: str, tmp_path: Any) -> None:
+def test_two_keras_layers_that_look_alike(make: Make, other: Make, shape: tuple[int, ...], says: str, tmp_path: Any) -> None:
     need_both()
     import keras
 
-    target, source = (keras.Sequential([keras.layers.Input(shape), make(keras.layers)]) for make in (one, other))
+    target, source = (keras.Sequential([keras.layers.Input(shape), build(keras.layers)]) for build in (make, other))
     with pytest.raises(rc.TransplantError, match=says):
         rc.load_into(target, source)
     source.save(tmp_path / "source.keras")
@@ -326,7 +326,7 @@ def test_one_axis_counted_from_either_end() -> None:
 
     k = keras.layers
     target, source = line((7, 4), k.BatchNormalization(axis=2)), line((7, 4), k.BatchNormalization(axis=-1))
-    assert not [one for one in rc.load_into(target, source).differences if one.matters == "function"]
+    assert not [difference for difference in rc.load_into(target, source).differences if difference.matters == "function"]
 
 
 def test_code_of_its_own_is_noted() -> None:
@@ -350,7 +350,7 @@ def test_code_of_its_own_is_noted() -> None:
     assert any("forward method of its own" in note and "Doubled" in note for note in report.notes)
     assert not any("of its own" in note for note in rc.load_into(nn.Linear(4, 3), line((4,), k.Dense(3))).notes)
     for hooked in (nn.LSTM(4, 3, batch_first=True), nn.Linear(4, 3)):
-        hooked.register_forward_pre_hook(lambda module, given: (given[0] * 2, *given[1:]))
+        hooked.register_forward_pre_hook(lambda module, inputs: (inputs[0] * 2, *inputs[1:]))
         source = line((7, 4), k.LSTM(3)) if isinstance(hooked, nn.LSTM) else line((4,), k.Dense(3))
         report = rc.load_into(nn.Sequential(hooked), source)
         assert any("runs hooks before or after it" in note for note in report.notes)
@@ -462,9 +462,9 @@ def test_a_layer_of_the_users_own_is_none_of_keras(tmp_path: Any) -> None:
 
     source = line((4,), Dense(3))
     source.save(tmp_path / "own.keras")
-    for given in (source, tmp_path / "own.keras"):
+    for origin in (source, tmp_path / "own.keras"):
         with pytest.raises(rc.TransplantError, match="nothing in the source fits"):
-            rc.load_into(torch.nn.Sequential(torch.nn.Linear(4, 3)), given)
+            rc.load_into(torch.nn.Sequential(torch.nn.Linear(4, 3)), origin)
 
 
 def test_weights_that_cannot_be_written_are_refused_before_anything_is() -> None:
@@ -473,9 +473,9 @@ def test_weights_that_cannot_be_written_are_refused_before_anything_is() -> None
 
     nn, source = torch.nn, torch.nn.Linear(4, 3)
     with torch.inference_mode():
-        made = nn.Linear(4, 3)
+        target = nn.Linear(4, 3)
     with pytest.raises(rc.TransplantError, match="inference_mode"):
-        rc.load_into(made, source)
+        rc.load_into(target, source)
     expanded = nn.Linear(4, 3)
     expanded.weight = nn.Parameter(torch.zeros(1, 4).expand(3, 4))
     with pytest.raises(rc.TransplantError, match="is expanded"):
@@ -563,9 +563,9 @@ def test_one_function_in_two_spellings() -> None:
     k = keras.layers
     rc.load_into(line((4,), k.Dense(3, activation=k.ReLU())), line((4,), k.Dense(3, activation="relu")))
     rc.load_into(line((4,), k.Dense(3, activation="silu")), line((4,), k.Dense(3, activation=keras.activations.swish)))
-    one, two = (line((4,), k.Dense(3, activation=f)) for f in (lambda x: x * 2, lambda x: x * 3))
+    first, second = (line((4,), k.Dense(3, activation=f)) for f in (lambda x: x * 2, lambda x: x * 3))
     with pytest.raises(rc.TransplantError, match="activation"):
-        rc.load_into(one, two)
+        rc.load_into(first, second)
 
 
 def test_a_function_that_changed_its_meaning_between_versions(tmp_path: Any) -> None:
@@ -610,19 +610,19 @@ def test_an_answer_counts_for_the_side_that_it_names() -> None:
         rc.load_into(last, first, flatten={"target": "channels_last"})
 
 
-@pytest.mark.parametrize("shown", ["target", "source"])
-def test_an_answer_for_a_side_that_shows_another_order_is_refused(shown: str) -> None:
+@pytest.mark.parametrize("clear", ["target", "source"])
+def test_an_answer_for_a_side_that_shows_another_order_is_refused(clear: str) -> None:
     k, nn = both()
     model = line(IMAGE, k.Conv2D(6, 3), k.Flatten(), k.Dense(3))
     module = called(nn, lambda m, x: m.out(m.conv(x).flatten(1)), conv=nn.Conv2d(4, 6, 3), out=nn.Linear(72, 3))
-    pair = (model, module) if shown == "target" else (module, model)
-    hidden = "source" if shown == "target" else "target"
+    pair = (model, module) if clear == "target" else (module, model)
+    hidden = "source" if clear == "target" else "target"
     rc.load_into(*pair, flatten={hidden: "channels_first"})
-    rc.load_into(*pair, flatten={hidden: "channels_first", shown: "channels_last"})
-    with pytest.raises(rc.TransplantError, match=f"Leave '{shown}' out of flatten"):
+    rc.load_into(*pair, flatten={hidden: "channels_first", clear: "channels_last"})
+    with pytest.raises(rc.TransplantError, match=f"Leave '{clear}' out of flatten"):
         rc.load_into(*pair, flatten={"target": "channels_first", "source": "channels_first"})
     with pytest.raises(rc.TransplantError, match=f"Give it with flatten={{'{hidden}': "):
-        rc.load_into(*pair, flatten={shown: "channels_last"})
+        rc.load_into(*pair, flatten={clear: "channels_last"})
 
 
 def test_an_order_of_no_side_is_refused() -> None:

@@ -42,17 +42,17 @@ def layer(name: str = "a", kind: str = "lstm", dtype: str = "float32") -> Recurr
 
 def flat(tree: Any, above: str = "") -> dict[str, Array]:
     """The arrays of dictionaries in dictionaries, by their paths."""
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for key, value in tree.items():
-        found |= flat(value, f"{above}{key}/") if isinstance(value, dict) else {f"{above}{key}": value}
-    return found
+        arrays |= flat(value, f"{above}{key}/") if isinstance(value, dict) else {f"{above}{key}": value}
+    return arrays
 
 
-def assert_same(found: dict[str, Array], made: dict[str, Array]) -> None:
-    assert found.keys() == made.keys()
-    for name, array in made.items():
-        assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype), name
-        assert np.ascontiguousarray(found[name]).tobytes() == array.tobytes(), name
+def assert_same(actual: dict[str, Array], expected: dict[str, Array]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, array in expected.items():
+        assert (actual[name].shape, actual[name].dtype) == (array.shape, array.dtype), name
+        assert np.ascontiguousarray(actual[name]).tobytes() == array.tobytes(), name
 
 
 # Containers -----------------------------------------------------------------------------------------
@@ -89,8 +89,8 @@ def test_what_flax_writes_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_what_flax_writes_is_read_in_place(tmp_path: Path) -> None:
     msgpack_file.write(tmp_path / "a.msgpack", TREE)
     npz_file.write(tmp_path / "a.npz", flat(TREE))
-    for found in (msgpack_file.read(tmp_path / "a.msgpack"), npz_file.read(tmp_path / "a.npz")):
-        assert not any(array.flags.owndata or array.flags.writeable for array in found.arrays.values() if array.size)
+    for read in (msgpack_file.read(tmp_path / "a.msgpack"), npz_file.read(tmp_path / "a.npz")):
+        assert not any(array.flags.owndata or array.flags.writeable for array in read.arrays.values() if array.size)
 
 
 def array(shape: bytes = b"\x91\x02", dtype: bytes = b"\xa5uint8", data: bytes = b"\xc4\x02ab") -> bytes:
@@ -133,9 +133,9 @@ def test_a_damaged_msgpack_file_is_unreadable(kind: str, tmp_path: Path) -> None
 def test_every_cut_of_a_msgpack_file_is_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "a.msgpack"
     msgpack_file.write(path, {"a": {"b": np.ones((2, 3), np.float32)}, "c": np.ones(2)})
-    whole = path.read_bytes()
-    for length in range(1, len(whole)):
-        path.write_bytes(whole[:length])
+    content = path.read_bytes()
+    for length in range(1, len(content)):
+        path.write_bytes(content[:length])
         with pytest.raises(rc.UnreadableError):
             msgpack_file.read(path)
 
@@ -143,9 +143,9 @@ def test_every_cut_of_a_msgpack_file_is_unreadable(tmp_path: Path) -> None:
 def test_elements_that_are_not_known_are_said(tmp_path: Path) -> None:
     path = tmp_path / "a.msgpack"
     path.write_bytes(b"\x82\xa1a" + array(dtype=b"\xa6float8") + b"\xa1b" + array())
-    found = msgpack_file.read(path)
-    assert list(found.arrays) == ["b"]
-    assert list(found.metadata["unreadable"].values()) == ["elements of type float8 are not supported"]
+    read = msgpack_file.read(path)
+    assert list(read.arrays) == ["b"]
+    assert list(read.metadata["unreadable"].values()) == ["elements of type float8 are not supported"]
     np.savez(tmp_path / "a.npz", text=np.array(["x"]), fine=np.ones(2), objects=np.array([{}], object))
     other = npz_file.read(tmp_path / "a.npz")
     assert list(other.arrays) == ["fine"] and set(other.metadata["unreadable"]) == {"text", "objects"}
@@ -162,17 +162,17 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path: Path, monkeypatch: pyte
 
 def test_an_npz_file_is_what_numpy_reads(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
-    made = {name: array for name, array in flat(TREE).items() if array.dtype != ml_dtypes.bfloat16}
+    arrays = {name: array for name, array in flat(TREE).items() if array.dtype != ml_dtypes.bfloat16}
     npz_file.write(path, flat(TREE))
-    with np.load(path) as found:
-        assert_same({name: found[name] for name in made}, made)
+    with np.load(path) as read:
+        assert_same({name: read[name] for name in arrays}, arrays)
     assert_same(npz_file.read(path).arrays, flat(TREE))
     columns = np.asfortranarray(np.arange(6.0).reshape(2, 3))
     for save in (np.savez, np.savez_compressed):
         save(path, **{"a/b": columns, "half": np.ones(3, ml_dtypes.bfloat16)})
-        found = npz_file.read(path).arrays
-        np.testing.assert_array_equal(found["a/b"], columns)
-        assert found["half"].dtype == ml_dtypes.bfloat16
+        read = npz_file.read(path).arrays
+        np.testing.assert_array_equal(read["a/b"], columns)
+        assert read["half"].dtype == ml_dtypes.bfloat16
     assert npz_file.is_npz(path) and not npz_file.is_npz(tmp_path / "none.npz")
 
 
@@ -201,17 +201,17 @@ def test_a_damaged_npz_file_is_unreadable(tmp_path: Path) -> None:
     ("name", "suffix"), [(name, suffix) for name in LIBRARIES for suffix in adapters()[name].SUFFIXES if suffix != ".eqx"]
 )
 def test_files_come_and_go(name: str, suffix: str, dtype: str, tmp_path: Path) -> None:
-    made = layer(dtype=dtype)
-    given = made if name != "haiku" else rc.unpack(rc.pack(made, "haiku"), "haiku").replace(name="a")
+    random_layer = layer(dtype=dtype)
+    source = random_layer if name != "haiku" else rc.unpack(rc.pack(random_layer, "haiku"), "haiku").replace(name="a")
     path = tmp_path / f"out{suffix}"
-    rc.save(checkpoint(given), path, name)
-    found = rc.load(path)
-    assert found.format == name
-    ((key, one),) = found.layers.items()
+    rc.save(checkpoint(source), path, name)
+    loaded = rc.load(path)
+    assert loaded.format == name
+    ((key, read),) = loaded.layers.items()
     assert key == ("lstm" if name == "haiku" else "")
-    assert bits(one) == bits(given) and one.cell == given.cell
-    two = rc.save(checkpoint(given, given.replace(name="b")), path, name, force=True)
-    assert list(two.layers) == ["a", "b"]
+    assert bits(read) == bits(source) and read.cell == source.cell
+    again = rc.save(checkpoint(source, source.replace(name="b")), path, name, force=True)
+    assert list(again.layers) == ["a", "b"]
     assert list(rc.load(path).layers) == (["a/lstm", "b/lstm"] if name == "haiku" else ["a", "b"])
 
 
@@ -220,20 +220,20 @@ def test_a_linen_file_runs_in_flax(tmp_path: Path) -> None:
     from flax import linen as nn
     from flax import serialization
 
-    made = layer(kind="gru")
-    notes = rc.save(checkpoint(made), tmp_path / "a.msgpack").notes
+    encoder = layer(kind="gru")
+    notes = rc.save(checkpoint(encoder), tmp_path / "a.msgpack").notes
     assert notes == ("the file itself is what flax.linen.GRUCell(4) computes with",)
     cell = serialization.msgpack_restore((tmp_path / "a.msgpack").read_bytes())
     y = np.asarray(nn.RNN(nn.GRUCell(4)).apply({"params": {"cell": cell}}, x()))
-    np.testing.assert_allclose(y.swapaxes(0, 1), reference.run(made, x().swapaxes(0, 1)).y, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(y.swapaxes(0, 1), reference.run(encoder, x().swapaxes(0, 1)).y, rtol=0, atol=3e-6)
 
 
 def test_a_haiku_file_runs_in_haiku(tmp_path: Path) -> None:
     packages("jax", "haiku")
     import haiku as hk
 
-    made = layer()
-    rc.save(checkpoint(made), tmp_path / "a.npz", "haiku")
+    encoder = layer()
+    rc.save(checkpoint(encoder), tmp_path / "a.npz", "haiku")
     with np.load(tmp_path / "a.npz") as file:
         parameters: dict[str, dict[str, Array]] = {}
         for name in file:
@@ -245,7 +245,7 @@ def test_a_haiku_file_runs_in_haiku(tmp_path: Path) -> None:
         return hk.dynamic_unroll(core, x, core.initial_state(x.shape[1]))[0]
 
     y = hk.without_apply_rng(hk.transform(model)).apply(parameters, x().swapaxes(0, 1))
-    np.testing.assert_allclose(np.asarray(y), reference.run(made, x().swapaxes(0, 1)).y, rtol=0, atol=3e-6)
+    np.testing.assert_allclose(np.asarray(y), reference.run(encoder, x().swapaxes(0, 1)).y, rtol=0, atol=3e-6)
 
 
 def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
@@ -257,35 +257,35 @@ def test_whole_models_files_are_read_as_their_trees_are(tmp_path: Path) -> None:
         ("flax", linen_model()[1]), ("haiku", haiku_model()[1]), ("nnx", nnx.to_pure_dict(nnx.state(nnx_model(), nnx.Param))),
     ):  # fmt: skip
         path.write_bytes(serialization.to_bytes(tree))
-        found = rc.load(path)
+        loaded = rc.load(path)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", rc.AssumptionWarning)
             live = rc.from_jax(tree)
-        assert found.format == format and found.layers.keys() == live.keys()
-        for name, one in found.layers.items():
-            assert bits(one) == bits(live[name]) and one.cell == live[name].cell
-        plain = [entry.layer for entry in found.questions if entry.option == "nonlinearity"]
-        assert plain == [name for name, one in live.items() if one.cell.kind == "rnn" and format != "haiku"]
-        assert found.tensors
+        assert loaded.format == format and loaded.layers.keys() == live.keys()
+        for name, recurrent in loaded.layers.items():
+            assert bits(recurrent) == bits(live[name]) and recurrent.cell == live[name].cell
+        plain = [entry.layer for entry in loaded.questions if entry.option == "nonlinearity"]
+        assert plain == [name for name, recurrent in live.items() if recurrent.cell.kind == "rnn" and format != "haiku"]
+        assert loaded.tensors
         same = rc.convert(path, tmp_path / "b.msgpack", target_format=format, force=True)
-        assert same.carried == len(found.tensors)
+        assert same.carried == len(loaded.tensors)
         written = msgpack_file.read(tmp_path / "b.msgpack").arrays
         if format == "haiku":  # linen's MGUCell becomes a GRUCell, nnx's OptimizedLSTMCell an LSTMCell
             assert_same(written, msgpack_file.read(path).arrays)
-        assert {name: bits(one) for name, one in rc.load(tmp_path / "b.msgpack").layers.items()} == {
-            name: bits(one) for name, one in found.layers.items()
+        assert {name: bits(recurrent) for name, recurrent in rc.load(tmp_path / "b.msgpack").layers.items()} == {
+            name: bits(recurrent) for name, recurrent in loaded.layers.items()
         }
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 @pytest.mark.parametrize("name", ["flax", "nnx"])
 def test_the_functions_that_a_file_does_not_hold_are_asked_for(name: str, kind: str, tmp_path: Path) -> None:
-    made = layer(kind=kind)
+    encoder = layer(kind=kind)
     path = tmp_path / "a.npz"
-    rc.save(checkpoint(made), path, name)
-    found = rc.load(path)
-    assert [(one.option, one.assumed) for one in found.questions] == [("activation", "tanh"), ("recurrent_activation", "sigmoid")]
-    assert found.layers[""].cell == made.cell
+    rc.save(checkpoint(encoder), path, name)
+    loaded = rc.load(path)
+    assert [(entry.option, entry.assumed) for entry in loaded.questions] == [("activation", "tanh"), ("recurrent_activation", "sigmoid")]
+    assert loaded.layers[""].cell == encoder.cell
 
     with pytest.raises(rc.RefusedError, match="takes its function as an argument, which files do not hold"):
         rc.convert(path, tmp_path / "b.keras", strict=True)
@@ -297,8 +297,8 @@ def test_the_functions_that_a_file_does_not_hold_are_asked_for(name: str, kind: 
     assert cell.activation == RELU and cell.gate_activation == SIGMOID
     assert cell.output_activation == (RELU if kind == "lstm" else TANH)
     rc.convert(path, tmp_path / "c.keras", activation="relu", recurrent_activation="sigmoid")
-    (kept,) = rc.load(tmp_path / "c.keras").layers.values()
-    assert kept.cell.activation == RELU
+    (converted,) = rc.load(tmp_path / "c.keras").layers.values()
+    assert converted.cell.activation == RELU
 
 
 def test_nnxs_optimized_cell_is_asked_for(tmp_path: Path) -> None:
@@ -313,16 +313,16 @@ def test_what_is_not_settled_in_a_file_is_passed_over_and_said(tmp_path: Path) -
     msgpack_file.write(
         tmp_path / "a.msgpack", {"a": {**gru, "c": uniform(4, 2)}, "b": gru, "encoder/linear": linear, "d": {**gru, "b": uniform(1, 3)}}
     )  # fmt: skip
-    found = rc.load(tmp_path / "a.msgpack")
-    assert list(found.layers) == ["b"]
-    said = " ".join(found.warnings)
-    assert "plus 'a/c'" in said and "or cells of other names: 'encoder'" in said and "do not fit together" in said
+    loaded = rc.load(tmp_path / "a.msgpack")
+    assert list(loaded.layers) == ["b"]
+    text = " ".join(loaded.warnings)
+    assert "plus 'a/c'" in text and "or cells of other names: 'encoder'" in text and "do not fit together" in text
 
 
 def test_files_are_known_by_what_is_in_them(tmp_path: Path) -> None:
     msgpack_file.write(tmp_path / "dense", {"Dense_0": {"kernel": uniform(1, 3, 2), "bias": uniform(2, 2)}})
-    found = rc.load(tmp_path / "dense")
-    assert found.format == "flax" and not found.layers and len(found.tensors) == 2
+    loaded = rc.load(tmp_path / "dense")
+    assert loaded.format == "flax" and not loaded.layers and len(loaded.tensors) == 2
     np.savez(tmp_path / "any.npz", weights=np.ones(2))
     with pytest.raises(rc.UnreadableError, match="without arrays named as those of a recurrent layer"):
         rc.load(tmp_path / "any.npz")

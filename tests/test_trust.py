@@ -71,7 +71,7 @@ def both_frameworks() -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+def executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Adds an executor of the test's own, which answers what an expression says; its name."""
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "executors.json"))
 
@@ -91,9 +91,9 @@ def test_one_direction_of_two_is_not_the_model(tmp_path: Path) -> None:
     both = gru(directions=2)
     forward = both.replace(layers=(rc.Layer(both.layers[0].directions[:1]),))
     a, b = write(tmp_path / "a.safetensors", encoder=both), write(tmp_path / "b.onnx", encoder=forward)
-    for one, other in ((a, b), (b, a)):
+    for first, other in ((a, b), (b, a)):
         with pytest.raises(UsageError, match="cannot be equal in both files: they give"):
-            rc.verify(one, other)
+            rc.verify(first, other)
 
 
 def test_a_model_that_reads_something_else_is_said(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_a_layer_less_is_not_equal_and_no_accident(tmp_path: Path) -> None:
     deep = gru(layers=2)
     a = write(tmp_path / "a.safetensors", encoder=deep)
     b = write(tmp_path / "b.onnx", encoder=deep.replace(layers=deep.layers[:1]))
-    for one, other in ((a, b), (b, a)):
-        assert rc.verify(one, other).verdict == "not equal"
+    for first, other in ((a, b), (b, a)):
+        assert rc.verify(first, other).verdict == "not equal"
 
 
 @pytest.mark.parametrize("answer", [
@@ -118,20 +118,20 @@ def test_a_layer_less_is_not_equal_and_no_accident(tmp_path: Path) -> None:
     '{"y": None, "hidden": None, "cell": None}',
     "{}",
 ])  # fmt: skip
-def test_an_answer_of_other_shapes_is_an_error(answer: str, tmp_path: Path, own: Callable[[str], str]) -> None:
-    found = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=[own(answer)], explain=False)
-    assert found.exit_code == 1, str(found)
+def test_an_answer_of_other_shapes_is_an_error(answer: str, tmp_path: Path, executor: Callable[[str], str]) -> None:
+    report = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=[executor(answer)], explain=False)
+    assert report.exit_code == 1, str(report)
 
 
 def test_states_that_an_executor_does_not_give_are_named(tmp_path: Path) -> None:
     model = write(tmp_path / "a.onnx", encoder=gru())
     results = rc.run(model, on=["onnxruntime-cpu"], cases=["states"])
     (layer,) = results.layers.values()
-    (made,) = layer.runs
-    layer.runs = [replace(made, outputs={name: replace(one, hidden=()) for name, one in made.outputs.items()})]
-    found = rc.verify(results)
-    assert found.equal
-    assert found.document["layers"][0]["runs"][0]["left_out"] == {"states: h_n": "it gives no such final states"}
+    (run,) = layer.runs
+    layer.runs = [replace(run, outputs={name: replace(output, hidden=()) for name, output in run.outputs.items()})]
+    report = rc.verify(results)
+    assert report.equal
+    assert report.document["layers"][0]["runs"][0]["left_out"] == {"states: h_n": "it gives no such final states"}
 
 
 def run_of(name: str = "torch-cpu", verdict: str = "equal", model: str = "A", **changes: Any) -> Mapping[str, Any]:
@@ -167,9 +167,9 @@ REFUSED = run_of("onnxruntime-cpu", "", "B", status="refused")
 def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, verdict: str) -> None:
     results = Results("", "", models=[ModelFile(label, "", "", 0, "") for label in "AB"[:models]])
     results.layers = {str(number): LayerResults(str(number), "") for number in range(len(layers))}
-    named = [[{**run, "comparisons": [{"case": "states", **one} for one in run["comparisons"]]} for run in runs] for runs in layers]
-    found = concluded(results, named)
-    assert (found.word, bool(found)) == (verdict, verdict == "equal")
+    named = [[{**run, "comparisons": [{"case": "states", **entry} for entry in run["comparisons"]]} for run in runs] for runs in layers]
+    conclusion = concluded(results, named)
+    assert (conclusion.word, bool(conclusion)) == (verdict, verdict == "equal")
     for status, word in (("equal", verdict), ("not run", "equal layer by layer, not run whole"), ("not equal", "not equal")):
         for layer in results.layers.values():
             layer.whole = ModelRun(status, "it has another order")
@@ -183,9 +183,9 @@ def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, 
 def test_what_is_no_number_on_both_sides_proves_nothing(tmp_path: Path) -> None:
     broken = [each(gru(seed), lambda d: d.with_arrays({("input_bias", "n"): np.full(5, np.nan, np.float32)})) for seed in (3, 4)]
     a, b = write(tmp_path / "a.safetensors", encoder=broken[0]), write(tmp_path / "b.safetensors", encoder=broken[1])
-    found = rc.verify(a, b, cases=["states"])
-    assert not found.equal
-    assert "proves nothing" in str(found.document["layers"][0]["runs"][0]["left_out"])
+    report = rc.verify(a, b, cases=["states"])
+    assert not report.equal
+    assert "proves nothing" in str(report.document["layers"][0]["runs"][0]["left_out"])
 
 
 def test_rounding_that_leads_anywhere_proves_nothing(tmp_path: Path) -> None:
@@ -225,16 +225,16 @@ def test_rounding_in_float64_is_allowed_too(tmp_path: Path) -> None:
     """Large weights carry it on from step to step; what is wrong by 1e-9 is still seen."""
     stack = random_stack(Sizes("gru", 3, 8, 3, parts=BOTH), 24, np.float64, scale=3)
     model = write(tmp_path / "a.safetensors", encoder=stack)
-    found = rc.verify(model, on=["torch-cpu"], time=60, gradients=True, explain=False)
-    assert found.equal, str(found)
+    report = rc.verify(model, on=["torch-cpu"], time=60, gradients=True, explain=False)
+    assert report.equal, str(report)
     wrong = each(stack, lambda d: d.with_arrays({key: np.asarray(a) * (1 + 1e-9) for key, a in d.arrays.items()}))
     assert not rc.verify(model, write(tmp_path / "b.safetensors", encoder=wrong), on=["torch-cpu"], explain=False).equal
 
 
 def test_large_weights_in_bfloat16_are_no_fault_of_torch(tmp_path: Path) -> None:
     stack = random_stack(Sizes("gru", 1, 33, 2, parts=BOTH), 1035, BFLOAT16, scale=10)
-    found = rc.verify(write(tmp_path / "a.safetensors", encoder=stack), on=["torch-cpu"], batch=16, explain=False)
-    assert found.verdict != "not equal", str(found)
+    report = rc.verify(write(tmp_path / "a.safetensors", encoder=stack), on=["torch-cpu"], batch=16, explain=False)
+    assert report.verdict != "not equal", str(report)
 
 
 def test_small_values_are_judged_by_what_a_library_makes_of_tanh(tmp_path: Path) -> None:
@@ -260,13 +260,13 @@ def test_the_mutation_score_is_of_what_was_run(tmp_path: Path, monkeypatch: pyte
     def refuse(*_: Any) -> Any:
         raise ExecutorError("onnxruntime-cpu", "not this one", refused=True)
 
-    whole = ready.ReadyRun._in_one_piece
+    real = ready.ReadyRun._in_one_piece
     monkeypatch.setattr(ready.ReadyRun, "_carried", refuse)
-    monkeypatch.setattr(ready.ReadyRun, "_in_one_piece", lambda *given: whole(*given) if given[-1].name == "default states" else refuse())
-    found = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])
-    score = found.document["layers"][0]["mutations"]
+    monkeypatch.setattr(ready.ReadyRun, "_in_one_piece", lambda *args: real(*args) if args[-1].name == "default states" else refuse())
+    report = rc.verify(write(tmp_path / "a.onnx", encoder=gru()), on=["onnxruntime-cpu"])
+    score = report.document["layers"][0]["mutations"]
     assert {entry["case"] for entry in score["caught"]} == {"default states"}
-    assert any("prove nothing: states, lengths, halves, one step" in text for text in found.document["warnings"])
+    assert any("prove nothing: states, lengths, halves, one step" in text for text in report.document["warnings"])
 
 
 # Saved results ------------------------------------------------------------------------------------
@@ -285,9 +285,9 @@ def test_results_of_two_models_prove_no_third(tmp_path: Path, monkeypatch: pytes
 def test_results_do_not_stand_for_a_file_of_equal_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = write(tmp_path / "a.safetensors", encoder=gru()), write(tmp_path / "b.onnx", encoder=gru())
     rc.run(a, on=["torch-cpu"]).save(tmp_path / "a-results.safetensors")
-    found = rc.verify(tmp_path / "a-results.safetensors", b, on=["onnxruntime-cpu"])
-    assert found.equal
-    assert found.document["layers"][0]["mutations"]["caught"]
+    report = rc.verify(tmp_path / "a-results.safetensors", b, on=["onnxruntime-cpu"])
+    assert report.equal
+    assert report.document["layers"][0]["mutations"]["caught"]
     monkeypatch.setattr(registry, "executors", dict)
     assert rc.verify(tmp_path / "a-results.safetensors", b).verdict == "not compared"
 
@@ -304,23 +304,23 @@ def test_no_layer_of_results_is_left_over(tmp_path: Path) -> None:
 
 def test_results_of_other_lengths_are_not_compared(tmp_path: Path) -> None:
     model = write(tmp_path / "a.safetensors", encoder=gru())
-    made = [rc.run(model, on=["torch-cpu"], cases=["lengths"], lengths=some) for some in ([12, 3], [12, 5])]
+    results = [rc.run(model, on=["torch-cpu"], cases=["lengths"], lengths=some) for some in ([12, 3], [12, 5])]
     with pytest.raises(UsageError, match="different inputs"):
-        rc.verify(*made)
+        rc.verify(*results)
 
 
 def test_results_of_one_file_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     model = write(tmp_path / "a.safetensors", encoder=gru())
 
-    def made() -> Results:
+    def results() -> Results:
         return rc.run(model, on=["torch-cpu"], cases=["states"])
 
-    assert rc.verify(made(), made()).equal
-    changed = made()
+    assert rc.verify(results(), results()).equal
+    changed = results()
     (layer,) = changed.layers.values()
-    layer.truth = {name: replace(one, y=one.y + 1) for name, one in layer.truth.items()}
+    layer.truth = {name: replace(output, y=output.y + 1) for name, output in layer.truth.items()}
     with pytest.raises(UsageError, match="disagree about"):
-        rc.verify(made(), changed)
+        rc.verify(results(), changed)
 
 
 # What is asked for and not given is said ----------------------------------------------------------
@@ -328,18 +328,18 @@ def test_results_of_one_file_that_contradict_each_other_are_refused(tmp_path: Pa
 
 def test_what_no_framework_gave_is_warned_of(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.safetensors", encoder=gru()), write(tmp_path / "b.onnx", encoder=gru())
-    found = rc.verify(a, b, on=["torch-cpu"], cases=["states", "empty sequence"])
-    assert any("no framework ran B's own file" in text for text in found.document["warnings"])
-    assert any("prove nothing: empty sequence" in text for text in found.document["warnings"])
-    found = rc.verify(a, b, on=["onnxruntime-cpu"], gradients=True)
-    assert any("gradients were asked for" in text for text in found.document["warnings"])
+    report = rc.verify(a, b, on=["torch-cpu"], cases=["states", "empty sequence"])
+    assert any("no framework ran B's own file" in text for text in report.document["warnings"])
+    assert any("prove nothing: empty sequence" in text for text in report.document["warnings"])
+    report = rc.verify(a, b, on=["onnxruntime-cpu"], gradients=True)
+    assert any("gradients were asked for" in text for text in report.document["warnings"])
 
 
 # Executors run what is meant ----------------------------------------------------------------------
 
 
-def runs(found: rc.Report, model: str = "A") -> list[tuple[str, bool, str]]:
-    layers = found.document["layers"]
+def runs(report: rc.Report, model: str = "A") -> list[tuple[str, bool, str]]:
+    layers = report.document["layers"]
     return [
         (run["status"], run["own_file"], run["verdict"])
         for layer in layers for run in layer["runs"] if run["model"] == model and run["executor"] != "reference"
@@ -359,8 +359,8 @@ def test_modules_in_modules_are_told_apart(tmp_path: Path) -> None:
     names = ("lstm.", "lstm2.", "a.lstm.", "lstm.lstm.")
     torch.save({n + k: v for n in names for k, v in torch.nn.LSTM(3, 4).state_dict().items()}, tmp_path / "names.pt")
     for name in ("outer.pt", "names.pt"):
-        found = rc.verify(tmp_path / name, on=["torch-cpu"], cases=["states"])
-        assert set(runs(found)) == {("ran", True, "equal")}, str(found)
+        report = rc.verify(tmp_path / name, on=["torch-cpu"], cases=["states"])
+        assert set(runs(report)) == {("ran", True, "equal")}, str(report)
 
 
 @pytest.mark.parametrize("place", ["rnns.0.weight_hh_l0_raw", "rnns.0.module.weight_hh_l0_raw"])
@@ -369,8 +369,8 @@ def test_a_weight_dropout_is_no_module_of_torch(place: str, tmp_path: Path) -> N
     state = {f"rnns.0.module.{name}": tensor for name, tensor in torch.nn.LSTM(3, 4).state_dict().items()}
     raw = state["rnns.0.module.weight_hh_l0"]
     torch.save({**state, "rnns.0.module.weight_hh_l0": torch.zeros_like(raw), place: raw}, tmp_path / "a.pt")
-    found = rc.verify(tmp_path / "a.pt", on=["torch-cpu"], cases=["states"])
-    assert runs(found) == [("ran", False, "equal")]
+    report = rc.verify(tmp_path / "a.pt", on=["torch-cpu"], cases=["states"])
+    assert runs(report) == [("ran", False, "equal")]
 
 
 def test_directions_side_by_side_are_no_chain(tmp_path: Path) -> None:
@@ -379,10 +379,10 @@ def test_directions_side_by_side_are_no_chain(tmp_path: Path) -> None:
     ways[1] = both.replace(layers=(rc.Layer((both.layers[0].directions[1],)),))
     a = write(tmp_path / "a.onnx", enc=both)
     b = write(tmp_path / "b.onnx", enc_forward=ways[0], enc_backward=ways[1])
-    for one, other, apart in ((a, b, "B"), (b, a, "A")):
-        found = rc.verify(one, other, on=["onnxruntime-cpu"], pairs=["enc=enc_forward+enc_backward"] if apart == "B" else ())
-        assert found.equal, str(found)
-        assert runs(found, apart) == [("ran", False, "equal")]
+    for first, other, apart in ((a, b, "B"), (b, a, "A")):
+        report = rc.verify(first, other, on=["onnxruntime-cpu"], pairs=["enc=enc_forward+enc_backward"] if apart == "B" else ())
+        assert report.equal, str(report)
+        assert runs(report, apart) == [("ran", False, "equal")]
 
 
 X = np.ones((5, 2, 3))
@@ -403,7 +403,7 @@ def test_inputs_that_cannot_be_are_said(arrays: dict[str, Any], tmp_path: Path) 
 
 def test_gradients_that_are_not_given_are_named(tmp_path: Path) -> None:
     results = rc.run(write(tmp_path / "a.safetensors", encoder=gru()), on=["torch-cpu"], cases=["states"], gradients=True)
-    (graded,) = (one for layer in results.layers.values() for run in layer.runs for one in run.gradients.values())
+    (graded,) = (slopes for layer in results.layers.values() for run in layer.runs for slopes in run.gradients.values())
     for arrays in graded.found.weights:
         for key in [key for key in arrays if key[0] == "recurrent_bias"]:
             del arrays[key]  # type: ignore[attr-defined]
@@ -462,9 +462,9 @@ def test_a_wrong_call_ends_in_a_sentence(words: list[str], code: int, tmp_path: 
 
 
 def test_an_added_executor_that_is_gone_is_said_and_can_be_removed(
-    tmp_path: Path, own: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, executor: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own("{}")
+    executor("{}")
     module = tmp_path / "own.py"
     text = module.read_text()
     for broken in ("", "VARIANTS = {}", text.replace('{"device": "cpu"}', "{}"), text.replace("FORMAT", "FROM")):
@@ -483,9 +483,9 @@ def test_an_added_executor_that_is_gone_is_said_and_can_be_removed(
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_everything_and_leaves_nothing(sent: signal.Signals, tmp_path: Path, own: Callable[[str], str]) -> None:
+def test_an_interrupt_ends_everything_and_leaves_nothing(sent: signal.Signals, tmp_path: Path, executor: Callable[[str], str]) -> None:
     pid = tmp_path / "pid"
-    own(f'open({str(pid)!r}, "w").write(str(__import__("os").getpid())) and time.sleep(600)')
+    executor(f'open({str(pid)!r}, "w").write(str(__import__("os").getpid())) and time.sleep(600)')
     model = write(tmp_path / "a.onnx", encoder=gru())
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -503,12 +503,12 @@ def test_an_interrupt_ends_everything_and_leaves_nothing(sent: signal.Signals, t
     worker = int(pid.read_text())
     child.send_signal(sent)
     try:
-        _, said = child.communicate(timeout=20)
+        _, errors = child.communicate(timeout=20)
     finally:
         child.kill()
         child.communicate()
     assert child.returncode == 130
-    assert b"interrupted" in said
+    assert b"interrupted" in errors
     with pytest.raises(ProcessLookupError):
         os.kill(worker, 0)
     assert list(folder.iterdir()) == []

@@ -48,18 +48,18 @@ CHANGES: list[Callable[[Recurrent], Recurrent]] = [
 
 
 def test_stacks_of_the_same_bits_are_identical() -> None:
-    one = _stack()
-    copied = each(one, lambda d: d.with_arrays({key: np.array(a, order="F") for key, a in d.arrays.items()}))
-    assert identical(one, one)
-    assert identical(one, copied)
-    assert identical(one, one.replace(name="another"))
+    recurrent = _stack()
+    copied = each(recurrent, lambda d: d.with_arrays({key: np.array(a, order="F") for key, a in d.arrays.items()}))
+    assert identical(recurrent, recurrent)
+    assert identical(recurrent, copied)
+    assert identical(recurrent, recurrent.replace(name="another"))
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_stacks_that_differ_anywhere_are_not_identical(change: Callable[[Recurrent], Recurrent]) -> None:
-    one = _stack()
-    assert not identical(one, change(one))
-    assert not identical(change(one), one)
+    recurrent = _stack()
+    assert not identical(recurrent, change(recurrent))
+    assert not identical(change(recurrent), recurrent)
 
 
 def _three() -> list[Callable[[], int]]:
@@ -87,16 +87,16 @@ def test_nothing_begins_after_a_stop() -> None:
         begun.set()
         free.wait()
 
-    beside = Background([first, lambda: called.append(2)], 1, lambda *_: None)
+    background = Background([first, lambda: called.append(2)], 1, lambda *_: None)
     begun.wait()
-    beside.stop()
+    background.stop()
     free.set()
-    beside._ended.get()
+    background._ended.get()
     assert called == []
 
 
 def test_threads_change_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+    truths_and_floors = []
     for large in (1, 1 << 40):
         monkeypatch.setattr(truths, "_LARGE", large)
         path = tmp_path / f"{large}.safetensors"
@@ -104,7 +104,7 @@ def test_threads_change_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         rc.save(rc.load(arrays), path)
         results = rc.run(path, on=["reference"])
         (layer,) = results.layers.values()
-        found.append((layer.truth, layer.floors))
-    for kept in zip(*found, strict=True):
-        one, other = kept
-        assert repr(one) == repr(other)
+        truths_and_floors.append((layer.truth, layer.floors))
+    for pair in zip(*truths_and_floors, strict=True):
+        first, other = pair
+        assert repr(first) == repr(other)

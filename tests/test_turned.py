@@ -31,8 +31,8 @@ def test_a_turn_is_tried_in_bounded_memory(dims: tuple[int | None, ...], step: i
     graphs = program(OnnxFile(Path("m.onnx"), model, np.zeros(0, np.uint8)))
     scope = next(walk(graphs))
     tracemalloc.start()
-    found = turned.turns(scope, Shapes(graphs), scope.nodes[0], axis)
+    result = turned.turns(scope, Shapes(graphs), scope.nodes[0], axis)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found == (step < 0 and dims[0] != 1 << 20)
+    assert result == (step < 0 and dims[0] != 1 << 20)
     assert peak < 1 << 30

@@ -81,9 +81,9 @@ def d2l_rnn(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
 def gate_by_gate(of_input: str, of_state: str, gates: str, columns: bool) -> Callable[..., tuple[Array, Array]]:
     def step(w: Weights, x: Array, h: Array, c: Array) -> tuple[Array, Array]:
         def total(gate: str) -> Array:
-            one, two = (w["cell_" + name.format(gate)] for name in (of_input, of_state))
+            w_input, w_state = (w["cell_" + name.format(gate)] for name in (of_input, of_state))
             bias = w[f"cell_b_{gate}"].ravel()
-            return one @ x + two @ h + bias if columns else x @ one + h @ two + bias
+            return w_input @ x + w_state @ h + bias if columns else x @ w_input + h @ w_state + bias
 
         i, f, g, o = (total(gate) for gate in gates)
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)

@@ -29,68 +29,68 @@ def held(layout: Layout, two: bool = False) -> Recurrent:
     """A layer of the layout's own cell."""
     biases = layout.holds.biases[0]
     parts = {"input", "recurrent"}
-    parts |= {f"{one}_bias" for one in ("input", "recurrent") if biases in (one, "both")}
+    parts |= {f"{part}_bias" for part in ("input", "recurrent") if biases in (part, "both")}
     sizes = Sizes(layout.kind, 3, 4, num_directions=1 + two, parts=frozenset(parts))
     return random_stack(sizes, 1, np.float32, layout.cell)
 
 
 def open_facts(layout: Layout, two: bool = False) -> set[str]:
     """The options that a layout's own data leave to the caller, told a second time."""
-    holds, found = layout.holds, set()
+    holds, facts = layout.holds, set()
     many = {"any"} & {*map(str, holds.activations)} or len(holds.activations) > 1
     if many:
         plain = {*map(str, holds.activations)} <= {"tanh", "relu"}
-        found.add("nonlinearity" if plain else "activation")
+        facts.add("nonlinearity" if plain else "activation")
     if layout.kind != "rnn" and (len(holds.gate_activations) > 1 or "any" in holds.gate_activations):
-        found.add("recurrent_activation")
+        facts.add("recurrent_activation")
     if layout.kind == "lstm" and holds.output_activation != "same":
-        found.add("output_activation")
-    found |= {"forget_bias"} if "f" in holds.chosen else set()
-    found |= {"input_forget"} if holds.coupled else set()
-    found |= {{"cell": "cell_clip", "projection": "proj_clip"}.get(one, "clip") for one in holds.open_clips}
-    found |= {"go_backwards"} if holds.reverse and not two else set()
-    found |= {"merge_mode"} if two and len(holds.merges) > 1 else set()
-    return found
+        facts.add("output_activation")
+    facts |= {"forget_bias"} if "f" in holds.chosen else set()
+    facts |= {"input_forget"} if holds.coupled else set()
+    facts |= {{"cell": "cell_clip", "projection": "proj_clip"}.get(clip, "clip") for clip in holds.open_clips}
+    facts |= {"go_backwards"} if holds.reverse and not two else set()
+    facts |= {"merge_mode"} if two and len(holds.merges) > 1 else set()
+    return facts
 
 
-OWN = {"lux.rnn": {"init_state"}, "lux.rnn_0_5": {"init_state"}, "burn.lstm": {"cell_clip"}}
+MORE = {"lux.rnn": {"init_state"}, "lux.rnn_0_5": {"init_state"}, "burn.lstm": {"cell_clip"}}
 """What a single room asks by itself: Burn's clip has a usual value, none, which a layout's clips do not."""
 
 
 def asked(arrays: Any, layout: Layout, **options: Any) -> dict[str, str]:
     """What unpack warns of: each option with what is assumed."""
-    with warnings.catch_warnings(record=True) as met:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         rc.unpack(arrays, layout.framework, layout=layout.name, **options)
-    assert all(one.category is rc.AssumptionWarning and one.filename == __file__ for one in met)
-    texts = [str(one.message).partition(": ")[2].partition(" is assumed")[0] for one in met]
+    assert all(warning.category is rc.AssumptionWarning and warning.filename == __file__ for warning in caught)
+    texts = [str(warning.message).partition(": ")[2].partition(" is assumed")[0] for warning in caught]
     return dict(text.split("=", 1) for text in texts)  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("layout", NAMED, ids=lambda one: one.name)
+@pytest.mark.parametrize("layout", NAMED, ids=lambda entry: entry.name)
 def test_every_open_fact_is_named_and_taken(layout: Layout) -> None:
     for two in (False, True):
         if two and (layout.holds.directions < 2 or layout.framework in APART):
             continue
         arrays = rc.pack(held(layout, two), layout.name)
-        found = asked(arrays, layout, bidirectional=two)
-        more = OWN.get(layout.name, set())
-        assert set(found) - more == open_facts(layout, two)
-        for option, assumed in found.items():
+        answers = asked(arrays, layout, bidirectional=two)
+        more = MORE.get(layout.name, set())
+        assert set(answers) - more == open_facts(layout, two)
+        for option, assumed in answers.items():
             assert option not in asked(arrays, layout, bidirectional=two, **{option: assumed})
-        assert not asked(arrays, layout, bidirectional=two, **found)
+        assert not asked(arrays, layout, bidirectional=two, **answers)
 
 
 def test_what_is_said_is_what_is_read() -> None:
     arrays = {"kernel": np.ones((7, 16), np.float32), "bias": np.ones(16, np.float32)}
-    with warnings.catch_warnings(record=True) as met:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert rc.unpack(arrays, "tensorflow1").cell.constants == {"f": 1.0}
-    assert any("forget_bias=1.0 is assumed" in str(one.message) for one in met)
-    said: dict[str, Any] = {"forget_bias": 0.5, "cell_clip": 2, "proj_clip": "none", "activation": "relu"}
-    found = rc.unpack(arrays, "tensorflow1", **said).cell
-    assert (found.constants, found.activation.name) == ({"f": 0.5}, "relu")
-    assert found.clips == (rc.Clip("cell", -2.0, 2.0),)
+    assert any("forget_bias=1.0 is assumed" in str(warning.message) for warning in caught)
+    options: dict[str, Any] = {"forget_bias": 0.5, "cell_clip": 2, "proj_clip": "none", "activation": "relu"}
+    cell = rc.unpack(arrays, "tensorflow1", **options).cell
+    assert (cell.constants, cell.activation.name) == ({"f": 0.5}, "relu")
+    assert cell.clips == (rc.Clip("cell", -2.0, 2.0),)
     arrays = rc.pack(stack("lstm", parts=frozenset({"input", "recurrent", "input_bias"})), "keras")
     plain: dict[str, Any] = {"activation": "tanh", "recurrent_activation": "sigmoid"}
     with pytest.warns(rc.AssumptionWarning, match="go_backwards=false is assumed"):
@@ -100,16 +100,16 @@ def test_what_is_said_is_what_is_read() -> None:
 
 
 def test_a_cell_settles_what_it_states_and_no_more() -> None:
-    made = rc.Cell("lstm", coupled="f")
+    cell = rc.Cell("lstm", coupled="f")
     arrays = rc.pack(stack("lstm"), "onnx")
-    with pytest.warns(rc.AssumptionWarning, match="go_backwards") as met:
-        assert rc.unpack(arrays, "onnx", made).cell == made
-    assert len(met) == 1
+    with pytest.warns(rc.AssumptionWarning, match="go_backwards") as caught:
+        assert rc.unpack(arrays, "onnx", cell).cell == cell
+    assert len(caught) == 1
     two = rc.pack(stack("lstm", num_directions=2), "onnx")
-    with pytest.warns(rc.AssumptionWarning, match="merge_mode=concat is assumed") as met:
-        rc.unpack(two, "onnx", made)
-    assert len(met) == 1
-    assert rc.unpack(two, "onnx", made, merge_mode="sum").layers[0].merge == "sum"
+    with pytest.warns(rc.AssumptionWarning, match="merge_mode=concat is assumed") as caught:
+        rc.unpack(two, "onnx", cell)
+    assert len(caught) == 1
+    assert rc.unpack(two, "onnx", cell, merge_mode="sum").layers[0].merge == "sum"
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -123,11 +123,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "words"), WRONG)
-def test_what_decides_nothing_is_an_error(said: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(("options", "words"), WRONG)
+def test_what_decides_nothing_is_an_error(options: dict[str, Any], words: str) -> None:
     arrays = rc.pack(stack("rnn"), "pytorch")
     with pytest.raises(rc.UsageError, match=words):
-        rc.unpack(arrays, "pytorch", **said)
+        rc.unpack(arrays, "pytorch", **options)
 
 
 def test_arrays_that_fit_several_layouts_are_asked_about() -> None:
@@ -154,18 +154,18 @@ def test_weights_are_floating_point_numbers() -> None:
 
 @pytest.mark.parametrize("format", ["knet", "persistent_rnn"])
 def test_a_vector_in_a_dictionary_is_read_with_its_sizes(format: str) -> None:
-    given = random_stack(Sizes("rnn", 3, 4), 1, np.float32, rc.Cell("rnn", activation=rc.Activation("relu")))
-    vector = rc.pack(given, format)
+    layer = random_stack(Sizes("rnn", 3, 4), 1, np.float32, rc.Cell("rnn", activation=rc.Activation("relu")))
+    vector = rc.pack(layer, format)
     more: dict[str, Any] = {"num_layers": 1, "bidirectional": False, "input_mode": "linear"} if format == "knet" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rc.AssumptionWarning)
-        found = rc.unpack(vector, format, "rnn_relu", hidden_size=4, **more)
-    assert found.input_size == 3 and found.cell == given.cell
+        unpacked = rc.unpack(vector, format, "rnn_relu", hidden_size=4, **more)
+    assert unpacked.input_size == 3 and unpacked.cell == layer.cell
     with pytest.raises(rc.UsageError, match="does not describe its sizes"):
         rc.unpack(vector, format)
 
 
-@pytest.mark.parametrize("layout", [one for one in NAMED if one.name.endswith((".lstm", ".lstm_cell"))], ids=lambda one: one.name)
+@pytest.mark.parametrize("layout", [entry for entry in NAMED if entry.name.endswith((".lstm", ".lstm_cell"))], ids=lambda entry: entry.name)
 @pytest.mark.filterwarnings("ignore::rnnconvert.AssumptionWarning")
 def test_a_layer_of_several_types_is_refused(layout: Layout) -> None:
     arrays: Any = rc.pack(held(layout), layout.name)

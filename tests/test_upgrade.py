@@ -41,27 +41,27 @@ NAMES = sorted(path.stem for path in GOLDEN.glob("*.h5"))
 def outputs(path: Path, inputs: list[Array]) -> list[Array]:
     """What Keras gives, in safe mode and without custom objects."""
     model = keras.saving.load_model(path, safe_mode=True)
-    found = model(inputs if len(inputs) > 1 else inputs[0], training=False)
-    return [np.asarray(one) for one in (found if isinstance(found, (list, tuple)) else [found])]
+    result = model(inputs if len(inputs) > 1 else inputs[0], training=False)
+    return [np.asarray(array) for array in (result if isinstance(result, (list, tuple)) else [result])]
 
 
-def kept(name: str) -> tuple[list[Array], list[Array]]:
+def golden(name: str) -> tuple[list[Array], list[Array]]:
     with np.load(GOLDEN / f"{name}.npz") as file:
         return [file[key] for key in file if key[0] == "x"], [file[key] for key in file if key[0] == "y"]
 
 
-def close(found: list[Array], expected: list[Array]) -> None:
-    assert len(found) == len(expected)
-    for one, two in zip(found, expected, strict=True):
-        assert one.shape == two.shape
-        np.testing.assert_allclose(one, two, rtol=2e-6, atol=2e-6)
+def close(actual: list[Array], expected: list[Array]) -> None:
+    assert len(actual) == len(expected)
+    for ours, truth in zip(actual, expected, strict=True):
+        assert ours.shape == truth.shape
+        np.testing.assert_allclose(ours, truth, rtol=2e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_keras_computes_what_tf_keras_computed(name: str, tmp_path: Path) -> None:
     new = tmp_path / "new.keras"
     upgrade(GOLDEN / f"{name}.h5", new)
-    inputs, expected = kept(name)
+    inputs, expected = golden(name)
     close(outputs(new, inputs), expected)
 
 
@@ -85,12 +85,12 @@ def test_the_example_is_a_file_of_tf_keras() -> None:
 
 
 def test_the_goldens_have_most_of_the_layers() -> None:
-    met = set()
+    seen = set()
     for name in NAMES:
         with h5py.File(GOLDEN / f"{name}.h5") as file:
             text = str(file.attrs["model_config"])
-        met |= {kind for kind in LAYERS if f'"class_name": "{kind}"' in text}
-    missing = set(LAYERS) - met
+        seen |= {kind for kind in LAYERS if f'"class_name": "{kind}"' in text}
+    missing = set(LAYERS) - seen
     of_old_kerases = {"TimeDistributedDense", "Convolution1D", "Convolution2D", "AtrousConvolution1D", "AtrousConvolution2D",
                       "BatchNormalizationV1", "BatchNormalizationV2", "Conv3D", "Rescaling"}  # fmt: skip
     with_three_axes = {kind for kind in LAYERS if "3D" in kind or kind.startswith("Global")}
@@ -119,20 +119,20 @@ def test_what_keras_1_itself_predicted(kind: str, tmp_path: Path) -> None:
     upgrade(folder / f"simple_lstm_{kind}_keras_1_model.h5", new)
     with h5py.File(folder / f"simple_lstm_{kind}_keras_1_inputs_and_outputs.h5") as file:
         x, y = file["inputs/lstm_input_1"][()], file["predictions/dense_1"][()]
-    (found,) = outputs(new, [x])
-    np.testing.assert_allclose(found, y, rtol=1e-5, atol=1e-5)
+    (predicted,) = outputs(new, [x])
+    np.testing.assert_allclose(predicted, y, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("path", "error", "said"),
+    ("path", "error", "message"),
     [
         ("crema-beats/model.h5", RefusedError, "layer 'lambda_2'.*Lambda.*Python code"),
         ("textgenrnn-default/textgenrnn_weights.hdf5", UsageError, "weights without a model"),
     ],
 )
-def test_real_files_that_are_refused(path: str, error: type[Exception], said: str, tmp_path: Path) -> None:
+def test_real_files_that_are_refused(path: str, error: type[Exception], message: str, tmp_path: Path) -> None:
     need("corpus", corpus.absent())
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         upgrade(corpus.FOLDER / path, tmp_path / "new.keras")
     assert list(tmp_path.iterdir()) == []
 
@@ -151,9 +151,9 @@ def old_file(path: Path, config: Any, weights: Mapping[str, Mapping[str, Array]]
         "model_weights": {"layer_names": list(weights)},
     }
     arrays = {}
-    for name, own in weights.items():
-        attributes[f"model_weights/{name}"] = {"weight_names": list(own)}
-        arrays |= {f"model_weights/{name}/{key}": array for key, array in own.items()}
+    for name, matrices in weights.items():
+        attributes[f"model_weights/{name}"] = {"weight_names": list(matrices)}
+        arrays |= {f"model_weights/{name}/{key}": array for key, array in matrices.items()}
     hdf5.write(path, arrays, attributes)
     return path
 
@@ -279,12 +279,12 @@ REFUSED: dict[str, tuple[str, Callable[[Any], None], str]] = {
     "groups of a transposed convolution": ("images", in_layer(8, groups=3), "groups = 3"),
     "a dict in place of a number": ("tagger", in_layer(2, rate={"class_name": "__lambda__", "config": {}}), "rate"),
     "a call with training": ("shared", lambda model: next(
-        one for one in model["layers"] if one["name"] == "encoder")["inbound_nodes"][0][0][3].update(training=True), "training = True"),
+        item for item in model["layers"] if item["name"] == "encoder")["inbound_nodes"][0][0][3].update(training=True), "training = True"),
     "stateful without a batch": ("plain_lstm", in_layer(1, stateful=True), "stateful layer without a fixed batch"),
     "a layer that nothing reads": ("shared", lambda model: model["layers"].append(layer("Dropout", "idle", "a", rate=0.5)), "idle"),
     "another dtype": ("plain_lstm", in_layer(1, dtype="float9"), "float9"),
-    "a mask joined along time": ("masked", lambda model: [one["config"].update(axis=1) for one in model["layers"]
-                                                          if one["class_name"] == "Concatenate"], "joins masked values along axis 1"),
+    "a mask joined along time": ("masked", lambda model: [item["config"].update(axis=1) for item in model["layers"]
+                                                          if item["class_name"] == "Concatenate"], "joins masked values along axis 1"),
     "units that the weights contradict": ("plain_lstm", in_layer(1, units=5), "'units': it is 5, but the arrays show"),
     "units of a Dense": ("plain_lstm", in_layer(3, units=77), r"units = 77.*its weights show"),
     "a word for a flag": ("plain_lstm", in_layer(1, go_backwards="yes"), "go_backwards = .*true or false"),
@@ -294,11 +294,11 @@ REFUSED: dict[str, tuple[str, Callable[[Any], None], str]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_not_known_is_refused_by_name(case: str, tmp_path: Path) -> None:
-    name, change, said = REFUSED[case]
+    name, change, message = REFUSED[case]
     path = changed(name, tmp_path / "old.h5", change)
-    with pytest.raises(RefusedError, match=said):
+    with pytest.raises(RefusedError, match=message):
         upgrade(path, tmp_path / "new.keras")
-    assert [one.name for one in tmp_path.iterdir()] == ["old.h5"]
+    assert [file.name for file in tmp_path.iterdir()] == ["old.h5"]
 
 
 def test_what_concerns_training_alone_is_left_out_with_a_note(tmp_path: Path) -> None:
@@ -378,9 +378,9 @@ def test_weights_with_their_configuration_beside(tmp_path: Path) -> None:
     assert call("upgrade", old, tmp_path / "new.keras", "--config", text).exit_code == 2
     (tmp_path / "string.json").write_text(json.dumps(text.read_text()))
     (tmp_path / "model.yaml").write_text(text.read_text())  # JSON is YAML
-    inputs, expected = kept("shared")
-    for given in (text, old, tmp_path / "string.json", tmp_path / "model.yaml"):
-        done = call("upgrade", weights, tmp_path / "new.keras", "--config", given, "--force")
+    inputs, expected = golden("shared")
+    for config in (text, old, tmp_path / "string.json", tmp_path / "model.yaml"):
+        done = call("upgrade", weights, tmp_path / "new.keras", "--config", config, "--force")
         assert done.exit_code == 0, done.output
     close(outputs(tmp_path / "new.keras", inputs), expected)
 
@@ -390,11 +390,11 @@ def test_weights_of_cudnn_in_a_plain_layer(tmp_path: Path) -> None:
 
     def plain(model: Any, gates: str = "sigmoid") -> None:
         both, last = model["layers"][1]["config"]["layer"], model["layers"][2]
-        for one in (both, last):
-            one["class_name"] = "LSTM"
-            one["config"] |= {"activation": "tanh", "recurrent_activation": gates}
+        for entry in (both, last):
+            entry["class_name"] = "LSTM"
+            entry["config"] |= {"activation": "tanh", "recurrent_activation": gates}
 
-    inputs, expected = kept("cudnn_lstm")
+    inputs, expected = golden("cudnn_lstm")
     upgrade(changed("cudnn_lstm", tmp_path / "old.h5", plain), tmp_path / "new.keras")
     close(outputs(tmp_path / "new.keras", inputs), expected)
     path = changed("cudnn_lstm", tmp_path / "hard.h5", lambda model: plain(model, "hard_sigmoid"))
@@ -427,7 +427,7 @@ def test_a_damaged_configuration(text: str, code: int, tmp_path: Path) -> None:
     done = call("upgrade", tmp_path / "old.h5", tmp_path / "new.keras", "--force")
     assert done.exit_code == code, done.output
     assert (tmp_path / "new.keras").read_text() == "before"
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["new.keras", "old.h5"]
+    assert sorted(path_left.name for path_left in tmp_path.iterdir()) == ["new.keras", "old.h5"]
 
 
 def test_truncated_files_leave_everything_as_it_was(tmp_path: Path) -> None:
@@ -436,17 +436,17 @@ def test_truncated_files_leave_everything_as_it_was(tmp_path: Path) -> None:
         (tmp_path / "old.h5").write_bytes(data[:length])
         done = call("upgrade", tmp_path / "old.h5", tmp_path / "new.keras")
         assert done.exit_code == 3, (length, done.output)
-    assert [one.name for one in tmp_path.iterdir()] == ["old.h5"]
+    assert [file.name for file in tmp_path.iterdir()] == ["old.h5"]
 
 
 def test_the_command(tmp_path: Path) -> None:
     old, new = GOLDEN / "gru_hard.h5", tmp_path / "new.keras"
     dry = call("upgrade", old, new, "--dry-run")
     assert dry.exit_code == 0 and "would write" in dry.stderr and not new.exists()
-    made = call("upgrade", old, new, "--json")
-    told = json.loads(made.stdout)
-    assert made.exit_code == 0 and told["written"] == "Keras 2.21.0 on tensorflow" and told["proof"] == ""
-    assert "multiplied by 1.2" in told["changes"]["gru"][0]
+    done = call("upgrade", old, new, "--json")
+    document = json.loads(done.stdout)
+    assert done.exit_code == 0 and document["written"] == "Keras 2.21.0 on tensorflow" and document["proof"] == ""
+    assert "multiplied by 1.2" in document["changes"]["gru"][0]
     assert call("upgrade", old, new).exit_code == 2
     lines = dry.stderr.splitlines()
     assert len(lines) > 4 and lines[0].startswith("would write") and lines[2].startswith("  gru: its weights"), dry.stderr
@@ -501,7 +501,7 @@ def test_the_proof_keeps_only_what_is_equal(tmp_path: Path, monkeypatch: pytest.
         assert done.exit_code == (1 if wrong else 0), done.output
         assert target.exists() is not wrong
         assert ("not equal" if wrong else "proved:") in done.stderr
-    assert not [one for one in tmp_path.iterdir() if one.name.startswith(".")]
+    assert not [path_left for path_left in tmp_path.iterdir() if path_left.name.startswith(".")]
 
 
 def test_a_graph_with_a_loop(tmp_path: Path) -> None:
@@ -515,7 +515,7 @@ def test_a_graph_with_a_loop(tmp_path: Path) -> None:
 def test_a_keras_file_of_keras_2(tmp_path: Path) -> None:
     """The layout of tf_keras's .keras files: numbered variables in a tree by class and order."""
     path = GOLDEN / "zip_of_keras_2.keras"
-    inputs, expected = kept("zip_of_keras_2")
+    inputs, expected = golden("zip_of_keras_2")
     upgrade(path, tmp_path / "new.keras")
     close(outputs(tmp_path / "new.keras", inputs), expected)
     with zipfile.ZipFile(tmp_path / "new.keras") as archive:
@@ -539,34 +539,34 @@ def test_a_missing_array_is_refused(tmp_path: Path) -> None:
 
 
 def every_layer(layers: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for one in layers:
-        config = one["config"]
-        if one["class_name"] in LAYERS:
-            yield one["class_name"], config
+    for entry in layers:
+        config = entry["config"]
+        if entry["class_name"] in LAYERS:
+            yield entry["class_name"], config
         inside = config if isinstance(config, list) else config.get("layers") or config.get("cells") or []
         yield from every_layer([*inside, *(config[key] for key in ("layer", "cell") if key in config)])
 
 
 def test_every_key_of_every_layer_counts() -> None:
     """Something strange under any key is refused, told, or seen in the new file, unless the key changes no number."""
-    met: dict[str, dict[str, Any]] = {}
+    seen: dict[str, dict[str, Any]] = {}
     for name in NAMES:
         with h5py.File(GOLDEN / f"{name}.h5") as file:
-            met |= dict(every_layer([json.loads(file.attrs["model_config"])]))
-    assert len(met) > 60
+            seen |= dict(every_layer([json.loads(file.attrs["model_config"])]))
+    assert len(seen) > 60
     silent = []
-    for kind, config in met.items():
+    for kind, config in seen.items():
         translator, rule = Translator(Era("2.21.0"), "float32", Notes()), LAYERS[kind]
         plain = translator.translate("it", rule, config).config
         harmless = {word[:-1] for word in f"{COMMON} {rule.keys}".split() if word[-1] == "!"}
         for key in {*config, "novelty"} - harmless - {"trainable"}:
             notes = translator.notes = Notes()
             try:
-                found = translator.translate("it", rule, {**config, key: {"strange": 7}}).config
+                translated = translator.translate("it", rule, {**config, key: {"strange": 7}}).config
             except RefusedError as error:
                 assert key in str(error)
                 continue
-            if found == plain and not any("strange" in text for text in notes.left):
+            if translated == plain and not any("strange" in text for text in notes.left):
                 silent.append((kind, key))
     # A cell's own functions are read by the cell: see the refusals above.
     assert {key for _, key in silent} <= {"activation", "recurrent_activation", "unit_forget_bias"}, silent

@@ -51,12 +51,15 @@ def commands() -> Iterator[tuple[str, click.Command]]:
         assert command is not None
         yield name, command
         if isinstance(command, click.Group):
-            yield from ((f"{name} {below}", one) for below, one in command.commands.items())
+            yield from ((f"{name} {below}", subcommand) for below, subcommand in command.commands.items())
 
 
 def test_every_command_has_both_and_says_the_same_of_them() -> None:
     for name, command in commands():
-        helps = {word: [one.help for one in command.params if isinstance(one, click.Option) and word in one.opts] for word in ("-q", "-v")}
+        helps = {
+            word: [option.help for option in command.params if isinstance(option, click.Option) and word in option.opts]
+            for word in ("-q", "-v")
+        }
         assert helps == {"-q": [QUIET], "-v": [VERBOSE]}, name
 
 
@@ -82,7 +85,7 @@ def test_each_command_prints_no_more_with_q_and_the_time_with_v(folder: Path) ->
     assert set(CALLS) == set(main.list_commands(click.Context(main)))
     for name, words in CALLS.items():
         plain, quiet, verbose = (CliRunner().invoke(main, [name, *words, *more]) for more in ([], ["-q"], ["-v"]))
-        codes = [one.exit_code for one in (plain, quiet, verbose)]
+        codes = [result.exit_code for result in (plain, quiet, verbose)]
         assert len(set(codes)) == 1 and codes[0] in (0, 1), (name, codes, plain.output, quiet.output)
         assert set(quiet.stdout.splitlines()) <= set(plain.stdout.splitlines()) or name in VERDICTS, name
         if name in VERDICTS:

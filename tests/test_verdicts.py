@@ -131,9 +131,9 @@ def test_a_change_above_rounding_is_never_equal_and_a_cast_always_is(number: int
     b = cast(a, types[1])
     honest = judged(tmp_path, a, b)
     assert nothing_against(honest), (types, honest.document["reasons"], honest.conclusion, str(honest))
-    coarser, finer = (float(ml_dtypes.finfo(FLOATS[one]).eps) for one in reversed(types))
+    coarser, finer = (float(ml_dtypes.finfo(FLOATS[entry]).eps) for entry in reversed(types))
     if coarser > finer:
-        assert any(one.kind == "cast" and types[1] in one.words for one in honest.conclusion.remarks)
+        assert any(entry.kind == "cast" and types[1] in entry.words for entry in honest.conclusion.remarks)
     assert rc.diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors").verdict.word != NOT_EQUAL
     # Where B is the wider one, a unit in its last place is less than one of A's, whose cast back it may be.
     wider = float(ml_dtypes.finfo(FLOATS[types[1]]).eps) < float(ml_dtypes.finfo(FLOATS[types[0]]).eps)
@@ -191,8 +191,8 @@ def test_small_weights_of_a_short_type_are_judged(types: tuple[str, str], change
     report = rc.verify(*files, on=["torch-cpu"], explain=False)
     assert (report.verdict, report.exit_code) == (NOT_EQUAL, 1)
     assert "B's weights are not A's" in str(report) and types[1] in str(report)
-    found = rc.diff(*files)
-    assert not found and found.verdict.word == NOT_EQUAL
+    difference = rc.diff(*files)
+    assert not difference and difference.verdict.word == NOT_EQUAL
     honest = rc.verify(files[0], write(tmp_path / "c.safetensors", enc=cast(a, types[1])), on=["torch-cpu"], explain=False)
     assert honest and (types[0] == types[1] or f"held in {types[1]}, its weights cost up to" in str(honest))
 
@@ -222,8 +222,8 @@ def test_a_unit_is_judged_by_those_of_its_size() -> None:
     assert compare(output, floor, truth, allowance).passed
     off = truth.copy()
     off[3, 1, 2] += 1e-3
-    found = compare(output, off, truth, allowance)
-    assert (found.passed, found.worst.index, found.mismatched) == (False, (3, 1, 2), 1)
+    compared = compare(output, off, truth, allowance)
+    assert (compared.passed, compared.worst.index, compared.mismatched) == (False, (3, 1, 2), 1)
     lucky = floor.copy()
     lucky[..., 1] = truth[..., 1]  # a unit without any error of its own may have that of those of its size
     assert compare(output, floor, truth, Allowance([lucky], np.dtype(np.float32))).passed
@@ -268,7 +268,7 @@ def test_the_users_own_inputs_are_left_as_they_are_and_the_verdict_says_so(tmp_p
     strict = call(*words, "--strict", "--json")
     document = json.loads(strict.stdout)
     assert (strict.exit_code, document["verdict"]) == (6, BUT_FOR)
-    assert {one["kind"] for one in document["limits"]} == {"units", "weights"}
+    assert {limit["kind"] for limit in document["limits"]} == {"units", "weights"}
     assert "4 of 4 units were not exercised" in str(document["limits"])
     with pytest.warns(UserWarning, match="units were not exercised"):
         from rnnconvert.pytest_plugin import Equivalence
@@ -281,8 +281,8 @@ def test_ordinary_layers_are_exercised_by_the_usual_inputs(kind: str, layers: in
     for cell in [Cell("gru", True), Cell("gru", False)] if kind == "gru" else [Cell(kind)]:  # type: ignore[arg-type]
         form = Sizes(kind, 3, units, num_layers=layers, num_directions=directions, parts=BOTH)
         stack = cast(random_stack(form, 1, np.float64, cell), dtype)
-        found, added = power(stack, cases(stack, Draw())[0], 0)
-        assert not found.words and not added and found.cases
+        measured, added = power(stack, cases(stack, Draw())[0], 0)
+        assert not measured.words and not added and measured.cases
 
 
 def test_two_models_of_no_numbers_are_not_green_anywhere(tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ def test_layers_that_were_not_chosen_are_named(tmp_path: Path) -> None:
     b = write(tmp_path / "b.safetensors", a=lstm(1), b=lstm(3))
     report = rc.verify(a, b, layers=["a"], on=["torch-cpu"], explain=False)
     assert report and "'b' of" in str(report.conclusion) and "was not compared" in str(report)
-    found = rc.diff(a, b, layers=["a"])
-    assert found and "'b' of" in str(found)
+    difference = rc.diff(a, b, layers=["a"])
+    assert difference and "'b' of" in str(difference)
 
 
 def test_a_tolerance_that_lets_zeros_pass_proves_nothing(tmp_path: Path) -> None:
@@ -315,8 +315,8 @@ def test_a_tolerance_that_lets_zeros_pass_proves_nothing(tmp_path: Path) -> None
     file = write(tmp_path / "a.safetensors", enc=lstm())
     report = rc.verify(file, file, on=["torch-cpu"], atol=10, explain=False)
     assert report.verdict == NOT_COMPARED and not report
-    compared = [one for layer in report.document["layers"] for run in layer["runs"] for one in run["comparisons"]]
-    assert {one["output"] for one in compared} == {"y, padded steps"}  # which are zeros
+    compared = [comparison for layer in report.document["layers"] for run in layer["runs"] for comparison in run["comparisons"]]
+    assert {comparison["output"] for comparison in compared} == {"y, padded steps"}  # which are zeros
     some = rc.verify(file, file, on=["torch-cpu"], atol={"c_n": 10}, explain=False)
     assert some.verdict == BUT_FOR and "zeros in place of c_n would pass" in str(some)
 
@@ -324,20 +324,20 @@ def test_a_tolerance_that_lets_zeros_pass_proves_nothing(tmp_path: Path) -> None
 def test_what_a_run_of_the_whole_source_showed_is_kept_and_decides(tmp_path: Path) -> None:
     need("torch", registry.executors()["torch-cpu"].absent)
     file = write(tmp_path / "a.safetensors", enc=lstm())
-    for whole, word, code in (
+    for model_run, word, code in (
         (ModelRun("equal", executor="torch-cpu"), EQUAL, 0),
         (ModelRun("not run", "no framework here runs it whole"), BY_LAYER, 7),
         (ModelRun("not equal", "its outputs are off by 0.2", 0.2, 1e-6, "torch-cpu", ("one note",)), NOT_EQUAL, 1),
     ):  # fmt: skip
         results = rc.run(file, on=["torch-cpu"], cases=["states"])
         (layer,) = results.layers.values()
-        layer.whole = whole
+        layer.whole = model_run
         results.save(tmp_path / "r.safetensors")
-        kept = read(tmp_path / "r.safetensors")
-        assert kept is not None and [one.whole for one in kept.layers.values()] == [whole]
-        report = rc.verify(kept, strict=True)
+        stored = read(tmp_path / "r.safetensors")
+        assert stored is not None and [layer_results.whole for layer_results in stored.layers.values()] == [model_run]
+        report = rc.verify(stored, strict=True)
         assert (report.verdict, report.exit_code, bool(report)) == (word, code, word == EQUAL)
-        assert whole.reason in str(report)
+        assert model_run.reason in str(report)
     assert LayerResults("x", "").whole is None
 
 
@@ -350,9 +350,9 @@ def test_directions_that_one_model_keeps_apart_are_compared_side_by_side(tmp_pat
     words = {"apart": BUT_FOR, "negated": NOT_EQUAL}
     for name, stack in {"apart": apart, "negated": negated}.items():
         rc.save(rc.Checkpoint("m", "canonical", {"a": stack}), tmp_path / f"{name}.keras", "keras")
-        found = rc.verify(tmp_path / f"{name}.keras", tmp_path / "b.pt", on=["torch-cpu"], explain=False)
-        assert found.verdict == words[name]
-        assert "A gives the outputs of its directions apart, and B side by side" in str(found.document["limits"])
+        report = rc.verify(tmp_path / f"{name}.keras", tmp_path / "b.pt", on=["torch-cpu"], explain=False)
+        assert report.verdict == words[name]
+        assert "A gives the outputs of its directions apart, and B side by side" in str(report.document["limits"])
     assert not stated(apart, both)
 
 
@@ -365,12 +365,12 @@ def test_how_directions_are_joined_and_precision_are_part_of_a_diff() -> None:
     both = random_stack(form, 0, np.float32).replace(name="a")
     summed = both.replace(layers=(rc.Layer(both.layers[0].directions, "sum"),))
 
-    def of(stack: Recurrent, format: str = "keras", *said: str) -> rc.Checkpoint:
-        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(LayerNote("a", text) for text in said))
+    def of(stack: Recurrent, format: str = "keras", *notes: str) -> rc.Checkpoint:
+        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(LayerNote("a", text) for text in notes))
 
     assert rc.diff(of(both), of(both)).verdict.word == EQUAL
-    found = rc.diff(of(both), of(summed))
-    assert found.verdict.word == NOT_EQUAL and "how directions are joined: concat in A, sum in B" in str(found)
+    difference = rc.diff(of(both), of(summed))
+    assert difference.verdict.word == NOT_EQUAL and "how directions are joined: concat in A, sum in B" in str(difference)
     across = rc.diff(of(both), of(summed, "onnx"))
     assert across.verdict.word == BUT_FOR and not across and "joining directions by sum" in str(across.verdict)
     mixed = rc.diff(of(both), of(both, "keras", "it computes in float16 there (mixed_float16)"))
@@ -378,7 +378,7 @@ def test_how_directions_are_joined_and_precision_are_part_of_a_diff() -> None:
     half = rc.diff(of(both), of(cast(both, "float16")))
     assert half.verdict.word == BUT_FOR and "are equal but for: a: rounding in" in str(half)
     zeroed = rc.diff(of(both, "keras", "its outputs are zero where its input is masked"), of(both))
-    assert [one.kind for one in zeroed.verdict.limits] == ["mask"]
+    assert [limit.kind for limit in zeroed.verdict.limits] == ["mask"]
 
 
 @pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning", "ignore:invalid:RuntimeWarning")
@@ -409,7 +409,7 @@ def test_another_unit_behind_a_projection_is_a_stated_difference() -> None:
         return direction.with_arrays(arrays)
 
     apart = stated(stack, each(stack, wider))
-    assert {one.part for one in apart} >= {"input", "recurrent", "projection"}
+    assert {difference.part for difference in apart} >= {"input", "recurrent", "projection"}
     assert not stated(stack, stack)
 
 
@@ -429,33 +429,33 @@ def test_weights_that_saved_results_do_not_hold_limit_what_they_prove(tmp_path: 
         return direction.with_arrays(arrays)
 
     stack = each(changed(lstm(), column(1)), without)
-    a, b = (write(tmp_path / f"{name}.safetensors", enc=one) for name, one in (
+    a, b = (write(tmp_path / f"{name}.safetensors", enc=entry) for name, entry in (
         ("a", stack), ("b", each(changed(stack, column(-1)), without))))  # fmt: skip
     fewer = each(stack, lambda d: d.with_arrays({k: a for k, a in d.arrays.items() if k[0] != "recurrent_bias"}))
     same = write(tmp_path / "same.onnx", enc=fewer)
-    kept = rc.run(a, on=["torch-cpu"], cases=["states"])
-    report = rc.verify(kept, b, on=["torch-cpu"], explain=False)
-    assert report.verdict == BUT_FOR and [one.kind for one in report.conclusion.exceptions if one.kind != "units"] == ["weights"]
-    report = rc.verify(kept, same, on=["torch-cpu"], explain=False)
-    assert "weights" not in [one.kind for one in report.conclusion.limits]
+    recording = rc.run(a, on=["torch-cpu"], cases=["states"])
+    report = rc.verify(recording, b, on=["torch-cpu"], explain=False)
+    assert report.verdict == BUT_FOR and [entry.kind for entry in report.conclusion.exceptions if entry.kind != "units"] == ["weights"]
+    report = rc.verify(recording, same, on=["torch-cpu"], explain=False)
+    assert "weights" not in [entry.kind for entry in report.conclusion.limits]
 
 
 def test_a_mask_in_one_of_two_files_of_one_format_is_left_out() -> None:
     stack = lstm().replace(name="a")
 
-    def of(format: str, *said: str) -> rc.Checkpoint:
-        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(LayerNote("a", text) for text in said))
+    def of(format: str, *notes: str) -> rc.Checkpoint:
+        return rc.Checkpoint("m", format, {"a": stack}, warnings=tuple(LayerNote("a", text) for text in notes))
 
     passed = "a mask is passed to it (any): pass the lengths of its sequences"
     states = "the model gives its initial state (dense): pass it at every call"
     asked = rc.diff(of("onnx", "its clip is left out, as asked"), of("onnx"))
-    assert asked.verdict.word == EQUAL and [one.kind for one in asked.verdict.limits] == ["chosen"]
+    assert asked.verdict.word == EQUAL and [limit.kind for limit in asked.verdict.limits] == ["chosen"]
     for text, kind in ((passed, "mask"), (states, "stated")):
-        found = rc.diff(of("keras", text), of("keras"))
-        assert found.verdict.word == BUT_FOR and [one.kind for one in found.verdict.limits] == [kind]
+        difference = rc.diff(of("keras", text), of("keras"))
+        assert difference.verdict.word == BUT_FOR and [limit.kind for limit in difference.verdict.limits] == [kind]
         assert rc.diff(of("keras", text), of("keras", text)).verdict.word == EQUAL
         across = rc.diff(of("keras", text), of("onnx"))
-        assert across.verdict.word == EQUAL and [one.kind for one in across.verdict.limits] == ["caller"]
+        assert across.verdict.word == EQUAL and [limit.kind for limit in across.verdict.limits] == ["caller"]
 
 
 def test_outputs_that_differ_are_not_said_to_show_nothing(tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_outputs_that_differ_are_not_said_to_show_nothing(tmp_path: Path) -> Non
         arrays["input", "i"] *= 2
 
     report = judged(tmp_path, lstm(), changed(lstm(), doubled))
-    assert report.verdict == NOT_EQUAL and "weights" not in [one.kind for one in report.conclusion.limits]
+    assert report.verdict == NOT_EQUAL and "weights" not in [limit.kind for limit in report.conclusion.limits]
 
 
 def test_a_proof_without_an_explanation_is_kept(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rnnconvert.judging.cases import shaken, solved
 from rnnconvert.judging.rounding import ARITHMETICS, PERSISTENT
 from rnnconvert.language.layout import Sizes
 from rnnconvert.running import registry
-from rnnconvert.verification import results as kept
+from rnnconvert.verification import results as results_files
 from rnnconvert.verification.report import NOT_COMPARED
 from rnnconvert.verification.running import rounding
 from tests.commands import call
@@ -143,9 +143,9 @@ def test_tensor_cores_are_judged_by_their_own_rounding(models: Path) -> None:
     (run,) = layer.runs
     random = np.random.default_rng(0)
     # As far off as products of ten digits are; no GPU is here to give them.
-    for name, found in run.outputs.items():
-        noise = random.normal(size=found.y.shape) * 2e-4 * (found.y != 0)
-        run.outputs[name] = dataclasses.replace(found, y=found.y + noise)
+    for name, output in run.outputs.items():
+        noise = random.normal(size=output.y.shape) * 2e-4 * (output.y != 0)
+        run.outputs[name] = dataclasses.replace(output, y=output.y + noise)
     assert not rc.verify(results).equal
     run.rounding = "float16"
     layer.floors["float16"] = {case.name: case.solve(rc.load(models / "model.safetensors").layers[""], np.float16) for case in layer.cases}
@@ -288,9 +288,9 @@ def test_damaged_results_raise_our_errors_only(models: Path, tmp_path: Path) -> 
         path = tmp_path / "damaged.safetensors"
         path.write_bytes(bytes(damaged))
         try:
-            found = kept.read(path)
-            if found is not None:
-                rc.verify(found, explain=False)
+            read = results_files.read(path)
+            if read is not None:
+                rc.verify(read, explain=False)
         except rc.RnnConvertError:
             refused += 1
     assert refused > 30
@@ -301,7 +301,7 @@ def test_inputs_alone_are_kept_for_another_machine(models: Path, tmp_path: Path)
     file = tmp_path / "inputs.safetensors"
     model = models / "model.safetensors"
     assert call("verify", model, "--on", "torch-cpu", "--save-inputs", file, "--seed", "9").exit_code == 0
-    report = rc.verify(model, on=["torch-cpu"], given=kept.read(file))
+    report = rc.verify(model, on=["torch-cpu"], given=results_files.read(file))
     assert report.equal
     assert report.document["settings"]["seed"] == 9
 
@@ -411,8 +411,8 @@ def test_the_two_readings_of_a_clip_are_told_apart(tmp_path: Path) -> None:
     write(stack, tmp_path / "clipped.onnx")
     report = rc.verify(tmp_path / "clipped.onnx", on=["onnxruntime-cpu"])
     assert report.equal, str(report)
-    (said,) = [text for text in report.document["warnings"] if "two readings" in text]
-    assert float(said.split()[-2]) > 0.001
+    (warning,) = [text for text in report.document["warnings"] if "two readings" in text]
+    assert float(warning.split()[-2]) > 0.001
 
 
 def test_a_buffer_that_lies_otherwise_is_not_run(tmp_path: Path, own_executor: Callable[..., None]) -> None:

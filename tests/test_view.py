@@ -32,7 +32,7 @@ def stack_of(form: Sizes = FORM, cell: Cell | None = None, name: str = "enc", se
 
 
 def checkpoint(*stacks: Recurrent) -> Checkpoint:
-    return Checkpoint("a/model.pt", "canonical", {one.name: one for one in stacks}, evidence=("memory: made here",))
+    return Checkpoint("a/model.pt", "canonical", {layer.name: layer for layer in stacks}, evidence=("memory: made here",))
 
 
 def ways(stack: Recurrent, side: int = SIDE, work: Work | None = None) -> list[Way]:
@@ -40,23 +40,23 @@ def ways(stack: Recurrent, side: int = SIDE, work: Work | None = None) -> list[W
 
 
 def part(way: Way, *key: str) -> Part:
-    (found,) = [one for one in way.parts if one.key == key]
-    return found
+    (matching,) = [entry for entry in way.parts if entry.key == key]
+    return matching
 
 
 def test_the_numbers_are_those_of_numpy() -> None:
     stack = stack_of()
     for way in ways(stack):
-        for one in way.parts:
-            array = np.asarray(way.direction.arrays[one.key], np.float64)
-            assert one.norm == pytest.approx(np.linalg.norm(array)) and one.mean == pytest.approx(array.mean())
-            assert (one.low, one.high, one.shape) == (array.min(), array.max(), array.shape)
-            assert sum(one.histogram.counts) == array.size and one.histogram.every == 1 and one.not_finite == 0
-            positive = sum(one.histogram.counts[BINS // 2 + 1 :])
-            assert positive <= (array > 0).sum() <= positive + one.histogram.counts[BINS // 2]
-            if one.key[0] == "recurrent":
-                assert one.radius is not None and one.radius.exact
-                assert one.radius.value == pytest.approx(np.abs(np.linalg.eigvals(array)).max())
+        for entry in way.parts:
+            array = np.asarray(way.direction.arrays[entry.key], np.float64)
+            assert entry.norm == pytest.approx(np.linalg.norm(array)) and entry.mean == pytest.approx(array.mean())
+            assert (entry.low, entry.high, entry.shape) == (array.min(), array.max(), array.shape)
+            assert sum(entry.histogram.counts) == array.size and entry.histogram.every == 1 and entry.not_finite == 0
+            positive = sum(entry.histogram.counts[BINS // 2 + 1 :])
+            assert positive <= (array > 0).sum() <= positive + entry.histogram.counts[BINS // 2]
+            if entry.key[0] == "recurrent":
+                assert entry.radius is not None and entry.radius.exact
+                assert entry.radius.value == pytest.approx(np.abs(np.linalg.eigvals(array)).max())
         for gate, (low, mean, high) in way.bias.items():
             total = sum(np.asarray(way.direction.get(kind, gate), np.float64) for kind in ("input_bias", "recurrent_bias"))
             assert (low, mean, high) == pytest.approx((total.min(), total.mean(), total.max()))
@@ -64,7 +64,7 @@ def test_the_numbers_are_those_of_numpy() -> None:
 
 def test_what_is_added_at_run_time_counts_as_bias() -> None:
     (plain,), (added,) = (ways(stack_of(Sizes("lstm", 3, 4), cell)) for cell in (Cell("lstm"), Cell("lstm", constants={"f": 1.0})))
-    assert added.bias["f"] == pytest.approx([one + 1 for one in plain.bias["f"]]) and added.bias["i"] == plain.bias["i"]
+    assert added.bias["f"] == pytest.approx([value + 1 for value in plain.bias["f"]]) and added.bias["i"] == plain.bias["i"]
 
 
 @pytest.mark.parametrize("shape", [(300, 5), (7, 300), (257, 129), (128, 128), (1, 1)])
@@ -86,9 +86,9 @@ def test_a_weight_that_is_not_finite_is_counted_and_seen() -> None:
     broken[2, 3], broken[5, 0] = np.nan, np.inf
     direction = stack.first.with_arrays({("recurrent", "n"): broken})
     (way,) = ways(stack.replace(layers=(rc.Layer((direction,)),)))
-    found = part(way, "recurrent", "n")
-    assert found.not_finite == 2 and found.radius is None and np.isfinite([found.norm, found.low, found.high]).all()
-    assert found.heat is not None and np.isnan(found.heat.cells).sum() == 2
+    weight = part(way, "recurrent", "n")
+    assert weight.not_finite == 2 and weight.radius is None and np.isfinite([weight.norm, weight.low, weight.high]).all()
+    assert weight.heat is not None and np.isnan(weight.heat.cells).sum() == 2
     page = rc.view(checkpoint(stack.replace(layers=(rc.Layer((direction,)),)))).page()
     assert "has 2 weights that are not finite" in page
 
@@ -99,16 +99,16 @@ def test_a_large_radius_is_found_without_all_eigenvalues() -> None:
     turned, _ = np.linalg.qr(random.normal(size=(600, 600)))
     leading = even + 3 * np.outer(turned[0], turned[0])
     for matrix, near in ((even, 0.05), (leading, 1e-3), (turned, 0.05)):
-        found = radius([matrix.astype(np.float32)], Work())
-        assert found is not None and not found.exact
-        assert found.value == pytest.approx(np.abs(np.linalg.eigvals(matrix)).max(), rel=near)
+        estimate = radius([matrix.astype(np.float32)], Work())
+        assert estimate is not None and not estimate.exact
+        assert estimate.value == pytest.approx(np.abs(np.linalg.eigvals(matrix)).max(), rel=near)
 
 
 def test_a_projection_belongs_to_the_recurrence() -> None:
     (way,) = ways(stack_of(Sizes("lstm", 3, 9, projection_size=4, parts=BOTH | {"projection"})))
     recurrent, projection = (np.asarray(way.direction.arrays[key], np.float64) for key in (("recurrent", "f"), ("projection", "")))
-    found = part(way, "recurrent", "f").radius
-    assert found is not None and found.value == pytest.approx(np.abs(np.linalg.eigvals(recurrent @ projection)).max())
+    estimate = part(way, "recurrent", "f").radius
+    assert estimate is not None and estimate.value == pytest.approx(np.abs(np.linalg.eigvals(recurrent @ projection)).max())
 
 
 def test_a_radius_is_left_out_when_the_work_is_done() -> None:
@@ -168,8 +168,8 @@ def test_a_page_shows_every_layer_and_its_links_lead_somewhere() -> None:
 
 
 def test_a_page_of_many_layers_stays_small() -> None:
-    one = stack_of(Sizes("gru", 64, 64))
-    page = rc.view(checkpoint(*(one.replace(name=f"l{number}") for number in range(500)))).page()
+    layer = stack_of(Sizes("gru", 64, 64))
+    page = rc.view(checkpoint(*(layer.replace(name=f"l{number}") for number in range(500)))).page()
     assert page.count("<img ") == 3000 and len(page) < 6 * CELLS and page.count("<details") == 500
 
 
@@ -188,18 +188,18 @@ def test_two_files_stand_side_by_side() -> None:
     swapped = {("recurrent", "i"): first.arrays["recurrent", "f"], ("recurrent", "f"): first.arrays["recurrent", "i"]}
     layer = rc.Layer((first.with_arrays(swapped), right.layers[0].directions[1]))
     wrong = right.replace(layers=(layer, *right.layers[1:]))
-    shown = rc.view(checkpoint(right), checkpoint(wrong))
-    page = shown.page()
+    view = rc.view(checkpoint(right), checkpoint(wrong))
+    page = view.page()
     assert "gates i and f of the recurrent matrix are swapped" in html.unescape(page) and page.count("<strong>B minus A") == 2
     same = rc.view(checkpoint(right), checkpoint(right)).page()
     assert "The weights are equal" in same and "B minus A" not in same
-    assert repr(shown) == "<View of Checkpoint a/model.pt: pytorch, 1 layer beside a/model.pt>" or "beside" in repr(shown)
+    assert repr(view) == "<View of Checkpoint a/model.pt: pytorch, 1 layer beside a/model.pt>" or "beside" in repr(view)
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
-    shown = rc.view(checkpoint(stack_of()))
-    (inner,) = re.findall(r'<iframe srcdoc="([^"]*)"', shown._repr_html_())
-    assert html.unescape(inner) == shown.page()
+    view = rc.view(checkpoint(stack_of()))
+    (inner,) = re.findall(r'<iframe srcdoc="([^"]*)"', view._repr_html_())
+    assert html.unescape(inner) == view.page()
 
 
 def called(*words: str) -> Result:
@@ -219,8 +219,8 @@ def test_a_file_is_written_in_each_form_and_twice_alike(form: str, file: Path, t
     for output in outputs:
         result = called(str(file), "-o", str(output))
         assert result.exit_code == 0 and result.output == f"wrote {output}\n", result.output
-    one, two = (output.read_bytes() for output in outputs)
-    assert one == two and one[:4] in (b"<!do", b"<?xm", b"\x89PNG", b"%PDF")
+    first, second = (output.read_bytes() for output in outputs)
+    assert first == second and first[:4] in (b"<!do", b"<?xm", b"\x89PNG", b"%PDF")
 
 
 def test_a_view_is_named_after_its_file_and_replaces_nothing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,10 @@ GOLDEN = Path(__file__).parent / "golden" / "upgrade"
 RANDOM = np.random.default_rng(3)
 
 
-def run(path: Path, given: list[Any]) -> list[Any]:
+def run(path: Path, inputs: list[Any]) -> list[Any]:
     session = needed("onnxruntime", "onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
-    return list(session.run(None, dict(zip(names, given, strict=True))))
+    names = [entry.name for entry in session.get_inputs()]
+    return list(session.run(None, dict(zip(names, inputs, strict=True))))
 
 
 def tagger(k: Any) -> Any:
@@ -61,16 +61,16 @@ def images(k: Any) -> Any:
 
 def merged(k: Any) -> Any:
     layers = k.layers
-    one, two = k.Input((None, 4), name="one"), k.Input((None, 4), name="two")
+    first, second = k.Input((None, 4), name="one"), k.Input((None, 4), name="two")
     shared = layers.LSTM(3, go_backwards=True, return_sequences=True)
     inner_in = k.Input((None, 3))
     inner = k.Model(inner_in, layers.Dense(3, activation="tanh")(inner_in), name="inner")
-    a, b = shared(one), inner(shared(two))
+    a, b = shared(first), inner(shared(second))
     both = [layers.Add()([a, b]), layers.Subtract()([a, b]), layers.Multiply()([a, b]), layers.Average()([a, b]), layers.Maximum()([a, b]),
             layers.Minimum()([a, b])]  # fmt: skip
     y = layers.Concatenate()(both)
     out, h, c = layers.LSTM(2, return_state=True)(y)
-    return k.Model([one, two], [layers.Bidirectional(layers.GRU(2), merge_mode="ave")(y), out, h, c])
+    return k.Model([first, second], [layers.Bidirectional(layers.GRU(2), merge_mode="ave")(y), out, h, c])
 
 
 MODELS: dict[str, tuple[Callable[[Any], Any], list[tuple[int, ...]]]] = {
@@ -79,7 +79,7 @@ MODELS: dict[str, tuple[Callable[[Any], Any], list[tuple[int, ...]]]] = {
 }  # fmt: skip
 
 
-def made(name: str, folder: Path) -> tuple[Any, list[Any]]:
+def model_and_inputs(name: str, folder: Path) -> tuple[Any, list[Any]]:
     keras = needed("keras", "keras")
     make, shapes = MODELS[name]
     model = make(keras)
@@ -96,14 +96,14 @@ def made(name: str, folder: Path) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_whole_model_gives_what_keras_gives(name: str, tmp_path: Path) -> None:
-    model, x = made(name, tmp_path)
+    model, x = model_and_inputs(name, tmp_path)
     done = export_model(tmp_path / f"{name}.keras", tmp_path / "model.onnx")
     expected = model(x if len(x) > 1 else x[0], training=False)
     expected = expected if isinstance(expected, (list, tuple)) else [expected]
-    found = run(tmp_path / "model.onnx", x)
-    assert len(found) == len(expected) and done.layers
-    for one, truth in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, needed("keras", "keras").ops.convert_to_numpy(truth), rtol=2e-5, atol=2e-6)
+    outputs = run(tmp_path / "model.onnx", x)
+    assert len(outputs) == len(expected) and done.layers
+    for output, truth in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(output, needed("keras", "keras").ops.convert_to_numpy(truth), rtol=2e-5, atol=2e-6)
     assert {"LSTM", "GRU", "RNN"} & {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}
 
 
@@ -116,13 +116,13 @@ def test_an_old_model_is_whole_or_refused_by_name(name: str, tmp_path: Path) -> 
         assert error.layer or "cannot hold" in str(error)
         assert not (tmp_path / "model.onnx").exists()
         return
-    with np.load(GOLDEN / f"{name}.npz") as kept:
-        x = [kept[key] for key in sorted(kept.files) if key.startswith("x")]
-        truth = [kept[key] for key in sorted(kept.files) if key.startswith("y")]
-    kinds = [one.type.tensor_type.elem_type for one in onnx.load(tmp_path / "model.onnx").graph.input]
-    x = [one.astype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for one, kind in zip(x, kinds, strict=True)]
-    for one, expected in zip(run(tmp_path / "model.onnx", x), truth, strict=True):
-        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-5)
+    with np.load(GOLDEN / f"{name}.npz") as stored:
+        x = [stored[key] for key in sorted(stored.files) if key.startswith("x")]
+        truth = [stored[key] for key in sorted(stored.files) if key.startswith("y")]
+    kinds = [value.type.tensor_type.elem_type for value in onnx.load(tmp_path / "model.onnx").graph.input]
+    x = [array.astype(onnx.helper.tensor_dtype_to_np_dtype(kind)) for array, kind in zip(x, kinds, strict=True)]
+    for array, expected in zip(run(tmp_path / "model.onnx", x), truth, strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-5)
 
 
 def refused(folder: Path, build: Callable[[Any], Any], match: str) -> None:
@@ -163,11 +163,11 @@ def test_what_has_no_equivalent_is_refused_by_name(tmp_path: Path) -> None:
     def axes(k: Any) -> Any:
         return k.Sequential([k.Input((5, 4)), k.layers.Softmax(axis=[1, 2], name="both")])
 
-    def whole(k: Any) -> Any:
+    def pixels(k: Any) -> Any:
         return k.Sequential([k.Input((5, 4), dtype="int32"), k.layers.Rescaling(0.5, name="pixels")])
 
     for build, match in (
-        (unknown, "curved.*gelu"), (axes, r"both.*\[1, 2\]"), (whole, "pixels.*whole numbers"),
+        (unknown, "curved.*gelu"), (axes, r"both.*\[1, 2\]"), (pixels, "pixels.*whole numbers"),
         (lasting, "lasting.*stateful.*--stateful"), (attention, "looks.*attention_mask"), (window, "near.*sliding_window"),
         (normal, "across.*axis = 1"), (half, "half.*float16"),
         (large, "smooth.*interpolation"), (longer, "longer.*output_padding"),

@@ -82,17 +82,17 @@ keep("masked", k.Model([ids, t, f], outputs), *gaps, rows)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Models that Keras 2 wrote, in both of its kinds of file, with what it computes."""
-    made = tmp_path_factory.mktemp("keras2")
-    by_keras_2(MAKE, made)
-    return made
+    path = tmp_path_factory.mktemp("keras2")
+    by_keras_2(MAKE, path)
+    return path
 
 
 @pytest.mark.parametrize("ending", ["h5", "keras"])
 @pytest.mark.parametrize("name", ["translator", "both", "line", "image", "masked"])
 def test_a_whole_model_of_keras_2(name: str, ending: str, folder: Path, tmp_path: Path) -> None:
     export_model(folder / f"{name}.{ending}", tmp_path / "model.onnx")
-    with np.load(folder / f"{name}.npz") as kept:
-        x, truth = ([kept[key] for key in sorted(kept.files) if key.startswith(word)] for word in "xy")
-    for one, expected in zip(run(tmp_path / "model.onnx", x), truth, strict=True):
-        assert one.shape == expected.shape
-        np.testing.assert_allclose(one, expected, rtol=3e-5, atol=3e-6)
+    with np.load(folder / f"{name}.npz") as stored:
+        x, truth = ([stored[key] for key in sorted(stored.files) if key.startswith(word)] for word in "xy")
+    for output, expected in zip(run(tmp_path / "model.onnx", x), truth, strict=True):
+        assert output.shape == expected.shape
+        np.testing.assert_allclose(output, expected, rtol=3e-5, atol=3e-6)

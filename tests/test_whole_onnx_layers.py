@@ -36,12 +36,12 @@ def agrees(model: Any, x: Sequence[Any], folder: Path, seed: int = 0) -> None:
     export_model(folder / "model.keras", folder / "model.onnx", force=True)
     expected = model(list(x) if len(x) > 1 else x[0], training=False)
     expected = list(expected) if isinstance(expected, (list, tuple)) else [expected]
-    found = run(folder / "model.onnx", list(x))
-    assert len(found) == len(expected)
-    for one, truth, tensor in zip(found, expected, model.outputs, strict=True):
+    outputs = run(folder / "model.onnx", list(x))
+    assert len(outputs) == len(expected)
+    for output, truth, tensor in zip(outputs, expected, model.outputs, strict=True):
         truth = keras.ops.convert_to_numpy(truth)
-        assert one.shape == truth.shape, tensor
-        np.testing.assert_allclose(one, truth, rtol=3e-5, atol=3e-6, err_msg=str(tensor))
+        assert output.shape == truth.shape, tensor
+        np.testing.assert_allclose(output, truth, rtol=3e-5, atol=3e-6, err_msg=str(tensor))
 
 
 def line(k: Any) -> list[Any]:
@@ -116,7 +116,7 @@ def test_layers_over_an_open_length(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     a = k.layers
     x = k.Input((None, 6))
-    made = [
+    temporal = [
         a.SeparableConv1D(5, 3, strides=2, padding="same"), a.DepthwiseConv1D(3), a.Conv1DTranspose(4, 3, strides=2),
         a.MaxPooling1D(2, padding="same"),
         a.ZeroPadding1D(1), a.Cropping1D(1), a.UpSampling1D(2), a.LayerNormalization(), a.GroupNormalization(3),
@@ -126,26 +126,26 @@ def test_layers_over_an_open_length(tmp_path: Path) -> None:
     y = k.Input((None, None, 3))
     words = a.TimeDistributed(a.Bidirectional(a.LSTM(3)))(y)
     random = np.random.default_rng(6)
-    model = k.Model([x, y], [*(layer(x) for layer in made), a.GRU(2)(words), a.UpSampling2D(2)(y)])
+    model = k.Model([x, y], [*(layer(x) for layer in temporal), a.GRU(2)(words), a.UpSampling2D(2)(y)])
     agrees(model, [random.normal(size=shape).astype(np.float32) for shape in ((2, 7, 6), (2, 4, 5, 3))], tmp_path)
 
 
 def test_merges_of_tensors_with_other_axes(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     a = k.layers
-    one, two, flat = k.Input((5, 4)), k.Input((3, 4)), k.Input((4,))
+    first, second, flat = k.Input((5, 4)), k.Input((3, 4)), k.Input((4,))
     narrow = k.Input((1, 4))
-    outputs = [merge([one, flat]) for merge in (a.Add(), a.Subtract(), a.Multiply(), a.Average(), a.Maximum(), a.Minimum())]
-    outputs += [a.Add()([flat, one, narrow]), a.Concatenate(axis=1)([one, two]), a.Concatenate()([flat, flat])]
+    outputs = [merge([first, flat]) for merge in (a.Add(), a.Subtract(), a.Multiply(), a.Average(), a.Maximum(), a.Minimum())]
+    outputs += [a.Add()([flat, first, narrow]), a.Concatenate(axis=1)([first, second]), a.Concatenate()([flat, flat])]
     outputs += [
-        a.Dot(axes=2)([one, two]), a.Dot(axes=-1, normalize=True)([one, two]), a.Dot(axes=(2, 1))([one, flat]),
-        a.Dot(axes=(1, 2))([flat, two]),
-        a.Dot(axes=1)([flat, flat]), a.Dot(axes=(1, 1), normalize=True)([a.Dense(2)(one), one]),
+        a.Dot(axes=2)([first, second]), a.Dot(axes=-1, normalize=True)([first, second]), a.Dot(axes=(2, 1))([first, flat]),
+        a.Dot(axes=(1, 2))([flat, second]),
+        a.Dot(axes=1)([flat, flat]), a.Dot(axes=(1, 1), normalize=True)([a.Dense(2)(first), first]),
         a.Dot(axes=1, normalize=True)([flat, flat]),
     ]  # fmt: skip
     random = np.random.default_rng(7)
     x = [random.normal(size=(2, *shape)).astype(np.float32) for shape in ((5, 4), (3, 4), (4,), (1, 4))]
-    agrees(k.Model([one, two, flat, narrow], outputs), x, tmp_path)
+    agrees(k.Model([first, second, flat, narrow], outputs), x, tmp_path)
 
 
 def test_time_distributed_embeddings(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_a_translator_with_attention_is_whole(tmp_path: Path) -> None:
     a = k.layers
     source, target = k.Input((None,), dtype="int32"), k.Input((None,), dtype="int32")
     read, h, c = a.LSTM(6, return_sequences=True, return_state=True)(a.Embedding(11, 4)(source))
-    said = a.LSTM(6, return_sequences=True)(a.Embedding(13, 4)(target), initial_state=[h, c])
-    looked = a.LayerNormalization()(a.Add()([said, a.MultiHeadAttention(2, 3)(said, read)]))
-    y = a.Dense(13, activation="softmax")(a.Concatenate()([looked, a.AdditiveAttention()([said, read])]))
+    decoded = a.LSTM(6, return_sequences=True)(a.Embedding(13, 4)(target), initial_state=[h, c])
+    looked = a.LayerNormalization()(a.Add()([decoded, a.MultiHeadAttention(2, 3)(decoded, read)]))
+    y = a.Dense(13, activation="softmax")(a.Concatenate()([looked, a.AdditiveAttention()([decoded, read])]))
     random = np.random.default_rng(11)
     x = [random.integers(0, 11, size).astype(np.int32) for size in ((3, 7), (3, 5))]
     agrees(k.Model([source, target], y), x, tmp_path)

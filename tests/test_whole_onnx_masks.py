@@ -23,17 +23,17 @@ pytestmark = [
 
 def words(random: np.random.Generator, batch: int = 6, steps: int = 7, padded: float = 0.4) -> Any:
     """Whole numbers whose zeros are padding: gaps, one sequence without a word, one full, one padded at the right, one at the left."""
-    found = random.integers(1, 9, (batch, steps)) * (random.random((batch, steps)) > padded)
-    found[0], found[1] = 0, random.integers(1, 9, steps)
-    found[2] = np.r_[random.integers(1, 9, steps - 3), [0] * 3]
-    found[3] = np.r_[[0] * 3, random.integers(1, 9, steps - 3)]
-    return found.astype(np.int32)
+    ids = random.integers(1, 9, (batch, steps)) * (random.random((batch, steps)) > padded)
+    ids[0], ids[1] = 0, random.integers(1, 9, steps)
+    ids[2] = np.r_[random.integers(1, 9, steps - 3), [0] * 3]
+    ids[3] = np.r_[[0] * 3, random.integers(1, 9, steps - 3)]
+    return ids.astype(np.int32)
 
 
 def recurrent(k: Any, x: Any, kinds: slice = slice(None)) -> list[Any]:
     """Return what every kind of recurrent layer, or some of them, makes of a masked tensor."""
     a = k.layers
-    made: list[Any] = []
+    outputs: list[Any] = []
     for kind in [a.LSTM, a.GRU, a.SimpleRNN, lambda *n, **w: a.GRU(*n, reset_after=False, **w)][kinds]:
         for options in (
             {}, {"go_backwards": True}, {"return_sequences": True}, {"return_sequences": True, "go_backwards": True, "return_state": True},
@@ -41,12 +41,12 @@ def recurrent(k: Any, x: Any, kinds: slice = slice(None)) -> list[Any]:
             {"zero_output_for_mask": True, "go_backwards": True, "return_sequences": True},
             {"zero_output_for_mask": True, "go_backwards": True, "return_state": True},
         ):  # fmt: skip
-            one = kind(3, **options)(x)
-            made += one if isinstance(one, (list, tuple)) else [one]
-        made += [a.Bidirectional(kind(2, return_sequences=True), merge_mode=mode)(x) for mode in ("concat", "ave")]
-        made += [a.Bidirectional(kind(2), merge_mode="mul")(x), *a.Bidirectional(kind(2, return_sequences=True), merge_mode=None)(x)]
-        made += a.Bidirectional(kind(2, return_state=True, return_sequences=True, zero_output_for_mask=False))(x)
-    return made
+            output = kind(3, **options)(x)
+            outputs += output if isinstance(output, (list, tuple)) else [output]
+        outputs += [a.Bidirectional(kind(2, return_sequences=True), merge_mode=mode)(x) for mode in ("concat", "ave")]
+        outputs += [a.Bidirectional(kind(2), merge_mode="mul")(x), *a.Bidirectional(kind(2, return_sequences=True), merge_mode=None)(x)]
+        outputs += a.Bidirectional(kind(2, return_state=True, return_sequences=True, zero_output_for_mask=False))(x)
+    return outputs
 
 
 def test_every_recurrent_layer_skips_the_steps_that_keras_skips(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_masks_go_on_through_layers_and_stop_where_keras_drops_them(tmp_path: Pa
     k = needed("keras", "keras")
     a = k.layers
     ids, other, flat = k.Input((6,), dtype="int32"), k.Input((6,), dtype="int32"), k.Input((4,))
-    x, y = (a.Embedding(9, 4, mask_zero=True)(one) for one in (ids, other))
+    x, y = (a.Embedding(9, 4, mask_zero=True)(tokens) for tokens in (ids, other))
     plain = a.Embedding(9, 4)(ids)
 
     def read(value: Any) -> list[Any]:
@@ -88,9 +88,9 @@ def test_masks_go_on_through_layers_and_stop_where_keras_drops_them(tmp_path: Pa
     outputs += read(a.Subtract()([x, y])) + read(a.Subtract()([x, plain])) + read(a.Multiply()([x, flat])) + read(a.Maximum()([flat, x]))
     outputs += [a.Dot(2)([x, y]), *read(a.Add()([x, flat])), a.GlobalAveragePooling1D(keepdims=True)(x)]
     random = np.random.default_rng(2)
-    given = [words(random, 6, 6), words(random, 6, 6), random.normal(size=(6, 4)).astype(np.float32)]
-    given[1][4] = given[0][4] = 0
-    agrees(k.Model([ids, other, flat], outputs), given, tmp_path)
+    inputs = [words(random, 6, 6), words(random, 6, 6), random.normal(size=(6, 4)).astype(np.float32)]
+    inputs[1][4] = inputs[0][4] = 0
+    agrees(k.Model([ids, other, flat], outputs), inputs, tmp_path)
 
 
 def test_attention_looks_at_what_counts(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_attention_looks_at_what_counts(tmp_path: Path) -> None:
     attended = a.MultiHeadAttention(2, 3)(x, x)  # Keras takes the mask off x here
     outputs += [a.GlobalAveragePooling1D()(a.Add()([x, attended])), a.GRU(3)(attended), a.GRU(3)(x), a.GRU(3)(a.Dense(2)(a.Dense(2)(x)))]
     random = np.random.default_rng(3)
-    given = [words(random), words(random, 6, 5), random.random((6, 7, 5)) > 0.4]
-    agrees(k.Model([ids, other, free], outputs), given, tmp_path)
+    inputs = [words(random), words(random, 6, 5), random.random((6, 7, 5)) > 0.4]
+    agrees(k.Model([ids, other, free], outputs), inputs, tmp_path)
 
 
 def test_states_masks_that_calls_name_and_models_inside(tmp_path: Path) -> None:
@@ -148,16 +148,16 @@ def test_states_masks_that_calls_name_and_models_inside(tmp_path: Path) -> None:
         a.MultiHeadAttention(2, 2)(plain, plain, value_mask=steps),
     ]  # fmt: skip
     random = np.random.default_rng(4)
-    given = [words(random), random.normal(size=(6, 3)).astype(np.float32), random.random((6, 7)) > 0.3]
-    agrees(k.Model([ids, h, steps], outputs), given, tmp_path)
+    inputs = [words(random), random.normal(size=(6, 3)).astype(np.float32), random.random((6, 7)) > 0.3]
+    agrees(k.Model([ids, h, steps], outputs), inputs, tmp_path)
 
 
 def test_documents_of_sentences_of_words(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     a = k.layers
     ids = k.Input((3, 5), dtype="int32")
-    one = k.Input((5,), dtype="int32")
-    sentence = k.Model(one, a.Bidirectional(a.LSTM(3))(a.Embedding(9, 4, mask_zero=True)(one)))
+    sentence_ids = k.Input((5,), dtype="int32")
+    sentence = k.Model(sentence_ids, a.Bidirectional(a.LSTM(3))(a.Embedding(9, 4, mask_zero=True)(sentence_ids)))
     each = a.Embedding(9, 4, mask_zero=True)(ids)
     outputs = [
         a.GRU(2)(a.TimeDistributed(sentence)(ids)), a.TimeDistributed(a.LSTM(3, return_sequences=True))(each),
@@ -230,10 +230,10 @@ def layered(k: Any, random: np.random.Generator) -> Any:
     if random.integers(2):
         options.update(go_backwards=False, return_state=False)
         mode = [None, "concat", "sum", "mul", "ave"][random.integers(5)]
-        made = a.Bidirectional(kind(3, **options), merge_mode=mode)(x, **mask)
+        y = a.Bidirectional(kind(3, **options), merge_mode=mode)(x, **mask)
     else:
-        made = kind(3, **options)(x, **mask)
-    return k.Model(ids, made)
+        y = kind(3, **options)(x, **mask)
+    return k.Model(ids, y)
 
 
 MIRRORED = "unroll = True on a masked sequence read from the end"
@@ -281,11 +281,11 @@ def test_masks_over_other_axes_are_refused_by_name(tmp_path: Path) -> None:
     k = needed("keras", "keras")
     a = k.layers
     x, ids, four = k.Input((3, 4)), k.Input((3,), dtype="int32"), k.Input((3, 3, 4))
-    for name, made in {
+    for name, build in {
         "soft": lambda: a.Softmax(name="soft")(a.Masking()(x)), "numbers": lambda: a.GRU(2, name="numbers")(x, mask=ids),
         "wide": lambda: a.GRU(2, name="wide")(x, mask=k.ops.any(four > 0, axis=-1)),
         "mean": lambda: a.GlobalAveragePooling1D(name="mean")(x, mask=four > 0),
     }.items():  # fmt: skip
-        k.Model([x, ids, four], made()).save(tmp_path / f"{name}.keras")
+        k.Model([x, ids, four], build()).save(tmp_path / f"{name}.keras")
         with pytest.raises(RefusedError, match=f"{name}.*mask"):
             export_model(tmp_path / f"{name}.keras", tmp_path / f"{name}.onnx")

@@ -58,7 +58,7 @@ def test_a_file_of_keras_2_is_run_as_it_was_meant() -> None:
     report = rc.load_into(mine := Tagger(), ROOT / "examples" / "old_tagger.h5")
     words = np.array([[3, 1, 4, 1, 5, 9, 2], [6, 5, 3, 5, 8, 9, 7]])
     proof = report.verify(words)
-    assert proof.equal and [one.output.partition(" ")[0] for one in proof.comparisons] == ["encoder", "output"]
+    assert proof.equal and [comparison.output.partition(" ")[0] for comparison in proof.comparisons] == ["encoder", "output"]
     assert any("rnnconvert upgrade" in note for note in proof.notes)
     with torch.no_grad():
         mine.tags.bias[0] += 0.1
@@ -115,13 +115,13 @@ def test_transplant_verify_keeps_what_is_equal_alone(tmp_path: Path) -> None:
         "--verify", tmp_path / "x.npy",
     )  # fmt: skip
     assert result.exit_code == 1 and "d.keras was not written" in result.output, result.output
-    assert sorted(one.name for one in tmp_path.iterdir()) == [
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
         "a.keras", "b.keras", "c.keras", "tanh.keras", "x.npy", "x.npz",
     ]  # fmt: skip
     (tmp_path / "text.npy").write_text("no array")
-    for given, code, said in (("missing.npy", 3, "No such file"), ("text.npy", 3, "not a .npy or .npz file")):
-        result = call(*words, tmp_path / given, "--force")
-        assert result.exit_code == code and said in result.output, result.output
+    for file, code, message in (("missing.npy", 3, "No such file"), ("text.npy", 3, "not a .npy or .npz file")):
+        result = call(*words, tmp_path / file, "--force")
+        assert result.exit_code == code and message in result.output, result.output
     assert call(*words, tmp_path / "x.npy", "--force", "--dry-run").exit_code == 2
     result = call("transplant", "-", *words[2:], tmp_path / "x.npy", "--force")
     assert result.exit_code == 2 and "stdin and stdout" in result.output
@@ -141,7 +141,7 @@ def test_whole_verify_runs_both_models(tmp_path: Path, monkeypatch: pytest.Monke
     written = whole_onnx.onnx_write.write
 
     def wrong(path: Any, model: Any, arrays: Any) -> str:
-        return written(path, model, {name: np.asarray(one) * (0.99 if one.dtype == np.float32 else 1) for name, one in arrays.items()})
+        return written(path, model, {name: np.asarray(data) * (0.99 if data.dtype == np.float32 else 1) for name, data in arrays.items()})
 
     monkeypatch.setattr(whole_onnx.onnx_write, "write", wrong)
     with pytest.raises(NotEqualError, match="not equal"):
@@ -156,7 +156,7 @@ def test_a_streaming_file_is_run_itself(tmp_path: Path) -> None:
     assert result.exit_code == 0 and "B's own file" not in result.output
     report = rc.verify(source, target, layers=["summary"], on=["onnxruntime-cpu"])
     (layer,) = report.document["layers"]
-    (run,) = [one for one in layer["runs"] if one["model"] == "B" and one["executor"] == "onnxruntime-cpu"]
+    (run,) = [entry for entry in layer["runs"] if entry["model"] == "B" and entry["executor"] == "onnxruntime-cpu"]
     assert run["own_file"] and run["verdict"] == "equal"
 
 

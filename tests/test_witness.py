@@ -35,7 +35,7 @@ from tests.drawn import drawn, each
 from tests.requirements import need, needed
 from tests.stacks import BOTH, PLAIN, random_stack
 from tests.test_tflite_files import changed
-from tests.witnessing import joined, said, whole
+from tests.witnessing import joined, run_whole, summary
 
 pytestmark = [  # what frameworks say of themselves while they make these models
     pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("DeprecationWarning", "FutureWarning", "UserWarning")
@@ -46,13 +46,13 @@ RANDOM = "it is random"
 WORDS = {RANDOM: "gives other numbers when it runs again on the same inputs: something in it is random"}
 
 
-def expect(found: str, expected: str) -> None:
+def expect(verdict: str, expected: str) -> None:
     """Check what a run of a whole model says: "equal", or a part of why it is not."""
     if expected == "equal":
-        assert found.startswith("equal;"), found
+        assert verdict.startswith("equal;"), verdict
     else:
-        assert not found.startswith("equal"), found
-        assert WORDS.get(expected, expected) in found, found
+        assert not verdict.startswith("equal"), verdict
+        assert WORDS.get(expected, expected) in verdict, verdict
 
 
 # PyTorch ----------------------------------------------------------------------------------------------------
@@ -92,11 +92,11 @@ def test_archives_and_programs_of_torch(saved: str, tmp_path: Path) -> None:
         else:
             path = tmp_path / f"{name}.pt2"
             torch.export.save(torch.export.export(model, (x,)), str(path))
-        expect(said(whole(path, ("a", "b"), "torch-cpu")), expected)
+        expect(summary(run_whole(path, ("a", "b"), "torch-cpu")), expected)
 
-    known = _torch()
+    models = _torch()
     # torch.export refuses lengths that are data; it writes the others much as TorchScript does.
-    chosen = known if saved == "scripted" else {name: known[name] for name in ("straight", "negated", "dropped", "handed")}
+    chosen = models if saved == "scripted" else {name: models[name] for name in ("straight", "negated", "dropped", "handed")}
     names = drawn(chosen, 5, "whole models of torch", lambda name: name in ("straight", "negated"))
     each([(name, chosen[name]) for name in names], check, lambda entry: entry[0])
 
@@ -105,7 +105,7 @@ def test_a_frozen_archive_without_names(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     model = _torch()["negated"][0]().eval()
     torch.jit.freeze(torch.jit.script(model)).save(str(tmp_path / "a.pt"))
-    expect(said(whole(tmp_path / "a.pt", ("lstm", "lstm_2"), "torch-cpu")), "does not read what 'lstm' gives")
+    expect(summary(run_whole(tmp_path / "a.pt", ("lstm", "lstm_2"), "torch-cpu")), "does not read what 'lstm' gives")
 
 
 def test_what_stands_round_a_single_layer_of_a_program(tmp_path: Path) -> None:
@@ -120,15 +120,15 @@ def test_what_stands_round_a_single_layer_of_a_program(tmp_path: Path) -> None:
     ]
     for number, (model, expected) in enumerate(cases):
         torch.export.save(torch.export.export(model, (x,)), str(tmp_path / f"{number}.pt2"))
-        expect(said(whole(tmp_path / f"{number}.pt2", ("a",), "torch-cpu")), expected)
+        expect(summary(run_whole(tmp_path / f"{number}.pt2", ("a",), "torch-cpu")), expected)
     torch.export.save(torch.export.export(Learned(), (x,)), str(tmp_path / "learned.pt2"))
-    expect(said(whole(tmp_path / "learned.pt2", ("a",), "torch-cpu")), "equal")
+    expect(summary(run_whole(tmp_path / "learned.pt2", ("a",), "torch-cpu")), "equal")
 
 
 def test_a_state_dictionary_is_no_model(tmp_path: Path) -> None:
     torch = needed("torch", "torch")
     torch.save(_torch()["straight"][0]().state_dict(), tmp_path / "a.pt")
-    assert "holds weights alone" in said(whole(tmp_path / "a.pt", ("a", "b"), "torch-cpu"))
+    assert "holds weights alone" in summary(run_whole(tmp_path / "a.pt", ("a", "b"), "torch-cpu"))
 
 
 def test_a_pickle_in_a_program_is_not_executed(tmp_path: Path) -> None:
@@ -197,17 +197,17 @@ def _keras(K: Any, dense: str = "encoder's_dense") -> Mapping[str, tuple[Callabl
 def test_models_of_keras(executor: str, tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     need("keras", registry.built_in()[executor].absent)
-    known = _keras(keras.layers)
+    models = _keras(keras.layers)
     few = ("straight", "dropout that is on", "handed")
-    names = drawn(known, 5, "whole models of Keras", lambda name: name in few) if executor == "keras-torch" else few
-    chosen = {name: known[name] for name in names}
+    names = drawn(models, 5, "whole models of Keras", lambda name: name in few) if executor == "keras-torch" else few
+    chosen = {name: models[name] for name in names}
 
     def check(entry: tuple[str, tuple[Callable[[Any], Any], str]]) -> None:
         name, (build, expected) = entry
         x = keras.Input((None, 3))
         path = tmp_path / f"{name}.keras"
         keras.Model(x, build(x)).save(path)
-        expect(said(whole(path, ("a", "b"), executor)), expected)
+        expect(summary(run_whole(path, ("a", "b"), executor)), expected)
 
     each(chosen.items(), check, lambda entry: entry[0])
 
@@ -231,14 +231,14 @@ def test_layers_that_compute_in_a_coarser_type_than_their_weights(policy: str, t
 def test_saved_models(tmp_path: Path) -> None:
     keras = needed("keras", "keras")
     need("keras", registry.built_in()["keras-tensorflow"].absent)
-    known = _keras(keras.layers, "dense")  # TensorFlow takes no quotes in names
-    names = drawn(known, 3, "whole SavedModels", lambda name: name in ("straight", "dense", "handed"))
+    models = _keras(keras.layers, "dense")  # TensorFlow takes no quotes in names
+    names = drawn(models, 3, "whole SavedModels", lambda name: name in ("straight", "dense", "handed"))
 
     def check(name: str) -> None:
-        build, expected = known[name]
+        build, expected = models[name]
         x = keras.Input((None, 3))
         keras.Model(x, build(x)).export(tmp_path / name, verbose=False)
-        expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), expected)
+        expect(summary(run_whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), expected)
 
     each(names, check)
 
@@ -283,7 +283,7 @@ def test_saved_models_that_keras_did_not_write_alone(tmp_path: Path) -> None:
         "two signatures": "'b' does not read what 'a' gives",
     }  # fmt: skip
     for name, words in expected.items():
-        expect(said(whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), words)
+        expect(summary(run_whole(tmp_path / name, ("a", "b"), "keras-tensorflow")), words)
 
 
 def test_nested_models_and_tables_of_keras(tmp_path: Path) -> None:
@@ -296,13 +296,13 @@ def test_nested_models_and_tables_of_keras(tmp_path: Path) -> None:
 
     x = keras.Input((3, 3))
     keras.Model(x, nested("two", "b")(K.Dense(3)(nested("one", "a")(x)))).save(tmp_path / "nested.keras")
-    expect(said(whole(tmp_path / "nested.keras", ("a", "b"), "keras-torch")), "'b' does not read what 'a' gives")
+    expect(summary(run_whole(tmp_path / "nested.keras", ("a", "b"), "keras-torch")), "'b' does not read what 'a' gives")
     words = keras.Input((None,))
     y = K.LSTM(3, return_sequences=True, name="a")(K.Embedding(7, 3, mask_zero=True)(words))
     keras.Model(words, K.LSTM(3, name="b")(y)).save(tmp_path / "words.keras")
-    found = said(whole(tmp_path / "words.keras", ("a", "b"), "keras-torch"))
-    assert found.startswith("equal;")
-    assert "where their lengths are passed" in found
+    verdict = summary(run_whole(tmp_path / "words.keras", ("a", "b"), "keras-torch"))
+    assert verdict.startswith("equal;")
+    assert "where their lengths are passed" in verdict
 
 
 KERAS_2 = """
@@ -336,7 +336,7 @@ def test_models_of_keras_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         "handed": "states that the model computes",
     }  # fmt: skip
     for name, words in expected.items():
-        expect(said(whole(tmp_path / f"{name}.h5", ("a", "b"), "tf_keras")), words)
+        expect(summary(run_whole(tmp_path / f"{name}.h5", ("a", "b"), "tf_keras")), words)
 
 
 # ONNX and OpenVINO ------------------------------------------------------------------------------------------
@@ -397,7 +397,7 @@ def test_models_of_onnx(tmp_path: Path) -> None:
     def check(entry: tuple[str, str]) -> None:
         path = tmp_path / f"{entry[0]}.onnx"
         onnx.save(_onnx(entry[0]), path)
-        expect(said(whole(path, ("a", "b"), "onnxruntime-cpu")), entry[1])
+        expect(summary(run_whole(path, ("a", "b"), "onnxruntime-cpu")), entry[1])
 
     each(ONNX.items(), check, lambda entry: entry[0])
 
@@ -411,7 +411,7 @@ def test_models_of_openvino(tmp_path: Path) -> None:
         openvino.save_model(openvino.convert_model(tmp_path / f"{name}.onnx"), path, compress_to_fp16=False)
         first, second = rc.load(path).layers
         expected = ONNX[name].replace("'a'", repr(first)).replace("'b'", repr(second))
-        expect(said(whole(path, (first, second), "openvino-cpu")), expected)
+        expect(summary(run_whole(path, (first, second), "openvino-cpu")), expected)
 
     each([name for name in ONNX if not name.startswith("a domain") and name != "lengths"], check)
 
@@ -430,7 +430,7 @@ def test_models_of_ncnn(tmp_path: Path) -> None:
         path = tmp_path / f"{kind}.param"
         rc.save(Checkpoint("memory", "", {"rnn": _of(kind, ways)}), path, "ncnn")
         names = tuple(rc.load(path).layers)
-        expect(said(whole(path, names, "ncnn-cpu")), "equal")
+        expect(summary(run_whole(path, names, "ncnn-cpu")), "equal")
         magic, counts, *lines = path.read_text(encoding="utf-8").splitlines()
         layers, blobs = map(int, counts.split())
         second = lines.index(next(line for line in lines if line.split()[1] == names[1]))
@@ -438,7 +438,7 @@ def test_models_of_ncnn(tmp_path: Path) -> None:
         lines[second] = lines[second].replace(f" {reads} ", " between ", 1)
         lines.insert(second, f"TanH between 1 1 {reads} between")
         path.write_text("\n".join([magic, f"{layers + 1} {blobs + 1}", *lines, ""]), encoding="utf-8")
-        expect(said(whole(path, names, "ncnn-cpu")), f"{names[1]!r} does not read what {names[0]!r} gives")
+        expect(summary(run_whole(path, names, "ncnn-cpu")), f"{names[1]!r} does not read what {names[0]!r} gives")
 
 
 def test_models_of_tflite(tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_models_of_tflite(tmp_path: Path) -> None:
     path = tmp_path / "a.tflite"
     rc.save(Checkpoint("memory", "", {"rnn": _of("lstm", 1)}), path, "tflite")
     names = tuple(rc.load(path).layers)
-    expect(said(whole(path, names, "litert-cpu")), "equal")
+    expect(summary(run_whole(path, names, "litert-cpu")), "equal")
 
     def negate(schema: Any, model: Any, operator: Any) -> None:
         """Put a NEG between the two layers."""
@@ -457,7 +457,7 @@ def test_models_of_tflite(tmp_path: Path) -> None:
         code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.NEG
         code.version = 1
         model.operatorCodes.append(code)
-        second = next(one for one in graph.operators if one is not operator and operator.outputs[0] in one.inputs)
+        second = next(candidate for candidate in graph.operators if candidate is not operator and operator.outputs[0] in candidate.inputs)
         between = copy.deepcopy(graph.tensors[operator.outputs[0]])
         between.name = b"between"
         graph.tensors.append(between)
@@ -467,7 +467,7 @@ def test_models_of_tflite(tmp_path: Path) -> None:
         graph.operators.insert(graph.operators.index(second), negation)
 
     changed(path, negate)
-    expect(said(whole(path, names, "litert-cpu")), f"{names[1]!r} does not read what {names[0]!r} gives")
+    expect(summary(run_whole(path, names, "litert-cpu")), f"{names[1]!r} does not read what {names[0]!r} gives")
 
 
 # The judgement ----------------------------------------------------------------------------------------------
@@ -477,7 +477,7 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
     stack = random_stack(Sizes("gru", 3, 5, 1, 2, 0, BOTH), 5, np.float32).replace(name="a")
     x = np.random.default_rng(0).normal(size=(7, 5, 3)).astype(np.float32)
     some = [np.full((5, 5), 0.5, np.float32), np.full((5, 5), -0.5, np.float32)]
-    plain, given = (reference.run(stack, x, states, dtype=np.float32) for states in (None, tuple(some)))
+    plain, result = (reference.run(stack, x, states, dtype=np.float32) for states in (None, tuple(some)))
     short = np.arange(7)[:, None] < np.array([7, 3, 1, 0, 5])
     masked = reference.run(stack, x, lengths=short.sum(0), dtype=np.float32)
     call = {"x": x, "y": plain.y, "last": None, "mask": None, "hidden": None, "cell": None, "h_n": None, "c_n": None}
@@ -491,14 +491,14 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
         return results.layers["a"]
 
     last = np.concatenate(plain.hidden, axis=-1)
-    carried = {"y": given.y, "hidden": some}
-    known: list[tuple[LayerResults, str, str]] = [
+    carried = {"y": result.y, "hidden": some}
+    recorded: list[tuple[LayerResults, str, str]] = [
         (judged([{}]), "equal", ""),
         (judged([{"y": None, "last": last}]), "equal", ""),
         (judged([{"y": None, "last": last + np.float32(1e-3)}]), "not equal", ""),
         (judged([{"y": None}]), "", ""),
         (judged([{"h_n": list(plain.hidden)}]), "equal", ""),
-        (judged([{"h_n": [-one for one in plain.hidden]}]), "not equal", ""),
+        (judged([{"h_n": [-state for state in plain.hidden]}]), "not equal", ""),
         (judged([{"y": masked.y, "mask": short}]), "equal", "mask"),
         (judged([{"y": plain.y, "mask": short}]), "not equal", ""),
         (judged([{"mask": short[::-1]}]), "", ""),
@@ -513,9 +513,9 @@ def test_what_a_recording_says_of_one_layer(tmp_path: Path) -> None:
         (judged([{"y": np.full_like(plain.y, np.nan)}]), "", ""),
         (judged([]), "", ""),
     ]
-    for number, (layer, status, limit) in enumerate(known):
-        found = "" if layer.whole is None else layer.whole.status
-        assert (found, "".join(one.kind for one in layer.limits)) == (status, limit), number
+    for number, (layer, status, limit) in enumerate(recorded):
+        whole_status = "" if layer.whole is None else layer.whole.status
+        assert (whole_status, "".join(entry.kind for entry in layer.limits)) == (status, limit), number
         assert layer.whole is None or layer.whole.models == ("A",)
 
 
@@ -533,17 +533,17 @@ def test_the_run_of_a_model_enters_the_verdict(tmp_path: Path) -> None:
         ]
         models = [ModelFile(label, "", "onnx", 0, "") for label in "AB"]
         results = Results("", "", models=models)
-        told: list[str] = []
+        events: list[str] = []
         prepared = Prepared(Plan(time=4), results, subjects, None, False)
-        proceed(prepared, judgements.passes, lambda text, done=0, total=0, told=told: told.append(text))
+        proceed(prepared, judgements.passes, lambda text, done=0, total=0, events=events: events.append(text))
         document = report.document(results, {})
         assert document["verdict"] == verdict, document
-        assert "onnxruntime-cpu: running A whole" in told
+        assert "onnxruntime-cpu: running A whole" in events
         assert not any("no framework ran A's own file" in words for words in document["warnings"])
         results.save(tmp_path / "kept.safetensors")
-        kept = read(tmp_path / "kept.safetensors")
-        assert kept is not None
-        assert kept.layers["a+b"].whole == results.layers["a+b"].whole
+        stored = read(tmp_path / "kept.safetensors")
+        assert stored is not None
+        assert stored.layers["a+b"].whole == results.layers["a+b"].whole
 
 
 def test_an_executor_that_runs_no_model_whole(tmp_path: Path) -> None:
@@ -567,5 +567,5 @@ def test_an_executor_that_runs_no_model_whole(tmp_path: Path) -> None:
     for run, expected in ((needs_far_more, "too large"), (fails, "no such operator")):
         with pytest.raises(NotImplementedError, match=expected):
             child.answered(types.SimpleNamespace(witness=run), dict(request))
-    found = child.answered(types.SimpleNamespace(witness=pools), dict(request))
-    assert found["runs"][0]["a"][0]["x"].shape == (10, 19, 3)
+    answer = child.answered(types.SimpleNamespace(witness=pools), dict(request))
+    assert answer["runs"][0]["a"][0]["x"].shape == (10, 19, 3)

@@ -73,9 +73,9 @@ def test_crc32c_is_that_of_the_standard() -> None:
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f2", "<f8"])
 def test_arrays_written_apart_are_the_same_bytes(apart: None, dtype: str, tmp_path: Path) -> None:
-    whole = RNG.normal(size=(60, 70)).astype(dtype)
+    full = RNG.normal(size=(60, 70)).astype(dtype)
     with replacing(tmp_path / "m") as file:
-        for array in (whole, whole.T, whole[::2, 3:]):
+        for array in (full, full.T, full[::2, 3:]):
             check, seen = checksums.Crc32(), []
             file.seek(file.tell() + 5)
             start = file.tell()
@@ -90,10 +90,10 @@ def test_arrays_written_apart_are_the_same_bytes(apart: None, dtype: str, tmp_pa
 
 
 def test_a_file_that_is_not_the_systems_is_written_in_order(apart: None) -> None:
-    whole = RNG.normal(size=(60, 70))
+    array = RNG.normal(size=(60, 70))
     file = io.BytesIO()
-    writing.write_pieces(file, whole.T)
-    assert file.getvalue() == np.ascontiguousarray(whole.T).tobytes()
+    writing.write_pieces(file, array.T)
+    assert file.getvalue() == np.ascontiguousarray(array.T).tobytes()
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_a_disk_that_is_full_for_one_thread_leaves_the_old_file(
     apart: None, name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writes.write(name, tmp_path, 1)
-    before, own, real = writes.contents(tmp_path), threading.get_ident(), os.pwrite
+    before, asking, real = writes.contents(tmp_path), threading.get_ident(), os.pwrite
     failed = threading.Event()
     others = {*threading.enumerate()}
 
     def full(handle: int, data: Any, at: int) -> int:
-        if (threading.get_ident() == own) == (where == "asks"):
+        if (threading.get_ident() == asking) == (where == "asks"):
             failed.set()
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         failed.wait(0.1)
@@ -186,10 +186,10 @@ def test_what_is_not_finite_is_noticed_wherever_it_stands(dtype: str) -> None:
 def test_an_interrupt_waits_for_the_threads_that_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "processors", lambda: 2)
     monkeypatch.setattr(writing, "APART", 0)
-    own, entered, ended = threading.get_ident(), threading.Event(), threading.Event()
+    main_thread, entered, ended = threading.get_ident(), threading.Event(), threading.Event()
 
     def make(room: Any) -> Array:
-        if threading.get_ident() == own:
+        if threading.get_ident() == main_thread:
             entered.wait(5)
             raise KeyboardInterrupt
         entered.set()
@@ -214,14 +214,14 @@ def test_an_interrupt_waits_for_the_threads_that_write(tmp_path: Path, monkeypat
 
 def test_weights_that_are_not_finite_are_seen_by_every_thread(apart: None, tmp_path: Path) -> None:
     (stack,) = writes.checkpoint(1).layers.values()
-    given = {key: np.array(array) for key, array in stack.first.arrays.items()}
-    given["recurrent", "o"][-1, -1] = np.nan
-    bad = each(stack, lambda direction: direction.with_arrays(given))
+    arrays = {key: np.array(array) for key, array in stack.first.arrays.items()}
+    arrays["recurrent", "o"][-1, -1] = np.nan
+    bad = each(stack, lambda direction: direction.with_arrays(arrays))
     done: list[tuple[int, int]] = []
-    found = rc.save(
-        rc.Checkpoint("memory", "memory", {"rnn": bad}), tmp_path / "m.keras", progress=lambda one, all_: done.append((one, all_))
+    summary = rc.save(
+        rc.Checkpoint("memory", "memory", {"rnn": bad}), tmp_path / "m.keras", progress=lambda part, all_: done.append((part, all_))
     )
-    assert "NaN" in found.warnings[0] and done[-1][0] == done[-1][1] and done == sorted(done)
+    assert "NaN" in summary.warnings[0] and done[-1][0] == done[-1][1] and done == sorted(done)
 
 
 def test_two_layers_of_one_model_can_be_exchanged() -> None:
@@ -230,8 +230,8 @@ def test_two_layers_of_one_model_can_be_exchanged() -> None:
     module = torch.nn.ModuleDict({"a": torch.nn.Linear(4, 4), "b": torch.nn.Linear(4, 4)})
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     rc.load_into(module, module.state_dict(), mapping={"a": "b", "b": "a"})
-    for one, other in (("a", "b"), ("b", "a")):
-        assert torch.equal(module[one].weight, before[f"{other}.weight"]) and torch.equal(module[one].bias, before[f"{other}.bias"])
+    for side, other in (("a", "b"), ("b", "a")):
+        assert torch.equal(module[side].weight, before[f"{other}.weight"]) and torch.equal(module[side].bias, before[f"{other}.bias"])
 
 
 @pytest.mark.parametrize("memory", ["system", "own"])

@@ -29,19 +29,19 @@ Fetch = Callable[[str], "Array | None"]
 def agrees(looked: RecognisedLayers, fetch: Fetch) -> int:
     """Check the layers of a graph against the values that its framework computes; return how many were compared."""
     compared = 0
-    for one in looked.layers.values():
-        found = one.recognised
-        names = [name for read in found.reads for name in (read.steps or (read.value,))]
-        names += [found.mask.value] if found.mask is not None else []
-        trial = {name: _behind(looked, fetch, name) for name in (*names, *found.states.values())}
+    for loop in looked.layers.values():
+        recognised = loop.recognised
+        names = [name for read in recognised.reads for name in (read.steps or (read.value,))]
+        names += [recognised.mask.value] if recognised.mask is not None else []
+        trial = {name: _behind(looked, fetch, name) for name in (*names, *recognised.states.values())}
         if any(trial[name] is None for name in names):
             continue
-        known = {name: value for name, value in trial.items() if value is not None}
+        values = {name: value for name, value in trial.items() if value is not None}
         # Where TensorFlow fails on a graph, there is nothing to compare.
-        truths = [_before(looked, fetch, use.value) for use in found.uses]
-        given = proof._reference_outputs(looked.scope, found, known)  # type: ignore[arg-type]
-        for use, truth in zip(found.uses, truths, strict=True):
-            new = proof._form(use, given if found.mask is None else proof._spread(found, use, given, known))
+        truths = [_before(looked, fetch, use.value) for use in recognised.uses]
+        outputs = proof._reference_outputs(looked.scope, recognised, values)  # type: ignore[arg-type]
+        for use, truth in zip(recognised.uses, truths, strict=True):
+            new = proof._form(use, outputs if recognised.mask is None else proof._spread(recognised, use, outputs, values))
             if truth is not None and np.isfinite(truth).all():
                 np.testing.assert_allclose(np.reshape(truth, new.shape), new, rtol=1e-3, atol=1e-4)
                 compared += 1
@@ -51,12 +51,12 @@ def agrees(looked: RecognisedLayers, fetch: Fetch) -> int:
 def _behind(looked: RecognisedLayers, fetch: Fetch, name: str) -> Array | None:
     """Return a value, or where it is a list of tensors the tensor that it was made of."""
     assert looked.scope is not None
-    while (found := fetch(name)) is None:
+    while (value := fetch(name)) is None:
         producer = looked.scope.producer(name)
         if producer is None or producer[0].kind != "Identity":
             return None
         name = producer[0].inputs[0]
-    return found
+    return value
 
 
 def _before(looked: RecognisedLayers, fetch: Fetch, name: str) -> Array | None:
@@ -65,9 +65,9 @@ def _before(looked: RecognisedLayers, fetch: Fetch, name: str) -> Array | None:
     waiting = [name]
     while waiting:
         value = waiting.pop()
-        found = fetch(value)
-        if found is not None:
-            return found
+        fetched = fetch(value)
+        if fetched is not None:
+            return fetched
         readers = [node for node in looked.scope.nodes if value in node.inputs and node.kind in ("Identity", "Unsqueeze")]
         waiting += [out for node in readers for out in node.outputs]
     return None
@@ -80,12 +80,12 @@ def changed(graph: Any, random: np.random.Generator) -> None:
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     while True:
         node = nodes[int(random.integers(len(nodes)))]
-        group = next((one for one in GROUPS if node.op in one), ())
+        group = next((entry for entry in GROUPS if node.op in entry), ())
         way = int(random.integers(4))
         inputs = [n for n, name in enumerate(node.input) if not name.startswith("^")]
-        keys = sorted(key for key, one in node.attr.items() if one.WhichOneof("value") == "b" or key.endswith("_mask"))
+        keys = sorted(key for key, entry in node.attr.items() if entry.WhichOneof("value") == "b" or key.endswith("_mask"))
         if way == 0 and group:
-            node.op = str(random.choice([one for one in group if one != node.op]))
+            node.op = str(random.choice([entry for entry in group if entry != node.op]))
         elif way == 1 and node.op == "Const":
             tensor = node.attr["value"].tensor
             array = make_ndarray(tensor)
@@ -94,11 +94,11 @@ def changed(graph: Any, random: np.random.Generator) -> None:
             array = np.roll(array, 1) + (np.asarray(random.choice([-1, 1])) if array.size == 1 else 0)
             tensor.CopyFrom(make_tensor_proto(array.astype(make_ndarray(tensor).dtype), shape=array.shape))
         elif way == 2 and keys:
-            one = node.attr[str(random.choice(keys))]
-            if one.WhichOneof("value") == "b":
-                one.b = not one.b
+            entry = node.attr[str(random.choice(keys))]
+            if entry.WhichOneof("value") == "b":
+                entry.b = not entry.b
             else:
-                one.i ^= 1
+                entry.i ^= 1
         elif way == 3 and len(inputs) > 1:
             first, second = random.choice(inputs, 2, replace=False)
             node.input[first], node.input[second] = node.input[second], node.input[first]
@@ -117,18 +117,18 @@ def check(graph: Any, path: Path) -> int:
     if not looked.layers:
         return 0
     try:
-        with tensorflow.Graph().as_default() as whole:
+        with tensorflow.Graph().as_default() as imported:
             tensorflow.import_graph_def(graph, name="")
     except ValueError:
         return 0
-    with v1.Session(graph=whole) as session:
+    with v1.Session(graph=imported) as session:
         for steps, batch in ((5, 2), (2, 4)):
             x = np.random.default_rng(steps).normal(size=(batch, steps, 3)).astype(np.float32)
             x[0, 1] = 0
 
             def fetch(name: str, x: Array = x) -> Array | None:
                 try:
-                    tensor = whole.get_tensor_by_name(name)
+                    tensor = imported.get_tensor_by_name(name)
                     if tensor.dtype in (tensorflow.variant, tensorflow.resource):
                         return None
                     return np.asarray(session.run(tensor, {"x:0": x}))
@@ -185,8 +185,8 @@ def test_a_list_that_grows_is_no_sequence(tmp_path: Path) -> None:
 
     model = tflite_graph.read(GOLDEN / "gru.tflite")
     assert tflite_loops.read(GOLDEN / "gru.tflite", model).layers
-    (body,) = (one for one in model.graphs[1:] if any(operator.code == 2 for operator in one.operators))
-    joined = next(one for one in body.operators if one.code == 2 and len(one.inputs) == 3)
+    (body,) = (entry for entry in model.graphs[1:] if any(operator.code == 2 for operator in entry.operators))
+    joined = next(entry for entry in body.operators if entry.code == 2 and len(entry.inputs) == 3)
     behind = body.producer(joined.inputs[2])
     assert behind is not None
     begin = body.producer(behind.input(1))

@@ -91,8 +91,8 @@ def test_a_function_that_differs_where_no_random_number_falls_is_no_layers(cell:
 
     def step(b: Body, x: str, states: Sequence[str]) -> list[str]:
         def call(operator: str, *inputs: Any, **attributes: Any) -> Any:
-            made = b(operator, *inputs, **attributes)
-            return b("Add", made, CORNERS[corner](b, inputs[0])) if operator == "Tanh" and corner else made
+            y = b(operator, *inputs, **attributes)
+            return b("Add", y, CORNERS[corner](b, inputs[0])) if operator == "Tanh" and corner else y
 
         return (gru if cell == "gru" else rnn)(call, x, states, w)  # type: ignore[arg-type]
 
@@ -121,10 +121,10 @@ def test_squares_of_squares_take_no_time(form: Any, tmp_path: Path) -> None:
 
 def test_stated_lengths_take_no_time(tmp_path: Path) -> None:
     path, _ = model(tmp_path / "model.onnx", "gru", "scan")
-    made = onnx.load(path)
-    for axis in made.graph.input[0].type.tensor_type.shape.dim[:2]:
+    proto = onnx.load(path)
+    for axis in proto.graph.input[0].type.tensor_type.shape.dim[:2]:
         axis.dim_value = 1 << 20
-    onnx.save(made, path)
+    onnx.save(proto, path)
     start = time.process_time()
     refused(path, "larger than a proof may hold")
     assert time.process_time() - start < 5
@@ -133,11 +133,11 @@ def test_stated_lengths_take_no_time(tmp_path: Path) -> None:
 def test_all_proofs_of_a_file_share_what_its_size_allows(tmp_path: Path) -> None:
     from rnnconvert.graphs.program.evaluate import Budget
 
-    whole = Budget(work=1000 << 14)
+    budget = Budget(work=1000 << 14)
     for _ in range(10):
-        Budget(overall=whole).spend(100, 0)
+        Budget(overall=budget).spend(100, 0)
     with pytest.raises(UnmatchedError, match="than a file of its size may"):
-        Budget(overall=whole).spend(1, 0)
+        Budget(overall=budget).spend(1, 0)
 
 
 def test_many_steps_are_matched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,9 +155,9 @@ def test_many_steps_are_matched_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         new = b("Add", b("Mul", forget, c), b("Mul", b("Sigmoid", i), b("Tanh", g)))
         return [b("Mul", b("Sigmoid", o), b("Tanh", new)), new]
 
-    def counted(*given: Any) -> Any:
+    def counted(*arguments: Any) -> Any:
         matched.append(1)
-        return match(*given)
+        return match(*arguments)
 
     monkeypatch.setattr(fuse_steps, "match", counted)
     path = save(tmp_path / "model.onnx", unrolled(step, 2, 30), 2, steps=30)

@@ -128,13 +128,13 @@ def run(module: Object, x: Any) -> Any:
     inside = fields["modules"].listed() if "modules" in fields else []
     match name:
         case "Sequential":
-            for one in inside:
-                x = run(one, x)
+            for layer in inside:
+                x = run(layer, x)
             return x
         case "ConcatTable":
-            return [run(one, x) for one in inside]
+            return [run(layer, x) for layer in inside]
         case "ParallelTable":
-            return [run(one, value) for one, value in zip(inside, x, strict=True)]
+            return [run(layer, value) for layer, value in zip(inside, x, strict=True)]
         case "Linear":
             return x @ fields["weight"].T + fields["bias"]
         case "LinearNoBias":
@@ -166,38 +166,38 @@ def run(module: Object, x: Any) -> Any:
     raise NotImplementedError(name)
 
 
-def steps(made: Object, x: Array) -> Array:
+def steps(module: Object, x: Array) -> Array:
     """What an nn.LSTM, nn.FastLSTM or nn.GRU gives for (time, batch, in), step by step from zero."""
-    units = _units(made)
+    units = _units(module)
     output = cell = np.zeros((x.shape[1], units))
-    found = []
+    outputs = []
     for now in x:
-        if made.name == "nn.GRU":
-            output = run(made.fields["recurrentModule"], [now, output])
+        if module.name == "nn.GRU":
+            output = run(module.fields["recurrentModule"], [now, output])
         else:
-            output, cell = run(made.fields["recurrentModule"], [now, output, cell])
-        found.append(output)
-    return np.stack(found)
+            output, cell = run(module.fields["recurrentModule"], [now, output, cell])
+        outputs.append(output)
+    return np.stack(outputs)
 
 
-def _units(made: Object) -> int:
-    if made.name == "nn.LSTM":
-        return int(made.fields["inputGate"].fields["modules"].listed()[-3].fields["modules"][1].fields["weight"].shape[0])
-    return int(made.fields["o2g"].fields["weight"].shape[1])
+def _units(module: Object) -> int:
+    if module.name == "nn.LSTM":
+        return int(module.fields["inputGate"].fields["modules"].listed()[-3].fields["modules"][1].fields["weight"].shape[0])
+    return int(module.fields["o2g"].fields["weight"].shape[1])
 
 
-def loop(made: Object, x: Array) -> Array:
+def loop(module: Object, x: Array) -> Array:
     """What nn.SeqLSTM, nn.SeqLSTMP, nn.SeqGRU and nn.VanillaRNN give for (time, batch, in): their updateOutput."""
-    weight, bias, out = made.fields["weight"], made.fields["bias"], made.fields.get("weightO")
+    weight, bias, out = module.fields["weight"], module.fields["bias"], module.fields.get("weightO")
     width = x.shape[2]
     of_input, of_state = weight[:width], weight[width:]
     h, c = np.zeros((x.shape[1], len(of_state))), 0.0
-    found = []
+    outputs = []
     for now in x:
         a = bias + now @ of_input
-        if made.name == "nn.VanillaRNN":
+        if module.name == "nn.VanillaRNN":
             h = np.tanh(a + h @ of_state)
-        elif made.name == "nn.SeqGRU":
+        elif module.name == "nn.SeqGRU":
             units = h.shape[1]
             gates = sigmoid(a[:, : 2 * units] + h @ of_state[:, : 2 * units])
             r, u = gates[:, :units], gates[:, units:]
@@ -208,5 +208,5 @@ def loop(made: Object, x: Array) -> Array:
             c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
             h = np.tanh(c) * sigmoid(o)
             h = h if out is None else h @ out
-        found.append(h)
-    return np.stack(found)
+        outputs.append(h)
+    return np.stack(outputs)

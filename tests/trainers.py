@@ -85,15 +85,15 @@ def keras_model(cell: str, seed: int = 0) -> Any:
     )
 
 
-def keras_step(model: Any, optimizer: Any, seed: int, whole: bool = True) -> None:
-    """One step of training; `whole` puts the gradient of the Embedding into one array first."""
+def keras_step(model: Any, optimizer: Any, seed: int, dense: bool = True) -> None:
+    """One step of training; `dense` puts the gradient of the Embedding into one array first."""
     import tensorflow as tf
 
     x, y = batch(seed)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(x) - y) ** 2)
     gradients = tape.gradient(loss, model.trainable_variables)
-    if whole:
+    if dense:
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
     optimizer.apply(gradients, model.trainable_variables)
 
@@ -120,25 +120,25 @@ def tree(arrays: Any, mark: str) -> dict[str, Any]:
     """Arrays by name as a tree of JAX arrays, whose levels the names show."""
     import jax.numpy as jnp
 
-    found: dict[str, Any] = {}
+    root: dict[str, Any] = {}
     for name, array in arrays.items():
         *levels, last = name.split(mark)
-        place = found
+        place = root
         for level in levels:
             place = place.setdefault(level, {})
         place[last] = jnp.asarray(array)
-    return found
+    return root
 
 
 def flat(values: Any, mark: str, prefix: str = "") -> dict[str, Any]:
     """The arrays of such a tree by name again."""
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            found |= flat(value, mark, f"{prefix}{key}{mark}")
+            arrays |= flat(value, mark, f"{prefix}{key}{mark}")
         else:
-            found[prefix + key] = np.asarray(value)
-    return found
+            arrays[prefix + key] = np.asarray(value)
+    return arrays
 
 
 def jax_gru(weights: Any, x: Any) -> Any:
@@ -149,10 +149,10 @@ def jax_gru(weights: Any, x: Any) -> Any:
     rnn = weights["rnn"]
 
     def cell(h: Any, inputs: Any) -> Any:
-        own = inputs @ rnn["weight_ih_l0"].T + rnn["bias_ih_l0"]
+        ahead = inputs @ rnn["weight_ih_l0"].T + rnn["bias_ih_l0"]
         back = h @ rnn["weight_hh_l0"].T + rnn["bias_hh_l0"]
-        r, z = (jax.nn.sigmoid(own[:, k * UNITS : (k + 1) * UNITS] + back[:, k * UNITS : (k + 1) * UNITS]) for k in (0, 1))
-        n = jnp.tanh(own[:, 2 * UNITS :] + r * back[:, 2 * UNITS :])
+        r, z = (jax.nn.sigmoid(ahead[:, k * UNITS : (k + 1) * UNITS] + back[:, k * UNITS : (k + 1) * UNITS]) for k in (0, 1))
+        n = jnp.tanh(ahead[:, 2 * UNITS :] + r * back[:, 2 * UNITS :])
         h = (1 - z) * n + z * h
         return h, h
 

@@ -88,17 +88,17 @@ class Packed(Two):
 class Loop(nn.Module):
     """A cell in a loop over the steps, in some order, whose states are kept, or multiplied by a factor."""
 
-    def __init__(self, kept, order) -> None:
+    def __init__(self, factor, order) -> None:
         super().__init__()
-        self.a, self.kept, self.order = nn.LSTMCell(3, 4), kept, order
+        self.a, self.factor, self.order = nn.LSTMCell(3, 4), factor, order
 
     def forward(self, x):
         h = c = x.new_zeros(x.shape[0], 4)
-        found = []
+        outputs = []
         for step in self.order:
-            h, c = self.a(x[:, step], (h if self.kept == 1 else h * self.kept, c))
-            found.append(h)
-        return torch.stack(found, 1)
+            h, c = self.a(x[:, step], (h if self.factor == 1 else h * self.factor, c))
+            outputs.append(h)
+        return torch.stack(outputs, 1)
 
 
 class Learned(nn.Module):

@@ -22,28 +22,28 @@ def joined(checkpoint: Checkpoint, pieces: Sequence[str]) -> Recurrent:
     return Recurrent("+".join(pieces), tuple(layer for stack in stacks for layer in stack.layers))
 
 
-def whole(path: Path, pieces: Sequence[str], executor: str, stack: Recurrent | None = None) -> LayerResults:
+def run_whole(path: Path, pieces: Sequence[str], executor: str, stack: Recurrent | None = None) -> LayerResults:
     """Return what a model's whole run shows of layers of it.
 
     stack  what is compared with it; the layers themselves, joined, if None
     """
     checkpoint = rc.load(path)
-    own = joined(checkpoint, pieces)
-    subjects = [Subject("A", checkpoint, tuple(pieces), own)]
+    together = joined(checkpoint, pieces)
+    subjects = [Subject("A", checkpoint, tuple(pieces), together)]
     if stack is not None:
-        subjects.append(Subject("B", checkpoint, (), stack.replace(name=own.name)))
-    results = Results("", "", layers={own.name: LayerResults(own.name, "")})
-    found: recording.Recording | str
+        subjects.append(Subject("B", checkpoint, (), stack.replace(name=together.name)))
+    results = Results("", "", layers={together.name: LayerResults(together.name, "")})
+    outcome: recording.Recording | str
     with workers.running(registry.executor(executor)) as process:
         try:
-            found = recording.record(process, subjects[:1], path.parent, 0)
+            outcome = recording.record(process, subjects[:1], path.parent, 0)
         except ExecutorError as error:
-            found = error.problem
-    witness.judge(results, subjects, {"A": found}, {})
-    return results.layers[own.name]
+            outcome = error.problem
+    witness.judge(results, subjects, {"A": outcome}, {})
+    return results.layers[together.name]
 
 
-def said(layer: LayerResults) -> str:
+def summary(layer: LayerResults) -> str:
     """Return the status, the reason and what is left to the caller, in one line."""
     assert layer.whole is not None
     return "; ".join([layer.whole.status, layer.whole.reason, *(limit.words for limit in layer.limits)])

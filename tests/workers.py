@@ -34,9 +34,9 @@ UNREAD = (
 class Shared(Process):
     """A process that may have been started in another folder, and for another variant of its module; one asks at a time."""
 
-    def __init__(self, executor: Executor, kept: _Kept) -> None:
-        super().__init__(executor, kept.process._child, kept.process._noise)
-        self._turn = kept.turn
+    def __init__(self, executor: Executor, worker: _Worker) -> None:
+        super().__init__(executor, worker.process._child, worker.process._noise)
+        self._turn = worker.turn
 
     def ask(self, **request: Any) -> dict[str, Any]:
         if "file" in request:
@@ -50,7 +50,7 @@ class Shared(Process):
 
 
 @dataclass(eq=False)
-class _Kept:
+class _Worker:
     """A process, what ends it, and how many use it now."""
 
     process: Process
@@ -63,58 +63,58 @@ class _Kept:
         return self.process._child.poll() is not None
 
 
-_KEPT: OrderedDict[Any, _Kept] = OrderedDict()
+_WORKERS: OrderedDict[Any, _Worker] = OrderedDict()
 _LOCK = threading.Lock()
 
 
 @contextlib.contextmanager
 def running(executor: Executor) -> Iterator[Process]:
     """An executor's process, kept for the next test that asks for it."""
-    if drawn.LONG or executor.module not in {one.module for one in built_in().values()}:
+    if drawn.LONG or executor.module not in {built.module for built in built_in().values()}:
         with parent.running(executor) as process:
             yield process
         return
     with _LOCK:  # executors of one verification run beside one another
-        kept, key = _taken(executor)
+        worker, key = _claimed(executor)
     sound = False
     try:
-        yield Shared(executor, kept)
+        yield Shared(executor, worker)
         sound = True
     except (ExecutorError, AssertionError):
         sound = True  # it answered: with a refusal, or with wrong numbers
         raise
     finally:
         with _LOCK:
-            kept.users -= 1
-            if (not sound or kept.ended) and _KEPT.get(key) is kept:
+            worker.users -= 1
+            if (not sound or worker.ended) and _WORKERS.get(key) is worker:
                 _end(key)
 
 
-def _taken(executor: Executor) -> tuple[_Kept, Any]:
+def _claimed(executor: Executor) -> tuple[_Worker, Any]:
     """A process for one more user, which may be that of another variant, and its key."""
     folder, name = os.path.split(executor.python)
     environment = {name: value for name, value in os.environ.items() if not name.startswith(UNREAD)}
     environment.update(executor.settings.get("environment", {}))
     key = (os.path.realpath(folder), name, executor.module, *parent._limits(executor), frozenset(environment.items()))
-    if key in _KEPT and _KEPT[key].ended and not _KEPT[key].users:
+    if key in _WORKERS and _WORKERS[key].ended and not _WORKERS[key].users:
         _end(key)
-    if key not in _KEPT:
-        idle = [one for one, kept in _KEPT.items() if not kept.users]
-        for one in idle[: max(0, len(_KEPT) + 1 - MOST)]:
-            _end(one)
+    if key not in _WORKERS:
+        idle = [idle_key for idle_key, worker in _WORKERS.items() if not worker.users]
+        for idle_key in idle[: max(0, len(_WORKERS) + 1 - MOST)]:
+            _end(idle_key)
         stack = contextlib.ExitStack()
-        _KEPT[key] = _Kept(stack.enter_context(parent.running(executor)), stack)
-    _KEPT.move_to_end(key)
-    kept = _KEPT[key]
-    kept.users += 1
-    return kept, key
+        _WORKERS[key] = _Worker(stack.enter_context(parent.running(executor)), stack)
+    _WORKERS.move_to_end(key)
+    worker = _WORKERS[key]
+    worker.users += 1
+    return worker, key
 
 
 def _end(key: Any) -> None:
-    _KEPT.pop(key).stack.close()
+    _WORKERS.pop(key).stack.close()
 
 
 def end() -> None:
     """End all of them."""
-    for key in list(_KEPT):
+    for key in list(_WORKERS):
         _end(key)

@@ -21,7 +21,7 @@ import numpy as np
 from rnnconvert.core.errors import AbsentExecutorError, RefusedError
 from tests.gpu import standins
 from tests.gpu.records import FAILED, REFUSED, SKIPPED, Absence, Journal, Record, Refusal
-from tests.gpu.work import Case, Found, Work
+from tests.gpu.work import Case, Outcome, Work
 
 AGAIN = 75
 """The exit code that asks for a fresh process: after an error of CUDA nothing else runs in the old one."""
@@ -30,14 +30,14 @@ AGAIN = 75
 def main(path: str) -> int:
     """Run a part."""
     _end_with_the_parent()
-    told: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
-    folder = Path(told["folder"])
-    work = Work(told["part"], told["device"], folder, told.get("cudnn", ""), told.get("facts", {}))
+    order: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
+    folder = Path(order["folder"])
+    work = Work(order["part"], order["device"], folder, order.get("cudnn", ""), order.get("facts", {}))
     journal = Journal(folder / "journal.jsonl")
     if work.stands_in:
         standins.register(folder)
-    module = importlib.import_module(told["module"])
-    every: list[Case] = module.cases(work)[:: told.get("sample", 1)]
+    module = importlib.import_module(order["module"])
+    every: list[Case] = module.cases(work)[:: order.get("sample", 1)]
     begun = {line["start"] for line in journal.lines() if "start" in line}
     journal.write({"cases": [case.name for case in every]})
     for case in every:
@@ -45,15 +45,15 @@ def main(path: str) -> int:
             continue
         journal.start(case.name)
         began = time.perf_counter()
-        found, broken = _tried(case)
+        result, broken = _tried(case)
         took = time.perf_counter() - began
-        if found.arrays:
+        if result.arrays:
             arrays = folder / "arrays"
             arrays.mkdir(exist_ok=True)
             number = sum(1 for _ in arrays.iterdir())
-            own = {f"array {name}": array for name, array in found.arrays.items()}
-            np.savez(arrays / f"{number}.npz", case=np.array(case.name), **own)
-        record = Record(work.part, case.name, found.verdict, found.why, found.ratio, found.largest, seconds=took, facts=found.facts)
+            named = {f"array {name}": array for name, array in result.arrays.items()}
+            np.savez(arrays / f"{number}.npz", case=np.array(case.name), **named)
+        record = Record(work.part, case.name, result.verdict, result.why, result.ratio, result.largest, seconds=took, facts=result.facts)
         journal.add(record)
         if broken and not work.stands_in:
             return AGAIN
@@ -69,25 +69,25 @@ def _end_with_the_parent() -> None:
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
-def _tried(case: Case) -> tuple[Found, bool]:
+def _tried(case: Case) -> tuple[Outcome, bool]:
     """What a case gives, and whether the process may be unusable after it."""
     try:
         return case.run(), False
     except (NotImplementedError, Refusal, RefusedError) as refusal:
-        return Found(REFUSED, _said(refusal)), False
+        return Outcome(REFUSED, _message(refusal)), False
     except (Absence, AbsentExecutorError, ModuleNotFoundError) as absence:
-        return Found(SKIPPED, _said(absence)), False
+        return Outcome(SKIPPED, _message(absence)), False
     except Exception as error:
         traceback.print_exc()
-        said = f"{type(error).__name__}: {_said(error)}"
-        return Found(FAILED, said), bool(_LASTING.search(said))
+        message = f"{type(error).__name__}: {_message(error)}"
+        return Outcome(FAILED, message), bool(_LASTING.search(message))
 
 
 _LASTING = re.compile(r"cuda|\([45]\d{3}\)", re.IGNORECASE)
 """Errors after which CUDA gives errors only: its own, and cuDNN's internal (4000) and execution (5000) ones."""
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return " ".join(str(error).split())[:600]
 
 

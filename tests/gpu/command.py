@@ -43,28 +43,28 @@ def main(words: list[str]) -> int:
     )
     parser.add_argument("--python", default=wheels.PYTHONS, help="with --wheels alone: for which Python (default 3.12)")
     parser.add_argument("--from", dest="cwd", default=".", help=argparse.SUPPRESS)
-    given = parser.parse_args(words)
-    unknown = [name for name in given.only if name not in {part.name for part in PARTS}]
+    options = parser.parse_args(words)
+    unknown = [name for name in options.only if name not in {part.name for part in PARTS}]
     if unknown:
         parser.error(f"Unknown part {unknown[0]!r}. Choose one of: {', '.join(part.name for part in PARTS)}")
-    if given.sample < 1:
+    if options.sample < 1:
         parser.error("--sample takes 1 or more")
-    here = Path(given.cwd)
-    folder = here / given.wheels if given.wheels else None
-    if not given.out:
+    here = Path(options.cwd)
+    folder = here / options.wheels if options.wheels else None
+    if not options.out:
         if folder is None:
             parser.error("name the folder to write to, or --wheels DIR")
-        return _prepare(folder, given.python)
-    return _run(given, here / given.out, folder, [here / one for one in given.cudnn])
+        return _prepare(folder, options.python)
+    return _run(options, here / options.out, folder, [here / path for path in options.cudnn])
 
 
 def _prepare(folder: Path, python: str) -> int:
     try:
-        found = wheels.prepare(folder, python)
+        names = wheels.prepare(folder, python)
     except (wheels.CannotPrepareError, OSError) as error:
         return _stop(2, str(error))
-    size = sum((folder / name).stat().st_size for name in found)
-    print(f"{folder}: {len(found)} wheels, {size / 1e6:.0f} MB, for Python {python} on Linux, x86-64")
+    size = sum((folder / name).stat().st_size for name in names)
+    print(f"{folder}: {len(names)} wheels, {size / 1e6:.0f} MB, for Python {python} on Linux, x86-64")
     print(f"Expected on the machine itself: {', '.join(wheels.EXPECTED)} with CUDA, and numpy")
     return 0
 
@@ -74,7 +74,7 @@ def _stop(code: int, text: str) -> int:
     return code
 
 
-def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list[Path]) -> int:
+def _run(options: argparse.Namespace, out: Path, folder: Path | None, others: list[Path]) -> int:
     start = time.monotonic()
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends the run gets what was found so far
     work = Path(tempfile.mkdtemp(prefix="rnnconvert-gpu-"))
     try:
-        return Session(given, out, work, others, start).run(missing)
+        return Session(options, out, work, others, start).run(missing)
     except OSError as error:
         return _stop(2, f"{error.filename or out}: {error.strerror}")
     finally:
@@ -112,11 +112,11 @@ def _run(given: argparse.Namespace, out: Path, folder: Path | None, others: list
 
 def chosen(only: list[str], others: list[Path], seconds: int) -> list[tuple[Part, str]]:
     """The parts to run, each with the folder of cuDNN that it asks: "" for the one that is installed."""
-    found = [(scaled(part, seconds), "") for part in PARTS if not only or part.name in (*only, "machine")]
+    selected = [(scaled(part, seconds), "") for part in PARTS if not only or part.name in (*only, "machine")]
     for other in others:
-        found += [
+        selected += [
             (dataclasses.replace(part, name=f"{part.name}@{other.name}", title=f"{part.title}: {other.name}"), str(other))
-            for part, place in list(found)
+            for part, place in list(selected)
             if part.name in _OF_LIBRARY and not place
         ]
-    return found
+    return selected

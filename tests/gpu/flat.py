@@ -23,7 +23,7 @@ from tests.cudnn_standin import HostMemory, StandIn
 from tests.gpu import standins
 from tests.gpu.problems import Config, Solved, configs, judged, vector
 from tests.gpu.records import DIFFERENT, EQUAL, REFUSED, Absence, Refusal
-from tests.gpu.work import Case, Found, Work
+from tests.gpu.work import Case, Outcome, Work
 
 
 def cases(work: Work) -> list[Case]:
@@ -36,7 +36,7 @@ def cases(work: Work) -> list[Case]:
     return [Case(config.name, lambda c=config: _computed(work, c)) for config in configs()]  # type: ignore[misc]
 
 
-class Kept(cudnn_library.CudnnLibrary):
+class OneHandle(cudnn_library.CudnnLibrary):
     """The library with one handle for all cases: to make one takes longer than to run it."""
 
     _handle: Any = None
@@ -45,9 +45,9 @@ class Kept(cudnn_library.CudnnLibrary):
     def handle(self) -> Iterator[Any]:
         """Yield the handle, which the process keeps."""
         if self._handle is None:
-            made = ctypes.c_void_p()
-            self("cudnnCreate", ctypes.byref(made))
-            self._handle = made
+            pointer = ctypes.c_void_p()
+            self("cudnnCreate", ctypes.byref(pointer))
+            self._handle = pointer
         yield self._handle
 
 
@@ -62,7 +62,7 @@ def library(work: Work) -> cudnn_library.CudnnLibrary:
         if not paths:
             raise Absence(f"libcudnn.so.9 is not found{' in ' + work.cudnn if work.cudnn else ''}: {cudnn.absent({})}")
         try:
-            _OPENED[work.cudnn] = Kept([*others, *paths])
+            _OPENED[work.cudnn] = OneHandle([*others, *paths])
         except OSError as error:
             raise Absence(f"cuDNN does not load: {error}") from None
     return _OPENED[work.cudnn]
@@ -77,26 +77,26 @@ def libraries(work: Work) -> list[str]:
 
 def memory() -> cudnn_library.Memory:
     """The GPU's. Raises Absence without the CUDA runtime."""
-    found = cudnn_library.libraries("cudart")
-    if not found:
+    paths = cudnn_library.libraries("cudart")
+    if not paths:
         raise Absence(cudnn.absent({}))
-    return cudnn_library.Memory(ctypes.CDLL(found[0], mode=ctypes.RTLD_GLOBAL))
+    return cudnn_library.Memory(ctypes.CDLL(paths[0], mode=ctypes.RTLD_GLOBAL))
 
 
 def solve(
-    work: Work, solved: Solved, description: dict[str, Any] | None = None, standing_in: StandIn | None = None, **given: Any
+    work: Work, solved: Solved, description: dict[str, Any] | None = None, standing_in: StandIn | None = None, **changes: Any
 ) -> dict[str, Any]:
     """What cuDNN, or the stand-in for it, makes of a configuration."""
     config = solved.config
     about = description or solved.description
     on: Any = (standing_in or StandIn(about)) if work.stands_in else library(work)
     place = cudnn_library.Memory(HostMemory()) if work.stands_in else memory()
-    fed = Sequences(solved.x, solved.hidden, solved.cell, config.lengths)._replace(**given)
+    fed = Sequences(solved.x, solved.hidden, solved.cell, config.lengths)._replace(**changes)
     variant = {"algorithm": config.algorithm, "io": config.io}
     return cudnn.run(solved.buffer, about, fed, cudnn.Device(on, place), variant)
 
 
-def _computed(work: Work, config: Config) -> Found:
+def _computed(work: Work, config: Config) -> Outcome:
     """Run it for inference and for training; compare outputs and gradients with the reference, and what is kept."""
     solved = Solved(config)
     try:
@@ -107,15 +107,15 @@ def _computed(work: Work, config: Config) -> Found:
         if config.algorithm == "standard" or not re.search(r"\(2\d{3}\)$", str(error)):
             raise
         raise Refusal(f"{config.algorithm}: {error}") from None
-    told = plain["notes"]
+    info = plain["notes"]
     size = FLOATS[config.dtype].itemsize
-    wrong = told["offsets"] and disagreement(cudnn_layouts.layout_of(solved.description), solved.form, size, told["bytes"], told["offsets"])
+    wrong = info["offsets"] and disagreement(cudnn_layouts.layout_of(solved.description), solved.form, size, info["bytes"], info["offsets"])
     if wrong:
-        return Found(DIFFERENT, f"the library's layout is another one: {wrong}")
+        return Outcome(DIFFERENT, f"the library's layout is another one: {wrong}")
     first, second = judged(solved, plain), judged(solved, trained)
     worse = first if first.ratio > second.ratio else second
     arrays = {} if work.stands_in else {"": vector(config, trained)}
-    facts: dict[str, Any] = {"cuDNN": told["cuDNN"]}
+    facts: dict[str, Any] = {"cuDNN": info["cuDNN"]}
     if not config.smooth:
         facts["gradients"] = "not judged: rounding flips the sign of a value near zero, where the slope of relu jumps"
     if work.stands_in:
@@ -125,7 +125,7 @@ def _computed(work: Work, config: Config) -> Found:
             third = judged(solved, by_torch)
             facts["kept numbers are those of"] = "torch on the CPU"
             worse = third if third.ratio > worse.ratio else worse
-    return Found.of_ratio(worse.ratio, worse.largest, worse.where, arrays=arrays, facts=facts)
+    return Outcome.of_ratio(worse.ratio, worse.largest, worse.where, arrays=arrays, facts=facts)
 
 
 def _by_torch(solved: Solved) -> dict[str, Any] | None:
@@ -141,7 +141,7 @@ def _by_torch(solved: Solved) -> dict[str, Any] | None:
         return None
 
 
-def _layout(work: Work, cell: str, dtype: str, algorithm: str) -> Found:
+def _layout(work: Work, cell: str, dtype: str, algorithm: str) -> Outcome:
     """Ask for the buffer of every configuration that the library accepts, and compare with ours.
 
     Without a GPU the library takes a block of zeros for its handle; with one it gets a real one.
@@ -152,12 +152,12 @@ def _layout(work: Work, cell: str, dtype: str, algorithm: str) -> Found:
     with contextlib.ExitStack() as stack:
         if not work.stands_in:
             handle = stack.enter_context(on.handle())
-        for one in cudnn_layouts.cases():
-            if (one["cell"], one["dtype"]) != (cell, dtype):
+        for case in cudnn_layouts.cases():
+            if (case["cell"], case["dtype"]) != (cell, dtype):
                 continue
             try:
-                with cudnn_library.configured(on, handle, one, algorithm) as rnn:
-                    answer = cudnn_library.layout(on, handle, rnn, one, 1 << 40)
+                with cudnn_library.configured(on, handle, case, algorithm) as rnn:
+                    answer = cudnn_library.layout(on, handle, rnn, case, 1 << 40)
             except NotImplementedError:
                 refusals += 1
                 continue
@@ -167,10 +167,10 @@ def _layout(work: Work, cell: str, dtype: str, algorithm: str) -> Found:
                 refusals += 1
                 continue
             asked += 1
-            digest.update(json.dumps([one, answer], sort_keys=True).encode())
-            said = cudnn_layouts.differs(cudnn_layouts.layout_of(one), one, answer)
-            wrong += [f"{one}: {said}"] if said else []
+            digest.update(json.dumps([case, answer], sort_keys=True).encode())
+            difference = cudnn_layouts.differs(cudnn_layouts.layout_of(case), case, answer)
+            wrong += [f"{case}: {difference}"] if difference else []
     facts = {"cuDNN": on.version, "asked": asked, "refused": refusals, "digest": digest.hexdigest()[:16]}
     if wrong:
-        return Found(DIFFERENT, f"{len(wrong)} of {asked} differ from ours; the first: {wrong[0]}", facts=facts)
-    return Found(EQUAL if asked else REFUSED, "" if asked else "no configuration is accepted", facts=facts)
+        return Outcome(DIFFERENT, f"{len(wrong)} of {asked} differ from ours; the first: {wrong[0]}", facts=facts)
+    return Outcome(EQUAL if asked else REFUSED, "" if asked else "no configuration is accepted", facts=facts)

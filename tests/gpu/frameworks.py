@@ -21,7 +21,7 @@ from rnnconvert.verification import lanes, results
 from rnnconvert.verification.verify import verify
 from tests.gpu import records
 from tests.gpu.records import Absence
-from tests.gpu.work import Case, Found, Work
+from tests.gpu.work import Case, Outcome, Work
 from tests.stacks import BOTH, PLAIN, random_stack
 
 INPUT = PLAIN | {"input_bias"}
@@ -40,7 +40,7 @@ def _model(
 
 
 HALVES = ("float16", "bfloat16")
-WHOLE = [
+STACKS = [
     _model(LSTM, 2, 2), _model(GRU, 2, 2), _model(RNN, 2, 1), _model(RECTIFIED, 1, 2), _model(LSTM, 1, 1, PLAIN),
     _model(LSTM, 2, 2, BOTH | {"projection"}, projection=2),
 ]  # fmt: skip
@@ -51,12 +51,12 @@ KERAS = [
 ]  # fmt: skip
 MODELS: dict[str, dict[str, list[Model]]] = {
     "torch": {
-        "torch-cuda": WHOLE + WIDE,
-        "torch-cuda-tf32": WHOLE,
-        "torch-flat": WHOLE + WIDE,
-        "cudnn": WHOLE,
-        "cudnn-persistent": WHOLE[:3],
-        "cudnn-persistent-dynamic": WHOLE[:3],
+        "torch-cuda": STACKS + WIDE,
+        "torch-cuda-tf32": STACKS,
+        "torch-flat": STACKS + WIDE,
+        "cudnn": STACKS,
+        "cudnn-persistent": STACKS[:3],
+        "cudnn-persistent-dynamic": STACKS[:3],
     },
     "jax": {
         "jax-cuda": [_model(LSTM), _model(LSTM, 2, 2), _model(LSTM, 3, 1)],
@@ -110,32 +110,32 @@ def stack_of(model: Model) -> Recurrent:
     return random_stack(form, zlib.crc32(label(model).encode()), dtype, cell)
 
 
-_KEPT: dict[str, Any] = {}
+_RUNNING: dict[str, Any] = {}
 
 
 @contextlib.contextmanager
 def kept_process(executor: Executor) -> Iterator[parent.Process]:
     """An executor's process, the same for every model as long as it answers; one at a time is kept."""
-    if executor.name not in _KEPT:
-        for _, stack in _KEPT.values():
+    if executor.name not in _RUNNING:
+        for _, stack in _RUNNING.values():
             stack.close()
-        _KEPT.clear()
+        _RUNNING.clear()
         stack = contextlib.ExitStack()
-        _KEPT[executor.name] = stack.enter_context(parent.running(executor)), stack
-    process, stack = _KEPT[executor.name]
+        _RUNNING[executor.name] = stack.enter_context(parent.running(executor)), stack
+    process, stack = _RUNNING[executor.name]
     try:
         yield process
     except BaseException:
-        _KEPT.pop(executor.name, None)
+        _RUNNING.pop(executor.name, None)
         stack.close()
         raise
 
 
 def _forget() -> None:
     """End the process that failed: after an error of CUDA it gives errors only."""
-    for _, stack in _KEPT.values():
+    for _, stack in _RUNNING.values():
         stack.close()
-    _KEPT.clear()
+    _RUNNING.clear()
 
 
 def library_of(executor: str) -> str:
@@ -153,7 +153,7 @@ def _cases(executor: str) -> tuple[str, ...]:
     return SLOW if "keras" in executor or executor.split("-")[0] in ("flax", "nnx", "haiku", "equinox") else CASES
 
 
-def _verified(work: Work, name: str, model: Model) -> Found:
+def _verified(work: Work, name: str, model: Model) -> Outcome:
     """What `rnnconvert verify` says of a file of ours on an executor."""
     blocked = work.facts.get("blocked", {}).get(library_of(name), "")
     if blocked:
@@ -164,13 +164,13 @@ def _verified(work: Work, name: str, model: Model) -> Found:
     path = work.folder / f"{zlib.crc32(f'{name} {label(model)}'.encode()):08x}{executor.suffix}"
     stack = stack_of(model)
     rnnconvert.save(Checkpoint("", "canonical", {stack.name: stack}), path, executor.format, force=True)
-    kept = path.with_suffix(".kept.safetensors")
+    results_path = path.with_suffix(".kept.safetensors")
     settings = ["nonlinearity=relu"] if stack.cell.activation == RELU and executor.format == "pytorch" else []
     if any(layer.cell.activation != stack.cell.activation for layer in rnnconvert.load(path, settings=settings).layers.values()):
         raise RuntimeError("the file does not state the activation, so that another one would be proved")
     report = verify(
         path, on=[name], settings=settings, cases=_cases(name), batch=3, time=6, gradients=executor.format != "onnx",
-        explain=False, save=kept, jobs=1,
+        explain=False, save=results_path, jobs=1,
     )  # fmt: skip
     # A stack is several layers in a file of single cells.
     runs = [run for layer in report.document["layers"] for run in layer["runs"] if run["executor"] == name]
@@ -181,15 +181,15 @@ def _verified(work: Work, name: str, model: Model) -> Found:
             verdict = {"refused": records.REFUSED, "absent": records.SKIPPED}.get(run["status"], records.FAILED)
             if verdict == records.FAILED:
                 _forget()
-            return Found(verdict, str(run["reason"])[:600], facts=facts)
-    compared = [one for run in runs for one in run["comparisons"]]
+            return Outcome(verdict, str(run["reason"])[:600], facts=facts)
+    compared = [comparison for run in runs for comparison in run["comparisons"]]
     if not compared:
-        return Found(records.FAILED, "it ran, but nothing was compared", facts=facts)
-    worst = max(compared, key=lambda one: float(one["ratio"]))
-    arrays = {"": _row(kept, name)}
+        return Outcome(records.FAILED, "it ran, but nothing was compared", facts=facts)
+    worst = max(compared, key=lambda comparison: float(comparison["ratio"]))
+    arrays = {"": _row(results_path, name)}
     where = f"{worst['output']} ({worst['case']})"
-    largest = max(float(one["error"]) for one in compared)
-    return Found.of_ratio(float(worst["ratio"]), largest, where, arrays=arrays, facts=facts)
+    largest = max(float(comparison["error"]) for comparison in compared)
+    return Outcome.of_ratio(float(worst["ratio"]), largest, where, arrays=arrays, facts=facts)
 
 
 def _row(path: Path, name: str) -> Any:
@@ -198,7 +198,7 @@ def _row(path: Path, name: str) -> Any:
     assert saved is not None
     runs = [run for layer in saved.layers.values() for run in layer.runs if run.executor == name]
     outputs = [run.outputs[case] for run in runs for case in sorted(run.outputs)]
-    rows = [part for one in outputs for part in (one.y, *one.hidden, *one.cell)]
+    rows = [part for output in outputs for part in (output.y, *output.hidden, *output.cell)]
     return np.concatenate([np.asarray(row, np.float32).ravel() for row in rows])
 
 

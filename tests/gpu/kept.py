@@ -26,23 +26,23 @@ ROUNDING = {"float64": 2.0**-22, "float32": 2.0**-15, "float16": 2.0**-7, "bfloa
 
 def collected(part: str, folder: Path) -> dict[str, Array]:
     """The arrays of a part's cases, by part and case."""
-    found: dict[str, Array] = {}
-    for path in sorted((folder / "arrays").glob("*.npz"), key=lambda one: int(one.stem)):
+    arrays: dict[str, Array] = {}
+    for path in sorted((folder / "arrays").glob("*.npz"), key=lambda file: int(file.stem)):
         try:
             with np.load(path, allow_pickle=False) as archive:
                 case = str(archive["case"])
                 for name in archive.files:
                     if name.startswith("array "):
-                        found[_SEPARATOR.join((part, case))] = archive[name]
+                        arrays[_SEPARATOR.join((part, case))] = archive[name]
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             continue  # the process was killed while it wrote this one
-    return found
+    return arrays
 
 
 def write(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any], records: Sequence[Record]) -> None:
     """Write the arrays of cases that are equal to the reference, with what they are of."""
-    good = {_SEPARATOR.join((one.part, one.case)) for one in records if one.verdict == EQUAL}
-    verdicts = {_SEPARATOR.join((one.part, one.case)): asdict(one)["verdict"] for one in records}
+    good = {_SEPARATOR.join((record.part, record.case)) for record in records if record.verdict == EQUAL}
+    verdicts = {_SEPARATOR.join((record.part, record.case)): asdict(record)["verdict"] for record in records}
     text = json.dumps({"version": VERSION, "about": dict(about), "verdicts": verdicts})
     safetensors.write(path, {name: arrays[name] for name in sorted(good & arrays.keys())}, {KEY: text})
 
@@ -50,10 +50,10 @@ def write(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any], rec
 def read(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     """The arrays of kept results, and what they are of. Raises ValueError for another file."""
     stored = safetensors.read(path)
-    told = json.loads(stored.metadata.get("__metadata__", {}).get(KEY, "{}"))
-    if told.get("version") != VERSION:
+    document = json.loads(stored.metadata.get("__metadata__", {}).get(KEY, "{}"))
+    if document.get("version") != VERSION:
         raise ValueError(f"{path} is not a file of kept results of version {VERSION}")
-    return dict(stored.arrays), told
+    return dict(stored.arrays), document
 
 
 def of_gpus() -> list[Path]:
@@ -86,7 +86,7 @@ def compare(records: Sequence[Record], arrays: Mapping[str, Array], before: Mapp
             wrong.append(f"{name}: {mine.size} numbers, but {theirs.size} were kept")
             continue
         scale = max(1.0, float(np.abs(theirs).max(initial=0.0)))
-        record.kept = float(np.abs(mine - theirs).max(initial=0.0)) / (allowed(record.case) * scale)
-        if record.kept > 1:
-            wrong.append(f"{name}: {record.kept:.3g} times what two honest answers may differ")
+        record.drift = float(np.abs(mine - theirs).max(initial=0.0)) / (allowed(record.case) * scale)
+        if record.drift > 1:
+            wrong.append(f"{name}: {record.drift:.3g} times what two honest answers may differ")
     return wrong

@@ -13,7 +13,7 @@ from typing import Any
 from rnnconvert.formats.cudnn import run_library as cudnn_library
 from tests.gpu import flat, standins
 from tests.gpu.records import MEASURED, Absence
-from tests.gpu.work import Case, Found, Work
+from tests.gpu.work import Case, Outcome, Work
 
 PACKAGES = (
     "torch", "numpy", "jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "flax", "dm-haiku", "equinox", "keras", "tensorflow",
@@ -33,22 +33,22 @@ DRIVERS = {12: "525.60", 13: "580"}
 def cases(work: Work) -> list[Case]:
     """What is asked, each by itself: any of these may crash."""
     return [
-        Case("packages", lambda: Found(MEASURED, facts={"packages": packages()})),
-        Case("driver", lambda: Found(MEASURED, facts={"driver": driver(work)})),
-        Case("cuDNN", lambda: Found(MEASURED, facts={"cudnn": library(work)})),
-        Case("torch", lambda: Found(MEASURED, facts={"torch": torch_(work)})),
-        Case("jax", lambda: Found(MEASURED, facts={"jax": jax_(work)})),
+        Case("packages", lambda: Outcome(MEASURED, facts={"packages": packages()})),
+        Case("driver", lambda: Outcome(MEASURED, facts={"driver": driver(work)})),
+        Case("cuDNN", lambda: Outcome(MEASURED, facts={"cudnn": library(work)})),
+        Case("torch", lambda: Outcome(MEASURED, facts={"torch": torch_(work)})),
+        Case("jax", lambda: Outcome(MEASURED, facts={"jax": jax_(work)})),
     ]
 
 
 def packages() -> dict[str, str]:
     """Versions of what matters here; "" for what is missing."""
-    found = {"python": platform.python_version(), "platform": platform.platform(), "executable": sys.executable}
+    versions = {"python": platform.python_version(), "platform": platform.platform(), "executable": sys.executable}
     for name in PACKAGES:
-        found[name] = ""
+        versions[name] = ""
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def driver(work: Work) -> dict[str, Any]:
@@ -66,12 +66,12 @@ def driver(work: Work) -> dict[str, Any]:
             text = ctypes.c_char_p()
             with contextlib.suppress(AttributeError):
                 cuda.cuGetErrorString(status, ctypes.byref(text))
-            said = text.value.decode() if text.value else "an error"
-            raise Absence(f"{function}: {said} ({status})")
+            message = text.value.decode() if text.value else "an error"
+            raise Absence(f"{function}: {message} ({status})")
 
     version = ctypes.c_int()
     checked("cuDriverGetVersion", ctypes.byref(version))
-    found: dict[str, Any] = {"cuda": [version.value // 1000, version.value % 1000 // 10]}
+    facts: dict[str, Any] = {"cuda": [version.value // 1000, version.value % 1000 // 10]}
     checked("cuInit", 0)
     count, device, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
     checked("cuDeviceGetCount", ctypes.byref(count))
@@ -84,12 +84,12 @@ def driver(work: Work) -> dict[str, Any]:
         value = ctypes.c_int()
         checked("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
         capability.append(value.value)
-    found |= {"device": name.value.decode(), "devices": count.value, "capability": capability}
+    facts |= {"device": name.value.decode(), "devices": count.value, "capability": capability}
     context, free, total = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t()
     checked("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     checked("cuCtxSetCurrent", context)
     checked("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    return found | {"free": free.value, "total": total.value}
+    return facts | {"free": free.value, "total": total.value}
 
 
 def library(work: Work) -> dict[str, Any]:
@@ -97,48 +97,48 @@ def library(work: Work) -> dict[str, Any]:
     on = flat.library(work)
     on.c.cudnnGetCudartVersion.restype = ctypes.c_size_t
     made_for = int(on.c.cudnnGetCudartVersion())
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "version": on.version, "cuda": [made_for // 1000, made_for % 1000 // 10], "files": flat.libraries(work),
     }  # fmt: skip
     if not work.stands_in:
-        found["cudart"] = cudnn_library.libraries("cudart")
+        facts["cudart"] = cudnn_library.libraries("cudart")
         flat.memory()
         try:
             with on.handle():
                 pass
         except RuntimeError as error:
-            found["error"] = str(error)
-    return found
+            facts["error"] = str(error)
+    return facts
 
 
 def torch_(work: Work) -> dict[str, Any]:
     """torch's version, its CUDA, and whether it computes on the GPU."""
     import torch
 
-    found: dict[str, Any] = {"version": torch.__version__, "cuda": torch.version.cuda or ""}
+    facts: dict[str, Any] = {"version": torch.__version__, "cuda": torch.version.cuda or ""}
     if not work.stands_in:
         try:
-            found["compiled for"] = torch.cuda.get_arch_list()
-            found["cuDNN"] = torch.backends.cudnn.version()
-            found["sum"] = float(torch.ones(3, device="cuda").sum())
-            found["computes"] = found["sum"] == 3
+            facts["compiled for"] = torch.cuda.get_arch_list()
+            facts["cuDNN"] = torch.backends.cudnn.version()
+            facts["sum"] = float(torch.ones(3, device="cuda").sum())
+            facts["computes"] = facts["sum"] == 3
         except Exception as error:
-            found["error"] = " ".join(str(error).split())[:400]
-    return found
+            facts["error"] = " ".join(str(error).split())[:400]
+    return facts
 
 
 def jax_(work: Work) -> dict[str, Any]:
     """jax's version, and whether it computes on the GPU."""
     import jax
 
-    found: dict[str, Any] = {"version": jax.__version__}
+    facts: dict[str, Any] = {"version": jax.__version__}
     if not work.stands_in:
         try:
-            found["devices"] = [str(device) for device in jax.devices("cuda")]
-            found["computes"] = float(jax.numpy.ones(3).sum()) == 3
+            facts["devices"] = [str(device) for device in jax.devices("cuda")]
+            facts["computes"] = float(jax.numpy.ones(3).sum()) == 3
         except Exception as error:
-            found["error"] = " ".join(str(error).split())[:400]
-    return found
+            facts["error"] = " ".join(str(error).split())[:400]
+    return facts
 
 
 def blocked(facts: Mapping[str, Any], why: Mapping[str, str], device: str) -> dict[str, str]:
@@ -147,10 +147,10 @@ def blocked(facts: Mapping[str, Any], why: Mapping[str, str], device: str) -> di
     facts  what the cases found, by "driver", "cudnn", "torch" and "jax"
     why    what went wrong with those that found nothing, by the same names
     """
-    found = {name: why.get(name) or f"{name}: nothing was found out" for name in ("cudnn", "torch", "jax") if name not in facts}
+    reasons = {name: why.get(name) or f"{name}: nothing was found out" for name in ("cudnn", "torch", "jax") if name not in facts}
     if device == "cpu":
         # Stand-ins need no library of NVIDIA's; the case that asks the real one says itself that it is missing.
-        return {name: text for name, text in found.items() if name != "cudnn"}
+        return {name: text for name, text in reasons.items() if name != "cudnn"}
     gpu = _gpu(facts, why)
     if gpu:
         return dict.fromkeys(("gpu", "cudnn", "torch", "jax"), gpu)
@@ -162,20 +162,20 @@ def blocked(facts: Mapping[str, Any], why: Mapping[str, str], device: str) -> di
             continue
         version = f"{'cuDNN' if name == 'cudnn' else 'torch'} {facts[name]['version']} is made for CUDA {made_for}"
         if made_for > cuda[0]:
-            found[name] = (
+            reasons[name] = (
                 f"the driver is older than the libraries: it knows CUDA {cuda[0]}.{cuda[1]}, but {version}. "
                 f"Install driver {DRIVERS.get(made_for, 'of that CUDA')} or newer"
             )
         elif capability < OLDEST.get(made_for, (0, 0)):
             oldest = ".".join(map(str, OLDEST[made_for]))
-            found[name] = f"the GPU is too old: {here}, but {version}, which begins at {oldest}"
+            reasons[name] = f"the GPU is too old: {here}, but {version}, which begins at {oldest}"
     for name in ("cudnn", "torch", "jax"):
-        said = facts.get(name, {}).get("error", "")
-        if said and name not in found:
-            found[name] = f"{name} does not run on {here}: {said}"
-    if "torch" in facts and "torch" not in found and not facts["torch"]["cuda"]:
-        found["torch"] = f"torch {facts['torch']['version']} is made for the CPU"
-    return found
+        error = facts.get(name, {}).get("error", "")
+        if error and name not in reasons:
+            reasons[name] = f"{name} does not run on {here}: {error}"
+    if "torch" in facts and "torch" not in reasons and not facts["torch"]["cuda"]:
+        reasons["torch"] = f"torch {facts['torch']['version']} is made for the CPU"
+    return reasons
 
 
 def _gpu(facts: Mapping[str, Any], why: Mapping[str, str]) -> str:

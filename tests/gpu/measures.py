@@ -12,7 +12,7 @@ from typing import Any
 import rnnconvert
 from rnnconvert.verification.verify import verify
 from tests.gpu.records import DIFFERENT, MEASURED, Absence
-from tests.gpu.work import Case, Found, Work
+from tests.gpu.work import Case, Outcome, Work
 
 GIGABYTE = 1e9
 FULL, SMALL, TINY = (4, 1024, 2048), (1, 256, 1024), (1, 64, 128)
@@ -30,7 +30,7 @@ def cases(work: Work) -> list[Case]:
             Case("torch-cuda, one case", lambda: _verified(work, ("states",))),
             Case("torch-cuda, the usual cases", lambda: _verified(work, ())),
         ]
-    ways: dict[str, Callable[[], Found]] = {
+    ways: dict[str, Callable[[], Outcome]] = {
         "torch.load and load_state_dict": lambda: _loaded(work, ".pt", False),
         "load_into from .pt": lambda: _loaded(work, ".pt", True),
         "convert .pt to .safetensors": lambda: _converted(work, ".safetensors"),
@@ -88,7 +88,7 @@ def _wait(work: Work) -> None:
         torch.cuda.synchronize()
 
 
-def _loaded(work: Work, suffix: str, ours: bool) -> Found:
+def _loaded(work: Work, suffix: str, ours: bool) -> Outcome:
     """Fill a module on the device, and compare every bit with torch's own loading."""
     import torch
 
@@ -125,25 +125,25 @@ def _loaded(work: Work, suffix: str, ours: bool) -> Found:
     elsewhere = [name for name, value in module.state_dict().items() if value.device.type != work.device]
     facts = _facts(path, seconds, why)
     if wrong or elsewhere:
-        return Found(DIFFERENT, f"not the checkpoint's numbers: {', '.join((wrong + elsewhere)[:3])}", facts=facts)
-    return Found(MEASURED, f"{min(seconds):.3f} s", facts=facts)
+        return Outcome(DIFFERENT, f"not the checkpoint's numbers: {', '.join((wrong + elsewhere)[:3])}", facts=facts)
+    return Outcome(MEASURED, f"{min(seconds):.3f} s", facts=facts)
 
 
-def _converted(work: Work, suffix: str) -> Found:
+def _converted(work: Work, suffix: str) -> Outcome:
     _, path, why = _module(work)
     seconds = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         rnnconvert.convert(path, path.with_suffix(suffix), force=True)
         seconds.append(time.perf_counter() - start)
-    return Found(MEASURED, f"{min(seconds):.3f} s", facts=_facts(path, seconds, why))
+    return Outcome(MEASURED, f"{min(seconds):.3f} s", facts=_facts(path, seconds, why))
 
 
 def _facts(path: Path, seconds: list[float], why: str) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "seconds": seconds, "smaller, because": why}
 
 
-def _verified(work: Work, chosen: tuple[str, ...]) -> Found:
+def _verified(work: Work, chosen: tuple[str, ...]) -> Outcome:
     import torch
 
     _need(work)
@@ -158,6 +158,6 @@ def _verified(work: Work, chosen: tuple[str, ...]) -> Found:
     report = verify(path, on=["torch-cuda"], explain=False, **choices)
     facts = _facts(path, [time.perf_counter() - start], why)
     if not report.equal:
-        return Found(DIFFERENT, str(report)[:600], facts=facts)
-    ratios = [float(one["ratio"]) for run in report.document["layers"][0]["runs"] for one in run["comparisons"]]
-    return Found(MEASURED, f"{facts['seconds'][0]:.1f} s", max(ratios, default=None), facts=facts)
+        return Outcome(DIFFERENT, str(report)[:600], facts=facts)
+    ratios = [float(comparison["ratio"]) for run in report.document["layers"][0]["runs"] for comparison in run["comparisons"]]
+    return Outcome(MEASURED, f"{facts['seconds'][0]:.1f} s", max(ratios, default=None), facts=facts)

@@ -102,8 +102,8 @@ class Solved:
         seed = zlib.crc32(config.stack_name.encode())
         clips = (Clip("state", *config.clip),) if config.clip else ()
         cell = Cell(kind, reset_after, activation=activation, clips=clips)
-        self.own = random_stack(self.form, seed, config.dtype, cell)
-        self.stack = stack or self.own
+        self.configured = random_stack(self.form, seed, config.dtype, cell)
+        self.stack = stack or self.configured
         rng = np.random.default_rng(seed + 1)
         self.x = rng.uniform(-1, 1, (STEPS, BATCH, width)).astype(config.dtype)
         hidden, cells = random_states(self.form, BATCH, seed + 2, config.dtype)
@@ -116,12 +116,12 @@ class Solved:
     @property
     def description(self) -> dict[str, Any]:
         """What accompanies the buffer."""
-        return {**description.describe(self.own), "elements": flat_of(self.own, self.config.cell).size}
+        return {**description.describe(self.configured), "elements": flat_of(self.configured, self.config.cell).size}
 
     @property
     def buffer(self) -> Array:
         """The weights in the places that cuDNN reads; bfloat16 as its bits."""
-        flat = flat_of(self.own, self.config.cell)
+        flat = flat_of(self.configured, self.config.cell)
         return flat.view(np.uint16) if self.config.dtype == "bfloat16" else flat
 
     def outputs(self, arithmetic: str = "float64") -> Outputs:
@@ -185,29 +185,29 @@ class Judged:
 def judged(solved: Solved, answer: Mapping[str, Any]) -> Judged:
     """Compare an executor's answer, with its gradients if it has some, with the truth."""
     arithmetic = solved.config.arithmetic
-    found: dict[str, tuple[float, float]] = {}
+    errors: dict[str, tuple[float, float]] = {}
     eps = float(ml_dtypes.finfo(ARITHMETICS[arithmetic].dtype).eps)
     rough = solved.outputs(arithmetic)
-    for name, given, exact, floor in _outputs(answer, solved.truth, rough):
-        found[name] = _off(given, exact, floor, eps)
+    for name, actual, exact, floor in _outputs(answer, solved.truth, rough):
+        errors[name] = _off(actual, exact, floor, eps)
     if "gradients" in answer and solved.config.smooth:
         slopes = answer["gradients"]
         truth, floor_ = solved.gradients(), solved.gradients(arithmetic)
         live = _live(solved)
         rows = [("gradient of x", np.where(live, slopes["x"], 0), np.where(live, truth.x, 0), floor_.x * live)]
-        for name, one, two, three in zip(
+        for name, slope, exacts, floors in zip(
             ("hidden", "cell"), (slopes["hidden"], slopes["cell"]), (truth.hidden, truth.cell),
             (floor_.hidden, floor_.cell), strict=True,
         ):  # fmt: skip
-            if len(one):
-                rows.append((f"gradient of {name}", np.stack(one), np.stack(two), np.stack(three)))
+            if len(slope):
+                rows.append((f"gradient of {name}", np.stack(slope), np.stack(exacts), np.stack(floors)))
         params = slopes["weights"].get("", {}).get("params")
         if params is not None:
             rows.append(("gradient of weights", params, solved.slopes_of(truth), solved.slopes_of(floor_)))
-        for name, given, exact, floor in rows:
-            found[name] = _off(given, exact, floor, 4 * eps)
-    where = max(found, key=lambda name: found[name][0])
-    return Judged(found[where][0], max(error for _, error in found.values()), where, found)
+        for name, actual, exact, floor in rows:
+            errors[name] = _off(actual, exact, floor, 4 * eps)
+    where = max(errors, key=lambda name: errors[name][0])
+    return Judged(errors[where][0], max(error for _, error in errors.values()), where, errors)
 
 
 def _live(solved: Solved) -> Array:
@@ -218,21 +218,21 @@ def _live(solved: Solved) -> Array:
 
 def _outputs(answer: Mapping[str, Any], truth: Outputs, rough: Outputs) -> Iterator[tuple[str, Array, Array, Array]]:
     yield "y", answer["y"], truth.y, rough.y
-    for name, given, exact, floor in (
+    for name, actual, exact, floor in (
         ("hidden", answer["hidden"], truth.hidden, rough.hidden), ("cell", answer["cell"], truth.cell, rough.cell)
     ):  # fmt: skip
         if exact:
-            yield name, np.stack(list(given)), np.stack(exact), np.stack(floor)
+            yield name, np.stack(list(actual)), np.stack(exact), np.stack(floor)
 
 
-def _off(given: Array, exact: Array, floor: Array, eps: float) -> tuple[float, float]:
+def _off(actual: Array, exact: Array, floor: Array, eps: float) -> tuple[float, float]:
     """The largest error, in units of what is allowed and by itself; infinite for another shape or no number."""
-    given, exact = np.asarray(given, np.float64), np.asarray(exact, np.float64)
-    if given.shape != exact.shape or not np.isfinite(given).all():
+    actual, exact = np.asarray(actual, np.float64), np.asarray(exact, np.float64)
+    if actual.shape != exact.shape or not np.isfinite(actual).all():
         return float("inf"), float("inf")
     noise = np.abs(np.asarray(floor, np.float64) - exact).max(initial=0.0)
     allowed = FACTOR * noise + ULPS * eps * max(1.0, float(np.abs(exact).max(initial=0.0)))
-    error = float(np.abs(given - exact).max(initial=0.0))
+    error = float(np.abs(actual - exact).max(initial=0.0))
     return error / allowed, error
 
 

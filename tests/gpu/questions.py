@@ -21,7 +21,7 @@ from tests.cudnn_standin import StandIn
 from tests.gpu import flat
 from tests.gpu.problems import BATCH, LENGTHS, Config, Solved
 from tests.gpu.records import ANSWERED, OPEN
-from tests.gpu.work import Case, Found, Work
+from tests.gpu.work import Case, Outcome, Work
 from tests.judging import FACTOR, ULPS
 
 FAR = 100
@@ -47,36 +47,36 @@ Distances = Mapping[str, tuple[float, float]]
 """For each candidate how far it is off: in units of what is allowed, and by itself."""
 
 
-def settled(question: str, found: Mapping[str, Distances], note: str = "") -> Found:
+def settled(question: str, distances: Mapping[str, Distances], note: str = "") -> Outcome:
     """Weigh what every configuration gives, by its name."""
-    matching = {name: [one for one, (ratio, _) in each_.items() if ratio <= 1] for name, each_ in found.items()}
+    matching = {name: [candidate for candidate, (ratio, _) in each_.items() if ratio <= 1] for name, each_ in distances.items()}
     first = next(iter(matching.values()))
-    alone = len(first) == 1 and all(one == first for one in matching.values())
-    others = [one for one in next(iter(found.values())) if [one] != first]
-    far = alone and all(max(each_[one][0] for each_ in found.values()) >= FAR for one in others)
+    alone = len(first) == 1 and all(candidate == first for candidate in matching.values())
+    others = [candidate for candidate in next(iter(distances.values())) if [candidate] != first]
+    far = alone and all(max(each_[candidate][0] for each_ in distances.values()) >= FAR for candidate in others)
     answer = first[0] if alone and far else ""
     facts = {
         "question": question, "answer": answer, "note": note,
         "configurations": {
-            name: {one: {"times allowed": ratio, "largest difference": error} for one, (ratio, error) in each_.items()}
-            for name, each_ in found.items()
+            name: {candidate: {"times allowed": ratio, "largest difference": error} for candidate, (ratio, error) in each_.items()}
+            for name, each_ in distances.items()
         },
     }  # fmt: skip
     if answer:
-        return Found(ANSWERED, f"{answer}", facts=facts)
-    kinds = {", ".join(one) or NEITHER for one in matching.values()}
+        return Outcome(ANSWERED, f"{answer}", facts=facts)
+    kinds = {", ".join(candidate) or NEITHER for candidate in matching.values()}
     why = f"matching: {'; '.join(sorted(kinds))}" if not alone else f"{first[0]} matches, but others are near"
-    return Found(OPEN, why, facts=facts)
+    return Outcome(OPEN, why, facts=facts)
 
 
-def distance(given: Sequence[Array], exact: Sequence[Array], rough: Sequence[Array], dtype: str) -> tuple[float, float]:
+def distance(actual: Sequence[Array], exact: Sequence[Array], rough: Sequence[Array], dtype: str) -> tuple[float, float]:
     """How far arrays are from a candidate's: the worst in units of what is allowed, and the largest difference."""
     eps = float(ml_dtypes.finfo(dtype).eps)
     worst, largest = 0.0, 0.0
-    for one, two, three in zip(given, exact, rough, strict=True):
-        error = float(np.abs(np.asarray(one, np.float64) - two).max(initial=0.0))
-        noise = float(np.abs(np.asarray(three, np.float64) - two).max(initial=0.0))
-        allowed = FACTOR * noise + 4 * ULPS * eps * max(1.0, float(np.abs(two).max(initial=0.0)))
+    for array, reference, noisy in zip(actual, exact, rough, strict=True):
+        error = float(np.abs(np.asarray(array, np.float64) - reference).max(initial=0.0))
+        noise = float(np.abs(np.asarray(noisy, np.float64) - reference).max(initial=0.0))
+        allowed = FACTOR * noise + 4 * ULPS * eps * max(1.0, float(np.abs(reference).max(initial=0.0)))
         worst, largest = max(worst, error / allowed), max(largest, error)
     return (worst, largest) if np.isfinite(worst) else (float("inf"), float("inf"))
 
@@ -99,12 +99,12 @@ def _by_reference(solved: Solved, stack: Recurrent, dtype: str = "float64") -> l
 # The candidate's bias of a GRU
 
 
-def single_bias(work: Work, mode: str, reading: Callable[[Recurrent], Recurrent] = lambda stack: stack) -> Found:
+def single_bias(work: Work, mode: str, reading: Callable[[Recurrent], Recurrent] = lambda stack: stack) -> Outcome:
     """Is the candidate's single bias inside the reset product, n = act(W x + r * (R h + b)), or outside of it?
 
     reading  what the stand-in takes the weights for
     """
-    found: dict[str, Distances] = {}
+    distances: dict[str, Distances] = {}
     configs = [
         Config("gru", layers, directions, mode, io=io, dtype=dtype)
         for layers, directions, io, dtype in (
@@ -121,21 +121,21 @@ def single_bias(work: Work, mode: str, reading: Callable[[Recurrent], Recurrent]
         rows = _rows(answer)
         each_: dict[str, tuple[float, float]] = {}
         for name, part in places.items():
-            stack = _moved(solved.own, mode, part)
+            stack = _moved(solved.configured, mode, part)
             each_[name] = distance(rows, _by_reference(solved, stack), _by_reference(solved, stack, config.dtype), config.dtype)
-        found[config.name] = each_
-    said = "recurrent" if mode == "single_rec" else "input"
-    return settled(f"Where is the candidate's bias of a GRU with a single {said} bias?", found)
+        distances[config.name] = each_
+    side = "recurrent" if mode == "single_rec" else "input"
+    return settled(f"Where is the candidate's bias of a GRU with a single {side} bias?", distances)
 
 
 def _moved(stack: Recurrent, mode: str, part: str) -> Recurrent:
     """The stack with the candidate's bias in another part; without it for ""."""
-    own = "recurrent_bias" if mode == "single_rec" else "input_bias"
+    stored_in = "recurrent_bias" if mode == "single_rec" else "input_bias"
 
-    def one(direction: Any) -> Any:
-        arrays = {key: source for key, source in direction.arrays.items() if key[0] != own}
+    def change(direction: Any) -> Any:
+        arrays = {key: source for key, source in direction.arrays.items() if key[0] != stored_in}
         for gate in direction.cell.gates:
-            bias = direction.arrays[own, gate]
+            bias = direction.arrays[stored_in, gate]
             if gate != "n":
                 arrays["input_bias", gate] = bias
                 arrays["recurrent_bias", gate] = np.zeros_like(bias)
@@ -144,11 +144,11 @@ def _moved(stack: Recurrent, mode: str, part: str) -> Recurrent:
                     arrays[name, gate] = bias if name == part else np.zeros_like(bias)
         return direction.with_arrays(arrays)
 
-    return each(stack, one)
+    return each(stack, change)
 
 
-def _answer(work: Work, solved: Solved, standing_in: StandIn | None = None, **given: Any) -> dict[str, Any]:
-    return flat.solve(work, solved, standing_in=standing_in, **{"cotangents": solved.cotangents, **given})
+def _answer(work: Work, solved: Solved, standing_in: StandIn | None = None, **changes: Any) -> dict[str, Any]:
+    return flat.solve(work, solved, standing_in=standing_in, **{"cotangents": solved.cotangents, **changes})
 
 
 # The clip
@@ -185,7 +185,7 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
     steps = len(solved.x)
     lengths = solved.config.lengths if solved.config.lengths is not None else np.full(BATCH, steps)
     below, finals_h, finals_c = x, [], []
-    for layer in solved.own.layers:
+    for layer in solved.configured.layers:
         sides = []
         for direction in layer.directions:
             arrays = {k: torch.tensor(np.asarray(v).astype(np.float64)).to(kind) for k, v in direction.arrays.items()}
@@ -201,13 +201,13 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
                     pre.append(bound(value) if place == "gates" else value)
                 i, f, g, o = (torch.tanh(v) if n == 2 else torch.sigmoid(v) for n, v in enumerate(pre))
                 new = f * (bound(c) if read else c) + i * g
-                kept = bound(new) if place in ("before the output", "carried only") else new
+                carried = bound(new) if place in ("before the output", "carried only") else new
                 out = o * torch.tanh(bound(new) if read or place == "before the output" else new)
                 if ("projection", "") in arrays:
                     out = out @ arrays["projection", ""].T
                 out = bound(out) if place == "output" else out
                 live = torch.tensor(t < lengths)[:, None]
-                h, c = torch.where(live, out, h), torch.where(live, kept, c)
+                h, c = torch.where(live, out, h), torch.where(live, carried, c)
                 ys[t] = torch.where(live, out, torch.zeros_like(out))
             finals_h.append(h)
             finals_c.append(bound(c) if place in ("final only", "where it is read, and the final one") else c)
@@ -217,8 +217,8 @@ def clipped_lstm(solved: Solved, place: str, slope: str = "zero", dtype: str = "
     outputs = [below, *finals_h, *finals_c]
     scales = [weighed.y, *weighed.hidden, *weighed.cell]
     sum((o * torch.tensor(np.asarray(s)).to(kind)).sum() for o, s in zip(outputs, scales, strict=True)).backward()  # type: ignore[union-attr]
-    slopes = [one.grad if one.grad is not None else torch.zeros_like(one) for one in (x, *hidden, *cell)]
-    return [one.detach().double().numpy() for one in (*outputs, *slopes)]
+    slopes = [tensor.grad if tensor.grad is not None else torch.zeros_like(tensor) for tensor in (x, *hidden, *cell)]
+    return [tensor.detach().double().numpy() for tensor in (*outputs, *slopes)]
 
 
 PLACES = (
@@ -235,56 +235,56 @@ def _clipped() -> list[Config]:
     ]  # fmt: skip
 
 
-def clip_of_lstm(work: Work) -> Found:
+def clip_of_lstm(work: Work) -> Outcome:
     """Which of the values that a step computes does the clip bound?"""
-    found = {}
+    distances = {}
     for config in _clipped():
         solved = Solved(config)
         answer = _answer(work, solved)
         count = 1 + len(answer["hidden"]) + len(answer["cell"])
         rows = _rows(answer)[:count]
-        found[config.name] = {
+        distances[config.name] = {
             place: distance(
                 rows, clipped_lstm(solved, place)[:count], clipped_lstm(solved, place, dtype=config.dtype)[:count],
                 config.dtype,
             )
             for place in PLACES
         }  # fmt: skip
-    return settled("Where does the clip of an LSTM apply?", found, f"bounds {CLIP[0]:g} and {CLIP[1]:g}")
+    return settled("Where does the clip of an LSTM apply?", distances, f"bounds {CLIP[0]:g} and {CLIP[1]:g}")
 
 
-def clip_gradient(work: Work) -> Found:
+def clip_gradient(work: Work) -> Outcome:
     """Is the gradient of a clipped value zero, or passed on?"""
-    found = {}
+    distances = {}
     for config in _clipped():
         solved = Solved(config)
         rows = _rows(_answer(work, solved))
-        found[config.name] = {
+        distances[config.name] = {
             f"{place}, {slope}": distance(
                 rows, clipped_lstm(solved, place, slope), clipped_lstm(solved, place, slope, config.dtype), config.dtype
             )
             for place in ("where it is read", "before the output", "carried only")
             for slope in ("zero", "passed on")
         }
-    return settled("What is the gradient where the clip applies?", found)
+    return settled("What is the gradient where the clip applies?", distances)
 
 
-def clip_of_another(work: Work, cell: str) -> Found:
+def clip_of_another(work: Work, cell: str) -> Outcome:
     """The library takes a clip for every cell: does it change what a GRU or a plain RNN computes?"""
-    found = {}
+    distances = {}
     for config in (Config(cell, 1, 1), Config(cell, 2, 2)):
         solved = Solved(config)
         with _clipping(work, *CLIP):
             answer = _answer(work, solved)
         count = 1 + len(answer["hidden"])
         rows = _rows(answer)[:count]
-        plain, rough = (_by_reference(solved, solved.own)[:count], _by_reference(solved, solved.own, config.dtype)[:count])
+        plain, rough = (_by_reference(solved, solved.configured)[:count], _by_reference(solved, solved.configured, config.dtype)[:count])
         ends = [plain[0], *(np.clip(state, *CLIP) for state in plain[1:])]
-        found[config.name] = {
+        distances[config.name] = {
             "nothing": distance(rows, plain, rough, config.dtype),
             "the final state is clipped": distance(rows, ends, [rough[0], *ends[1:]], config.dtype),
         }
-    return settled(f"What does cudnnRNNSetClip_v9 do to a {cell}?", found)
+    return settled(f"What does cudnnRNNSetClip_v9 do to a {cell}?", distances)
 
 
 class _clipping:
@@ -294,53 +294,53 @@ class _clipping:
         self.work, self.bounds = work, (low, high)
 
     def __enter__(self) -> None:
-        self.own = cudnn_library.CudnnLibrary.__call__
-        own, bounds = self.own, self.bounds
+        self.original = cudnn_library.CudnnLibrary.__call__
+        original, bounds = self.original, self.bounds
 
         def call(library: Any, function: str, *arguments: Any) -> None:
-            own(library, function, *arguments)
+            original(library, function, *arguments)
             if function == "cudnnSetRNNDescriptor_v8":
-                own(library, "cudnnRNNSetClip_v9", arguments[0], cudnn_library._MINMAX, *bounds)
+                original(library, "cudnnRNNSetClip_v9", arguments[0], cudnn_library._MINMAX, *bounds)
 
         cudnn_library.CudnnLibrary.__call__ = call  # type: ignore[method-assign]
 
     def __exit__(self, *_: object) -> None:
-        cudnn_library.CudnnLibrary.__call__ = self.own  # type: ignore[method-assign]
+        cudnn_library.CudnnLibrary.__call__ = self.original  # type: ignore[method-assign]
 
 
 # Others
 
 
-def empty_sequence(work: Work) -> Found:
+def empty_sequence(work: Work) -> Outcome:
     """Has a sequence of length zero its initial states as the final ones, or zeros?"""
-    found = {}
+    distances = {}
     lengths = np.array((LENGTHS[0], LENGTHS[1], 0))
     for config in (Config("lstm", 1, 1, io="padded"), Config("gru", 2, 2, io="padded")):
         solved = Solved(config)
         answer = _answer(work, solved, lengths=lengths, cotangents=None)
         states = np.stack([*answer["hidden"], *answer["cell"]])[:, 2]
-        given = np.stack([*solved.given_hidden, *solved.given_cell])[:, 2].astype(np.float64)
-        found[config.name] = {
-            "the initial states": distance([states], [given], [given], config.dtype),
-            "zeros": distance([states], [np.zeros_like(given)], [np.zeros_like(given)], config.dtype),
+        initial = np.stack([*solved.given_hidden, *solved.given_cell])[:, 2].astype(np.float64)
+        distances[config.name] = {
+            "the initial states": distance([states], [initial], [initial], config.dtype),
+            "zeros": distance([states], [np.zeros_like(initial)], [np.zeros_like(initial)], config.dtype),
         }
-    return settled("What are the final states of a sequence of length zero?", found)
+    return settled("What are the final states of a sequence of length zero?", distances)
 
 
-def full_projection(work: Work) -> Found:
+def full_projection(work: Work) -> Outcome:
     """projSize = hiddenSize means no projection: the buffer has none, and the outputs are those of a plain LSTM."""
     config = Config("lstm", 2, 2)
     solved = Solved(config)
     about = {**solved.description, "projection_size": config.hidden}
     standing_in = StandIn(solved.description)
     rows = _rows(_answer(work, solved, standing_in, description=about))
-    plain, rough = _by_reference(solved, solved.own), _by_reference(solved, solved.own, config.dtype)
-    control = Solved(dataclasses.replace(config, biases="none")).own
+    plain, rough = _by_reference(solved, solved.configured), _by_reference(solved, solved.configured, config.dtype)
+    control = Solved(dataclasses.replace(config, biases="none")).configured
     other, other_rough = _by_reference(solved, control), _by_reference(solved, control, config.dtype)
-    found = {
+    distances = {
         config.name: {
             "a plain LSTM": distance(rows, plain, rough, config.dtype),
             "another LSTM, as a control": distance(rows, other, other_rough, config.dtype),
         }
     }
-    return settled("Is an LSTM with projSize = hiddenSize a plain one?", found)
+    return settled("Is an LSTM with projSize = hiddenSize a plain one?", distances)

@@ -30,7 +30,7 @@ class Record:
     why      what went wrong, or what is missing
     ratio    the largest error in units of what is allowed: it passes up to 1
     largest  the largest error
-    kept     the same ratio to what was kept before; None where nothing was
+    drift    the same ratio to what was kept before; None where nothing was
     facts    numbers and words for the report: seconds, answers, versions
     """
 
@@ -40,7 +40,7 @@ class Record:
     why: str = ""
     ratio: float | None = None
     largest: float | None = None
-    kept: float | None = None
+    drift: float | None = None
     seconds: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -69,14 +69,14 @@ class Journal:
 
     def lines(self) -> list[dict[str, Any]]:
         """Every whole line so far."""
-        found = []
+        entries = []
         if self.path.is_file():
             for text in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
                 try:
-                    found.append(json.loads(text))
+                    entries.append(json.loads(text))
                 except ValueError:  # the process was killed while it wrote this line
                     continue
-        return found
+        return entries
 
     def records(self) -> list[Record]:
         """Every case that is over."""

@@ -38,57 +38,59 @@ def summary(records: Iterable[Record]) -> str:
 
 def answers(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Each question with its candidates, how far each is off, and the one that matches."""
-    found = []
+    entries = []
     for record in records:
         if "question" in record.facts:
-            found.append({"part": record.part, "verdict": record.verdict, "why": record.why, **record.facts})
+            entries.append({"part": record.part, "verdict": record.verdict, "why": record.why, **record.facts})
         elif record.part.startswith("questions"):
-            found.append({"part": record.part, "question": record.case, "verdict": record.verdict, "why": record.why})
-    return found
+            entries.append({"part": record.part, "question": record.case, "verdict": record.verdict, "why": record.why})
+    return entries
 
 
 def layouts(records: Sequence[Record]) -> list[dict[str, Any]]:
     """What each library said of its layout: the digests of two libraries are equal where all of their tables are."""
     return [
-        {"part": one.part, "case": one.case, "verdict": one.verdict, "why": one.why, **one.facts}
-        for one in records
-        if one.part.startswith("layout")
+        {"part": record.part, "case": record.case, "verdict": record.verdict, "why": record.why, **record.facts}
+        for record in records
+        if record.part.startswith("layout")
     ]
 
 
 def wheels(records: Sequence[Record]) -> list[str]:
     """Differences between the libraries that were asked, in words; nothing where one was asked."""
-    found: list[str] = []
+    differences: list[str] = []
     for name, key in (("layout", "digest"), ("questions", "answer")):
-        told: dict[str, dict[str, Any]] = {}
-        for one in records:
-            if one.part.split("@")[0] == name and key in one.facts:
-                told.setdefault(one.case, {})[one.part.partition("@")[2] or "installed"] = one.facts[key]
-        for case, by in told.items():
+        by_case: dict[str, dict[str, Any]] = {}
+        for record in records:
+            if record.part.split("@")[0] == name and key in record.facts:
+                by_case.setdefault(record.case, {})[record.part.partition("@")[2] or "installed"] = record.facts[key]
+        for case, by in by_case.items():
             if len(set(map(str, by.values()))) > 1:
-                found.append(f"{name}, {case}: " + "; ".join(f"{where}: {said}" for where, said in by.items()))
-    return found
+                differences.append(f"{name}, {case}: " + "; ".join(f"{where}: {value}" for where, value in by.items()))
+    return differences
 
 
 def junit(records: Sequence[Record], parts: Sequence[Part], stands_in: bool) -> str:
     """Return the records as JUnit XML: a suite for each part."""
     root = ElementTree.Element("testsuites")
     for part in parts:
-        own = [record for record in records if record.part == part.name]
+        chosen = [record for record in records if record.part == part.name]
         suite = ElementTree.SubElement(
-            root, "testsuite", name=_clean(_titled(part, stands_in)), tests=str(len(own)),
-            failures=str(sum(one.verdict == "different" for one in own)),
-            errors=str(sum(one.verdict == "failed" for one in own)),
-            skipped=str(sum(one.verdict in (SKIPPED, REFUSED, UNRUN, OPEN) for one in own)),
-            time=f"{sum(one.seconds for one in own):.3f}",
+            root, "testsuite", name=_clean(_titled(part, stands_in)), tests=str(len(chosen)),
+            failures=str(sum(entry.verdict == "different" for entry in chosen)),
+            errors=str(sum(entry.verdict == "failed" for entry in chosen)),
+            skipped=str(sum(entry.verdict in (SKIPPED, REFUSED, UNRUN, OPEN) for entry in chosen)),
+            time=f"{sum(entry.seconds for entry in chosen):.3f}",
         )  # fmt: skip
-        for one in own:
-            case = ElementTree.SubElement(suite, "testcase", name=_clean(one.case), classname=_clean(part.name), time=f"{one.seconds:.3f}")
-            kind = {"different": "failure", "failed": "error"}.get(one.verdict)
+        for entry in chosen:
+            case = ElementTree.SubElement(
+                suite, "testcase", name=_clean(entry.case), classname=_clean(part.name), time=f"{entry.seconds:.3f}"
+            )
+            kind = {"different": "failure", "failed": "error"}.get(entry.verdict)
             if kind:
-                ElementTree.SubElement(case, kind, message=_clean(one.why), type=one.verdict)
-            elif one.verdict in (SKIPPED, REFUSED, UNRUN, OPEN):
-                ElementTree.SubElement(case, "skipped", message=_clean(f"{one.verdict}: {one.why}"))
+                ElementTree.SubElement(case, kind, message=_clean(entry.why), type=entry.verdict)
+            elif entry.verdict in (SKIPPED, REFUSED, UNRUN, OPEN):
+                ElementTree.SubElement(case, "skipped", message=_clean(f"{entry.verdict}: {entry.why}"))
     ElementTree.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
 
@@ -113,11 +115,11 @@ def html(records: Sequence[Record], parts: Sequence[Part], versions: Mapping[str
     blocks = [
         el("h1", f"rnnconvert on {gpu}"),
         head,
-        el("p", summary(records), class_="bad" if any(one.verdict in BAD for one in records) else "good"),
+        el("p", summary(records), class_="bad" if any(record.verdict in BAD for record in records) else "good"),
         _list("In the way", problems),
         _answers(answers(records)),
         _list("Differences between the libraries of cuDNN", wheels(records)),
-        *(_part(part, [one for one in records if one.part == part.name], stands_in) for part in parts),
+        *(_part(part, [record for record in records if record.part == part.name], stands_in) for part in parts),
         el("h2", "Versions"),
         el("pre", json.dumps(versions, indent=2)),
     ]
@@ -130,38 +132,38 @@ def _list(title: str, lines: Sequence[str]) -> Markup | None:
     return join(el("h2", title), el("ul", [el("li", line) for line in lines])) if lines else None
 
 
-def _answers(found: Sequence[Mapping[str, Any]]) -> Markup | None:
-    if not found:
+def _answers(entries: Sequence[Mapping[str, Any]]) -> Markup | None:
+    if not entries:
         return None
     rows = []
-    for one in found:
-        configurations = one.get("configurations", {})
-        told = []
+    for entry in entries:
+        configurations = entry.get("configurations", {})
+        details = []
         for name, candidates in configurations.items():
             far = ", ".join(f"{c}: {numbers['largest difference']:.2g}" for c, numbers in candidates.items())
-            told.append(el("div", f"{name}: {far}"))
-        tone = "good" if one["verdict"] == ANSWERED else ""
-        answer = one.get("answer") or one["verdict"]
-        rows.append(el("tr", el("td", one["question"]), el("td", answer, class_=tone), el("td", one["why"], *told)))
+            details.append(el("div", f"{name}: {far}"))
+        tone = "good" if entry["verdict"] == ANSWERED else ""
+        answer = entry.get("answer") or entry["verdict"]
+        rows.append(el("tr", el("td", entry["question"]), el("td", answer, class_=tone), el("td", entry["why"], *details)))
     top = el("tr", el("th", "question"), el("th", "answer"), el("th", "the largest difference of each candidate"))
     return join(el("h2", "Questions"), el("table", el("thead", top), el("tbody", rows)))
 
 
 def _part(part: Part, records: Sequence[Record], stands_in: bool) -> Markup:
     order = {verdict: number for number, verdict in enumerate((*BAD, OPEN, UNRUN, REFUSED, SKIPPED))}
-    ordered = sorted(records, key=lambda one: order.get(one.verdict, len(order)))
+    ordered = sorted(records, key=lambda record: order.get(record.verdict, len(order)))
     rows = [
         el(
             "tr",
-            el("td", one.case),
-            el("td", one.verdict, class_="bad" if one.verdict in BAD else ""),
-            el("td", _number(one.ratio), class_="n"),
-            el("td", _number(one.largest), class_="n"),
-            el("td", _number(one.kept), class_="n"),
-            el("td", f"{one.seconds:.2f}", class_="n"),
-            el("td", one.why),
+            el("td", record.case),
+            el("td", record.verdict, class_="bad" if record.verdict in BAD else ""),
+            el("td", _number(record.ratio), class_="n"),
+            el("td", _number(record.largest), class_="n"),
+            el("td", _number(record.drift), class_="n"),
+            el("td", f"{record.seconds:.2f}", class_="n"),
+            el("td", record.why),
         )
-        for one in ordered[:_MOST]
+        for record in ordered[:_MOST]
     ]
     names = ("case", "verdict", "error / allowed", "largest error", "to kept results", "seconds", "")
     more = len(records) - _MOST
@@ -181,12 +183,12 @@ def write(
     stands_in: bool,
 ) -> None:  # fmt: skip
     """Write the four files. Raises OSError."""
-    told = {"stand-in": stands_in, "questions": answers(records), "layouts": layouts(records), "differences": wheels(records)}
+    document = {"stand-in": stands_in, "questions": answers(records), "layouts": layouts(records), "differences": wheels(records)}
     texts = {
         "report.html": html(records, parts, versions, problems, stands_in),
         "junit.xml": junit(records, parts, stands_in),
         "versions.json": json.dumps(dict(versions), indent=2) + "\n",
-        "answers.json": json.dumps(told, indent=1) + "\n",
+        "answers.json": json.dumps(document, indent=1) + "\n",
     }
     for name, text in texts.items():
         replace(out / name, text.encode("utf-8"))
@@ -194,10 +196,10 @@ def write(
 
 def replace(path: Path, data: bytes) -> None:
     """Write a file whole, or leave the one that was there. Raises OSError."""
-    beside = path.with_name(f".{path.name}.part")
+    partial = path.with_name(f".{path.name}.part")
     try:
-        beside.write_bytes(data)
-        beside.replace(path)
+        partial.write_bytes(data)
+        partial.replace(path)
     except OSError:
-        beside.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise

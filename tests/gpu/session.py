@@ -25,11 +25,11 @@ LOG = 4 << 20
 class Session:
     """Runs the parts, and keeps what they find."""
 
-    def __init__(self, given: argparse.Namespace, out: Path, work: Path, others: list[Path], start: float) -> None:
-        self.given, self.out, self.work, self.start = given, out, work, start
-        self.end = start + given.seconds
-        self.parts = chosen(given.only, others, given.seconds)
-        self.stands_in = given.device == "cpu"
+    def __init__(self, options: argparse.Namespace, out: Path, work: Path, others: list[Path], start: float) -> None:
+        self.options, self.out, self.work, self.start = options, out, work, start
+        self.end = start + options.seconds
+        self.parts = chosen(options.only, others, options.seconds)
+        self.stands_in = options.device == "cpu"
         self.records: list[Record] = []
         self.arrays: dict[str, Array] = {}
         self.facts: dict[str, Any] = {}
@@ -53,21 +53,21 @@ class Session:
         try:
             self._write()
         except (OSError, RnnConvertError) as error:
-            said = getattr(error, "strerror", None) or str(error)
-            self._say(f"error: {self.out}: the results cannot be written: {said}. Free some space, or name another folder")
+            message = getattr(error, "strerror", None) or str(error)
+            self._say(f"error: {self.out}: the results cannot be written: {message}. Free some space, or name another folder")
             return 2
         self._say(f"{report.summary(self.records)}; {time.monotonic() - self.start:.0f} s")
         for problem in self.problems:
             self._say(f"in the way: {problem}")
-        for one in [one for one in self.records if one.verdict in BAD][:10]:
-            self._say(f"{one.verdict}: {one.part}: {one.case}: {one.why}")
+        for entry in [entry for entry in self.records if entry.verdict in BAD][:10]:
+            self._say(f"{entry.verdict}: {entry.part}: {entry.case}: {entry.why}")
         self._say(f"see {self.out / 'report.html'}")
         return code or self._code()
 
     def _code(self) -> int:
-        if any(one.verdict in BAD for one in self.records):
+        if any(entry.verdict in BAD for entry in self.records):
             return 1
-        ran = [one for one in self.records if one.part != "machine" and one.verdict not in (SKIPPED, "not run")]
+        ran = [entry for entry in self.records if entry.part != "machine" and entry.verdict not in (SKIPPED, "not run")]
         return 0 if ran else 5
 
     def _part(self, part: Part, library: str) -> None:
@@ -77,40 +77,40 @@ class Session:
             self._say(f"{part.name}: skipped: {blocked}")
             return
         folder = self.work / part.name
-        sample = 1 if part.name == "machine" else self.given.sample
-        told = {"sample": sample, "facts": self.facts, "cudnn": library}
-        own = self.end - time.monotonic()
-        if own <= 0:
+        sample = 1 if part.name == "machine" else self.options.sample
+        order = {"sample": sample, "facts": self.facts, "cudnn": library}
+        left = self.end - time.monotonic()
+        if left <= 0:
             self.records.append(Record(part.name, "(all)", "not run", "the time of the whole run was over"))
             self._say(f"{part.name}: not run: the time of the whole run was over")
             return
         began = time.monotonic()
         try:
-            found = supervisor.run(supervisor.Task(part, self.given.device, folder, told), self.end, self._now)
+            results = supervisor.run(supervisor.Task(part, self.options.device, folder, order), self.end, self._now)
         except KeyboardInterrupt:
             self.records += Journal(folder / "journal.jsonl").records()
             self.arrays |= kept.collected(part.name, folder)
             raise
         except OSError as error:  # of the folder for temporary files: it may be full
-            found = [Record(part.name, "(all)", FAILED, f"{error.filename or folder}: {error.strerror}")]
-        self.records += found
+            results = [Record(part.name, "(all)", FAILED, f"{error.filename or folder}: {error.strerror}")]
+        self.records += results
         self.arrays |= kept.collected(part.name, folder)
-        self._say(f"{part.name}: {report.summary(found)}; {time.monotonic() - began:.0f} s")
+        self._say(f"{part.name}: {report.summary(results)}; {time.monotonic() - began:.0f} s")
         noise = supervisor.tail(folder / "noise", LOG // 16).strip()
         if noise:
             self.lines.append(noise)
         if part.name == "machine":
-            self._machine(found)
+            self._machine(results)
 
-    def _machine(self, found: list[Record]) -> None:
+    def _machine(self, results: list[Record]) -> None:
         why = {}
-        for record in found:
+        for record in results:
             self.facts |= record.facts
             name = {"cuDNN": "cudnn"}.get(record.case, record.case)
             if not record.facts:
                 why[name] = f"{record.case}: {record.why}"
                 self.problems.append(why[name])
-        self.facts["blocked"] = machine.blocked(self.facts, why, self.given.device)
+        self.facts["blocked"] = machine.blocked(self.facts, why, self.options.device)
         for text in dict.fromkeys(self.facts["blocked"].values()):
             if text not in self.problems:
                 self.problems.append(text)
@@ -129,7 +129,7 @@ class Session:
     def _write(self) -> None:
         versions = {
             "rnnconvert": OURS, "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-            "python": platform.python_version(), "stand-in": self.stands_in, "sample": self.given.sample,
+            "python": platform.python_version(), "stand-in": self.stands_in, "sample": self.options.sample,
             "seconds": round(time.monotonic() - self.start, 1), "machine": self.facts,
         }  # fmt: skip
         parts = [part for part, _ in self.parts]
@@ -138,12 +138,12 @@ class Session:
         about["device"] = self.facts.get("driver", {}).get("device", "")
         packages = self.facts.get("packages", {})
         about["versions"] = {name: packages[name] for name in machine.PACKAGES if packages.get(name)}
-        beside = self.out / ".results.safetensors"
+        partial = self.out / ".results.safetensors"
         try:
-            kept.write(beside, self.arrays, about, self.records)
-            beside.replace(self.out / "results.safetensors")
+            kept.write(partial, self.arrays, about, self.records)
+            partial.replace(self.out / "results.safetensors")
         finally:
-            beside.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
         report.write(self.out, self.records, parts, versions, self.problems, self.stands_in)
 
     def _now(self, case: str) -> None:

@@ -26,8 +26,8 @@ EXECUTORS = {
 
 def register(folder: Path) -> None:
     """Let rnnconvert find the stand-ins under the names of the real executors, in this process and those it starts."""
-    known = registry.built_in()
-    entries = [{"name": name, "module": known[own].module, "variant": own, "python": sys.executable} for name, own in EXECUTORS.items()]
+    real = registry.built_in()
+    entries = [{"name": name, "module": real[base].module, "variant": base, "python": sys.executable} for name, base in EXECUTORS.items()]
     flat = str(Path(__file__).with_name("standin_flat.py"))
     entries += [
         {"name": name, "module": flat, "variant": name, "python": sys.executable}
@@ -41,12 +41,12 @@ def register(folder: Path) -> None:
 @contextlib.contextmanager
 def by_hand() -> Iterator[None]:
     """Have the executor torch-flat lay its parameters out as torch does on a GPU."""
-    own = run_flat._packed
+    original = run_flat._packed
     run_flat._packed = laid_out  # type: ignore[assignment]
     try:
         yield
     finally:
-        run_flat._packed = own
+        run_flat._packed = original
 
 
 def laid_out(module: Any) -> Any:

@@ -32,13 +32,13 @@ class Task(NamedTuple):
     """part    what is run
     device  "cuda", or "cpu" for stand-ins
     folder  the part's own
-    told    what else its process reads: sample, facts, cudnn
+    order   what else its process reads: sample, facts, cudnn
     """
 
     part: Part
     device: str
     folder: Path
-    told: Mapping[str, Any]
+    order: Mapping[str, Any]
 
 
 def run(task: Task, end: float, say: Callable[[str], None]) -> list[Record]:
@@ -46,12 +46,12 @@ def run(task: Task, end: float, say: Callable[[str], None]) -> list[Record]:
     task.folder.mkdir(parents=True, exist_ok=True)
     order = {"part": task.part.name, "module": task.part.module, "device": task.device, "folder": str(task.folder)}
     path = task.folder / "order.json"
-    path.write_text(json.dumps({**order, **task.told}), encoding="utf-8")
+    path.write_text(json.dumps({**order, **task.order}), encoding="utf-8")
     journal = Journal(task.folder / "journal.jsonl")
     end = min(end, time.monotonic() + task.part.seconds)
     reason = ""
     for _ in range(1 + RESTARTS):
-        reason = _one(task, path, journal, end, say)
+        reason = _attempt(task, path, journal, end, say)
         if not reason:
             break
         if reason == _LATE:
@@ -62,7 +62,7 @@ def run(task: Task, end: float, say: Callable[[str], None]) -> list[Record]:
 _LATE = "its time was over"
 
 
-def _one(task: Task, path: Path, journal: Journal, end: float, say: Callable[[str], None]) -> str:
+def _attempt(task: Task, path: Path, journal: Journal, end: float, say: Callable[[str], None]) -> str:
     """Run one process; return "" once it is through, else why another one is needed, or that the time is over."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
     # JAX would take three quarters of the memory, and keep it from whoever comes next.
@@ -134,8 +134,8 @@ def _ending(code: int) -> str:
 def _last_words(path: Path, before: int) -> str:
     """The last line that says something, after what processes before have said."""
     lines = [line.strip() for line in tail(path, min(4000, path.stat().st_size - before)).splitlines()]
-    said = [line for line in lines if line and not line.startswith(("File ", "Extension modules", "Current thread", "Thread "))]
-    return said[-1][:300] if said else ""
+    words = [line for line in lines if line and not line.startswith(("File ", "Extension modules", "Current thread", "Thread "))]
+    return words[-1][:300] if words else ""
 
 
 def tail(path: Path, most: int = LONGEST) -> str:
@@ -149,9 +149,9 @@ def tail(path: Path, most: int = LONGEST) -> str:
 
 def _all(part: Part, journal: Journal, reason: str) -> list[Record]:
     """What was found, and the cases that were not reached."""
-    found = journal.records()
-    over = {record.case for record in found}
+    records = journal.records()
+    over = {record.case for record in records}
     listed = [line["cases"] for line in journal.lines() if "cases" in line]
     rest = [name for name in (listed[-1] if listed else []) if name not in over]
     why = reason if reason == _LATE else f"the process was started {1 + RESTARTS} times; the last time: {reason}"
-    return found + [Record(part.name, name, UNRUN, why) for name in rest]
+    return records + [Record(part.name, name, UNRUN, why) for name in rest]

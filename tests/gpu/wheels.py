@@ -52,11 +52,11 @@ def prepare(folder: Path, python: str = PYTHONS) -> list[str]:
         [*pip, "download", "--quiet", "--no-deps", "--only-binary", ":all:", "--python-version", python,
          "--implementation", "cp", *platforms, "--dest", str(folder), *pins]
     )  # fmt: skip
-    found = sorted(path.name for path in folder.glob("*.whl"))
-    lacking = [name for name in (*NAMES.values(), "rnnconvert") if not _of(name, found)]
+    names = sorted(path.name for path in folder.glob("*.whl"))
+    lacking = [name for name in (*NAMES.values(), "rnnconvert") if not _of(name, names)]
     if lacking:
         raise CannotPrepareError(f"{folder} lacks {', '.join(lacking)}")
-    return found
+    return names
 
 
 def _pinned(name: str) -> str:
@@ -77,7 +77,7 @@ def use(folder: Path | None) -> tuple[str, list[str]]:
 
     A package that the machine has is left alone, whatever its version.
     """
-    missing = [name for name in ("numpy", "rnnconvert", *NAMES) if not _found(name)]
+    missing = [name for name in ("numpy", "rnnconvert", *NAMES) if not _importable(name)]
     if folder is None or not missing:
         return "", missing
     if not folder.is_dir():
@@ -96,18 +96,18 @@ def use(folder: Path | None) -> tuple[str, list[str]]:
         raise CannotPrepareError(f"{folder / file} is damaged: {error}") from None
     sys.path.append(site)
     importlib.invalidate_caches()
-    return site, [name for name in missing if not _found(name)]
+    return site, [name for name in missing if not _importable(name)]
 
 
 def _fits(file: str) -> bool:
     """Whether this Python takes a wheel: its own tag, the stable one, or any."""
     tag = file.removesuffix(".whl").split("-")[-3:]
-    own = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    tag_here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     stable = tag[1] == "abi3" and re.fullmatch(r"cp3\d+", tag[0]) and int(tag[0][3:]) <= sys.version_info[1]
-    return own in tag[0].split(".") or bool(stable) or tag[1] == "none"
+    return tag_here in tag[0].split(".") or bool(stable) or tag[1] == "none"
 
 
-def _found(name: str) -> bool:
+def _importable(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except (ModuleNotFoundError, ValueError):

@@ -32,7 +32,7 @@ class Work:
 
 
 @dataclass
-class Found:
+class Outcome:
     """What a case gives; arrays are kept by name."""
 
     verdict: str
@@ -43,7 +43,7 @@ class Found:
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of_ratio(cls, ratio: float, largest: float, where: str = "", **more: Any) -> Found:
+    def of_ratio(cls, ratio: float, largest: float, where: str = "", **more: Any) -> Outcome:
         """Equal or different, as far as rounding explains."""
         passed = ratio <= 1
         why = "" if passed else f"{where} is off by {largest:.3g}, {ratio:.3g} times what rounding explains"
@@ -55,4 +55,4 @@ class Case:
     """A name that is the same on every machine, and what is to be done."""
 
     name: str
-    run: Callable[[], Found]
+    run: Callable[[], Outcome]
