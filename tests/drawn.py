@@ -38,17 +38,35 @@ def drawn(cases: Iterable[T], count: int, name: str, always: Callable[[T], bool]
     return [every[number] for number in sorted(fixed)]
 
 
-def each(cases: Iterable[T], check: Callable[[T], Any], name: Callable[[T], str] = str) -> None:
-    """Check every case, and fail with the name and the message of each that fails; skip if all of them do."""
+def shuffled(cases: Iterable[T], name: str) -> list[T]:
+    """All cases, in an order that the seed decides."""
+    every = list(cases)
+    return random.Random(f"{SEED} {name}").sample(every, len(every))
+
+
+class NotComparedError(Exception):
+    """A case has nothing to compare: what it needs cannot be written, or is refused."""
+
+
+def each(cases: Iterable[T], check: Callable[[T], Any], name: Callable[[T], str] = str, enough: int = 0) -> None:
+    """Check every case, and fail with the name and the message of each that fails, or if none was compared; skip if all are skipped.
+
+    enough  after how many that were compared the others are left out, without --long; 0 for none
+    """
     failed: list[tuple[str, BaseException]] = []
     skipped: list[BaseException] = []
+    not_compared: list[str] = []
     number = 0
     for case in cases:
+        if enough and not LONG and number - len(skipped) - len(not_compared) == enough:
+            break
         number += 1
         try:
             check(case)
         except pytest.skip.Exception as reason:
             skipped.append(reason)
+        except NotComparedError as reason:
+            not_compared.append(f"{name(case)}: {reason}")
         except (Exception, pytest.fail.Exception) as error:
             failed.append((name(case), error))
     assert number, "there is no case"
@@ -58,6 +76,8 @@ def each(cases: Iterable[T], check: Callable[[T], Any], name: Callable[[T], str]
         pytest.fail(f"{len(failed)} of {number} cases fail\n" + "\n".join(lines) + f"\n\nThe first:\n{trace}", pytrace=False)
     if len(skipped) == number:
         raise skipped[0]
+    if len(skipped) + len(not_compared) == number:
+        pytest.fail("no case was compared\n" + "\n".join(not_compared), pytrace=False)
 
 
 def looped(count: int = 0, /, **values: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

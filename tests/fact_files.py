@@ -157,7 +157,7 @@ def open_dl4j(path: Path) -> Any:
 
 
 def save_dl4j(path: Path, tree: Any) -> None:
-    """The configuration alone is changed: the coefficients are those of the file at `whole`."""
+    """The configuration alone is changed: the coefficients are those of `whole.dl4j` beside it."""
     with zipfile.ZipFile(path.with_name("whole.dl4j")) as old, zipfile.ZipFile(path, "w") as archive:
         archive.writestr("configuration.json", json.dumps(tree))
         archive.writestr("coefficients.bin", old.read("coefficients.bin"))

@@ -31,7 +31,8 @@ from tests.requirements import need
 from tests.sources import legacy_h5
 from tests.test_conservation import MADE, Case, cases, words
 
-SHARE = 2
+ENOUGH = 2
+"""How many changed files of a kind are run, without --long."""
 X = np.random.default_rng(5).uniform(-2, 2, (6, 2, 3)).astype(np.float32)
 
 
@@ -82,22 +83,22 @@ def test_changed_arrays_are_read_as_the_framework_loads_them(name: str, tmp_path
         other = folder / path.name
         try:
             kind.save(other, fact_files.changed(tree, case.path, case.value))
-        except (RnnConvertError, KeyError, TypeError, AttributeError, ValueError, IndexError):
-            return  # no such file can be written
+        except (RnnConvertError, KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+            raise drawn.NotComparedError("no such file can be written") from error
         after = read(other, format)
         if after is None or asked(after, before) or not after.layers:
-            return
+            raise drawn.NotComparedError("it is refused, or asked for")
         try:
             # The framework may round arrays of several types to one.
             choices: dict[str, Any] = {"format_a": format, "cases": ["default states"], "explain": False, "atol": 1e-5}
             report = rc.verify(other, on=[executor.name], **choices)
-        except RnnConvertError:
-            return  # the framework does not load it, or it is refused
+        except RnnConvertError as error:
+            raise drawn.NotComparedError("the framework does not load it, or it is refused") from error
         # A layer that the framework does not run in the changed file is not compared; none may give other numbers.
         assert report.verdict != "not equal", report.document["layers"]
 
     every = [case for case in cases(tree) if isinstance(case.value, np.ndarray) or case.value is GONE]
-    drawn.each(drawn.drawn(every, SHARE, name), check)
+    drawn.each(drawn.shuffled(every, name), check, enough=ENOUGH)
 
 
 # PyTorch: the attributes of a module, in an archive that holds the module -----------------------------------
@@ -162,12 +163,12 @@ def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
                     program: Any = torch.jit.script(module) if way == "script" else torch.jit.trace(module, (x,))
                     wanted = program(x)[0].numpy()
                     torch.jit.save(program, path)
-        except Exception:  # no such module runs, or can be saved; PyTorch has many exceptions of its own
-            return
+        except Exception as error:  # PyTorch has many exceptions of its own
+            raise drawn.NotComparedError("no such module runs, or can be saved") from error
         del model
         after = read(path)
         if after is None or asked(after) or not after.layers:
-            return
+            raise drawn.NotComparedError("it is refused, or asked for")
         (layer,) = after.layers.values()
         first = bool(getattr(module, "batch_first", False))
         inputs = X.swapaxes(0, 1) if first else X
@@ -175,7 +176,7 @@ def test_the_attributes_of_a_torch_module_are_followed(tmp_path: Path) -> None:
         assert not (off := far(y.swapaxes(0, 1) if first else y, wanted)), off
 
     every = torch_cases()
-    drawn.each(drawn.drawn(every, 12, "torch"), check, lambda entry: f"{entry[0]}: {entry[2]}={entry[3]!r}, {entry[4]}")
+    drawn.each(drawn.shuffled(every, "torch"), check, lambda entry: f"{entry[0]}: {entry[2]}={entry[3]!r}, {entry[4]}", enough=8)
 
 
 # Keras: the keys of a configuration ------------------------------------------------------------------------
@@ -254,20 +255,20 @@ def test_the_keys_of_a_keras_configuration_are_followed(suffix: str, tmp_path: P
         saved(path, fact_files.changed(config, case.path, case.value), other)
         after = read(other)
         if after is None or asked(after) or not after.layers:
-            return
+            raise drawn.NotComparedError("it is refused, or asked for")
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 model = keras.saving.load_model(other, compile=False)
                 wanted = np.asarray(model(np.ascontiguousarray(X.swapaxes(0, 1))))
-        except Exception:  # Keras does not load it
-            return
+        except Exception as error:
+            raise drawn.NotComparedError("Keras does not load it") from error
         (layer,) = after.layers.values()
         y = np.asarray(reference.run(layer, X).y).swapaxes(0, 1)
         y = y[:, -1] if wanted.ndim == 2 and y.ndim == 3 else y  # the last step alone
         assert not (off := far(y, wanted)), off
 
-    drawn.each(drawn.drawn(variants, 20, suffix), check, lambda variant: f"{variant[0]}: {variant[3]}")
+    drawn.each(drawn.shuffled(variants, suffix), check, lambda variant: f"{variant[0]}: {variant[3]}", enough=12)
 
 
 def test_the_keys_of_an_old_keras_configuration_decide(tmp_path: Path) -> None:
@@ -362,7 +363,7 @@ def test_the_attributes_of_mxnets_graphs_are_followed(tmp_path: Path) -> None:
         answer = tmp_path / f"case{place}.npy"
         after = read(tmp_path / f"case{place}-0001.params")
         if after is None or asked(after) or not answer.exists():
-            return
+            raise drawn.NotComparedError("it is refused, asked for, or MXNet does not run it")
         (layer,) = after.layers.values()
         y, wanted = np.asarray(reference.run(layer, X).y), np.load(answer)
         if wanted.shape == y.swapaxes(0, 1).shape:  # the steps are put together in another order

@@ -27,7 +27,7 @@ from rnnconvert.judging.case_kinds import Case
 from rnnconvert.language import registry
 from rnnconvert.rewrites import each
 from tests.commands import call
-from tests.drawn import looped
+from tests.drawn import NotComparedError, looped
 from tests.planted import MODELS
 
 FILES = (
@@ -114,7 +114,7 @@ def test_a_planted_convention_is_named(case: Any, tmp_path: Path) -> None:
     assert change is not None
     truth = None if pair is None else change(pair[1])
     if pair is None or truth is None:
-        return
+        raise NotComparedError("no such file, or no such fault in it")
     findings = rc.diagnose(pair[0], io=sample_of(truth), seconds=15)
     (layer,) = findings.layers
     assert not findings.equal and layer.verdict == "explained", (case, layer.sentences)
@@ -133,6 +133,7 @@ def test_no_convention_is_named_wrongly(fault: str) -> None:
         assert layer.verdict in ("explained", "ambiguous", "unknown"), (fault, layer.sentences)
         assert not layer.fault or layer.fault == fault or right(findings, truth), (fault, layer.fault)
         return
+    raise NotComparedError("no model shows it")
 
 
 def sample_shows(stack: Recurrent, truth: Recurrent) -> bool:

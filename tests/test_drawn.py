@@ -53,6 +53,33 @@ def test_a_case_that_is_skipped_is_none_that_passes() -> None:
         drawn.each(range(4), check)
 
 
+def test_cases_of_which_none_is_compared_fail() -> None:
+    def check(number: int) -> None:
+        if number < 2:
+            raise drawn.NotComparedError("small")
+
+    with pytest.raises(pytest.fail.Exception, match="no case was compared\n0: small\n1: small"):
+        drawn.each(range(2), check)
+    drawn.each(range(3), check)
+    assert drawn.shuffled(range(50), "a") == drawn.shuffled(range(50), "a") != drawn.shuffled(range(50), "b")
+
+
+def test_as_many_as_are_enough_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def check(number: int) -> None:
+        seen.append(number)
+        if number % 2:
+            raise drawn.NotComparedError("odd")
+
+    monkeypatch.setattr(drawn, "LONG", False)
+    drawn.each(range(9), check, enough=2)
+    assert seen == [0, 1, 2]
+    monkeypatch.setattr(drawn, "LONG", True)
+    drawn.each(range(9), check, enough=2)
+    assert seen[3:] == [*range(9)]
+
+
 def test_a_looped_test_goes_through_all_combinations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, int, Path]] = []
 

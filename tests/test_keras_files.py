@@ -59,7 +59,7 @@ def numbers(value: Any) -> Array:
 
 
 def close(stack: Recurrent, x: Array, y: Array) -> None:
-    """Return whether Keras's output is the stack's: as far off as single precision explains (tests.judging)."""
+    """Check that Keras's output is the stack's: as far off as single precision explains (tests.judging)."""
     sequence = x.swapaxes(0, 1)
     truth = reference.run(stack, sequence).y
     noise = np.abs(reference.run(stack, sequence, dtype=np.float32).y - truth).max()
@@ -71,7 +71,7 @@ def close(stack: Recurrent, x: Array, y: Array) -> None:
 
 
 def same(first: Array, second: Array) -> None:
-    """Return whether two outputs are the same, but for one more rounding to single precision of each number."""
+    """Check that two outputs are the same, but for one more rounding to single precision of each number."""
     np.testing.assert_allclose(first, second, rtol=2e-6, atol=2e-6)
 
 

@@ -179,7 +179,6 @@ def test_progress_has_counted_parts(files: Path) -> None:
     rc.verify(files / "right.pt", on=["torch-cpu"], watch=lambda text, done=0, total=0: events.append((text, done, total)))
     running = [(done, total) for text, done, total in events if text == "running on torch-cpu"]
     assert running[-1] == (5, 5) and running == sorted(running) and {total for _, total in running} == {5}
-    assert any(text.endswith("would catch") for text, *_ in events) or events
 
 
 # What a report says first

@@ -427,7 +427,7 @@ def test_a_damaged_configuration(text: str, code: int, tmp_path: Path) -> None:
     done = call("upgrade", tmp_path / "old.h5", tmp_path / "new.keras", "--force")
     assert done.exit_code == code, done.output
     assert (tmp_path / "new.keras").read_text() == "before"
-    assert sorted(path_left.name for path_left in tmp_path.iterdir()) == ["new.keras", "old.h5"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["new.keras", "old.h5"]
 
 
 def test_truncated_files_leave_everything_as_it_was(tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_the_proof_keeps_only_what_is_equal(tmp_path: Path, monkeypatch: pytest.
         assert done.exit_code == (1 if wrong else 0), done.output
         assert target.exists() is not wrong
         assert ("not equal" if wrong else "proved:") in done.stderr
-    assert not [path_left for path_left in tmp_path.iterdir() if path_left.name.startswith(".")]
+    assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
 
 
 def test_a_graph_with_a_loop(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def test_two_files_stand_side_by_side() -> None:
     assert "gates i and f of the recurrent matrix are swapped" in html.unescape(page) and page.count("<strong>B minus A") == 2
     same = rc.view(checkpoint(right), checkpoint(right)).page()
     assert "The weights are equal" in same and "B minus A" not in same
-    assert repr(view) == "<View of Checkpoint a/model.pt: pytorch, 1 layer beside a/model.pt>" or "beside" in repr(view)
+    assert " beside " in repr(view)
 
 
 def test_a_notebook_shows_the_page_in_a_frame() -> None:

@@ -36,10 +36,10 @@ class Entry:
     build     makes the rebuilt model, empty
     run       gives the rebuilt model's outputs by the names that the references have for them, from the inputs there
     expected  which of the references' arrays are outputs to compare with
-    given     makes what is handed to load_into of the checkpoint's path: the path itself if not said
+    argument  makes what is handed to load_into of the checkpoint's path: the path itself if not said
     options   how load_into is told what neither model says
     reference the file of inputs and outputs beside the checkpoint, where it is not called as that is
-    known     gives the references themselves, where they are not in one such file
+    recorded  gives the references themselves, where they are not in one such file
     named     what tells it from others of the same file
     """
 
@@ -48,10 +48,10 @@ class Entry:
     build: Callable[[], Any]
     run: Callable[[Any, Arrays], Arrays]
     expected: tuple[str, ...]
-    given: Callable[[Path], Any] = str
+    argument: Callable[[Path], Any] = str
     options: Mapping[str, Any] = field(default_factory=dict)
     reference: str = ""
-    known: Callable[[], Arrays] | None = None
+    recorded: Callable[[], Arrays] | None = None
     named: str = ""
 
     def __str__(self) -> str:
@@ -64,33 +64,33 @@ class Entry:
 
     def references(self) -> dict[str, Array]:
         """Inputs and outputs: those of the corpus, and those of the whole model where the corpus has none."""
-        if self.known is not None:
-            return dict(self.known())
-        beside = self.path.parent / (self.reference or f"{self.path.name.rpartition('.')[0]}.ref.npz")
-        own = REFERENCES / f"{self.path.parent.name}-{self.path.stem}.npz"
-        found = stored(beside)
-        return {**found, **stored(own)} if own.exists() else found
+        if self.recorded is not None:
+            return dict(self.recorded())
+        reference = self.path.parent / (self.reference or f"{self.path.name.rpartition('.')[0]}.ref.npz")
+        extra = REFERENCES / f"{self.path.parent.name}-{self.path.stem}.npz"
+        arrays = stored(reference)
+        return {**arrays, **stored(extra)} if extra.exists() else arrays
 
     def filled(self) -> tuple[Any, Any]:
         """The rebuilt model with the checkpoint's weights, and the report of what was done."""
         model = self.build()
-        report = rc.load_into(model, self.given(self.path), **self.options)
+        report = rc.load_into(model, self.argument(self.path), **self.options)
         return model, report
 
     def comparisons(self, model: Any) -> list[OutputComparison]:
         """Every output beside the reference, with what rounding explains."""
-        known = self.references()
-        found = self.run(model, known)
+        recorded = self.references()
+        outputs = self.run(model, recorded)
         rough = []
         for seed in range(SHAKES):
             with shaken(model, seed):
-                rough.append(self.run(model, known))
-        made = []
+                rough.append(self.run(model, recorded))
+        compared = []
         for name in self.expected:
-            floors = [known[name] + (one[name].astype(np.float64) - found[name]) for one in rough]
+            floors = [recorded[name] + (disturbed[name].astype(np.float64) - outputs[name]) for disturbed in rough]
             allowance = Allowance(floors, np.dtype(np.float32))
-            made.append(compare(Output(self.file, name), found[name], known[name], allowance))
-        return made
+            compared.append(compare(Output(self.file, name), outputs[name], recorded[name], allowance))
+        return compared
 
 
 def stored(path: Path) -> dict[str, Array]:
@@ -110,7 +110,7 @@ def shaken(model: Any, seed: int) -> Iterator[None]:
     """The model with every weight moved by about one unit in the last place, and afterwards as it was."""
     generator = np.random.default_rng(seed)
     before = numbers(model)
-    put(model, [moved(one, float(np.finfo(one.dtype).eps), generator).astype(one.dtype) for one in before])
+    put(model, [moved(weight, float(np.finfo(weight.dtype).eps), generator).astype(weight.dtype) for weight in before])
     try:
         yield
     finally:
@@ -120,10 +120,10 @@ def shaken(model: Any, seed: int) -> Iterator[None]:
 def numbers(model: Any) -> list[Array]:
     """Every weight of a torch module, a Keras model or an ONNX model, in its own order."""
     if hasattr(model, "state_dict"):
-        return [np.array(one.detach()) for one in tensors(model)]
+        return [np.array(parameter.detach()) for parameter in tensors(model)]
     if hasattr(model, "graph"):
-        return [numpy_helper.to_array(one) for one in initializers(model)]
-    return [np.asarray(one) for one in model.get_weights()]
+        return [numpy_helper.to_array(parameter) for parameter in initializers(model)]
+    return [np.asarray(parameter) for parameter in model.get_weights()]
 
 
 def put(model: Any, arrays: list[Array]) -> None:
@@ -135,17 +135,17 @@ def put(model: Any, arrays: list[Array]) -> None:
             for tensor, array in zip(tensors(model), arrays, strict=True):
                 tensor.copy_(torch.from_numpy(array))
     elif hasattr(model, "graph"):
-        for one, array in zip(initializers(model), arrays, strict=True):
-            one.CopyFrom(numpy_helper.from_array(array, one.name))
+        for initializer, array in zip(initializers(model), arrays, strict=True):
+            initializer.CopyFrom(numpy_helper.from_array(array, initializer.name))
     else:
         model.set_weights(arrays)
 
 
 def tensors(module: Any) -> list[Any]:
     """A torch module's parameters and buffers of floating-point numbers."""
-    return [one for one in (*module.parameters(), *module.buffers()) if one.is_floating_point()]
+    return [parameter for parameter in (*module.parameters(), *module.buffers()) if parameter.is_floating_point()]
 
 
 def initializers(model: Any) -> list[Any]:
     """An ONNX model's weights in single precision."""
-    return [one for one in model.graph.initializer if one.data_type == TensorProto.FLOAT]
+    return [initializer for initializer in model.graph.initializer if initializer.data_type == TensorProto.FLOAT]

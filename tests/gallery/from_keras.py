@@ -43,8 +43,8 @@ def price(kind: str) -> Any:
 
 
 def run_price(name: str) -> Callable[[Any, Arrays], Arrays]:
-    def run(module: Any, known: Arrays) -> Arrays:
-        last, y = module(tensor(known["x"]))
+    def run(module: Any, recorded: Arrays) -> Arrays:
+        last, y = module(tensor(recorded["x"]))
         return {f"{name}__y": array(last), "y": array(y)}
 
     return run
@@ -74,9 +74,9 @@ def text() -> Any:
     return Text()
 
 
-def run_text(module: Any, known: Arrays) -> Arrays:
-    found = {f"{name}__y": array(getattr(module, name)(tensor(known[f"{name}__x"]))[0]) for name in ("rnn_1", "rnn_2")}
-    return {**found, "next": array(module(tensor(known["characters"]).long()))}
+def run_text(module: Any, recorded: Arrays) -> Arrays:
+    outputs = {f"{name}__y": array(getattr(module, name)(tensor(recorded[f"{name}__x"]))[0]) for name in ("rnn_1", "rnn_2")}
+    return {**outputs, "next": array(module(tensor(recorded["characters"]).long()))}
 
 
 def denoiser() -> Any:
@@ -118,20 +118,20 @@ def denoiser() -> Any:
     return Denoiser()
 
 
-def run_mask(module: Any, known: Arrays) -> Arrays:
-    mask, states = module.mask(tensor(known["in__input_2"]), tensor(known["in__input_3"]))
+def run_mask(module: Any, recorded: Arrays) -> Arrays:
+    mask, states = module.mask(tensor(recorded["in__input_2"]), tensor(recorded["in__input_3"]))
     return {"out__activation_2": array(mask), "out__tf_op_layer_stack_2": array(states)}
 
 
-def run_filtered(module: Any, known: Arrays) -> Arrays:
-    frames, states = module.filtered(tensor(known["in__input_4"]), tensor(known["in__input_5"]))
+def run_filtered(module: Any, recorded: Arrays) -> Arrays:
+    frames, states = module.filtered(tensor(recorded["in__input_4"]), tensor(recorded["in__input_5"]))
     return {"out__conv1d_3": array(frames), "out__tf_op_layer_stack_5": array(states)}
 
 
-def run_layers(module: Any, known: Arrays) -> Arrays:
+def run_layers(module: Any, recorded: Arrays) -> Arrays:
     """Each recurrent layer alone."""
-    names = [name.removesuffix("__x") for name in known if name.endswith("__x")]
-    return {f"{name}__y": array(getattr(module, name)(tensor(known[f"{name}__x"]))[0]) for name in names}
+    names = [name.removesuffix("__x") for name in recorded if name.endswith("__x")]
+    return {f"{name}__y": array(getattr(module, name)(tensor(recorded[f"{name}__x"]))[0]) for name in names}
 
 
 def half_in_onnx(path: Path | str) -> Any:
@@ -147,12 +147,12 @@ def half_in_onnx(path: Path | str) -> Any:
     return model
 
 
-def run_half_in_onnx(model: Any, known: Arrays) -> Arrays:
+def run_half_in_onnx(model: Any, recorded: Arrays) -> Arrays:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    given = {one.name: known[f"in__{one.name}"] for one in session.get_inputs()}
-    return {f"out__{one.name}": y for one, y in zip(session.get_outputs(), session.run(None, given), strict=True)}
+    inputs = {port.name: recorded[f"in__{port.name}"] for port in session.get_inputs()}
+    return {f"out__{port.name}": y for port, y in zip(session.get_outputs(), session.run(None, inputs), strict=True)}
 
 
 # The file has no configuration: that its norm was made with 1e-7 is in its authors' code alone.

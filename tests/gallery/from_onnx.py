@@ -55,8 +55,8 @@ def voice() -> Any:
     return Voice()
 
 
-def run_voice(module: Any, known: Arrays) -> Arrays:
-    speech, state = module(tensor(known["in__input"]), tensor(known["in__state"]))
+def run_voice(module: Any, recorded: Arrays) -> Arrays:
+    speech, state = module(tensor(recorded["in__input"]), tensor(recorded["in__state"]))
     return {"out__output": array(speech), "out__stateN": array(state)}
 
 
@@ -81,9 +81,9 @@ def mask() -> Any:
     return Mask()
 
 
-def run_mask(module: Any, known: Arrays) -> Arrays:
-    kept, states = module(tensor(known["in__input_2"]), tensor(known["in__input_3"]))
-    return {"out__activation_2": array(kept), "out__tf_op_layer_stack_2": array(states)}
+def run_mask(module: Any, recorded: Arrays) -> Arrays:
+    mask, states = module(tensor(recorded["in__input_2"]), tensor(recorded["in__input_3"]))
+    return {"out__activation_2": array(mask), "out__tf_op_layer_stack_2": array(states)}
 
 
 def layers_of(probe: Probe) -> Callable[[], Any]:
@@ -93,24 +93,24 @@ def layers_of(probe: Probe) -> Callable[[], Any]:
         import torch
         from torch import nn
 
-        found = rc.load(probe.file, settings=probe.reading).layers
-        made = nn.ModuleDict()
+        layers = rc.load(probe.file, settings=probe.reading).layers
+        modules = nn.ModuleDict()
         for n, name in enumerate(probe.layers):
-            said: dict[str, object] = {"initial_state": "call"} if found[name].unconvertible else {}
-            made[f"layer_{n}"] = rc.to_torch(found[name], **said)
+            options: dict[str, object] = {"initial_state": "call"} if layers[name].unconvertible else {}
+            modules[f"layer_{n}"] = rc.to_torch(layers[name], **options)
         with torch.no_grad():
-            for parameter in made.parameters():
+            for parameter in modules.parameters():
                 parameter.zero_()
-        return made
+        return modules
 
     return build
 
 
 def run_layers(probe: Probe) -> Callable[[Any, Arrays], Arrays]:
-    def run(modules: Any, known: Arrays) -> Arrays:
+    def run(modules: Any, recorded: Arrays) -> Arrays:
         x = tensor(probe.input())
-        given = probe.initial()
-        states = None if given is None else tuple(map(tensor, given))
+        initial = probe.initial()
+        states = None if initial is None else tuple(map(tensor, initial))
         for module in modules.values():
             several = type(module).__name__.endswith("LSTM")
             x = module(x, states if several or states is None else states[0])[0]
@@ -120,12 +120,12 @@ def run_layers(probe: Probe) -> Callable[[Any, Arrays], Arrays]:
 
 
 def _of(probe: Probe) -> Entry:
-    told: dict[str, Any] = {"mapping": {f"layer_{n}": name for n, name in enumerate(probe.layers)}, "strict": False}
+    options: dict[str, Any] = {"mapping": {f"layer_{n}": name for n, name in enumerate(probe.layers)}, "strict": False}
     if "initial_state=call" in probe.settings:
-        told["accept"] = ["initial_state"]
+        options["accept"] = ["initial_state"]
     return Entry(
-        probe.path, "torch", layers_of(probe), run_layers(probe), ("y",), options={**told, "settings": probe.reading},
-        known=lambda: {"y": probe.expected()}, named="+".join(probe.layers),
+        probe.path, "torch", layers_of(probe), run_layers(probe), ("y",), options={**options, "settings": probe.reading},
+        recorded=lambda: {"y": probe.expected()}, named="+".join(probe.layers),
     )  # fmt: skip
 
 
@@ -136,7 +136,7 @@ ENTRIES = (
     *(
         Entry(
             "tract-bidi-lstm/model.onnx", "torch", sentences,
-            lambda module, known, x=x, y=y: {y: array(module(tensor(known[x])))}, (y,), reference=reference,
+            lambda module, recorded, x=x, y=y: {y: array(module(tensor(recorded[x])))}, (y,), reference=reference,
         )
         for reference, x, y in (("model.ref.npz", "in__input", "out__output"), ("upstream_io.npz", "input", "Add_26"))
     ),

@@ -14,7 +14,7 @@ from tests.gallery.entry import Arrays, Entry
 def call(model: Any, *inputs: Array) -> Any:
     """A Keras model's outputs as arrays: one, or several in a list."""
     outputs = model(list(inputs) if len(inputs) > 1 else inputs[0], training=False)
-    return [np.asarray(one) for one in outputs] if isinstance(outputs, (list, tuple)) else np.asarray(outputs)
+    return [np.asarray(output) for output in outputs] if isinstance(outputs, (list, tuple)) else np.asarray(outputs)
 
 
 def layer(model: Any, name: str, x: Array) -> Array:
@@ -33,8 +33,8 @@ def tagger() -> Any:
     return keras.Model(words, layers.Dense(4, activation="softmax")(y))
 
 
-def run_tagger(model: Any, known: Arrays) -> Arrays:
-    return {"encoder__y": layer(model, "encoder", known["encoder__x"]), "tags": call(model, known["words"])}
+def run_tagger(model: Any, recorded: Arrays) -> Arrays:
+    return {"encoder__y": layer(model, "encoder", recorded["encoder__x"]), "tags": call(model, recorded["words"])}
 
 
 def sound_classifier() -> Any:
@@ -48,8 +48,8 @@ def sound_classifier() -> Any:
     return keras.Model(features, [layers.Dense(7, activation="log_softmax", name="fc")(sequence[:, -1]), sequence])
 
 
-def run_sound_classifier(model: Any, known: Arrays) -> Arrays:
-    classes, sequence = call(model, known["lstm__x"])
+def run_sound_classifier(model: Any, recorded: Arrays) -> Arrays:
+    classes, sequence = call(model, recorded["lstm__x"])
     return {"lstm__y": sequence, "classes": classes}
 
 
@@ -72,14 +72,14 @@ def binding() -> Any:
     return keras.Model([tcr, peptide], layers.Dense(1, activation="sigmoid", name="output_layer")(y))
 
 
-def run_binding(model: Any, known: Arrays) -> Arrays:
-    found = {"binds": call(model, known["tcr"], known["pep"])}
+def run_binding(model: Any, recorded: Arrays) -> Arrays:
+    outputs = {"binds": call(model, recorded["tcr"], recorded["pep"])}
     for tower in ("tcr", "pep"):
         # Its last layer gives one step; all of them show in the last steps of beginnings of the sequence.
-        first = model.get_layer(f"{tower}_lstm_0")(known[f"{tower}_lstm__x"])
+        first = model.get_layer(f"{tower}_lstm_0")(recorded[f"{tower}_lstm__x"])
         steps = [model.get_layer(f"{tower}_lstm_1")(first[:, : n + 1]) for n in range(first.shape[1])]
-        found[f"{tower}_lstm__y"] = np.stack([np.asarray(step) for step in steps], 1)
-    return found
+        outputs[f"{tower}_lstm__y"] = np.stack([np.asarray(step) for step in steps], 1)
+    return outputs
 
 
 def runoff() -> Any:
@@ -93,10 +93,10 @@ def runoff() -> Any:
     return keras.Model([weather, hidden, cell], [layers.Dense(1, name="head")(h), y, h, c])
 
 
-def run_runoff(model: Any, known: Arrays) -> Arrays:
+def run_runoff(model: Any, recorded: Arrays) -> Arrays:
     zeros = np.zeros((2, 64), np.float32)
-    _, y, h, c = call(model, known["lstm__x"], zeros, zeros)
-    flow, _, h_1, c_1 = call(model, known["weather"], known["h_0"], known["c_0"])
+    _, y, h, c = call(model, recorded["lstm__x"], zeros, zeros)
+    flow, _, h_1, c_1 = call(model, recorded["weather"], recorded["h_0"], recorded["c_0"])
     return {"lstm__y": y, "lstm__h": h[None], "lstm__c": c[None], "flow": flow, "h_1": h_1, "c_1": c_1}
 
 
@@ -118,10 +118,10 @@ def voice() -> Any:
     return keras.Model([sound, hidden, cell], [y[:, 0], h, c])
 
 
-def run_voice(model: Any, known: Arrays) -> Arrays:
-    x = known["x_time_batch_in"].swapaxes(0, 1)
+def run_voice(model: Any, recorded: Arrays) -> Arrays:
+    x = recorded["x_time_batch_in"].swapaxes(0, 1)
     y = model.get_layer("lstm_cell")(x)[0]
-    speech, h, c = call(model, known["sound"], known["h_0"], known["c_0"])
+    speech, h, c = call(model, recorded["sound"], recorded["h_0"], recorded["c_0"])
     return {"y": np.asarray(y).swapaxes(0, 1), "speech": speech, "h_1": h, "c_1": c}
 
 
@@ -157,16 +157,16 @@ def phonemes_of_npz(path: Path) -> Any:
     return module
 
 
-def run_phonemes(model: Any, known: Arrays) -> Arrays:
+def run_phonemes(model: Any, recorded: Arrays) -> Arrays:
     from keras import layers
 
-    found = {"logits": call(model, known["letters"], known["before"])}
+    outputs = {"logits": call(model, recorded["letters"], recorded["before"])}
     for side in ("enc", "dec"):
         gru = layers.GRU(256, return_sequences=True)
         gru.build((None, None, 256))
         gru.set_weights(model.get_layer(side).get_weights())
-        found[f"{side}__y"] = np.asarray(gru(known[f"{side}__x"].swapaxes(0, 1))).swapaxes(0, 1)
-    return found
+        outputs[f"{side}__y"] = np.asarray(gru(recorded[f"{side}__x"].swapaxes(0, 1))).swapaxes(0, 1)
+    return outputs
 
 
 ENTRIES = (
@@ -188,6 +188,6 @@ ENTRIES = (
     ),
     Entry(
         "g2p-en/checkpoint20.npz", "keras", phonemes, run_phonemes, ("enc__y", "dec__y", "logits"),
-        given=phonemes_of_npz,
+        argument=phonemes_of_npz,
     ),
 )  # fmt: skip

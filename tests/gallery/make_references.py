@@ -57,8 +57,8 @@ def cad(path: Path, random: np.random.Generator) -> Arrays:
     module = nn.ModuleDict({"lstm": lstm, "fc": head})
     state = torch.load(path, weights_only=True, map_location="cpu")["state_dict"]
     module.load_state_dict({n.removeprefix("model."): t for n, t in state.items() if n.startswith("model.")})
-    with np.load(path.with_suffix(".ref.npz")) as known:
-        x = torch.from_numpy(known["lstm__x"])
+    with np.load(path.with_suffix(".ref.npz")) as recorded:
+        x = torch.from_numpy(recorded["lstm__x"])
     return {"classes": head(lstm(x)[0][:, -1]).log_softmax(1)}
 
 
@@ -75,16 +75,16 @@ def ergo(path: Path, random: np.random.Generator) -> Arrays:
         y, _ = nn.utils.rnn.pad_packed_sequence(module[f"{side}_lstm"](packed)[0], batch_first=True)
         return torch.stack([y[number, length - 1] for number, length in enumerate(lengths)])
 
-    found: Arrays = {}
+    inputs: Arrays = {}
     ends = []
     for side, lengths in (("tcr", [15, 12, 13, 9]), ("pep", [9, 9, 10, 8])):
         acids = random.integers(1, 21, (4, max(lengths)))
         for number, length in enumerate(lengths):
             acids[number, length:] = 0
-        found[side] = torch.from_numpy(acids)
-        ends.append(last(side, found[side], torch.tensor(lengths)))
+        inputs[side] = torch.from_numpy(acids)
+        ends.append(last(side, inputs[side], torch.tensor(lengths)))
     y = functional.leaky_relu(module["hidden_layer"](torch.cat(ends, 1)))
-    return {**found, "binds": module["output_layer"](y).sigmoid()}
+    return {**inputs, "binds": module["output_layer"](y).sigmoid()}
 
 
 def noaa(path: Path, random: np.random.Generator) -> Arrays:
@@ -136,14 +136,14 @@ def keras_2(path: Path) -> dict[str, list[Array]]:
     """The arrays of each layer of a Keras 2 file, in the order in which its layers keep them."""
     import h5py
 
-    found: dict[str, list[Array]] = {}
+    by_layer: dict[str, list[Array]] = {}
     with h5py.File(path) as file:
         top = file.get("model_weights", file)
         for layer in top.attrs["layer_names"]:
             group = top[layer.decode()]
             names = [name.decode() for name in group.attrs["weight_names"]]
-            found[layer.decode()] = [np.asarray(group[name]) for name in names]
-    return found
+            by_layer[layer.decode()] = [np.asarray(group[name]) for name in names]
+    return by_layer
 
 
 def plain_lstm(arrays: list[Array]) -> list[Array]:
@@ -219,10 +219,10 @@ def crema(path: Path, random: np.random.Generator) -> Arrays:
         gru.set_weights([stored["bidirectional_1"][number] for number in arrays])
         ways.append(np.asarray(gru(x[:, ::-1]))[:, ::-1] if backwards else np.asarray(gru(x)))
     y = np.concatenate([*ways, y], -1)
-    found = {"spectrum": spectrum}
+    outputs = {"spectrum": spectrum}
     for name in ("beat", "downbeat"):
-        found[name] = filled(layers.Conv1D(1, 17, padding="same", activation=keras.ops.sigmoid), name, y)
-    return found
+        outputs[name] = filled(layers.Conv1D(1, 17, padding="same", activation=keras.ops.sigmoid), name, y)
+    return outputs
 
 
 MAKERS: dict[str, Callable[[Path, np.random.Generator], Arrays]] = {
@@ -246,8 +246,8 @@ def main(wanted: list[str]) -> None:
             continue
         path = FOLDER / name
         with torch.no_grad():
-            made = make(path, np.random.default_rng(7))
-        arrays: dict[str, Array] = {key: np.asarray(value) for key, value in made.items()}
+            produced = make(path, np.random.default_rng(7))
+        arrays: dict[str, Array] = {key: np.asarray(value) for key, value in produced.items()}
         np.savez_compressed(REFERENCES / f"{path.parent.name}-{path.stem}.npz", **arrays)
         print(name, {key: value.shape for key, value in arrays.items()})
 

@@ -33,10 +33,10 @@ def words(size: int) -> Callable[[], Any]:
 
 
 def run_words(first: str, second: str) -> Callable[[Any, Arrays], Arrays]:
-    def run(model: Any, known: Arrays) -> Arrays:
-        alone = {f"{name}__y": np.asarray(model.get_layer(own)(known[f"{name}__x"]))
-                 for own, name in (("first", first), ("second", second))}  # fmt: skip
-        return {**alone, "vectors": call(model, known["characters"])}
+    def run(model: Any, recorded: Arrays) -> Arrays:
+        alone = {f"{name}__y": np.asarray(model.get_layer(layer_name)(recorded[f"{name}__x"]))
+                 for layer_name, name in (("first", first), ("second", second))}  # fmt: skip
+        return {**alone, "vectors": call(model, recorded["characters"])}
 
     return run
 
@@ -57,9 +57,9 @@ def beats() -> Any:
     return keras.Model(spectrum, ends)
 
 
-def run_beats(model: Any, known: Arrays) -> Arrays:
-    beat, downbeat = call(model, known["spectrum"])
-    both = np.asarray(model.get_layer("bidirectional_1")(known["bi_gru_1__x"]))
+def run_beats(model: Any, recorded: Arrays) -> Arrays:
+    beat, downbeat = call(model, recorded["spectrum"])
+    both = np.asarray(model.get_layer("bidirectional_1")(recorded["bi_gru_1__x"]))
     return {"bi_gru_1__y": both, "beat": beat, "downbeat": downbeat}
 
 
@@ -86,8 +86,8 @@ def one_and_dense(inputs: int, units: int, outputs: int, activation: str | None)
 
 
 def run_dense(name: str) -> Callable[[Any, Arrays], Arrays]:
-    def run(model: Any, known: Arrays) -> Arrays:
-        last, y = call(model, known["x"])
+    def run(model: Any, recorded: Arrays) -> Arrays:
+        last, y = call(model, recorded["x"])
         return {f"{name}__y": last, "out": y}
 
     return run
@@ -106,7 +106,7 @@ ENTRIES = (
     Entry("crema-beats/model.h5", "keras", beats, run_beats, ("bi_gru_1__y", "beat", "downbeat")),
     Entry(
         "dl4j-keras-imports/bidirectional_lstm_tensorflow_1.h5", "keras", both_ways,
-        lambda model, known: {"out": call(model, known["x"])}, ("out",),
+        lambda model, recorded: {"out": call(model, recorded["x"])}, ("out",),
     ),
     Entry(
         "dl4j-keras-imports/lstm_functional_tf_keras_2.h5", "keras", one_and_dense(4, 8, 5, "softmax"),

@@ -47,10 +47,10 @@ def words(path: Path | str, first: str, second: str) -> Any:
 
 
 def run_words(first: str, second: str) -> Callable[[Any, Arrays], Arrays]:
-    def run(module: Any, known: Arrays) -> Arrays:
-        alone = {f"{name}__y": array(own(tensor(known[f"{name}__x"]))[0])
-                 for own, name in ((module.first, first), (module.second, second))}  # fmt: skip
-        return {**alone, "vectors": array(module(tensor(known["characters"])))}
+    def run(module: Any, recorded: Arrays) -> Arrays:
+        alone = {f"{name}__y": array(gru(tensor(recorded[f"{name}__x"]))[0])
+                 for gru, name in ((module.first, first), (module.second, second))}  # fmt: skip
+        return {**alone, "vectors": array(module(tensor(recorded["characters"])))}
 
     return run
 
@@ -82,9 +82,9 @@ def beats(path: Path | str) -> Any:
     return Beats()
 
 
-def run_beats(module: Any, known: Arrays) -> Arrays:
-    beat, downbeat = module(tensor(known["spectrum"][..., 0]))
-    both = module.gru(tensor(known["bi_gru_1__x"]))[0]
+def run_beats(module: Any, recorded: Arrays) -> Arrays:
+    beat, downbeat = module(tensor(recorded["spectrum"][..., 0]))
+    both = module.gru(tensor(recorded["bi_gru_1__x"]))[0]
     return {"bi_gru_1__y": array(both), "beat": array(beat), "downbeat": array(downbeat)}
 
 
@@ -96,16 +96,16 @@ def lstm_and_dense(path: Path | str, name: str, units: int, outputs: int) -> Any
 
 
 def run_dense(name: str, softmax: bool) -> Callable[[Any, Arrays], Arrays]:
-    def run(module: Any, known: Arrays) -> Arrays:
-        last = module["lstm"](tensor(known["x"]))[0][:, -1]
+    def run(module: Any, recorded: Arrays) -> Arrays:
+        last = module["lstm"](tensor(recorded["x"]))[0][:, -1]
         y = module["dense"](last)
         return {f"{name}__y": array(last), "out": array(y.softmax(-1) if softmax else y)}
 
     return run
 
 
-def run_both_ways(module: Any, known: Arrays) -> Arrays:
-    return {"out": array(module(tensor(known["x"]))[0])}
+def run_both_ways(module: Any, recorded: Arrays) -> Arrays:
+    return {"out": array(module(tensor(recorded["x"]))[0])}
 
 
 def _price(kind: str) -> Entry:
@@ -119,9 +119,9 @@ def _as_its_authors_say(kind: str) -> Entry:
     """The same model beside what its authors recorded of it in Keras 1, with TensorFlow or Theano."""
     entry = _price(kind)
 
-    def run(module: Any, known: Arrays) -> Arrays:
-        found = entry.run(module, known)
-        return {"lstm_1": found["lstm_1__y"], "dense_1": found["out"]}
+    def run(module: Any, recorded: Arrays) -> Arrays:
+        outputs = entry.run(module, recorded)
+        return {"lstm_1": outputs["lstm_1__y"], "dense_1": outputs["out"]}
 
     reference = f"simple_lstm_{kind}_inputs_and_outputs.h5"
     return replace(entry, run=run, expected=("lstm_1", "dense_1"), reference=reference)
