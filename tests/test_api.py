@@ -333,7 +333,7 @@ def torch_files(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in folder.iterdir()}
 
 
-MADE: dict[str, Any] = {
+WRITERS: dict[str, Any] = {
     "safetensors": lambda folder: write(folder / "a.safetensors"),
     "onnx": lambda folder: write(folder / "a.onnx"),
     "cudnn": lambda folder: write(folder / "a.bin"),
@@ -347,11 +347,11 @@ MADE: dict[str, Any] = {
 
 
 @pytest.mark.drawn(3)
-@pytest.mark.parametrize("kind", [*MADE, "zip.pt", "legacy.pt", "whole.pt", "scripted.pt"])
+@pytest.mark.parametrize("kind", [*WRITERS, "zip.pt", "legacy.pt", "whole.pt", "scripted.pt"])
 def test_a_conversion_imports_no_framework(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "source"
     folder.mkdir()
-    source = MADE[kind](folder) if kind in MADE else torch_files(folder)[kind]
+    source = WRITERS[kind](folder) if kind in WRITERS else torch_files(folder)[kind]
     targets = [tmp_path / name for name in ("out.pt", "out.keras", "out.onnx", "out.bin", "out.h5", "out.msgpack", "out.params")]
     process = subprocess.run(
         [sys.executable, "-c", CONVERT, str(source), *map(str, targets)],

@@ -14,7 +14,7 @@ from rnnconvert.judging.comparison import unlike
 from rnnconvert.models.verify import WholeModels
 
 ROOT = Path(__file__).parents[1]
-SAID = re.compile(
+CLAIM = re.compile(
     r"(^|[;:] )proved\b(?!.*\bnot\b)|^(bit-exact|NOT EQUAL)$|\(bit-exact\)|exact (up to|but for) rounding|^(nothing )?filled "
 )
 SAYING = ("rnnconvert/core/claims.py", "rnnconvert/core/verdict.py")
@@ -50,5 +50,5 @@ def test_no_other_module_says_the_words() -> None:
         place = path.relative_to(ROOT).as_posix()
         code = path.read_text()
         if place not in SAYING and re.search("proved|bit-exact|NOT EQUAL|filled |for rounding|to rounding", code):
-            wrong += [f"{place}: {text!r}" for text in _spoken(ast.parse(code)) if SAID.search(text)]
+            wrong += [f"{place}: {text!r}" for text in _spoken(ast.parse(code)) if CLAIM.search(text)]
     assert not wrong

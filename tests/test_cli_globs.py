@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-FOUND = [
+MATCHES = [
     ('a = "a/*coder.keras"\nb = "b/*coder.onnx"', [("a/decoder.keras", "b/decoder.onnx"), ("a/encoder.keras", "b/encoder.onnx")]),
     ('a = "a/*coder.keras"', [("a/decoder.keras", ""), ("a/encoder.keras", "")]),
     ('a = "a/*coder.keras"\nb = "one.onnx"', [("a/decoder.keras", "one.onnx"), ("a/encoder.keras", "one.onnx")]),
@@ -48,7 +48,7 @@ FOUND = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("entry", "expected"), FOUND, ids=[row[0].replace("\n", " ") for row in FOUND])
+@pytest.mark.parametrize(("entry", "expected"), MATCHES, ids=[row[0].replace("\n", " ") for row in MATCHES])
 def test_a_pattern_is_a_claim_for_each_file(entry: str, expected: list[tuple[str, str]], folder: Path) -> None:
     assert claims(folder, f"[[equal]]\n{entry}\n") == expected
 

@@ -64,7 +64,7 @@ def test_a_layer_in_a_loop_of_the_model_is_not_joined(tmp_path: Path) -> None:
             self.a, self.b = (layers.LSTM(4, return_sequences=True, name=name) for name in "ab")
             self.a.build((None, None, 3))
             self.b.build((None, None, 4))
-            self.kept = [variable.value for layer in (self.a, self.b) for variable in layer.variables]
+            self.variables_ = [variable.value for layer in (self.a, self.b) for variable in layer.variables]
 
         @tf.function(input_signature=[tf.TensorSpec((None, 5, 3), tf.float32)])  # type: ignore[untyped-decorator]  # likewise
         def __call__(self, x: Any) -> Any:

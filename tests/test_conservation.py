@@ -30,7 +30,7 @@ from tests.fact_files import GONE, Path_
 from tests.julia_files import Function, Struct, bson
 from tests.sources import checkpoint, stack, uniform
 
-SHOWN = int(os.environ.get("RNNCONVERT_SHOWN", "12"))
+LISTED = int(os.environ.get("RNNCONVERT_SHOWN", "12"))
 SHARE = int(os.environ.get("RNNCONVERT_SHARE", "6"))
 """How many cases of one file are tried where not all are."""
 GOLDEN = Path(__file__).parent / "golden"
@@ -153,7 +153,7 @@ the file of the LSTM tutorial has beside its LSTM."""
 
 def settings(name: str) -> list[str]:
     """What has to be said of a file that does not say it."""
-    format, _, kind = name.split()[:3] if name in MADE else (name, "", "")
+    format, _, kind = name.split()[:3] if name in WRITERS else (name, "", "")
     flat = {"rnn": "rnn_tanh"}.get(kind, kind)
     return [f"cell={flat}", "hidden_size=4"] if format == "persistent_rnn" else []
 
@@ -174,7 +174,7 @@ for _format in ("pytorch", "paddle", "cudnn", "mxnet", "chainer", "torch7", "kne
     FORMS[_format].append(("lstm", {"num_layers": 1 if _format == "keras" else 2, "num_directions": 2}))
 OTHER_SUFFIXES = (".keras", ".jld2", ".pth", ".ckpt", ".th", ".cudnn", ".safetensors.index.json", ".hdf5")
 """Files of the kind of another ending, and those whose own kinds of facts have tests of their own."""
-MADE: dict[str, Callable[[Path], Path]] = {
+WRITERS: dict[str, Callable[[Path], Path]] = {
     f"{format} {suffix} {kind}{' two ways' if form else ''}": written(format, suffix, kind, **form)
     for format, forms in FORMS.items()
     for suffix in adapters()[format].SUFFIXES
@@ -328,11 +328,11 @@ def harmless(name: str, case: Case, before: Checkpoint, tree: Any) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", [*MADE, *HAND_MADE])
+@pytest.mark.parametrize("name", [*WRITERS, *HAND_MADE])
 def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
     format = name.split()[0]
     try:
-        path = {**MADE, **HAND_MADE}[name](tmp_path)
+        path = {**WRITERS, **HAND_MADE}[name](tmp_path)
     except RnnConvertError as error:
         pytest.skip(f"no such file: {error}")
     kind = fact_files.kind(path)
@@ -357,16 +357,16 @@ def test_no_fact_is_dropped_in_silence(name: str, tmp_path: Path) -> None:
             wrong.append(f"{case}: {problem}")
     assert tried
     if wrong:
-        pytest.fail(f"{len(wrong)} of {tried} changes:\n" + "\n".join(wrong[:SHOWN]))
+        pytest.fail(f"{len(wrong)} of {tried} changes:\n" + "\n".join(wrong[:LISTED]))
 
 
 def test_every_format_is_here() -> None:
-    assert {name.split()[0] for name in (*MADE, *HAND_MADE)} | set(SKIPPED) == set(adapters())
+    assert {name.split()[0] for name in (*WRITERS, *HAND_MADE)} | set(SKIPPED) == set(adapters())
 
 
 @pytest.mark.parametrize("name", ["arraymancer .npz gru", "onednn .npz lstm", "flax .msgpack lstm"])
 def test_a_layer_that_lacks_an_array_stops_a_conversion_of_the_whole_file(name: str, tmp_path: Path) -> None:
-    path = MADE[name](tmp_path)
+    path = WRITERS[name](tmp_path)
     kind = fact_files.kind(path)
     tree = kind.open(path)
     gone = next(array for array in tree if array.startswith("lstm_second"))

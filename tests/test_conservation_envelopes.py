@@ -224,14 +224,14 @@ def test_what_holds_tensors_alone_says_what_is_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["model", "net", "weights", "state_dict", "params"])
 def test_a_nested_state_dictionary_is_named_and_warned_of_as_a_bare_one(tmp_path: Path, key: str) -> None:
-    class Own(nn.LSTM):
+    class Headed(nn.LSTM):
         """A layer at the top, with something beside it."""
 
         def __init__(self) -> None:
             super().__init__(4, 4)
             self.head = nn.Linear(4, 2)
 
-    saved({key: Own().state_dict()}, tmp_path / "own.pt")
+    saved({key: Headed().state_dict()}, tmp_path / "own.pt")
     checkpoint = load(tmp_path / "own.pt")
     assert list(checkpoint.layers) == [""]
     assert not checkpoint.warnings

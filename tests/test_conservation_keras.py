@@ -118,9 +118,9 @@ def test_a_function_that_a_configuration_leaves_out_is_asked(tmp_path: Path) -> 
 
 def keras() -> Any:
     need("keras", registry.built_in()["keras-tensorflow"].absent)
-    import keras as found
+    import keras as module
 
-    return found
+    return module
 
 
 def test_the_end_from_which_bare_weights_read_is_asked(tmp_path: Path) -> None:

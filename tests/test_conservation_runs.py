@@ -29,7 +29,7 @@ from tests import drawn, fact_files, frameworks, ready
 from tests.fact_files import GONE
 from tests.requirements import need
 from tests.sources import legacy_h5
-from tests.test_conservation import MADE, Case, cases, words
+from tests.test_conservation import WRITERS, Case, cases, words
 
 ENOUGH = 2
 """How many changed files of a kind are run, without --long."""
@@ -72,7 +72,7 @@ def test_changed_arrays_are_read_as_the_framework_loads_them(name: str, tmp_path
     format = name.split()[0]
     executor = frameworks.judge(format)
     monkeypatch.setattr(registry, "executors", lambda: {**registry.built_in(), executor.name: executor})
-    path = MADE[name](tmp_path)
+    path = WRITERS[name](tmp_path)
     kind = fact_files.kind(path)
     tree = kind.open(path)
     before = rc.load(path, format)

@@ -15,7 +15,7 @@ from torch import nn
 import rnnconvert as rc
 from rnnconvert.core.arrays import Array
 
-WHOLE = ["Unsqueeze", "Slice", "Concat"]
+OPERATORS = ["Unsqueeze", "Slice", "Concat"]
 PARTLY = ["one matrix", "an overlap"]
 
 
@@ -30,7 +30,7 @@ def model(how: str) -> onnx.ModelProto:
 
     shapes = {"w": (12, 3), "r": (12, 3), "b": (24,)}
     for name, shape in shapes.items():
-        shared = how in WHOLE or (name == "w" and how == "one matrix")
+        shared = how in OPERATORS or (name == "w" and how == "one matrix")
         for layer in ("first", "second"):
             value = f"{name}_{layer}"
             if how == "an overlap" and name == "w":
@@ -82,7 +82,7 @@ def ran(proto: onnx.ModelProto, x: Array) -> Array:
 
 
 @pytest.mark.parametrize("mapping", [None, {"first": "rnn"}, {"first": "rnn", "second": "rnn"}, {"second": "rnn"}])
-@pytest.mark.parametrize("how", WHOLE)
+@pytest.mark.parametrize("how", OPERATORS)
 def test_nodes_that_share_all_their_weights_are_one_layer(how: str, mapping: Any) -> None:
     proto, module = model(how), Twice()
     report = rc.load_into(proto, module, mapping=mapping)

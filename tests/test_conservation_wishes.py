@@ -26,7 +26,7 @@ def modules() -> tuple[Any, Any]:
     return module(), module()
 
 
-SAID = [
+WISHES = [
     ({"flatten": {"target": "channels_first"}}, "--flatten target=channels_first decides nothing"),
     ({"flatten": {"source": "channels_last"}}, "--flatten source=channels_last decides nothing"),
     ({"flatten": "none"}, "--flatten none decides nothing"),
@@ -39,7 +39,7 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize(("options", "words"), SAID)
+@pytest.mark.parametrize(("options", "words"), WISHES)
 def test_what_decides_nothing_is_an_error_and_nothing_is_filled(options: dict[str, Any], words: str) -> None:
     target, source = modules()
     before = {name: value.clone() for name, value in target.state_dict().items()}

@@ -635,7 +635,7 @@ def test_a_wrong_convention_is_seen(workers: Workers, tmp_path: Path) -> None:
 
 # Processes, and executors of the user's own
 
-OWN = """
+SCRIPT = """
 import os
 import sys
 
@@ -668,7 +668,7 @@ def own_executor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An executor in a file of the user's own, and an empty list of those added."""
     monkeypatch.setenv(registry.VARIABLE, str(tmp_path / "settings" / "executors.json"))
     path = tmp_path / "own.py"
-    path.write_text(OWN)
+    path.write_text(SCRIPT)
     return path
 
 
@@ -720,7 +720,7 @@ def test_an_executor_of_the_users_own_is_added_and_forgotten(own_executor: Path,
 
 
 def test_an_executor_that_runs_wherever_its_packages_are_need_not_say_so(own_executor: Path) -> None:
-    own_executor.write_text(OWN.replace("def absent(variant)", "def unasked(variant)"))
+    own_executor.write_text(SCRIPT.replace("def absent(variant)", "def unasked(variant)"))
     assert registry.add("mine", sys.executable, module=str(own_executor)).absent == ""
 
 

@@ -20,8 +20,8 @@ from rnnconvert.rewrites import each
 from tests.planted import MODELS, model_for
 from tests.stacks import BOTH, PLAIN, random_stack
 
-USUAL = {name: cases(stack, Draw(seed=3))[0] for name, stack in MODELS.items()}
-WHERE = {name: model_for(fault, USUAL) for name, fault in FAULTS.items()}
+INPUTS = {name: cases(stack, Draw(seed=3))[0] for name, stack in MODELS.items()}
+WHERE = {name: model_for(fault, INPUTS) for name, fault in FAULTS.items()}
 
 
 def caught(result: Score) -> set[str]:
@@ -41,7 +41,7 @@ def blind(case: Case) -> Case:
 @functools.cache
 def scored(model: str, seen: bool = True) -> Score:
     """The score of a model's usual cases, or of cases and weights that show nothing."""
-    stack, inputs = MODELS[model], USUAL[model]
+    stack, inputs = MODELS[model], INPUTS[model]
     return score(stack, inputs) if seen else score(zeros(stack), [blind(case) for case in inputs])
 
 
@@ -58,7 +58,7 @@ def test_the_usual_cases_catch_a_fault_that_blind_ones_miss(name: str) -> None:
 
 def test_a_right_model_is_off_by_no_more_than_is_allowed() -> None:
     for name, stack in MODELS.items():
-        for case in USUAL[name]:
+        for case in INPUTS[name]:
             assert Measure.of(stack, case, np.float32).worst(case.solve(stack, np.float32)).ratio <= 1
 
 
@@ -71,10 +71,10 @@ BIASES = {
 
 def test_zero_biases_hide_what_is_done_to_biases() -> None:
     stack = MODELS["gru"]
-    result = score(stack, USUAL["gru"])
+    result = score(stack, INPUTS["gru"])
     assert caught(result) >= BIASES
     zero = each(stack, lambda d: d.with_arrays({key: np.zeros_like(np.asarray(s)) for key, s in d.arrays.items() if "bias" in key[0]}))
-    hidden = score(zero, USUAL["gru"])
+    hidden = score(zero, INPUTS["gru"])
     assert {fault.name for fault in hidden.missed} >= BIASES
     assert not caught(hidden) & BIASES
     assert all("zero, or equal" in fault.why for fault in hidden.missed if fault.name in BIASES)
@@ -91,7 +91,7 @@ def test_one_step_from_nothing_hides_the_recurrent_half() -> None:
 
 
 def test_a_square_model_without_lengths_or_states_names_what_it_cannot_show() -> None:
-    result = score(MODELS["lstm"], [case for case in USUAL["lstm"] if case.name == "default states"])
+    result = score(MODELS["lstm"], [case for case in INPUTS["lstm"] if case.name == "default states"])
     needs = {fault.name: fault.why for fault in result.inapplicable}
     assert needs["peepholes dropped"] == "needs peepholes"
     assert needs["lengths ignored"] == "needs sequences of different lengths"
@@ -105,17 +105,17 @@ def test_what_rounding_hides_is_missed_and_measured() -> None:
         stack,
         lambda d: d.with_arrays({("recurrent_bias", g): np.float32(1e-8) * np.asarray(d.arrays["recurrent_bias", g]) for g in "ifgo"}),
     )
-    (missed,) = (fault for fault in score(near, USUAL["lstm"]).missed if fault.name == "recurrent bias dropped")
+    (missed,) = (fault for fault in score(near, INPUTS["lstm"]).missed if fault.name == "recurrent bias dropped")
     assert "times what rounding explains" in missed.why
 
 
 def test_every_entry_says_how_far_it_is_off() -> None:
-    for fault in score(MODELS["two layers, two directions"], USUAL["two layers, two directions"]).caught:
+    for fault in score(MODELS["two layers, two directions"], INPUTS["two layers, two directions"]).caught:
         assert fault.times_allowed >= MARGIN and fault.error > 0 and fault.case
 
 
 def test_a_lower_precision_allows_more() -> None:
-    stack, inputs = MODELS["lstm"], USUAL["lstm"]
+    stack, inputs = MODELS["lstm"], INPUTS["lstm"]
     fine = {fault.name: fault.times_allowed for fault in score(stack, inputs).caught}
     rough = {fault.name: fault.times_allowed for fault in score(stack, inputs, np.float16).caught}
     assert all(rough[name] < fine[name] / 100 for name in rough if np.isfinite(fine[name]))  # of padding nothing is allowed
@@ -132,13 +132,13 @@ def test_a_large_layer_is_run_in_part() -> None:
 
 
 def test_a_small_layer_is_run_whole() -> None:
-    for case in USUAL["lstm"]:
+    for case in INPUTS["lstm"]:
         assert capped(MODELS["lstm"], case) is case
 
 
 def test_what_is_not_finite_counts_as_off() -> None:
     stack = MODELS["rnn"]
-    case = USUAL["rnn"][0]
+    case = INPUTS["rnn"][0]
     right = case.solve(stack)
     wrong = Measure.of(stack, case, np.float32).worst(type(right)(np.full_like(right.y, np.nan), right.hidden))
     assert wrong.ratio == np.inf

@@ -24,7 +24,7 @@ CLOSE = 3e-7
 
 
 PLAIN = ["activation=tanh", "recurrent_activation=sigmoid"]
-GIVEN: dict[str, list[str]] = {
+SETTINGS: dict[str, list[str]] = {
     "gru": ["origin_mode=false", "go_backwards=false", *PLAIN],
     "origin": ["origin_mode=true", "go_backwards=false", *PLAIN],
     "relu": ["origin_mode=false", "go_backwards=true", "activation=relu", "recurrent_activation=sigmoid"],
@@ -33,9 +33,9 @@ GIVEN: dict[str, list[str]] = {
 }
 
 
-@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_fluids_parameters_give_what_fluid_gave(name: str) -> None:
-    checkpoint = rc.load(GOLDEN / name, settings=GIVEN[name])
+    checkpoint = rc.load(GOLDEN / name, settings=SETTINGS[name])
     (layer,) = checkpoint.layers.values()
     assert not checkpoint.questions and not checkpoint.warnings and not checkpoint.tensors
     assert layer.first.has_peepholes == (name == "lstm")

@@ -35,7 +35,7 @@ def ready_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
 
 IN, HIDDEN = 3, 4
 RANDOM = np.random.default_rng(5)
-KEPT = {"i": 0, "f": 1, "g": 2, "o": 3, "z": 0, "r": 1, "n": 2}
+PLACES = {"i": 0, "f": 1, "g": 2, "o": 3, "z": 0, "r": 1, "n": 2}
 
 
 def run(path: Path, feed: dict[str, Any]) -> list[Any]:
@@ -299,7 +299,7 @@ def test_every_form_of_a_cell_keeps_weights_states_and_outputs(cell: str, form: 
     (layer,) = rc.load(tmp_path / "fast.onnx").layers.values()
     direction = layer[0, 0]
     for gate in direction.cell.gates:
-        place = 0 if cell == "rnn" else KEPT[gate]
+        place = 0 if cell == "rnn" else PLACES[gate]
         columns = slice(place * HIDDEN, (place + 1) * HIDDEN)
         sign = -1 if change == "turned" and gate == "z" else 1
         np.testing.assert_array_equal(direction.get("input", gate), sign * w[0][:, columns].T)

@@ -28,8 +28,8 @@ from tests.requirements import needed
 
 pytestmark = pytest.mark.reads_apart
 
-FOUND = Path(fuzzer.__file__).parent / "found"
-CASES = sorted(child for child in FOUND.iterdir() if child.is_dir())
+FOLDER = Path(fuzzer.__file__).parent / "found"
+CASES = sorted(child for child in FOLDER.iterdir() if child.is_dir())
 LIMITS = Limits(10, 1 << 30)
 
 

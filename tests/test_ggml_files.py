@@ -20,7 +20,7 @@ from tests.requirements import need
 
 RNG = np.random.default_rng(6)
 BEFORE = "_model.decoder.rnn."
-OWN = "7bf0856fdbca3d003bc6eb36f39556ec478d542d32613a3b22ed66c1687893a2"
+DIGEST = "7bf0856fdbca3d003bc6eb36f39556ec478d542d32613a3b22ed66c1687893a2"
 """The SHA-256 of the LSTM's arrays, with their headers, in models/for-tests-silero-v6.2.0-ggml.bin of whisper.cpp (MIT)."""
 
 
@@ -65,7 +65,7 @@ def test_the_onnx_model_of_silero_makes_the_bytes_of_whisper_cpps_own_file(tmp_p
     stack = next(iter(onnx.layers.values()))
     arrays = rc.pack(stack, "pytorch")
     named = {BEFORE + name: np.asarray(arrays[f"{name}_l0"], "f4") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")}
-    assert hashlib.sha256(entries(named)).hexdigest() == OWN
+    assert hashlib.sha256(entries(named)).hexdigest() == DIGEST
     read = next(iter(rc.load(written(tmp_path / "m.bin", named)).layers.values()))
     for part, array in stack.first.arrays.items():
         np.testing.assert_array_equal(read.first.arrays[part], array)

@@ -36,8 +36,8 @@ def input_batch() -> Array:
     return uniform(99, TIME, BATCH, IN) * np.float32(3)
 
 
-Made = tuple[Path, Array]
-Make = Callable[[Path], Made]
+Source = tuple[Path, Array]
+Make = Callable[[Path], Source]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _seeded(module: Any) -> Any:
 
 
 def torch_stack(kind: str, **options: Any) -> Make:
-    def make(folder: Path) -> Made:
+    def make(folder: Path) -> Source:
         need("torch", "")
         import torch
 
@@ -77,7 +77,7 @@ def torch_stack(kind: str, **options: Any) -> Make:
 
 
 def torch_cell(kind: str, **options: Any) -> Make:
-    def make(folder: Path) -> Made:
+    def make(folder: Path) -> Source:
         need("torch", "")
         import torch
 
@@ -112,7 +112,7 @@ def _keras_output(layers: Sequence[Any], path: Path | None = None) -> Array:
 
 
 def keras_model(layers: Callable[[Any], Sequence[Any]], suffix: str = ".keras") -> Make:
-    def make(folder: Path) -> Made:
+    def make(folder: Path) -> Source:
         need("keras", "")
         import keras
 
@@ -122,7 +122,7 @@ def keras_model(layers: Callable[[Any], Sequence[Any]], suffix: str = ".keras") 
     return make
 
 
-def keras_2_hard_sigmoid(folder: Path) -> Made:
+def keras_2_hard_sigmoid(folder: Path) -> Source:
     """Keras 2 is no more: its file is made by hand, and its function given to Keras 3 as one of the user's own."""
     need("keras", "")
     import keras
@@ -140,7 +140,7 @@ def keras_2_hard_sigmoid(folder: Path) -> Made:
 def keras_cudnn(kind: str) -> Make:
     """A layer that ran on GPUs only: its file is made by hand, and TensorFlow's own code turns its weights."""
 
-    def make(folder: Path) -> Made:
+    def make(folder: Path) -> Source:
         need("keras", "")
         import keras
 
@@ -171,7 +171,7 @@ def onnx_file(
 ) -> Make:
     """A file of one node with these inputs: P for peepholes."""
 
-    def make(folder: Path) -> Made:
+    def make(folder: Path) -> Source:
         need("onnxruntime", "")
         import onnxruntime
 
@@ -260,11 +260,11 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Source]:
     """Source files, each made once."""
-    cache: dict[str, Made] = {}
+    cache: dict[str, Source] = {}
 
-    def make(name: str) -> Made:
+    def make(name: str) -> Source:
         if name not in cache:
             cache[name] = CASES[name].make(tmp_path_factory.mktemp("hard"))
         return cache[name]
@@ -280,7 +280,7 @@ def bound(stack: Recurrent) -> tuple[float, Array]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_reference_agrees_with_the_source(name: str, sources: Callable[[str], Made]) -> None:
+def test_the_reference_agrees_with_the_source(name: str, sources: Callable[[str], Source]) -> None:
     path, y = sources(name)
     (stack,) = rc.load(path, settings=CASES[name].settings).layers.values()
     allowed, truth = bound(stack)
@@ -293,7 +293,7 @@ def test_the_reference_agrees_with_the_source(name: str, sources: Callable[[str]
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_it_goes_to_every_target_or_is_refused_for_what_it_is(
-    name: str, target: str, sources: Callable[[str], Made], tmp_path: Path
+    name: str, target: str, sources: Callable[[str], Source], tmp_path: Path
 ) -> None:
     case = CASES[name]
     source, y = sources(name)
@@ -335,7 +335,7 @@ def test_a_learned_state_and_a_projection_cannot_both_be_folded(tmp_path: Path) 
     assert rc.save(both, tmp_path / "out.pt", initial_state="call").written
 
 
-def test_the_two_meanings_of_hard_sigmoid_are_not_the_same(sources: Callable[[str], Made]) -> None:
+def test_the_two_meanings_of_hard_sigmoid_are_not_the_same(sources: Callable[[str], Source]) -> None:
     """If they were, a test that takes one for the other could not fail."""
     path, y = sources("keras 2 LSTM, hard_sigmoid")
     right, wrong = (rc.load(path, hard_sigmoid=era).layers["lstm"] for era in ("keras2", "keras3!"))

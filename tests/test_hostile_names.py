@@ -133,11 +133,11 @@ class Tags(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.found: list[tuple[str, ...]] = []
+        self.elements: list[tuple[str, ...]] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, *(name for name, _ in attrs)))
+        self.elements.append((tag, *(name for name, _ in attrs)))
 
 
 def form_of(tree: Any) -> Any:
@@ -157,7 +157,7 @@ def tokens(text: str) -> list[str]:
 PARSED: dict[str, Callable[[str], Any]] = {
     ".json": lambda text: form_of(json.loads(text)), ".sarif": lambda text: form_of(json.loads(text)),
     ".xml": lambda text: [element.tag for element in ElementTree.fromstring(text.encode()).iter()],
-    ".html": lambda text: Tags(text).found, ".md": tokens,
+    ".html": lambda text: Tags(text).elements, ".md": tokens,
 }  # fmt: skip
 """What the parser of a form of reports finds, by its ending."""
 

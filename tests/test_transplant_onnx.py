@@ -726,21 +726,21 @@ def test_layers_in_a_branch_are_filled() -> None:
         node = helper.make_node("MatMul", ["x", "w"], [f"{name}_y"], f"{name}/MatMul")
         return helper.make_graph([node], name, [], output, [numpy_helper.from_array(weight, "w")])
 
-    choice = helper.make_node("If", ["yes"], ["y"], "choice", then_branch=branch("one", np.eye(3, dtype=np.float32)),
-                              else_branch=branch("two", np.ones((3, 3), np.float32)))  # fmt: skip
+    choice = helper.make_node("If", ["yes"], ["y"], "choice", then_branch=branch("first", np.eye(3, dtype=np.float32)),
+                              else_branch=branch("second", np.ones((3, 3), np.float32)))  # fmt: skip
     model = graph([choice], {"yes": np.array(True)}, {"x": (None, 3)}, {"y": (None, 3)})
     units = model_of(model)
-    assert sorted(unit.name for unit in units.units) == ["one", "two"] and not units.flow
+    assert sorted(unit.name for unit in units.units) == ["first", "second"] and not units.flow
 
     class Two(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.one, self.two = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+            self.first, self.second = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
 
     module = renew(Two(), 1)
     rc.load_into(model, module)
     x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
-    assert close(run(model, x), in_torch(module.one, x))
+    assert close(run(model, x), in_torch(module.first, x))
 
 
 # How layers are set ---------------------------------------------------------------------------------

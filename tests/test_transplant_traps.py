@@ -66,15 +66,15 @@ def two_of_one_name(keras: Any) -> Any:
     class Two(keras.layers.Layer):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.one = keras.layers.Dense(4, name="same")
-            self.two = keras.layers.Dense(4, name="same")
+            self.first = keras.layers.Dense(4, name="same")
+            self.second = keras.layers.Dense(4, name="same")
 
         def build(self, shape: Any) -> None:
-            self.one.build(shape)
-            self.two.build(shape)
+            self.first.build(shape)
+            self.second.build(shape)
 
         def call(self, x: Any) -> Any:
-            return self.two(keras.ops.tanh(self.one(x)))
+            return self.second(keras.ops.tanh(self.first(x)))
 
     return Two()
 
