@@ -253,7 +253,7 @@ def _biases(recurrent: str, input_matrix: str, vectors: Mapping[str, Shape]) -> 
     each = [[name for name in vectors if scope_of(name) == scope_of(matrix)] for matrix in (input_matrix, recurrent)]
     if scope_of(input_matrix) != scope_of(recurrent) and len(each[0]) == len(each[1]) == 1:
         return [each[0][0], each[1][0]]
-    vectors_there = each[1]
+    vectors_there = each[1] or each[0]  # of two scopes, code may keep the only bias in either
     if len(vectors_there) == 2 and _nearest(input_matrix, vectors_there) != _nearest(recurrent, vectors_there):
         return [_nearest(input_matrix, vectors_there), _nearest(recurrent, vectors_there)]
     return [_nearest(recurrent, vectors_there)] if vectors_there else []
