@@ -30,7 +30,7 @@ from rnnconvert.verification import results as kept
 from rnnconvert.verification.report import NOT_COMPARED
 from rnnconvert.verification.running import rounding
 from tests.commands import call
-from tests.requirements import need, needed
+from tests.requirements import need
 from tests.stacks import BOTH, random_stack
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,7 +22,8 @@ class LayerNote(str):
 
     layer  the layer's name
     text   the text without the name
-    kind   UNREAD, UNDESCRIBED, INTEGERS, the element type that its framework computes in, if that is not its weights' ("float16"), or "" for any other
+    kind   UNREAD, UNDESCRIBED, INTEGERS, or "" for any other; or the element type that its framework computes in, if that is
+           not its weights' ("float16")
     """
 
     __slots__ = ("kind", "layer", "text", "unnamed")
