@@ -146,11 +146,14 @@ class Configured:
             for tensor in step.reads:
                 readers.setdefault(id(tensor.step.layer.config), []).append(step)
         ends = references(self.model.config.get("output_layers"))
-        given = None if ends is None else {end.layer for end in ends}
+        outputs = None if ends is None else {end.layer for end in ends}
         return frozenset(
             name
             for name, layer in entries.items()
-            if given is not None and layer.name not in given and (after := readers.get(id(layer.config))) and all(map(_turns_steps, after))
+            if outputs is not None
+            and layer.name not in outputs
+            and (after := readers.get(id(layer.config)))
+            and all(map(_turns_steps, after))
         )
 
     def calls(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]) -> dict[str, tuple[Call, ...]]:

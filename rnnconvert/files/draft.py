@@ -244,7 +244,7 @@ def _flat(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
 
 
 _BIAS = re.compile(r"bias|(?:^|[_./])b(?:[_./]|$)", re.IGNORECASE)
-"""What the name of a bias has, beside which a row of a layer that gives one number is none."""
+"""What the name of a bias has. Where one has it, a row of a layer that gives one number is not taken for another."""
 
 
 def _nearest(name: str, others: Iterable[str]) -> str:

@@ -193,7 +193,7 @@ def check_names(checkpoint: Checkpoint, options: Options) -> None:
 
 
 def _drafted(checkpoint: Checkpoint) -> list[str]:
-    """Return the draft of a layout for the arrays of a checkpoint that are no layer's, line by line."""
+    """Return the draft of a layout for the arrays of a checkpoint outside of its layers, line by line."""
     from rnnconvert.files import draft  # few files need one
 
     return draft.lines(checkpoint.tensors)

@@ -104,7 +104,7 @@ def run(
         if run_.own_file:
             ready.answer(cases, run_, ran)
             if subject.turned:
-                run_.outputs = {name: replace(given, y=given.y[::-1]) for name, given in run_.outputs.items()}
+                run_.outputs = {name: replace(outputs, y=outputs.y[::-1]) for name, outputs in run_.outputs.items()}
         else:
             for some in _by_file(executor.format, cases):
                 start = time.perf_counter()
