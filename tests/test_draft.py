@@ -134,3 +134,41 @@ def test_the_cell_of_pytorchs_tutorial_is_named_and_described(shapes: dict[str, 
     torch = needed("torch", "torch")
     torch.save({name: torch.ones(shape) for name, shape in shapes.items()}, tmp_path / "a.pt")
     assert refused(tmp_path / "a.pt")[-len(text) :] == text
+
+
+@pytest.mark.parametrize("of", ["x2h", "h2h"])
+def test_the_only_bias_of_two_scopes_is_described(of: str) -> None:
+    """A Linear without a bias beside one with it: either may be the one for the input."""
+    shapes = {"x2h.weight": (H, X), "h2h.weight": (H, H), f"{of}.bias": (H,)}
+    text = draft.lines({name: np.zeros(shape) for name, shape in shapes.items()})
+    assert f'  {{ name = "{of}.bias", parts = "input_bias", axes = "hidden" }},' in text
+
+
+@pytest.mark.parametrize("scope", ["", "net/"])
+def test_a_bias_under_a_name_that_the_layout_lacks_is_described_and_not_passed_over(scope: str, tmp_path: Path) -> None:
+    """`Wx Wh b` of a program in NumPy: two of them are mlx.nn.LSTM's, which would leave the bias out."""
+    values = np.random.default_rng(3)
+    shapes = {"Wx": (4 * H, X), "Wh": (4 * H, H), "b": (4 * H,)}
+    arrays: dict[str, Any] = {scope + name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+    np.savez(tmp_path / "own.npz", **arrays)
+    with pytest.raises(rc.RefusedError, match="as long as its biases: describe the layer with") as raised:
+        rc.convert(tmp_path / "own.npz", tmp_path / "a.onnx")
+    first, *text = raised.value.details
+    assert "layout=mlx.lstm" not in str(raised.value) and "shapes suggest this layout" in first
+    (tmp_path / "layout.toml").write_text("\n".join(text))
+    words = ["convert", str(tmp_path / "own.npz"), str(tmp_path / "a.onnx"), "--layout", str(tmp_path / "layout.toml")]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    (layer,) = rc.load(tmp_path / "a.onnx").layers.values()
+    every = np.concatenate([np.asarray(one).ravel() for one in layer.first.arrays.values()])
+    assert np.isin(arrays[scope + "b"], every).all()
+
+
+def test_what_a_layer_keeps_besides_its_weights_is_no_layer() -> None:
+    """A class in NumPy, pickled after a run: its last sequence and states, and the row that gives one number, lie beside its weights."""
+    weights = {"input_weights": (H, X), "hidden_weights": (H, H), "output_weights": (1, H), "hidden_bias": (H,), "output_bias": (1,)}
+    kept = {"sequence": (3, X), "hidden_state": (3, 1), "outputs": (3, 1)}
+    text = draft.lines({f"_RNNLayer__{name}": np.zeros(shape) for name, shape in {**kept, **weights}.items()})
+    assert sum(line == "[[layout]]" for line in text) == 1
+    described = [line.split('"')[1].removeprefix("_RNNLayer__") for line in text if "parts = " in line]
+    assert described == ["input_weights", "hidden_weights", "hidden_bias"]

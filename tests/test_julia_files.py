@@ -144,6 +144,19 @@ def test_flux_computes_what_is_read(name: str, kind: str, tmp_path: Path) -> Non
         assert_computes(stack, equation(p, sequence()))
 
 
+@pytest.mark.parametrize(
+    "length", [0xA383, 0xBFDE, 0x10408, 0xA07B, 0x10480], ids=["msgpack", "msgpack-long", "protobuf", "json", "pickle"]
+)
+def test_a_length_that_other_formats_begin_with_is_no_sign_of_them(length: int, tmp_path: Path) -> None:
+    """BSON begins with its length: one whose bytes are also how another format begins is BSON all the same."""
+    dense = {"weight": np.ones((2, 3), np.float32), "bias": np.ones(2, np.float32)}
+    shorter = julia_files.bson(tmp_path / "a.bson", note="", model_state=dense).stat().st_size
+    path = julia_files.bson(tmp_path / "a.bson", note="n" * (length - shorter), model_state=dense)
+    assert path.stat().st_size == length
+    with pytest.raises(UnreadableError, match="it has no recurrent layer, only 2 other tensors"):
+        rc.convert(path, tmp_path / "a.onnx")
+
+
 @pytest.mark.parametrize("name", [name for name in FLUX if name.count("_0_") == 0])
 def test_a_bias_that_is_false_is_none(name: str, tmp_path: Path) -> None:
     p, equation = FLUX[name]

@@ -75,12 +75,20 @@ def _parts(keras: Any, x: Any, masked: Any) -> list[Any]:
     return [y[:, -1], x[:, 1:-1, 2], y[:, ::2], keras.layers.LSTM(3)(y[:, 2:]), x[:, :, -1:]]
 
 
+def _operators(keras: Any, x: Any, masked: Any) -> list[Any]:
+    """x + y and its like, which a functional model holds as operations and not as layers."""
+    y = keras.layers.LSTM(4, return_sequences=True)(x)
+    mixed = 1.0 - (x + y) * 0.5 - y * x
+    return [keras.layers.GRU(3)(mixed), keras.ops.maximum(mixed, keras.ops.minimum(x, 0.25))]
+
+
 GROUPS: dict[str, Callable[[Any, Any, Any], list[Any]]] = {
     "heads": _heads,
     "scales": _scales,
     "cells": _cells,
     "axes": _axes,
     "parts": _parts,
+    "operators": _operators,
 }
 
 

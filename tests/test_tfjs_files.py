@@ -20,6 +20,7 @@ from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
+from rnnconvert.verification.running import identical
 from tests import corpus, environments
 from tests.damage import endings
 from tests.drawn import drawn, each
@@ -234,6 +235,19 @@ def test_weights_lie_with_their_model(paths: Any, tmp_path: Path) -> None:
 
     with pytest.raises(UnreadableError):
         rc.load(edited(path, change))
+
+
+def test_the_folder_of_a_model_is_read_as_its_topology(tmp_path: Path) -> None:
+    """What a browser downloads, and what the converter writes, is a folder."""
+    folder = tmp_path / "web"
+    folder.mkdir()
+    made(folder / "model.json", of(Cell("lstm")))
+    ours, theirs = rc.load(folder), rc.load(folder / "model.json")
+    assert (ours.format, ours.path, list(ours.layers)) == ("tfjs", str(folder), list(theirs.layers))
+    assert all(identical(ours.layers[name], theirs.layers[name]) for name in ours.layers)
+    (folder / "model.json").write_text("{}")
+    with pytest.raises(UnreadableError, match="a folder of another kind"):
+        rc.load(folder)
 
 
 def test_a_graph_model_has_no_layers(tmp_path: Path) -> None:

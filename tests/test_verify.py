@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 import textwrap
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from rnnconvert.judging.case_kinds import CASES
 from rnnconvert.judging.cases import shaken, solved
 from rnnconvert.judging.rounding import ARITHMETICS, PERSISTENT
 from rnnconvert.language.layout import Sizes
+from rnnconvert.rewrites import each
 from rnnconvert.running import registry
 from rnnconvert.verification import results as results_files
 from rnnconvert.verification.report import NOT_COMPARED
@@ -402,6 +404,53 @@ def test_a_folded_projection_is_not_verified(tmp_path: Path) -> None:
         assert result.exit_code == 2
         assert "a matrix follows the layer" in result.output and "without --verify" in result.output
         assert not (tmp_path / target).exists()
+
+
+def backward(path: Path, layers: int = 1) -> Path:
+    """Layers side by side, of which the first reads from the end; its outputs are in the order of time."""
+    stack = random_stack(Sizes("lstm", 3, 5, parts=BOTH), 5, np.float32)
+    turned = each(stack, lambda direction: direction.replace(reverse=True)).replace(name="turned")
+    checkpoint = rc.Checkpoint("a", "onnx", {"turned": turned, **({"plain": stack.replace(name="plain")} if layers > 1 else {})})
+    rc.save(checkpoint, path)
+    return path
+
+
+def test_outputs_that_a_keras_model_turns_are_compared_as_turned(tmp_path: Path) -> None:
+    """Keras's go_backwards gives them in the order of processing, and a Flip follows: alone the layer is not equal, with it it is."""
+    require("keras-tensorflow")
+    path = backward(tmp_path / "a.onnx", 2)
+    result = call("convert", path, tmp_path / "a.keras", "--verify")
+    assert result.exit_code == 0 and "B on keras-tensorflow  equal" in result.output, result.output
+    assert rc.load(tmp_path / "a.keras").turned == {"turned"}
+    report = rc.verify(path, tmp_path / "a.keras", on=["keras-tensorflow"], gradients=True, explain=False)
+    assert report.equal and "a layer whose outputs the model turns" in str(report.document), str(report)
+
+
+@pytest.mark.parametrize("change", ["no Flip", "another axis", "read twice"])
+def test_outputs_that_are_not_turned_are_not_equal(change: str, tmp_path: Path) -> None:
+    path = backward(tmp_path / "a.onnx")
+    rc.convert(path, tmp_path / "a.keras")
+    with zipfile.ZipFile(tmp_path / "a.keras") as source, zipfile.ZipFile(tmp_path / "b.keras", "w") as target:
+        model = json.loads(source.read("config.json"))
+        (flip,) = [layer for layer in model["config"]["layers"] if layer["class_name"] == "Flip"]
+        alone = flip["name"].removesuffix("_flip")
+        if change == "another axis":
+            flip["config"]["axis"] = 2
+        else:
+            ends = [alone] if change == "no Flip" else [flip["name"], alone]
+            model["config"]["output_layers"] = [[end, 0, 0] for end in ends]
+        for name in source.namelist():
+            target.writestr(name, json.dumps(model) if name == "config.json" else source.read(name))
+    assert not rc.load(tmp_path / "b.keras").turned
+    assert not rc.verify(path, tmp_path / "b.keras", on=[], explain=False).equal
+
+
+@pytest.mark.parametrize("format", ["tfjs", "coreml_nn"])
+def test_outputs_that_the_caller_turns_are_not_verified(format: str, tmp_path: Path) -> None:
+    target = tmp_path / {"tfjs": "a.json", "coreml_nn": "a.mlmodel"}[format]
+    result = call("convert", backward(tmp_path / "a.onnx"), target, "--to", format, "--verify")
+    assert result.exit_code == 2 and not target.exists()
+    assert "'turned' reads from the end" in result.output and "without --verify" in result.output
 
 
 def test_the_two_readings_of_a_clip_are_told_apart(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rnnconvert.containers.layer_calls import references
 from rnnconvert.containers.layer_config import Entry, children, every
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.keras import facts
 from rnnconvert.formats.keras.config import tree
-from rnnconvert.graphs.layered import Layered
+from rnnconvert.graphs.layered import Layered, LayerStep
 from rnnconvert.graphs.layered_calls import received
 
 
@@ -138,9 +139,32 @@ class Configured:
             scope = self._models_in[id(scope.config)].get(part, scope)
         return scope
 
+    def turned(self, entries: Mapping[str, Entry]) -> frozenset[str]:
+        """Return the layers whose outputs nothing reads but a Flip along the steps."""
+        readers: dict[int, list[LayerStep]] = {}
+        for step in self._layered.steps:
+            for tensor in step.reads:
+                readers.setdefault(id(tensor.step.layer.config), []).append(step)
+        ends = references(self.model.config.get("output_layers"))
+        outputs = None if ends is None else {end.layer for end in ends}
+        return frozenset(
+            name
+            for name, layer in entries.items()
+            if outputs is not None
+            and layer.name not in outputs
+            and (after := readers.get(id(layer.config)))
+            and all(map(_turns_steps, after))
+        )
+
     def calls(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]) -> dict[str, tuple[Call, ...]]:
         """Return what each recurrent layer receives, for each of its calls.
 
         entries  the layers' own configurations, as far as there are any
         """
         return received(self._layered, layers, entries)
+
+
+def _turns_steps(step: LayerStep) -> bool:
+    """Return whether a call reverses (batch, time, values) along the steps."""
+    axis = step.layer.config.get("axis")
+    return step.layer.class_name == "Flip" and axis in (1, -2, [1], [-2])

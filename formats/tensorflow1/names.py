@@ -146,7 +146,14 @@ def _placed(names: Iterable[tuple[str, str]], chosen: Collection[str]) -> dict[s
     # A cell beside a wrapper is none of the wrapper's: it takes its name where that is free.
     for name, full in sorted(names, key=lambda both: not _is_wrapped(both[0])):
         _place(name, full, wrapped_cells, chosen)
-    return wrapped_cells
+    for wrapped in wrapped_cells.values():
+        wrapped.cells = {place: member for place, member in wrapped.cells.items() if not _only_surrounds(member)}
+    return {key: wrapped for key, wrapped in wrapped_cells.items() if wrapped.cells}
+
+
+def _only_surrounds(member: Member) -> bool:
+    """Return whether a scope is called as a cell's, and has only other layers in it, as that of an attention's memory does."""
+    return bool(member.known_class) and all("/" in local and not _LOCAL.fullmatch(local) for local in member.names)
 
 
 def _pairs(names: Iterable[tuple[str, str]]) -> set[str]:

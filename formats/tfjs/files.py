@@ -54,11 +54,19 @@ class TfjsMetadata(TypedDict, total=False):
 
 
 def recognise(file: Opened) -> Seen | None:
-    """Recognize a topology beside a manifest of weights."""
+    """Recognize a topology beside a manifest of weights, in a file or in the folder that is downloaded with it."""
+    if file.path.is_dir():
+        inside = _topology(file.path)
+        return recognise(Opened(inside)) if inside.is_file() else None
     document = file.json
     if document is None or not isinstance(document.get("weightsManifest"), list):
         return None
     return Seen(STATED, "JSON with a weightsManifest, as TensorFlow.js saves models")
+
+
+def _topology(path: Path) -> Path:
+    """Return the file of a model's topology: its folder has it under the name that TensorFlow.js gives it."""
+    return path / "model.json" if path.is_dir() else path
 
 
 layouts = written_layouts(NAME)
@@ -75,6 +83,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for a damaged file.
     """
+    named, path = path, _topology(path)
     document = Opened(path).cached(json_file.read)
     arrays, narrow, files = groups.read(path, document.get("weightsManifest"))
     topology = document.get("modelTopology")
@@ -114,7 +123,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         layers = {name: stack.replace(calls=calls[name]) for name, stack in layers.items()}
     evidence = tuple(f"{name}: a layer of the model's configuration" for name in layers)
     return Checkpoint(
-        str(path),
+        str(named),
         NAME,
         layers,
         others,

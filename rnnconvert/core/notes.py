@@ -10,6 +10,9 @@ Note = TypeVar("Note", bound=str)
 UNREAD = "unread"
 """The kind of a note of a layer that is in the file and is not read."""
 
+UNDESCRIBED = "undescribed"
+"""The kind of a note of a layer that is in the file and is not read because no layout that is known describes it."""
+
 INTEGERS = "integers"
 """The kind of a note of a layer whose weights stand for integers: its framework's kernel rounds more than the weights."""
 
@@ -19,7 +22,8 @@ class LayerNote(str):
 
     layer  the layer's name
     text   the text without the name
-    kind   UNREAD, INTEGERS, the element type that its framework computes in, if that is not its weights' ("float16"), or "" for any other
+    kind   UNREAD, UNDESCRIBED, INTEGERS, or "" for any other; or the element type that its framework computes in, if that is
+           not its weights' ("float16")
     """
 
     __slots__ = ("kind", "layer", "text", "unnamed")

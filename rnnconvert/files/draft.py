@@ -166,7 +166,7 @@ def _stacked(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
     for (gates, kind), flipped in itertools.product(_KINDS.items(), (False, True)):
         for recurrent, shape in sorted(matrices.items(), key=lambda entry: not RECURRENT.search(entry[0])):
             size, width = shape[::-1] if not flipped else shape
-            if recurrent in used or width != gates * size or (gates == 1 and not RECURRENT.search(recurrent)):
+            if recurrent in used or size == 1 or width != gates * size or (gates == 1 and not RECURRENT.search(recurrent)):
                 continue
             axis = 1 if flipped else 0
             others = [
@@ -205,7 +205,7 @@ def _joined(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
         gates = next(count for count, name_of_kind in _KINDS.items() if name_of_kind == kind)
         for bias in (other for other, length in shapes.items() if scope_of(other) == scope_of(name) and length_of(length) in shape):
             size, odd = divmod(length_of(shapes[bias]), gates)
-            if not odd and max(shape) > size and kind != "gru":
+            if not odd and max(shape) > size > 1 and kind != "gru":
                 parts, checks = parts_of({name: shape}, {bias: shapes[bias]}, kind, stacked=True) or ([], [])
                 local_parts = [part._replace(name=_local(part.name, [name, bias])) for part in parts]
                 if local_parts:
@@ -243,6 +243,10 @@ def _flat(shapes: Mapping[str, Shape]) -> Iterator[DraftLayer]:
                 yield DraftLayer(kind, "", local_parts, names, [*checks, f"{rows}, with both shapes reversed"], matrices)
 
 
+_BIAS = re.compile(r"bias|(?:^|[_./])b(?:[_./]|$)", re.IGNORECASE)
+"""What the name of a bias has. Where one has it, a row of a layer that gives one number is not taken for another."""
+
+
 def _nearest(name: str, others: Iterable[str]) -> str:
     """Return the name most like another."""
     return max(others, key=lambda other: difflib.SequenceMatcher(None, name, other, autojunk=False).ratio())
@@ -253,7 +257,8 @@ def _biases(recurrent: str, input_matrix: str, vectors: Mapping[str, Shape]) -> 
     each = [[name for name in vectors if scope_of(name) == scope_of(matrix)] for matrix in (input_matrix, recurrent)]
     if scope_of(input_matrix) != scope_of(recurrent) and len(each[0]) == len(each[1]) == 1:
         return [each[0][0], each[1][0]]
-    vectors_there = each[1]
+    vectors_there = each[1] or each[0]  # of two scopes, code may keep the only bias in either
+    vectors_there = [name for name in vectors_there if _BIAS.search(name)] or vectors_there
     if len(vectors_there) == 2 and _nearest(input_matrix, vectors_there) != _nearest(recurrent, vectors_there):
         return [_nearest(input_matrix, vectors_there), _nearest(recurrent, vectors_there)]
     return [_nearest(recurrent, vectors_there)] if vectors_there else []

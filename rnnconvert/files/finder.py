@@ -209,7 +209,7 @@ class ArrayFiles:
             settled = self._settled(name, matched[name], arrays, options)
             if isinstance(settled, FoundLayer) and not self._asked(options, name):
                 neighbours = _unlike_its_code(settled, places.next_to(settled))
-                settled = doubt_about_extra(settled, neighbours[0]) if neighbours else settled
+                settled = doubt_about_extra(settled, neighbours, arrays) if neighbours else settled
             if isinstance(settled, FoundLayer):
                 groups.append(settled)
             elif settled is not None:
@@ -221,7 +221,7 @@ class ArrayFiles:
             extra = [full for full in inside if full not in used and not any(mark in full for mark in self.training)]
             extra = _unlike_its_code(group, extra)
             if extra:
-                wider[group.name] = doubt_about_extra(group, extra[0])
+                wider[group.name] = doubt_about_extra(group, extra, arrays)
         return [group for group in groups if group.name not in wider], {**doubts, **wider}
 
     def _settled(

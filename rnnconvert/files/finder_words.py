@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.notes import UNREAD, LayerNote
-from rnnconvert.core.remedies import Setting
+from rnnconvert.core.notes import UNDESCRIBED, UNREAD, LayerNote
+from rnnconvert.core.remedies import Flag, Setting
+from rnnconvert.core.weights import gates_of
 from rnnconvert.files.found_layer import FoundLayer
 from rnnconvert.files.functions import class_in_words
 from rnnconvert.language import registry
@@ -23,17 +24,20 @@ class Doubt(NamedTuple):
     fits   whether the caller only has to choose
     extra  an array among the layer's own that its layout does not have, or ""
     covered  how many arrays a layout that may be chosen accounts for
+    undescribed  whether no layout that is known describes the layer
     """
 
     reason: str
     fits: bool = True
     extra: str = ""
     covered: int = 0
+    undescribed: bool = False
 
 
 def sentences(doubts: Mapping[str, Doubt]) -> list[LayerNote]:
     """Return the doubts about the layers of some names, in words."""
-    return [LayerNote(name, str(doubt.reason), UNREAD, unnamed="the file itself") for name, doubt in doubts.items()]
+    kinds = {name: UNDESCRIBED if doubt.undescribed else UNREAD for name, doubt in doubts.items()}
+    return [LayerNote(name, str(doubt.reason), kinds[name], unnamed="the file itself") for name, doubt in doubts.items()]
 
 
 def unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
@@ -46,14 +50,18 @@ def unlike(groups: Sequence[FoundLayer]) -> list[FoundLayer]:
     return list(distinct.values())
 
 
-def doubt_about_extra(group: FoundLayer, extra: str) -> Doubt:
+def doubt_about_extra(group: FoundLayer, extra: Sequence[str], arrays: Mapping[str, Array]) -> Doubt:
+    """Return the doubt about arrays that are a layer's own and that its layout does not have; one shaped as a bias is never passed over."""
     called = class_in_words(group.layout)
-    return Doubt(
-        f"it has the arrays of {called} plus {extra!r}, which {called} does not have. If the layer still "
-        f"computes the same, confirm with {Setting('layout', group.layout.name)}",
-        extra=extra,
-        covered=len(group.names),
-    )
+    wide = len(gates_of(group.layout.kind, "input")) * group.sizes.hidden_size
+    bias = next((full for full in extra if arrays[full].size == max(arrays[full].shape) == wide), None)
+    named = bias or extra[0]
+    what = f"it has the arrays of {called} plus {named!r}, which {called} does not have"
+    if bias is not None:
+        reason = f"{what} and which is as long as its biases: describe the layer with {Flag('layout')}"
+    else:
+        reason = f"{what}. If the layer still computes the same, confirm with {Setting('layout', group.layout.name)}"
+    return Doubt(reason, extra=named, covered=len(group.names), undescribed=bias is not None)
 
 
 def why_none(candidates: Mapping[str, dict[str, str]], arrays: Mapping[str, Array]) -> Doubt | None:

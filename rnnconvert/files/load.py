@@ -21,7 +21,7 @@ from rnnconvert.core.errors import (
     unreadable,
 )
 from rnnconvert.core.names import first_twice
-from rnnconvert.core.notes import LayerNote, each_text, layer_of
+from rnnconvert.core.notes import UNDESCRIBED, LayerNote, each_text, layer_of
 from rnnconvert.core.printable import called, listed, quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent, Unconvertible
@@ -192,6 +192,13 @@ def check_names(checkpoint: Checkpoint, options: Options) -> None:
         raise UsageError(f"{checkpoint.path}: no recurrent layer {named!r}. {there}")
 
 
+def _drafted(checkpoint: Checkpoint) -> list[str]:
+    """Return the draft of a layout for the arrays of a checkpoint outside of its layers, line by line."""
+    from rnnconvert.files import draft  # few files need one
+
+    return draft.lines(checkpoint.tensors)
+
+
 def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     """Return the checkpoint with only the layers named, in the order named; all of them if none is named.
 
@@ -201,17 +208,18 @@ def select(checkpoint: Checkpoint, names: Sequence[str] | str) -> Checkpoint:
     names = [names] if isinstance(names, str) else names
     names = ["" if name == called("") and "" in checkpoint.layers else name for name in names]
     if checkpoint.unread and not names:
-        raise UnreadLayersError(checkpoint.path, checkpoint.unread, list(checkpoint.layers))
+        error = UnreadLayersError(checkpoint.path, checkpoint.unread, list(checkpoint.layers))
+        if any(note.kind == UNDESCRIBED for note in checkpoint.unread):
+            error.also(*_drafted(checkpoint))
+        raise error
     named = suspects(checkpoint)
     if not checkpoint.layers and named:
-        from rnnconvert.files import draft  # few files need one
-
         raise UnreadableError(
             checkpoint.path,
             f"no recurrent layer in it could be read, though {quoted(named[0])} is named as an array of one",
             "List what the file holds with: rnnconvert inspect -v. Read the model as it was first saved, or hand its arrays as .npz or "
             f".safetensors or tables of C with {Flag('layout')}",
-            details=[*checkpoint.warnings[:5], *draft.lines(checkpoint.tensors)],
+            details=[*checkpoint.warnings[:5], *_drafted(checkpoint)],
         )
     if not checkpoint.layers:
         failure = UnreadableError if checkpoint.warnings else WithoutLayersError

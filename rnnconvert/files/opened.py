@@ -85,8 +85,9 @@ class Opened:
 
     @cached_property
     def kinds(self) -> frozenset[str]:
-        """The kinds that it may be of: bytes may begin as several do."""
-        return frozenset(kind for kind, fits in _KINDS.items() if fits(self))
+        """The kinds that it may be of: bytes may begin as several do, a length that is the file's own as any of them."""
+        fitting = frozenset(kind for kind, fits in _KINDS.items() if fits(self))
+        return fitting & {"bson"} or fitting
 
     @cached_property
     def archive(self) -> str:

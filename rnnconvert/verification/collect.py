@@ -77,8 +77,9 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
     else:
         for matched in pair(first, second, plan.pairs, selected=bool(plan.layers)):
             _side_by_side(matched)
-            subjects.append(Subject("A", first, matched.own_names, matched.stack))
-            subjects.append(Subject("B", second, matched.names, matched.counterpart.replace(name=matched.name)))
+            ours = Subject("A", first, matched.own_names, matched.stack)
+            theirs = Subject("B", second, matched.names, matched.counterpart.replace(name=matched.name))
+            subjects += [_as_turned(ours, theirs), _as_turned(theirs, ours)]
             stated += unshared(first, matched.own_names, second, matched.names)
     results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]
@@ -178,6 +179,14 @@ def _exercised(layer: LayerResults, subjects: Sequence[Subject], subject: Subjec
     case = made_for(_model_of(subjects, subject), subject.stack, layer.cases, seed)
     if case is not None:
         layer.cases.append(case)
+
+
+def _as_turned(subject: Subject, other: Subject) -> Subject:
+    """Return a layer with its outputs in the order of time, where the other's are and its own model turns them so."""
+    apart = (subject.stack.output_order, other.stack.output_order) == ("processing", "time")
+    if not apart or subject.pieces[-1] not in subject.checkpoint.turned:
+        return subject
+    return replace(subject, stack=subject.stack.replace(output_order="time"), turned=True)
 
 
 def _side_by_side(name: LayerPair) -> None:

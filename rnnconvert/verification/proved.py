@@ -15,6 +15,7 @@ from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.verdict import BY_LAYER
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import detect
+from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.convert import SaveTarget, convert_file
 from rnnconvert.files.in_memory import Source, path_of
 from rnnconvert.files.load import load, load_with
@@ -61,13 +62,15 @@ def convert_verified(
         _nothing_folded(path, summary)
         options = Options(settings=words)
         layers = load_with(source, source_format, options).layers
-        settings_b = _unsaid(summary, [stack for name, stack in layers.items() if not target.layers or name in target.layers])
+        stacks = [stack for name, stack in layers.items() if not target.layers or name in target.layers]
+        result = load(summary.target, summary.target_format)
+        _nothing_left_to_turn(path, result, stacks)
         chosen = replace(
             plan or Plan(),
             layers=target.layers,
             settings=(),
             settings_a=options.ledger.decisive(),
-            settings_b=settings_b,
+            settings_b=_unsaid(result, stacks),
             format_a=source_format,
             format_b=target.format,
         )
@@ -129,9 +132,20 @@ def _nothing_folded(path: Path, summary: Summary) -> None:
         )
 
 
-def _unsaid(summary: Summary, stacks: Iterable[Recurrent]) -> list[str]:
+def _nothing_left_to_turn(path: Path, result: Checkpoint, stacks: Iterable[Recurrent]) -> None:
+    """Raise UsageError for outputs that the target keeps in the order of processing: layers are compared without what turns them."""
+    left = [name for name, stack in result.layers.items() if stack.output_order == "processing" and name not in result.turned]
+    if left and all(stack.output_order == "time" for stack in stacks):
+        raise UsageError(
+            f"{path} was not written: {left[0]!r} reads from the end, and its outputs stand in the order of processing there until the "
+            f"caller turns them, which a comparison of layers does not include. Convert without {Flag('verify')}, and compare both "
+            f"models' outputs; or choose {registry.holding(lambda layout: layout.holds.reverse and layout.holds.reverse_order == 'time')}, "
+            "which have them in the order of time."
+        )
+
+
+def _unsaid(result: Checkpoint, stacks: Iterable[Recurrent]) -> list[str]:
     """Return what the source stated about a plain RNN and the target does not."""
-    questions = load(summary.target, summary.target_format).questions
-    asked = {question.option for question in questions} & {"nonlinearity", "activation"}
+    asked = {question.option for question in result.questions} & {"nonlinearity", "activation"}
     functions = {stack.cell.activation.name for stack in stacks if stack.cell.kind == "rnn"}
     return [f"{option}={function}" for option in asked for function in functions] if len(functions) == 1 else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ml_dtypes
@@ -32,6 +32,8 @@ from rnnconvert.verification.ready import LayerRun, ReadyRun, states_fit
 REFERENCE = "reference"
 """The executor that is not a framework: what rnnconvert itself reads, in the model's element type."""
 
+_TURNED_BACK = "the gradients of a layer whose outputs the model turns are those of the turned ones"
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -41,12 +43,18 @@ class Subject:
     checkpoint  the file
     pieces      the layer's names in the file: several where one reads what the other gives
     stack       the same as one stack, in canonical form, under the name that the report uses
+    turned      whether its outputs are compared as the model turns them, which a run of the layer alone does not
     """
 
     model: str
     checkpoint: Checkpoint
     pieces: tuple[str, ...]
     stack: Recurrent
+    turned: bool = False
+
+    def alone(self) -> Subject:
+        """Return the layer without what the model does to its outputs."""
+        return replace(self, stack=self.stack.replace(output_order="processing"), turned=False) if self.turned else self
 
     def rounds(self) -> bool:
         """Return whether its weights stand for integers, whose kernel rounds more than the weights."""
@@ -86,6 +94,7 @@ def run(
                 ("" if file else "it holds numbers and no code that runs")
                 or _apart(subject)
                 or ("" if executor.settings.get("as_written") else _changed(part))
+                or (_TURNED_BACK if subject.turned and any(case.cotangents for case in cases) else "")
                 or ready.refusal(cases[0])
             )
             if reason:
@@ -94,6 +103,8 @@ def run(
                 run_.rounding = rounding(executor, subject.computed_in)
         if run_.own_file:
             ready.answer(cases, run_, ran)
+            if subject.turned:
+                run_.outputs = {name: replace(outputs, y=outputs.y[::-1]) for name, outputs in run_.outputs.items()}
         else:
             for some in _by_file(executor.format, cases):
                 start = time.perf_counter()

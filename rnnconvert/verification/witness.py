@@ -117,6 +117,8 @@ def _judged(subject: Subject, stack: Recurrent, recording: Recording | str | Non
     unconnected = _unconnected(subject, recording)
     if unconnected:
         return _unrun(subject, f"{unconnected!r} reads an input of the model of its own", connected=False)
+    if subject.turned:
+        subject, stack = subject.alone(), stack.replace(output_order="processing")
     try:
         with np.errstate(all="ignore"):
             # What a short element type of the other model hides shows beside the model's own weights.

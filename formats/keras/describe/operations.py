@@ -24,6 +24,7 @@ _COMPARING = {
     "LessEqual": "less_equal",
 }
 _JOINING = {"LogicalAnd": "and", "LogicalOr": "or"}
+_COUNTING = {kind: kind.lower() for kind in ("Add", "Subtract", "Multiply", "Maximum", "Minimum")}
 
 
 def _operation_output(w: Writer, operation: str, inputs: Sequence[Value], shape: Sequence[int | None], **settings: Any) -> Value:
@@ -34,7 +35,7 @@ def _operation_output(w: Writer, operation: str, inputs: Sequence[Value], shape:
 
 def _unfit(facts: LayerFacts, arguments: Sequence[Any]) -> Exception:
     what = f"{facts.old.kind} of {len(arguments)} arguments"
-    return refuse(facts.name, what, "only operations that make masks, of tensors of one fitting type, are known here")
+    return refuse(facts.name, what, "only operations on tensors of one fitting type are known here")
 
 
 def _compared(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -47,15 +48,37 @@ def _compared(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     return _operation_output(w, _COMPARING[facts.old.kind], [x], x.shape, value=number)
 
 
+def _counted(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
+    """Return the sum of two tensors, or the like, or of a tensor and a number."""
+    tensors = [argument for argument in arguments if isinstance(argument, Value)]
+    numbers = [argument for argument in arguments if type(argument) in (int, float)]
+    if len(arguments) != 2 or not tensors or len(tensors) + len(numbers) < 2 or any(x.dtype != "float32" for x in tensors):
+        raise _unfit(facts, arguments)
+    shape = _spread(facts, tensors)
+    output, operation = w.value(facts.name, shape), _COUNTING[facts.old.kind]
+    if not numbers:
+        w.scope.add("arithmetic", "", tensors, [output], operation=operation)
+    else:
+        operands = [("input", 0) if isinstance(argument, Value) else ("number", float(argument)) for argument in arguments]
+        w.scope.add("elementwise", "", tensors, [output], operation=operation, operands=tuple(operands))
+    return output
+
+
+def _spread(facts: LayerFacts, tensors: Sequence[Value]) -> Sequence[int | None]:
+    """Return the axes of tensors spread over one another."""
+    if len({len(tensor.shape) for tensor in tensors}) > 1:
+        raise refuse(facts.name, f"{facts.old.kind} of tensors with other numbers of axes", "Keras spreads them as numpy does")
+    shape = tensors[0].shape
+    for tensor in tensors[1:]:
+        shape = tuple(m if n == 1 else n for n, m in zip(shape, tensor.shape, strict=True))
+    return shape
+
+
 def _joined(w: Writer, facts: LayerFacts, arguments: Sequence[Any]) -> Value:
     """Return two masks as one."""
     if len(arguments) != 2 or any(not isinstance(argument, Value) or argument.dtype != "bool" for argument in arguments):
         raise _unfit(facts, arguments)
-    first, second = arguments
-    if len(first.shape) != len(second.shape):
-        raise refuse(facts.name, f"{facts.old.kind} of tensors with other numbers of axes", "Keras spreads them as numpy does")
-    shape = [m if n == 1 else n for n, m in zip(first.shape, second.shape, strict=True)]
-    return _operation_output(w, _JOINING[facts.old.kind], arguments, shape)
+    return _operation_output(w, _JOINING[facts.old.kind], arguments, _spread(facts, arguments))
 
 
 def _truths(facts: LayerFacts, arguments: Sequence[Any]) -> Value:
@@ -145,6 +168,7 @@ def _plain(places: Sequence[Any]) -> bool:
 OPERATIONS: Mapping[str, Operation] = {
     **dict.fromkeys(_COMPARING, _compared),
     **dict.fromkeys(_JOINING, _joined),
+    **dict.fromkeys(_COUNTING, _counted),
     "LogicalNot": _negated,
     "Any": _reduced,
     "All": _reduced,

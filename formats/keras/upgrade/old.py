@@ -32,6 +32,8 @@ _OPERATIONS = frozenset(
     ]
 )
 """What Keras 3 makes of a mask (Bidirectional and wrappers call it by hand) and writes among the layers."""
+_ALSO_LAYERS = frozenset(("Add", "Subtract", "Multiply", "Maximum", "Minimum"))
+"""Operations that have the name of a layer: x + y in a functional model, and Add()([x, y])."""
 
 
 @dataclass
@@ -68,10 +70,12 @@ class SourceLayer:
     def is_operation(self) -> bool:
         """Whether it is an operation on tensors, which may have the name of a layer.
 
-        Keras 3's HDF5 files state no module: there the names decide that no layer bears.
+        Keras 3's HDF5 files state no module: there the names decide that no layer bears, and what every layer states.
         """
         module = self.raw.get("module")
-        return self.kind in _OPERATIONS if module is None else str(module).startswith("keras.src.ops")
+        if module is not None:
+            return str(module).startswith("keras.src.ops")
+        return self.kind in _OPERATIONS or (self.kind in _ALSO_LAYERS and "trainable" not in self.entry.config)
 
     def walk(self) -> Iterator[SourceLayer]:
         """Yield it and everything inside it."""
