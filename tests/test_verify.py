@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import rnnconvert as rc
@@ -30,7 +31,7 @@ from rnnconvert.verification import results as results_files
 from rnnconvert.verification.report import NOT_COMPARED
 from rnnconvert.verification.running import rounding
 from tests.commands import call
-from tests.requirements import need
+from tests.requirements import need, needed
 from tests.stacks import BOTH, random_stack
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -424,6 +425,42 @@ def test_outputs_that_a_keras_model_turns_are_compared_as_turned(tmp_path: Path)
     assert rc.load(tmp_path / "a.keras").turned == {"turned"}
     report = rc.verify(path, tmp_path / "a.keras", on=["keras-tensorflow"], gradients=True, explain=False)
     assert report.equal and "a layer whose outputs the model turns" in str(report.document), str(report)
+
+
+@pytest.mark.filterwarnings("ignore:.*__array__:DeprecationWarning")  # of Keras's own
+@pytest.mark.parametrize("sequences", [False, True])
+def test_outputs_in_the_order_of_processing_are_compared_as_the_graph_turns_them(sequences: bool, tmp_path: Path) -> None:
+    """Of the last output no order matters; every step is turned around in ONNX, where the next layer of Keras reads it as it comes."""
+    require("keras-tensorflow", "onnxruntime-cpu")
+    keras = needed("keras", "keras")
+    layers = [keras.layers.GRU(4, go_backwards=True, return_sequences=sequences, name="a")]
+    layers += [keras.layers.LSTM(4, name="b")] if sequences else []
+    keras.Sequential([keras.Input((5, 3)), *layers, keras.layers.Dense(2)]).save(tmp_path / "a.keras")
+    result = call("convert", tmp_path / "a.keras", tmp_path / "a.onnx", "--verify", "--quiet")
+    assert result.exit_code == 0 and result.output == "equal\n", result.output
+    model = onnx.load(tmp_path / "a.onnx")
+    if sequences:  # without what turns it, it is another model
+        (turn,) = (node for node in model.graph.node if node.op_type == "Slice")
+        (after,) = (node for node in model.graph.node if turn.output[0] in node.input)
+        after.input[0] = turn.input[0]
+        onnx.save(model, tmp_path / "b.onnx")
+        assert not rc.verify(tmp_path / "a.keras", tmp_path / "b.onnx", on=[], explain=False).equal
+
+
+@pytest.mark.filterwarnings("ignore:.*__array__:DeprecationWarning")  # of Keras's own
+@pytest.mark.parametrize("reader", ["attention", "nested"])
+def test_outputs_that_something_else_reads_are_not_turned(reader: str, tmp_path: Path) -> None:
+    require("keras-tensorflow")
+    keras = needed("keras", "keras")
+    x = keras.Input((5, 3))
+    sequence = keras.layers.LSTM(4, go_backwards=True, return_sequences=True, name="a")(x)
+    flipped = keras.ops.flip(sequence, axis=1)
+    model = keras.Model(x, keras.layers.Attention()([flipped, sequence]) if reader == "attention" else [flipped, sequence])
+    if reader == "nested":
+        start = keras.Input((5, 3))
+        model = keras.Model(start, model(start))
+    model.save(tmp_path / "a.keras")
+    assert not rc.load(tmp_path / "a.keras").turned
 
 
 @pytest.mark.parametrize("change", ["no Flip", "another axis", "read twice"])

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rnnconvert.containers.layer_calls import references
 from rnnconvert.containers.layer_config import Entry, children, every
 from rnnconvert.core.weights import Call, Recurrent
 from rnnconvert.formats.keras import facts
@@ -140,20 +139,16 @@ class Configured:
         return scope
 
     def turned(self, entries: Mapping[str, Entry]) -> frozenset[str]:
-        """Return the layers whose outputs nothing reads but a Flip along the steps."""
-        readers: dict[int, list[LayerStep]] = {}
+        """Return the layers of whose outputs the model reads the last alone, or nothing but what a Flip along the steps makes of them."""
+        as_they_are: set[int] = set()
+        flipped: set[int] = set()
         for step in self._layered.steps:
-            for tensor in step.reads:
-                readers.setdefault(id(tensor.step.layer.config), []).append(step)
-        ends = references(self.model.config.get("output_layers"))
-        outputs = None if ends is None else {end.layer for end in ends}
+            for tensor in (*step.reads, *step.others, *step.states, *step.constants):
+                if tensor.index == 0:
+                    (flipped if _turns_steps(step) else as_they_are).add(id(tensor.step.layer.config))
+        as_they_are |= {id(end.step.layer.config) for end in self._layered.ends if end.index == 0}
         return frozenset(
-            name
-            for name, layer in entries.items()
-            if outputs is not None
-            and layer.name not in outputs
-            and (after := readers.get(id(layer.config)))
-            and all(map(_turns_steps, after))
+            name for name, layer in entries.items() if not layer.config.get("return_sequences") or id(layer.config) in flipped - as_they_are
         )
 
     def calls(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]) -> dict[str, tuple[Call, ...]]:

@@ -131,6 +131,7 @@ def read_model(file: onnx_file.OnnxFile, path: Path, options: Options) -> Checkp
             for name, home in homes.items()
             if "layout" in home.scope.attributes(home.node)
         },
+        turned=_outputs_turned(program, homes, layers),
     )
 
 
@@ -145,6 +146,20 @@ def _turned(program: Program, homes: Mapping[str, NodePlace], layers: Mapping[st
             text = f"nodes turn {home.node.inputs[0]!r}, its input, around before it, as for a layer of Keras with go_backwards. "
             warnings.append(LayerNote(name, text + "It is read as its operator is, without that: turn its input around yourself"))
     return warnings
+
+
+def _outputs_turned(program: Program, homes: Mapping[str, NodePlace], layers: Mapping[str, Recurrent]) -> frozenset[str]:
+    """Return the layers that read from the end, and whose outputs nothing reads but nodes that turn them around."""
+    shapes = Shapes(program)
+
+    def is_turned(home: NodePlace) -> bool:
+        sequences = [node for node in home.scope.nodes if home.node.outputs[0] in node.reads]
+        single = [node for node in sequences if node.kind in ("Gather", "Squeeze")]  # without the axis of the directions
+        axis = int(home.scope.attributes(home.node).get("layout") == 1)
+        return bool(single) and single == sequences and all(turned.is_turned(home.scope, shapes, node.outputs[0], axis) for node in single)
+
+    backward = {name: [*layers[name].directions()] for name in homes if layers[name].num_layers == 1}
+    return frozenset(name for name, parts in backward.items() if len(parts) == 1 and parts[0][2].reverse and is_turned(homes[name]))
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

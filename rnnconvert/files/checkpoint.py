@@ -59,7 +59,7 @@ class Checkpoint:
     beside     the other files that it was read from: external data, the parts of an index, a graph
     recorded   what the file holds of its own model's outputs
     int8       the layers whose matrices the file holds as integers of 8 bits, with a scale for each row
-    turned     the layers that read from the end, and whose outputs the model turns into the order of time before anything reads them
+    turned     the layers that read from the end, and of whose outputs the model reads the last alone, or turns them into the order of time
     batch_first  for layers of which the file or its framework states it: whether they are called with (batch, time, values)
     """
 

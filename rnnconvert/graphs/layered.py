@@ -79,6 +79,7 @@ class Layered:
     """A model as steps.
 
     steps   every call of a layer, each after those that it reads
+    ends    the model's outputs
     stated  whether the model's class is one that runs its layers as its configuration states it
 
     Raises UnreadableError for calls of an unknown form, of layers that there are not, or in a loop, and for models nested too
@@ -89,9 +90,10 @@ class Layered:
         self._path = path
         self._plans: dict[int, _RunOrder] = {}
         self.steps: list[LayerStep] = []
+        self.ends: list[StepOutput] = []
         self.stated = model.built_in and model.class_name in MODELS
         if self.stated or "output_layers" in model.config:
-            self._model(model, None, "", False, 0)
+            self.ends = self._model(model, None, "", False, 0)
 
     def _model(self, model: Entry, inputs: Sequence[StepOutput] | None, where: str, training: bool, depth: int) -> list[StepOutput]:
         """Note the steps of a model and return its outputs.

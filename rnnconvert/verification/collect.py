@@ -79,7 +79,8 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             _side_by_side(matched)
             ours = Subject("A", first, matched.own_names, matched.stack)
             theirs = Subject("B", second, matched.names, matched.counterpart.replace(name=matched.name))
-            subjects += [_as_turned(ours, theirs), _as_turned(theirs, ours)]
+            ours = _as_turned(ours, theirs)
+            subjects += [ours, _as_turned(theirs, ours)]
             stated += unshared(first, matched.own_names, second, matched.names)
     results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]
@@ -182,11 +183,11 @@ def _exercised(layer: LayerResults, subjects: Sequence[Subject], subject: Subjec
 
 
 def _as_turned(subject: Subject, other: Subject) -> Subject:
-    """Return a layer with its outputs in the order of time, where the other's are and its own model turns them so."""
-    apart = (subject.stack.output_order, other.stack.output_order) == ("processing", "time")
-    if not apart or subject.pieces[-1] not in subject.checkpoint.turned:
+    """Return a layer with its outputs in the order that the other's have, where its own model turns them so."""
+    ours, theirs = subject.stack.output_order, other.stack.output_order
+    if ours == theirs or subject.pieces[-1] not in subject.checkpoint.turned:
         return subject
-    return replace(subject, stack=subject.stack.replace(output_order="time"), turned=True)
+    return replace(subject, stack=subject.stack.replace(output_order=theirs), turned=True)
 
 
 def _side_by_side(name: LayerPair) -> None:

@@ -54,7 +54,10 @@ class Subject:
 
     def alone(self) -> Subject:
         """Return the layer without what the model does to its outputs."""
-        return replace(self, stack=self.stack.replace(output_order="processing"), turned=False) if self.turned else self
+        if not self.turned:
+            return self
+        before = "processing" if self.stack.output_order == "time" else "time"
+        return replace(self, stack=self.stack.replace(output_order=before), turned=False)
 
     def rounds(self) -> bool:
         """Return whether its weights stand for integers, whose kernel rounds more than the weights."""

@@ -118,7 +118,8 @@ def _judged(subject: Subject, stack: Recurrent, recording: Recording | str | Non
     if unconnected:
         return _unrun(subject, f"{unconnected!r} reads an input of the model of its own", connected=False)
     if subject.turned:
-        subject, stack = subject.alone(), stack.replace(output_order="processing")
+        subject = subject.alone()
+        stack = stack.replace(output_order=subject.stack.output_order)
     try:
         with np.errstate(all="ignore"):
             # What a short element type of the other model hides shows beside the model's own weights.
