@@ -157,7 +157,7 @@ def _check_folder(path: Path) -> None:
     if models:
         listed = ", ".join(models[:3]) + (" and more" if len(models) > 3 else "")
         raise UnreadableError(
-            path, f"the folder is no model by itself, but holds {listed}", "Give the path of one of them; `rnnconvert batch` converts many."
+            path, f"the folder itself is not a model, but holds {listed}", "Give the path of one of them; `rnnconvert batch` converts many."
         )
 
 

@@ -52,14 +52,14 @@ def _remedies(pairing: Pairing, target: Model, source: Model) -> list[str]:
 
 def _copies(choices: Sequence[Choice]) -> tuple[str, ...]:
     """Return the names under which a file has every layer, as one with a model and its moving average does."""
-    found: set[tuple[str, ...]] = set()
+    prefixes: set[tuple[str, ...]] = set()
     for choice in choices:
         if len(choice.sources) < 2 or len(choice.targets) != 1:
             return ()
         parts = [source.split(".") for source in choice.sources]
         shared = sum(1 for _ in itertools.takewhile(lambda last: len(set(last)) == 1, zip(*(part[::-1] for part in parts), strict=False)))
-        found.add(tuple(".".join(part[: len(part) - shared]) for part in parts))
-    copies = found.pop() if len(choices) > 1 and len(found) == 1 else ()
+        prefixes.add(tuple(".".join(part[: len(part) - shared]) for part in parts))
+    copies = prefixes.pop() if len(choices) > 1 and len(prefixes) == 1 else ()
     return copies if all(copies) else ()
 
 
