@@ -13,6 +13,7 @@ from rnnconvert.cli.terminal import FilePath, complain, emit, format_option, put
 from rnnconvert.cli.values import in_one
 from rnnconvert.cli.wishes import Wish
 from rnnconvert.core.errors import OutputError, UsageError
+from rnnconvert.core.remedies import Flag
 
 if TYPE_CHECKING:
     from rnnconvert.batch.run import Done
@@ -29,7 +30,7 @@ A manifest is a .txt with one source per line, or a .jsonl such as:
   {"source": "a.h5", "target": "a.onnx", "set": ["activation=relu"]}
 
 The same command resumes: it converts what the journal does not list as written, and what has changed since. A file without
-a recurrent layer is a failure only if no file has one.
+a recurrent layer is a failure only if no file has one, and a --set that a file does not ask for only if no file asks for it.
 
 The exit code is that of the worst file, in this order: 70 a crash, 1 not equal, 74 target not writable, 3 unreadable, 2 a wrong
 line, 4 refused, 7 not run whole, 5 missing.
@@ -132,6 +133,8 @@ def batch(asked: BatchOptions) -> None:
             if not progress or type(error) not in (UsageError, OutputError):
                 raise
             raise type(error)(f"{error}. {_left(progress, len(items))}") from None
+    for text in done.idle:
+        complain(f"{Flag('set', text)} decides nothing in any file that was converted. Leave it out.", quiet=asked.as_json)
     if asked.report is not None:
         with replacing(asked.report) as file:
             file.write(json.dumps(done.as_dict(), indent=1).encode())

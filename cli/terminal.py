@@ -150,12 +150,16 @@ def emit(document: Any) -> None:
 def complain(error: RnnConvertError | str, path: str = "", quiet: bool = False) -> None:
     """Print an error on stderr, each of its details on a line of its own.
 
-    path  the file that it is about, where several were given
+    error  the error, or its text as `str` has it
+    path   the file that it is about, where several were given
     """
     if quiet:
         return
     path = for_user(path)
-    headline, details = (for_user(error), ()) if isinstance(error, str) else (error.headline, error.details)
+    if isinstance(error, str):
+        headline, *details = map(for_user, error.split("\n  "))
+    else:
+        headline, details = error.headline, [*error.details]
     where = f"{path}: " if path and not headline.startswith(path) else ""
     put(f"{styled('error', 'red')}: {where}{headline}", err=True)
     for detail in details:

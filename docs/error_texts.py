@@ -46,6 +46,8 @@ error: ...
 ADVICE = {
     "OutputError": "Free the disk, or choose a folder that you may write to. A UsageError, too.",
     "UsageError": "The text names the option or the value: change it and run again.",
+    "UnusedSettingError": "Leave the setting out, or correct its layer or its key; `batch` takes it for the files that ask for it. "
+    "A UsageError, too.",
     "UnreadableError": (
         "The file is damaged, incomplete, or not what its name says. Compare its size and its hash with the original, and fetch "
         "or save it again. What follows a stop is the remedy. If its own framework reads it, please report it with the file."

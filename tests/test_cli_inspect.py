@@ -13,7 +13,9 @@ import pytest
 from click.testing import CliRunner
 from safetensors.numpy import save_file
 
+import rnnconvert as rc
 from rnnconvert.cli.main import main
+from rnnconvert.containers import tensor_bundle
 from rnnconvert.files.load import load
 from rnnconvert.models.others import others
 from tests.requirements import needed
@@ -197,3 +199,16 @@ def test_layers_of_two_kinds_are_both_named() -> None:
     first, second = stack(kind="gru"), stack(input_size=4)
     both = first.replace(layers=(*first.layers, *second.layers))
     assert both.describe().startswith("GRU (reset after) and LSTM, 2 layers")
+
+
+def test_what_tensorflow_1_keeps_beside_a_weight_is_one_line(tmp_path: Path) -> None:
+    rc.save(rc.Checkpoint("(in memory)", "canonical", {"enc": stack("lstm", name="enc")}), tmp_path / "m.ckpt.index", "tensorflow1")
+    arrays = dict(tensor_bundle.read(tmp_path / "m.ckpt.index").arrays)
+    arrays |= {"proj/w": uniform(0, 8, 3), "proj/w/of_another_shape": uniform(1, 3)}
+    slots = {f"{name}/{slot}": array for name, array in arrays.items() for slot in ("Adam", "ExponentialMovingAverage")}
+    tensor_bundle.write(tmp_path / "m.ckpt.index", {**arrays, **slots})
+    checkpoint = load(tmp_path / "m.ckpt")
+    assert len(checkpoint.layers) == 1
+    assert [str(other) for other in others(checkpoint)] == [
+        "proj/w (8 x 3)", "proj/w/of_another_shape (3)", f"{len(slots)} tensors (state of training, not weights)"
+    ]  # fmt: skip

@@ -127,6 +127,20 @@ def test_a_new_layout_is_printed_as_a_file_that_reads_the_same(tmp_path: Path, l
     assert np.abs(computed - wanted).max() < 1e-6
 
 
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_what_of_the_state_stands_first_is_found(kind: str) -> None:
+    """Both biases in one array, or both matrices, with the state's above the input's, as code with concat(h, x) has them."""
+    truth = random_stack(Sizes(kind, 5, 6, parts=BOTH), 4, np.float32)
+    packed = {name: np.asarray(array) for name, array in pack(registry.layouts()[f"pytorch.{kind}"], truth).items()}
+    x = np.random.default_rng(4).normal(size=(6, 2, 5)).astype(np.float32)
+    io = {"input": x, "output": reference.run(truth, x, dtype=np.float32).y}
+    biases = np.stack([packed["bias_hh_l0"], packed["bias_ih_l0"]])
+    kernel = np.concatenate([packed["weight_hh_l0"].T, packed["weight_ih_l0"].T])
+    for arrays in ({"a": packed["weight_hh_l0"].T, "b": biases, "c": packed["weight_ih_l0"].T}, {"a": kernel, "b": biases}):
+        found = rc.identify(arrays, io=io)
+        assert found.verdict == "identified" and outcome_right(found, truth), str(found)
+
+
 def test_layout_files_of_shuffled_conventions_read_the_same(tmp_path: Path) -> None:
     tried = 0
     for seed in drawn(range(400), 8, "layout files"):

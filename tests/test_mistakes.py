@@ -30,9 +30,14 @@ MISTAKES = {
     f"convert {A} out.onnx --set activaton=relu": (2, "Unknown option 'activaton'", "Did you mean 'activation'?"),
     f"convert {A} out.onnx --set activation": (2, "expected KEY=VALUE", "--set nonlinearity=relu"),
     f"convert {A} out.onnx --dtype float17": (2, "'float17' is not one of", "'float16'"),
-    f"convert {B} out.pt": (4, "the reset gate before the product", "Convert to"),
+    f"convert {B} out.pt": (4, "the reset gate before the product", "rnnconvert.to_torch"),
     f"convert {A} absent/out.onnx": (2, "its folder does not exist", "Create it"),
-    "convert examples out.onnx": (3, "a folder of another kind", "`rnnconvert formats`"),
+    "convert examples out.onnx": (3, "but holds decoder.keras, ", "Give the path of one of them; `rnnconvert batch` converts"),
+    "convert nothing out.onnx": (3, "nothing: the folder is empty", ""),
+    "inspect examples/ci": (3, "a folder of another kind", "`rnnconvert formats`"),
+    f"convert {A} nothing": (2, "nothing is a folder", "Name a file in it, as in nothing/model.onnx"),
+    "inspect raw.bin": (3, "of no known format", "By its name it would be cudnn: --from cudnn reads it as that."),
+    "inspect checkpoint": (3, "TensorFlow's list of the checkpoints next to it, of which m.ckpt-20 is the newest", "give the path"),
     f"verify {A} --on my-runtime": (2, "Unknown executor 'my-runtime'", "`rnnconvert executors`"),
     f"verify {A} {B}": (2, "cannot tell what corresponds to 'encoder'", "--pair encoder=decoder"),
     f"diff {A} absent.onnx": (3, "absent.onnx: No such file", ""),
@@ -66,6 +71,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         b"MATLAB 5.0 MAT-file, Platform: PCWIN64, Created on: Sun Nov 22 20:44:23 2020".ljust(128) + bytes(64)
     )
     (tmp_path / "text.txt").write_text("hello\n")
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "raw.bin").write_bytes(bytes(range(3, 255)))
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "m.ckpt-20"\nall_model_checkpoint_paths: "m.ckpt-20"\n')
     np.savez(tmp_path / "unlabelled.npz", a=np.zeros((12, 3), np.float32), b=np.zeros((12, 4), np.float32))
     np.savez(tmp_path / "cnn.npz", kernel=np.zeros((3, 3, 2), np.float32))
     monkeypatch.chdir(tmp_path)

@@ -76,6 +76,19 @@ def test_pieces_of_a_layer_are_taken_together(option: str, suffix: str, tmp_path
         same(other.stack, other.counterpart)
 
 
+@pytest.mark.parametrize("layers", [2, 3])
+def test_a_stack_is_found_in_layers_of_which_the_first_has_its_name(layers: int, tmp_path: Path) -> None:
+    source = of(lstm("lstm", layers=layers))
+    rc.save(source, tmp_path / "out.json")  # RTNeural names its layers by their type
+    read = rc.load(tmp_path / "out.json")
+    assert list(read.layers) == ["lstm", "lstm_2", "lstm_3"][:layers]
+    keras = of(*(stack.replace(name=f"lstm_{i}" if i else "lstm") for i, stack in enumerate(rc.split_stack(source.layers["lstm"]))))
+    for written in (read, keras):
+        for a, b in ((source, written), (written, source)):
+            (one,) = pair(a, b)
+            same(one.stack, one.counterpart)
+
+
 def test_layers_and_directions_split_at_once(tmp_path: Path) -> None:
     source = of(lstm("enc", layers=2, directions=2))
     rc.save(source, tmp_path / "out.onnx", stack="split", directions="split")

@@ -77,6 +77,10 @@ def test_what_contradicts_a_file_must_be_insisted_on() -> None:
     assert options.ledger.notes == ["a: activation=relu was taken as you insist; its configuration states tanh"]
     options = Options(settings=["forget_bias=1"])
     assert options.stated("forget_bias", "a", "1.0", "the graph") == "1.0" and not options.ledger.unused() and not options.ledger.notes
+    options = Options(settings=["forget_bias=0.7", "hidden_size=16777217"])  # 0.7 in single precision, and no length
+    assert options.stated("forget_bias", "a", "0.699999988", "the graph") == "0.699999988"
+    with pytest.raises(rc.UsageError, match="contradicts"):
+        options.stated("hidden_size", "a", "16777216", "the file")
 
 
 def test_strict_refuses_while_a_question_is_open(tmp_path: Path) -> None:

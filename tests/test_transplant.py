@@ -357,6 +357,24 @@ def test_what_fits_in_several_ways_is_listed_and_not_guessed(names: tuple[str, s
     assert {entry.confidence for entry in rc.load_into(module, model, trust_order=True).filled} == {"order"}
 
 
+def test_two_copies_of_a_model_in_one_file_are_named_with_what_decides(tmp_path: Path) -> None:
+    need_both()
+    import torch
+
+    def model(*names: str) -> Any:
+        return torch.nn.ModuleDict(dict(zip(names, (torch.nn.LSTM(3, 4, num_layers=2), torch.nn.Linear(4, 2)), strict=True)))
+
+    state, average = model("rnn", "out").state_dict(), model("rnn", "out").state_dict()
+    torch.save({"model": {f"module.{name}": value for name, value in state.items()}, "ema": average}, tmp_path / "last.pth")
+    with pytest.raises(rc.TransplantError) as refused:
+        rc.load_into(model("body", "head"), tmp_path / "last.pth")
+    (remedy,) = (line for line in refused.value.problems if "mapping" in line)
+    assert "fill from one of 'model.module', 'ema' alone" in remedy and "trust_order" not in remedy
+    report = rc.load_into(model("body", "head"), tmp_path / "last.pth", trust_order=True, strict=False)
+    assert not report.filled and not any("trust_order was not needed" in note for note in report.notes)
+    assert len(rc.load_into(model("body", "head"), average).filled) == 3
+
+
 def test_branches_of_one_size_have_no_order() -> None:
     need_both()
     import keras

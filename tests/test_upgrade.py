@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +18,11 @@ import pytest
 
 from rnnconvert.containers import hdf5
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.errors import AbsentExecutorError, RefusedError, UnreadableError, UsageError
 from rnnconvert.formats.keras import keras_zip
 from rnnconvert.formats.keras.config import Era
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
+from rnnconvert.formats.keras.upgrade.compile import compiled
 from rnnconvert.formats.keras.upgrade.config import Translator
 from rnnconvert.formats.keras.upgrade.files import upgrade
 from rnnconvert.formats.keras.upgrade.notes import Notes
@@ -464,6 +466,28 @@ def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypat
     done = call("upgrade", GOLDEN / "gru_hard.h5", tmp_path / "new.keras", "--verify")
     assert done.exit_code == 5 and "tf_keras" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_layer_of_a_gpu_alone_is_no_fault_of_the_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = json.dumps({"failed": "NotFoundError: Exception encountered when calling layer 'a' (type CuDNNLSTM)."})
+    ran = subprocess.CompletedProcess([], 0, said, "")
+    monkeypatch.setattr(upgrade_proof, "_python", lambda framework: sys.executable)
+    monkeypatch.setattr(upgrade_proof.subprocess, "run", lambda *words, **more: ran)
+    with pytest.raises(AbsentExecutorError, match="run on an NVIDIA GPU alone"):
+        upgrade_proof._run("tf_keras", tmp_path / "old.h5", tmp_path)
+
+
+def test_wrapped_cells_and_starts_are_no_layers_of_their_own(tmp_path: Path) -> None:
+    assert upgrade(Path(__file__).parents[1] / "examples" / "old_tagger.h5", tmp_path / "new.keras").layers == 6
+
+
+def test_weighted_metrics_are_kept_as_others_are() -> None:
+    wrapped = {"class_name": "MeanMetricWrapper", "config": {"name": "weighted_acc", "fn": "sparse_categorical_accuracy"}}
+    training = {"loss": "mse", "optimizer_config": "sgd", "metrics": None, "weighted_metrics": [[wrapped]]}
+    settings = compiled(training, notes := Notes())
+    assert settings is not None and settings["weighted_metrics"] == [["sparse_categorical_accuracy"]] and not notes.left
+    assert compiled({**training, "weighted_metrics": ["mine"]}, notes) is not None
+    assert notes.left == ['the weighted metrics ["mine"]']
 
 
 @pytest.mark.drawn(1)

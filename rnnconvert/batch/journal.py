@@ -30,6 +30,7 @@ class JournalEntry:
     files    the paths or URLs of all files that were written
     beside   the other files of the source on this disk, each with its state
     without_layers  whether the source has no recurrent layer, so that there is nothing to write
+    unasked         settings for all files that this one does not ask for
     """
 
     key: str
@@ -45,6 +46,7 @@ class JournalEntry:
     files: list[str] = field(default_factory=list)
     beside: dict[str, str] = field(default_factory=dict)
     without_layers: bool = False
+    unasked: list[str] = field(default_factory=list)
 
 
 def key_of(item: Item, options: Any) -> str:

@@ -32,6 +32,7 @@ class Item:
     layers          only these
     dtype           element type to write
     wrong           what is wrong with a manifest's line; "" for an item
+    common          those of the settings that are for all files: a file that does not ask for one is converted without it
     """
 
     source: str
@@ -42,6 +43,7 @@ class Item:
     layers: tuple[str, ...] = ()
     dtype: str = ""
     wrong: str = ""
+    common: tuple[str, ...] = ()
 
     @property
     def asked(self) -> list[Any]:
@@ -116,9 +118,9 @@ def items(words: Sequence[str], folder: str, to: str, ending: str, settings: tup
         if word.endswith((".jsonl", ".txt")) and not is_url(word):
             result += _manifest(Path(word), folder, to, ending, settings)
         elif stores.is_pattern(word):
-            result += [Item(name, _target(name, folder, ending), to, settings=settings) for name in stores.matching(word)]
+            result += [Item(name, _target(name, folder, ending), to, settings=settings, common=settings) for name in stores.matching(word)]
         else:
-            result.append(Item(word, _target(word, folder, ending), to, settings=settings))
+            result.append(Item(word, _target(word, folder, ending), to, settings=settings, common=settings))
     if not result:
         empty = [word for word in words if Path(word).is_file()]
         if empty:
@@ -195,6 +197,7 @@ def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings:
         (*settings, *fields.get("set", ())),
         tuple(fields.get("layers", ())),
         fields.get("dtype", ""),
+        common=settings,
     )
 
 

@@ -52,11 +52,18 @@ class Done:
     seconds: float
 
     @property
+    def idle(self) -> list[str]:
+        """Settings for all files that none of those converted asked for."""
+        converted = [entry.unasked for entry in self.entries if not entry.code and not entry.without_layers]
+        return [text for text in (converted[0] if converted else ()) if all(text in unasked for unasked in converted)]
+
+    @property
     def code(self) -> int:
-        """The exit code: that of the worst; 3 where no file has a recurrent layer."""
+        """The exit code: that of the worst, an idle setting among them; 3 where no file has a recurrent layer."""
         if self.entries and all(entry.without_layers for entry in self.entries):
             return UnreadableError.exit_code
-        return min((entry.code for entry in self.entries), key=WORST_FIRST.index, default=0)
+        codes = [*(entry.code for entry in self.entries), *(UsageError.exit_code for _ in self.idle)]
+        return min(codes, key=WORST_FIRST.index, default=0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it."""
@@ -70,6 +77,7 @@ class Done:
             "exit_code": self.code,
             "counts": counts,
             "without_layers": sum(entry.without_layers for entry in self.entries),
+            "idle_settings": self.idle,
             "resumed": self.resumed,
             "seconds": self.seconds,
             "files": files,

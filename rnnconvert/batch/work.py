@@ -14,7 +14,8 @@ from rnnconvert.batch.journal import JournalEntry
 from rnnconvert.batch.manifest import Item
 from rnnconvert.containers.asking import is_url
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.errors import RnnConvertError, UnreadableError, WithoutLayersError
+from rnnconvert.core.errors import RnnConvertError, UnreadableError, UnusedSettingError, WithoutLayersError
+from rnnconvert.files.settings import Settings
 from rnnconvert.verification.convert import convert
 
 
@@ -32,7 +33,7 @@ def work(item: Item, options: dict[str, Any]) -> JournalEntry:
     if item.wrong:
         return replace(entry, code=2, message=item.wrong)
     try:
-        entry = _converted(item, entry, options)
+        entry = _as_asked(item, entry, options)
     except WithoutLayersError as error:
         entry = _without_layers(item, entry, error)
     except RnnConvertError as error:
@@ -40,7 +41,8 @@ def work(item: Item, options: dict[str, Any]) -> JournalEntry:
     except MemoryError:
         entry = replace(entry, code=3, message="out of memory")
     except OSError as error:
-        entry = replace(entry, code=2, message=f"{error.filename or item.target}: {error.strerror or error}")
+        code = 3 if error.filename == item.source else 2
+        entry = replace(entry, code=code, message=f"{error.filename or item.target}: {error.strerror or error}")
     except Exception as error:  # a fault of ours, too, stops no other file
         entry = replace(entry, code=70, message=f"a fault of rnnconvert: {type(error).__name__}: {error}")
     return replace(entry, seconds=round(time.monotonic() - start, 3))
@@ -53,6 +55,20 @@ def _without_layers(item: Item, entry: JournalEntry, error: RnnConvertError) -> 
         return replace(entry, code=error.exit_code, message=message)
     state = stores.state(item.source)
     return replace(entry, message=message, state=state, without_layers=True)
+
+
+def _as_asked(item: Item, entry: JournalEntry, options: dict[str, Any]) -> JournalEntry:
+    """Convert one file, without the settings for all files that it does not ask for."""
+    unasked: list[str] = []
+    while True:
+        try:
+            return replace(_converted(item, entry, options), unasked=unasked)
+        except UnusedSettingError as error:
+            text = next((text for text in item.common if text not in unasked and error.place in Settings(settings=[text]).values), None)
+            if text is None:
+                raise
+            unasked.append(text)
+            item = replace(item, settings=tuple(setting for setting in item.settings if setting != text))
 
 
 def _converted(item: Item, entry: JournalEntry, options: dict[str, Any]) -> JournalEntry:

@@ -1,7 +1,7 @@
 """Which layers of checkpoint B are those of checkpoint A.
 
-A pair is a layer and its counterpart, which may be several layers that are stored apart: `NAME_l0`, `NAME_l1`, ... of a
-stack, `NAME_forward` and `NAME_backward` of two directions. The rules, each for what those before it left:
+A pair is a layer and its counterpart, which may be several layers that are stored apart: `NAME_l0`, `NAME_l1`, ... or `NAME`,
+`NAME_1`, ... of a stack, `NAME_forward` and `NAME_backward` of two directions. The rules, each for what those before it left:
 
 1. as chosen: "A=B", "A=B1+B2" or "A1+A2=B";
 2. equal names;
@@ -173,7 +173,10 @@ def _named(text: str, layers: dict[str, Recurrent]) -> tuple[str, ...]:
 def _candidates(
     ours: Sequence[Pieces], theirs: Sequence[Pieces], key: Callable[[Pieces], Hashable], ambiguous: bool
 ) -> Iterator[tuple[Pieces, Pieces]]:
-    """Yield units of equal keys, those of fewest pieces first; with `ambiguous` false only keys that are unique on each side."""
+    """Yield units of equal keys, those that are equally deep before others, then those of fewest pieces.
+
+    With `ambiguous` false only keys that are unique on each side.
+    """
     pairs = []
     for our in ours:
         fitting = [other for other in theirs if key(other) == key(our) and _may_be(our, other)]
@@ -182,13 +185,15 @@ def _candidates(
             continue
         if ambiguous or len(fitting) == 1:
             pairs += [(our, other) for other in fitting]
-    return iter(sorted(pairs, key=lambda both: len(both[0].names) + len(both[1].names)))
+    return iter(sorted(pairs, key=lambda both: (not _as_deep(*both), len(both[0].names) + len(both[1].names))))
 
 
 def _may_be(unit: Pieces, other: Pieces) -> bool:
     """Return whether pieces have as many layers as their counterpart; two whole layers may differ in anything."""
-    if len(unit.names) == len(other.names) == 1:
-        return True
+    return len(unit.names) == len(other.names) == 1 or _as_deep(unit, other)
+
+
+def _as_deep(unit: Pieces, other: Pieces) -> bool:
     mine, theirs = unit.stack, other.stack
     return mine.num_layers == theirs.num_layers and mine.num_directions == theirs.num_directions
 

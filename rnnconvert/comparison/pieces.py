@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,18 +95,31 @@ def _stored_apart(stacks: Sequence[Recurrent]) -> list[Recurrent]:
 
 
 def _numbered(pieces: Sequence[Pieces]) -> Iterator[Pieces]:
-    """Yield the runs NAME_l0, NAME_l1 and so on as one stack, and l0 or layer_0 and so on of a stack without a name."""
+    """Yield the runs NAME_l0, NAME_l1 and so on as one stack, l0 or layer_0 and so on of a stack without a name, and those
+    of names that were taken: NAME, then NAME_1 (Keras) or NAME_2 (RTNeural) and so on.
+    """
     runs: dict[str, dict[int, Pieces]] = {}
     for unit in pieces:
         parts = re.fullmatch(r"(?:(.*)_)?l(\d+)|layer_(\d+)", unit.name)
         if parts:
             runs.setdefault(parts[1] or "", {}).setdefault(int(parts[2] or parts[3]), unit)
-    for base, run in runs.items():
-        members = [run[number] for number in sorted(run)]
-        if sorted(run) != list(range(len(run))) or (len(members) == 1 and len(members[0].names) == 1):
+    numbered = [(base, [run[number] for number in sorted(run)]) for base, run in runs.items() if sorted(run) == list(range(len(run)))]
+    for base, members in (*numbered, *_taken_names(pieces)):
+        if len(members) == 1 and len(members[0].names) == 1:
             continue
         try:
             stack = join_stack(_stored_apart([unit.stack for unit in members]), base)
         except ValueError:
             continue
         yield Pieces(tuple(name for unit in members for name in unit.names), base, stack.replace(name=base))
+
+
+def _taken_names(pieces: Sequence[Pieces]) -> Iterator[tuple[str, list[Pieces]]]:
+    """Yield each NAME with the units NAME, NAME_1, NAME_2 and so on, or without NAME_1."""
+    named = {unit.name: unit for unit in reversed(pieces)}
+    for base, first in named.items():
+        for start in (1, 2):
+            later = itertools.takewhile(named.__contains__, (f"{base}_{number}" for number in itertools.count(start)))
+            members = [first, *(named[name] for name in later)]
+            if len(members) > 1:
+                yield base, members

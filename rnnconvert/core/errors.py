@@ -91,6 +91,17 @@ class UsageError(RnnConvertError):
     kind = "usage"
 
 
+class UnusedSettingError(UsageError):
+    """A setting that decides nothing in a file.
+
+    place  the layer ("" for all) and the key
+    """
+
+    def __init__(self, place: tuple[str, str], text: str) -> None:
+        self.place = place
+        super().__init__(text)
+
+
 class OutputError(UsageError):
     """A file that cannot be written: a full disk, a folder that may not be written to, a disk that fails."""
 

@@ -82,6 +82,7 @@ def source(file: Opened, format: str | None = None) -> DetectedSource:
     heads = [*(magic for system in registry.systems().values() for magic in system.heads), *_FOREIGN]
     what = next((text for at, magic, text in heads if head[at:].startswith(magic)), None) or _text(path, head)
     _check_parts(path, what)
+    _check_folder(path)
     raise UnreadableError(
         path,
         f"it looks like {what}" if what else f"it is of no known format (it begins with {head[:8]!r})",
@@ -101,9 +102,13 @@ def _of_arrays(file: Opened) -> str:
 
 
 def _by_name(file: Opened) -> str:
-    """Return a sentence about the formats that a file's name suggests, and that such bytes may be."""
+    """Return a sentence about the formats that a file's name suggests, and that such bytes may be, as any may be a raw buffer."""
     name = lowered(file.path).name
-    fitting = [card.name for card in registry.cards().values() if name.endswith((*card.endings, *card.usual)) and file.may_be(card)]
+    fitting = [
+        card.name
+        for card in registry.cards().values()
+        if name.endswith((*card.endings, *card.usual)) and ("described" in card.kinds or file.may_be(card))
+    ]
     if not 0 < len(fitting) <= _GUESSES:
         return ""
     return f"By its name it would be {' or '.join(fitting)}: {Flag('from', fitting[0])} reads it as that. "
@@ -140,6 +145,22 @@ def _check_parts(path: Path, what: str | None) -> None:
         raise UnreadableError(path, f"it holds {len(inside)} checkpoints: {listed}", "Give the path of one of them.")
 
 
+def _check_folder(path: Path) -> None:
+    """Raise UnreadableError for a folder without anything in it, and for one of model files."""
+    inside = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else None
+    if inside is None:
+        return
+    if not inside:
+        raise UnreadableError(path, "the folder is empty")
+    endings = tuple(end for card in registry.cards().values() for end in (*card.endings, *card.usual) if end != ".json")
+    models = [name for name in inside if name.lower().endswith(endings)]
+    if models:
+        listed = ", ".join(models[:3]) + (" and more" if len(models) > 3 else "")
+        raise UnreadableError(
+            path, f"the folder itself is not a model, but holds {listed}", "Give the path of one of them; `rnnconvert batch` converts many."
+        )
+
+
 _PICKLE_0 = re.compile(rb"(?:\(dp?\d*\n|\(lp?\d*\n|\(d\.|\(l\.|c[A-Za-z_][\w.]*\n[A-Za-z_]\w*\n)")
 
 
@@ -147,7 +168,7 @@ def _text(path: Path, head: bytes) -> str | None:
     """Return what a file of text is that begins like this, or None."""
     if path.is_dir():
         inside = sorted(entry.name for entry in path.iterdir())[:5]
-        return f"a folder of another kind ({', '.join(inside) or 'empty'})"
+        return f"a folder of another kind ({', '.join(inside)})"
     if _PICKLE_0.match(head):
         return _PICKLE
     try:
@@ -157,6 +178,8 @@ def _text(path: Path, head: bytes) -> str | None:
             return None
         start = head[: error.start].decode("utf-8-sig", "replace")
     start = start.lstrip()
+    if newest := re.match(r'model_checkpoint_path: "([^"\n]+)"', start):
+        return f"TensorFlow's list of the checkpoints next to it, of which {newest[1]} is the newest; give the path of one of them"
     if start[:1] in ("{", "["):
         return "JSON, whose numbers have no known names"
     plain = bool(start) and all(letter.isprintable() or letter.isspace() for letter in start)
@@ -218,5 +241,7 @@ def target(path: Path, format: str | None = None) -> Adapter:
             if len(formats) > 1:
                 raise UsageError(f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with {Flag('to')}.")
             return adapter(formats[0])
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file in it, as in {path / 'model.onnx'}")
     hint = nearest(path.suffix, table.written, "ending")
     raise UsageError(f"{path}: cannot infer the format from the file name. Name it with {Flag('to')}. {hint}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import UnusedSettingError
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Unconvertible
 from rnnconvert.files.catalogue import OPTIONS, asked_by
@@ -54,7 +54,7 @@ class Ledger:
         return [place for place in self.settings.values if place not in self.used and (not sides or OPTIONS[place[1]].side in sides)]
 
     def check_used(self, what: str, *sides: str, but: Container[tuple[str, str]] = ()) -> None:
-        """Raise UsageError for a setting that nothing asked for: it would decide nothing, and hide a mistake.
+        """Raise UnusedSettingError for a setting that nothing asked for: it would decide nothing, and hide a mistake.
 
         what    the file, in words
         sides   the sides of the options to look at; all if none is named
@@ -66,7 +66,8 @@ class Ledger:
             setting = str(Setting(key, self.settings.values[layer, key], layer=layer))
             asked = [name or "the file itself" for name in self.asked.get(key, {})]
             if (layer, key) in self.unfit:
-                raise UsageError(f"{setting} decides nothing in {what}: {'; '.join(self.unfit[layer, key])}. Leave it out.")
+                why = "; ".join(self.unfit[layer, key])
+                raise UnusedSettingError((layer, key), f"{setting} decides nothing in {what}: {why}. Leave it out.")
             if asked:
                 hint = f"It would decide something about {', '.join(map(repr, asked))}."
             elif OPTIONS[key].side == "write":
@@ -74,7 +75,7 @@ class Ledger:
             else:
                 open_facts = sorted({question.option for question in self.questions})
                 hint = f"This file leaves open: {', '.join(open_facts)}." if open_facts else "This file leaves nothing open."
-            raise UsageError(f"{setting} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
+            raise UnusedSettingError((layer, key), f"{setting} decides nothing in {what}: no layer asks for it. {hint} Leave it out.")
 
 
 def _asking(key: str) -> str:

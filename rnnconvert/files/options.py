@@ -6,6 +6,8 @@ import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.remedies import Setting
@@ -115,7 +117,7 @@ class Options:
                 continue
             wanted = self.settings.value(setting, layer, self._direction)
             self.ledger.used.add(setting)
-            if wanted == value or (is_finite(wanted) and is_finite(value) and float(wanted) == float(value)):
+            if wanted == value or _same_number(wanted, value):
                 return value
             name = layer or "the file itself"
             if setting not in self.settings.insisted:
@@ -150,3 +152,11 @@ class Options:
         """Return a whole number that was set, or the default."""
         value = self.get(key, layer)
         return default if value is None else int(value)
+
+
+def _same_number(wanted: str, stated: str) -> bool:
+    """Return whether two texts are one number, or round to one in single precision, in which a graph states 0.7 as 0.699999988."""
+    if not (is_finite(wanted) and is_finite(stated)):
+        return False
+    ours, theirs = float(wanted), float(stated)
+    return ours == theirs or (not ours.is_integer() and bool(np.float32(ours) == np.float32(theirs)))

@@ -161,12 +161,13 @@ def _mixed(kind: str) -> Iterator[list[Tensor]]:
     apart = ("{gate}",) if several else ()
     matrices = [
         [Tensor("", "input"), Tensor("", "recurrent")],
-        [Tensor("", "input recurrent", "(part in) (gate hidden)")],
         *([[Tensor(g, "input", "hidden in"), Tensor(g, "recurrent", "hidden in")] for g in apart]),
-        *([[Tensor(g, "input recurrent", "(part in) hidden")] for g in apart]),
     ]
+    for joined in ("input recurrent", "recurrent input"):
+        matrices += [[Tensor("", joined, "(part in) (gate hidden)")], *([[Tensor(g, joined, "(part in) hidden")] for g in apart])]
     input_bias, two = Tensor("", "input_bias"), Tensor("", "recurrent_bias")
-    biases: list[list[Tensor]] = [[], [input_bias], [input_bias, two], [Tensor("", "input_bias recurrent_bias", "(part gate hidden)")]]
+    biases: list[list[Tensor]] = [[], [input_bias], [input_bias, two]]
+    biases += [[Tensor("", " ".join(order), "(part gate hidden)")] for order in (BIAS_PARTS, BIAS_PARTS[::-1])]
     for g in apart:
         biases += [[Tensor(g, "input_bias", "hidden")], [Tensor(g, part, "hidden") for part in BIAS_PARTS]]
     if kind == "gru":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,7 @@ from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.printable import either
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.readers import reader_of
+from rnnconvert.models.readers import kept_beside, reader_of
 
 _LAYER_OF_STACK = re.compile(r"\[\d+\]\Z")
 """What the name of a stack's layer ends in."""
@@ -58,10 +57,10 @@ def others(checkpoint: Checkpoint, names: Iterable[str] | None = None) -> list[O
             members = tuple(name for name in unit.arrays if name in wanted)
             if unit.stack is None and not unit.alias and (members or (renamed and wanted)):
                 result.append(_of_unit(unit, model, members or unit.arrays))
-        asides = Counter(reason for name, reason in model.aside.items() if name in wanted)
-        for reason in asides:
-            members = tuple(name for name, why in model.aside.items() if why == reason and name in wanted)
-            result.append(Other("", reason, True, (), members))
+    aside = {name: why for name, why in (kept_beside(checkpoint) if model is None else model.aside).items() if name in wanted}
+    for reason in dict.fromkeys(aside.values()):
+        result.append(Other("", reason, True, (), tuple(name for name, why in aside.items() if why == reason)))
+    if model is not None:
         around = _around(model)
         result = [replace(other, name=other.name.removeprefix(around)) for other in _by_class(result, model)]
     covered = {name for other in result for name in other.tensors}

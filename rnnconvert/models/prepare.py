@@ -153,7 +153,7 @@ def _halves(pairing: Pairing, target: Model, filling: Filling) -> list[str]:
 def _report(plan: TransplantPlan, pairing: Pairing, filling: Filling, unlike: list[SettingDifference], trusted: bool) -> Transplant:
     target, source = plan.target, plan.source
     notes = [*target.notes, *source.notes, *plan.orders.notes]
-    if trusted and all(each.confidence != "order" for each in pairing.pairs):
+    if trusted and not pairing.ambiguous and all(each.confidence != "order" for each in pairing.pairs):
         notes.append("trust_order was not needed: names, sizes or the order in which data flows show every pair")
     notes += [text for each in pairing.pairs for text in (*unconvertible(each), *unsaid(each))]
     notes += [

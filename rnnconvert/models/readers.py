@@ -134,4 +134,16 @@ def _by_names(checkpoint: Checkpoint) -> Model:
         start = f"{unit.name.partition('[')[0]}{separator}"
         return next((number for number, name in enumerate(order) if name.startswith(start)), len(order))
 
-    return Model(checkpoint.format, checkpoint.path, tuple(sorted(units, key=place)), checkpoint.tensors)
+    model = Model(checkpoint.format, checkpoint.path, tuple(sorted(units, key=place)), checkpoint.tensors)
+    return model.replace(aside=kept_beside(checkpoint))
+
+
+def kept_beside(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return the arrays that are named after another of their shape, as TensorFlow's `kernel/Adam` and averages are, and what they are."""
+    system, arrays = registry.systems().get(checkpoint.format), checkpoint.arrays
+    owners = {name: name.rpartition(system.separator if system is not None else ".")[0] for name in checkpoint.tensors}
+    return {
+        name: "state of training, not weights"
+        for name, owner in owners.items()
+        if owner in arrays and arrays[owner].shape == arrays[name].shape
+    }

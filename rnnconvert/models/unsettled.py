@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 from rnnconvert.core.printable import quoted
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.models.model import Model, Unit
-from rnnconvert.models.pairs import Pairing
+from rnnconvert.models.names import listing
+from rnnconvert.models.pairs import Choice, Pairing
 
 
 def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0) -> list[str]:
@@ -16,9 +20,7 @@ def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0) -
     """
     filled = target.memory(name for filled_pair in pairing.pairs for name in filled_pair.target.arrays)
     used = source.memory(name for used_pair in pairing.pairs for name in used_pair.source.arrays)
-    problems = [
-        f"{choice}. Choose with a mapping (rnnconvert map proposes one), {_or_in_order(target, source)}" for choice in pairing.ambiguous
-    ]
+    problems = [*map(str, pairing.ambiguous), *_remedies(pairing, target, source)]
     problems += [
         f"nothing in the source fits {quoted(unit.name)} of the target ({_what(target, unit)}){_nearest(unit, pairing, source)}"
         for unit in pairing.unfilled
@@ -32,6 +34,33 @@ def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0) -
         and not (unit.kinds == ("array",) and all(source.arrays[name].size <= inline for name in unit.arrays))
     ]
     return problems
+
+
+def _remedies(pairing: Pairing, target: Model, source: Model) -> list[str]:
+    """Return what decides between layers that fit in several ways: once for all of them."""
+    choices = pairing.ambiguous
+    if not choices:
+        return []
+    remedy = f"choose {'for each of these ' if len(choices) > 1 else ''}with a mapping (rnnconvert map proposes one)"
+    if any(len(choice.targets) == len(choice.sources) for choice in choices):
+        remedy += f", {_or_in_order(target, source)}"
+    copies = _copies(choices)
+    if copies:
+        remedy += f"; or fill from one of {listing(copies)} alone, which hold a model each: give its state dictionary as the source"
+    return [remedy]
+
+
+def _copies(choices: Sequence[Choice]) -> tuple[str, ...]:
+    """Return the names under which a file has every layer, as one with a model and its moving average does."""
+    prefixes: set[tuple[str, ...]] = set()
+    for choice in choices:
+        if len(choice.sources) < 2 or len(choice.targets) != 1:
+            return ()
+        parts = [source.split(".") for source in choice.sources]
+        shared = sum(1 for _ in itertools.takewhile(lambda last: len(set(last)) == 1, zip(*(part[::-1] for part in parts), strict=False)))
+        prefixes.add(tuple(".".join(part[: len(part) - shared]) for part in parts))
+    copies = prefixes.pop() if len(choices) > 1 and len(prefixes) == 1 else ()
+    return copies if all(copies) else ()
 
 
 def _or_in_order(target: Model, source: Model) -> str:

@@ -116,7 +116,9 @@ def _uncompared(document: Document) -> str:
     refused = [run for _, run in every_run(document) if run["model"] == last and run["status"] == "refused"]
     if refused:
         return f"{subject(document)}: nothing was compared. {refused[0]['executor']}: {refused[0]['reason']}"
-    return f"{subject(document)}: nothing was compared, as no framework here ran it. See: rnnconvert executors"
+    paths = [model["path"] for model in document["models"] if model.get("kept") is not False]
+    weights = f" To compare the weights: {Command('diff', *paths)}." if len(paths) > 1 else ""
+    return f"{subject(document)}: nothing was compared, as no framework here ran it.{weights} What can run: rnnconvert executors"
 
 
 def _cause(document: Document, wrong: list[Document]) -> str:

@@ -211,8 +211,8 @@ class StateTransfer:
         name = next(iter(epsilons))
         text = (
             f"the source divides by {self.source.epsilon} (epsilon={epsilons[name][0]:g}) and the target by {self.target.epsilon} "
-            f"(epsilon={epsilons[name][1]:g}), and no constant makes these equal; with this state a step differs by up to "
-            f"{effect:.2g} of the learning rate"
+            f"(epsilon={epsilons[name][1]:g}), and no constant makes these equal; with gradients like those that made "
+            f"this state a step differs by up to {effect:.2g} of the learning rate, with much smaller ones by more"
         )
         if effect > NOTICED:
             self._object("epsilon", text)

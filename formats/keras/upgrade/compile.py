@@ -9,7 +9,7 @@ from rnnconvert.formats.keras.upgrade import objects
 from rnnconvert.formats.keras.upgrade.config import serialised
 from rnnconvert.formats.keras.upgrade.notes import Notes, quoted
 
-_OTHERS = ("sample_weight_mode", "weighted_metrics", "run_eagerly", "steps_per_execution", "jit_compile", "target_tensors")
+_OTHERS = ("sample_weight_mode", "run_eagerly", "steps_per_execution", "jit_compile", "target_tensors")
 
 
 def compiled(training: Any, notes: Notes) -> dict[str, Any] | None:
@@ -25,11 +25,12 @@ def compiled(training: Any, notes: Notes) -> dict[str, Any] | None:
     if optimizer is None:
         return None
     settings: dict[str, Any] = {"optimizer": optimizer, "loss": loss, "loss_weights": training.get("loss_weights")}
-    metrics, recognised = _named(_plain_metrics(training.get("metrics")), objects.METRICS)
-    if recognised:
-        settings["metrics"] = metrics
-    else:
-        notes.leave(f"the metrics {quoted(training.get('metrics'))}")
+    for key in ("metrics", "weighted_metrics"):
+        metrics, recognised = _named(_plain_metrics(training.get(key)), objects.METRICS)
+        if not recognised:
+            notes.leave(f"the {key.replace('_', ' ')} {quoted(training.get(key))}")
+        elif key in training or key == "metrics":
+            settings[key] = metrics
     for key in _OTHERS:
         if training.get(key):
             notes.leave(f"{key} = {quoted(training[key])} of how it was compiled")

@@ -160,8 +160,12 @@ def as_keras_3(
     if backend:
         written += f" on {backend}"
     changes = {name: tuple(texts) for name, texts in notes.changes.items()}
-    count = sum(1 for layer in top.walk() if layer is not top)
-    return (document, model.tree()), Upgraded(str(source), target, written, count, changes, tuple(notes.left))
+    return (document, model.tree()), Upgraded(str(source), target, written, _count(top), changes, tuple(notes.left))
+
+
+def _count(model: SourceLayer) -> int:
+    """Return how many layers a model has: what a wrapper holds is part of it, and a start is none."""
+    return sum(_count(layer) if layer.is_model else layer.kind != "InputLayer" for layer in model.inside)
 
 
 def read(source: Path) -> Stored:
@@ -274,7 +278,7 @@ def _give_arrays(source: Path, stored: Stored, attributes: Mapping[str, Mapping[
     if rest := sorted(set(arrays) - used - aside):
         raise RefusedError(f"the arrays {', '.join(rest[:5])}", TARGET, "they belong to no layer of the model")
     if aside:
-        notes.leave(f"the optimizer's state ({len(aside)} arrays): training starts it anew")
+        notes.leave(f"the optimizer's state ({len(aside)} {'array' if len(aside) == 1 else 'arrays'}): training starts it anew")
 
 
 def _usual_dtype(stored: Stored) -> str:

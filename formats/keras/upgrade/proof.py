@@ -18,7 +18,8 @@ from rnnconvert.containers.files import move
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.claims import proved as claimed
-from rnnconvert.core.errors import ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
+from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, NotEqualError, UsageError, show_as
+from rnnconvert.core.remedies import Flag
 from rnnconvert.core.verdict import Verdict, Word
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.judging.comparison import OutputComparison, unlike
@@ -122,5 +123,11 @@ def _run(framework: str, model: Path, folder: Path) -> None:
         answer = json.loads(done.stdout.splitlines()[-1])
     if "absent" in answer:
         raise MissingPackageError(framework, "prove an upgrade by running both files")
+    if framework == "tf_keras" and "(type CuDNN" in answer.get("failed", ""):
+        raise AbsentExecutorError(
+            framework,
+            "layers such as CuDNNLSTM run on an NVIDIA GPU alone. Prove it on one, with CUDA_VISIBLE_DEVICES=0, or upgrade "
+            f"without {Flag('verify')}",
+        )
     if answer.get("failed") or done.returncode:
         raise ExecutorError(framework, answer.get("failed") or f"its process ended with {done.returncode}", done.stderr[-2000:])
