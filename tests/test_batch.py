@@ -113,24 +113,24 @@ def test_a_setting_for_all_is_for_the_files_that_ask_for_it(jobs: int, models: P
     rnn = {"weight_ih_l0": np.ones((5, 3), np.float32), "weight_hh_l0": np.ones((5, 5), np.float32)}
     safetensors.write(models / "rnn.safetensors", rnn)
     words = [models / "*.safetensors", "--to", "onnx", "--jobs", jobs, "--report", tmp_path / "r.json"]
-    code, said = call(*words, "--out", tmp_path / "a")
-    assert code == 4 and "6  converted" in said and "1  refused" in said
-    assert "\n  nonlinearity of (the module itself)" in said and "\\n" not in said
+    code, output = call(*words, "--out", tmp_path / "a")
+    assert code == 4 and "6  converted" in output and "1  refused" in output
+    assert "\n  nonlinearity of (the module itself)" in output and "\\n" not in output
     for _ in range(2):
-        code, said = call(*words, "--out", tmp_path / "a", "--set", "nonlinearity=relu")
-        assert code == 0 and "7  converted" in said and "error" not in said, said
-    assert "7 of them before" in said and rc.load(tmp_path / "a" / "rnn.onnx").layers["rnn"].cell.activation.name == "relu"
-    code, said = call(*words, "--out", tmp_path / "b", "--set", "nonlinearity=relu", "--set", "cell_clip=3")
-    assert code == 2 and "7  converted" in said and said.count("error") == 1
-    assert "error: --set cell_clip=3 decides nothing in any file" in said
+        code, output = call(*words, "--out", tmp_path / "a", "--set", "nonlinearity=relu")
+        assert code == 0 and "7  converted" in output and "error" not in output, output
+    assert "7 of them before" in output and rc.load(tmp_path / "a" / "rnn.onnx").layers["rnn"].cell.activation.name == "relu"
+    code, output = call(*words, "--out", tmp_path / "b", "--set", "nonlinearity=relu", "--set", "cell_clip=3")
+    assert code == 2 and "7  converted" in output and output.count("error") == 1
+    assert "error: --set cell_clip=3 decides nothing in any file" in output
     assert json.loads((tmp_path / "r.json").read_text())["idle_settings"] == ["cell_clip=3"]
 
 
 def test_a_setting_of_one_line_must_decide_something_there(models: Path, tmp_path: Path) -> None:
     line = {"source": str(models / "m0.safetensors"), "set": ["nonlinearity=relu"]}
     (tmp_path / "list.jsonl").write_text(json.dumps(line))
-    code, said = call(tmp_path / "list.jsonl", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 2 and "decides nothing in" in said and "1  wrong line" in said
+    code, output = call(tmp_path / "list.jsonl", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 2 and "decides nothing in" in output and "1  wrong line" in output
 
 
 def test_a_source_that_may_not_be_read_is_unreadable(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,8 +142,8 @@ def test_a_source_that_may_not_be_read_is_unreadable(models: Path, tmp_path: Pat
         return opened(file, *words, **more)
 
     monkeypatch.setattr(io, "open", refuse)
-    code, said = call(locked, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
-    assert code == 3 and f"error: {locked}: Permission denied" in said and "1  unreadable" in said
+    code, output = call(locked, "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 3 and f"error: {locked}: Permission denied" in output and "1  unreadable" in output
 
 
 def test_it_resumes_and_does_nothing_twice(models: Path, tmp_path: Path) -> None:

@@ -160,15 +160,15 @@ def test_a_bias_under_a_name_that_the_layout_lacks_is_described_and_not_passed_o
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
     (layer,) = rc.load(tmp_path / "a.onnx").layers.values()
-    every = np.concatenate([np.asarray(one).ravel() for one in layer.first.arrays.values()])
+    every = np.concatenate([np.asarray(array).ravel() for array in layer.first.arrays.values()])
     assert np.isin(arrays[scope + "b"], every).all()
 
 
 def test_what_a_layer_keeps_besides_its_weights_is_no_layer() -> None:
     """A class in NumPy, pickled after a run: its last sequence and states, and the row that gives one number, lie beside its weights."""
     weights = {"input_weights": (H, X), "hidden_weights": (H, H), "output_weights": (1, H), "hidden_bias": (H,), "output_bias": (1,)}
-    kept = {"sequence": (3, X), "hidden_state": (3, 1), "outputs": (3, 1)}
-    text = draft.lines({f"_RNNLayer__{name}": np.zeros(shape) for name, shape in {**kept, **weights}.items()})
+    shapes = {"sequence": (3, X), "hidden_state": (3, 1), "outputs": (3, 1)}
+    text = draft.lines({f"_RNNLayer__{name}": np.zeros(shape) for name, shape in {**shapes, **weights}.items()})
     assert sum(line == "[[layout]]" for line in text) == 1
     described = [line.split('"')[1].removeprefix("_RNNLayer__") for line in text if "parts = " in line]
     assert described == ["input_weights", "hidden_weights", "hidden_bias"]

@@ -137,8 +137,8 @@ def test_what_of_the_state_stands_first_is_found(kind: str) -> None:
     biases = np.stack([packed["bias_hh_l0"], packed["bias_ih_l0"]])
     kernel = np.concatenate([packed["weight_hh_l0"].T, packed["weight_ih_l0"].T])
     for arrays in ({"a": packed["weight_hh_l0"].T, "b": biases, "c": packed["weight_ih_l0"].T}, {"a": kernel, "b": biases}):
-        found = rc.identify(arrays, io=io)
-        assert found.verdict == "identified" and outcome_right(found, truth), str(found)
+        findings = rc.identify(arrays, io=io)
+        assert findings.verdict == "identified" and outcome_right(findings, truth), str(findings)
 
 
 def test_layout_files_of_shuffled_conventions_read_the_same(tmp_path: Path) -> None:

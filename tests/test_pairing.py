@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from rnnconvert.comparison.pairing import LayerPair, pair
 from rnnconvert.core import reference
 from rnnconvert.core.cells import Clip
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.weights import Layer, Recurrent
+from rnnconvert.core.weights import Call, Directly, Layer, Recurrent
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.language.layout import Sizes
 from tests.stacks import BOTH, random_stack
@@ -80,13 +81,17 @@ def test_pieces_of_a_layer_are_taken_together(option: str, suffix: str, tmp_path
 def test_a_stack_is_found_in_layers_of_which_the_first_has_its_name(layers: int, tmp_path: Path) -> None:
     source = of(lstm("lstm", layers=layers))
     rc.save(source, tmp_path / "out.json")  # RTNeural names its layers by their type
-    read = rc.load(tmp_path / "out.json")
-    assert list(read.layers) == ["lstm", "lstm_2", "lstm_3"][:layers]
-    keras = of(*(stack.replace(name=f"lstm_{i}" if i else "lstm") for i, stack in enumerate(rc.split_stack(source.layers["lstm"]))))
-    for written in (read, keras):
-        for a, b in ((source, written), (written, source)):
-            (one,) = pair(a, b)
-            same(one.stack, one.counterpart)
+    written = rc.load(tmp_path / "out.json")
+    assert list(written.layers) == ["lstm", "lstm_2", "lstm_3"][:layers]
+    split = [stack.replace(name=f"lstm_{i}" if i else "lstm") for i, stack in enumerate(rc.split_stack(source.layers["lstm"]))]
+    rc.save(of(*split), tmp_path / "out.keras")
+    reads = [stack.replace(calls=(Call(Directly((below.name,))),)) for below, stack in itertools.pairwise(split)]
+    for connected in (written, of(split[0], *reads)):
+        for a, b in ((source, connected), (connected, source)):
+            (matched,) = pair(a, b)
+            same(matched.stack, matched.counterpart)
+    with pytest.raises(rc.UsageError, match="cannot tell what corresponds"):
+        pair(of(*split), source)  # nothing states that they read one another
 
 
 def test_layers_and_directions_split_at_once(tmp_path: Path) -> None:

@@ -467,8 +467,8 @@ def test_a_cell_of_other_equations_is_not_read(tmp_path: Path) -> None:
 
 def test_a_scope_called_as_a_cell_that_holds_other_layers_alone_is_none(tmp_path: Path) -> None:
     """A caller's own tf.variable_scope("gru_cell") around a decoder: the memory of its attention is a dense layer there."""
-    found = {name: array for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("gru/")}
-    npz_file.write(tmp_path / "a.npz", {**found, "decoder/gru_cell/memory_layer/kernel": np.ones((4, 4), "f")})
+    arrays = {name: array for name, array in tensor_bundle.read(CELLS).arrays.items() if name.startswith("gru/")}
+    npz_file.write(tmp_path / "a.npz", {**arrays, "decoder/gru_cell/memory_layer/kernel": np.ones((4, 4), "f")})
     read = rc.load(tmp_path / "a.npz", "tensorflow1")
     assert len(read.layers) == 1 and not read.warnings and not read.unread
     assert "decoder/gru_cell/memory_layer/kernel" in read.tensors

@@ -241,7 +241,7 @@ def test_the_folder_of_a_model_is_read_as_its_topology(tmp_path: Path) -> None:
     """What a browser downloads, and what the converter writes, is a folder."""
     folder = tmp_path / "web"
     folder.mkdir()
-    made(folder / "model.json", of(Cell("lstm")))
+    file_of(folder / "model.json", of(Cell("lstm")))
     ours, theirs = rc.load(folder), rc.load(folder / "model.json")
     assert (ours.format, ours.path, list(ours.layers)) == ("tfjs", str(folder), list(theirs.layers))
     assert all(identical(ours.layers[name], theirs.layers[name]) for name in ours.layers)

@@ -469,8 +469,8 @@ def test_without_tf_keras_nothing_is_proved_or_written(tmp_path: Path, monkeypat
 
 
 def test_a_layer_of_a_gpu_alone_is_no_fault_of_the_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = json.dumps({"failed": "NotFoundError: Exception encountered when calling layer 'a' (type CuDNNLSTM)."})
-    ran = subprocess.CompletedProcess([], 0, said, "")
+    answer = json.dumps({"failed": "NotFoundError: Exception encountered when calling layer 'a' (type CuDNNLSTM)."})
+    ran = subprocess.CompletedProcess([], 0, answer, "")
     monkeypatch.setattr(upgrade_proof, "_python", lambda framework: sys.executable)
     monkeypatch.setattr(upgrade_proof.subprocess, "run", lambda *words, **more: ran)
     with pytest.raises(AbsentExecutorError, match="run on an NVIDIA GPU alone"):

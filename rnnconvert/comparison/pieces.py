@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rnnconvert.core.printable import quoted
-from rnnconvert.core.weights import Input, Layer, Recurrent
+from rnnconvert.core.weights import Directly, Input, Layer, Recurrent
 from rnnconvert.rewrites import join_stack
 
 DIRECTION = re.compile(r"(?:^|_)(forward|backward)$|_(0|1)$")
@@ -96,7 +96,7 @@ def _stored_apart(stacks: Sequence[Recurrent]) -> list[Recurrent]:
 
 def _numbered(pieces: Sequence[Pieces]) -> Iterator[Pieces]:
     """Yield the runs NAME_l0, NAME_l1 and so on as one stack, l0 or layer_0 and so on of a stack without a name, and those
-    of names that were taken: NAME, then NAME_1 (Keras) or NAME_2 (RTNeural) and so on.
+    of names that were taken: NAME, then NAME_1 (Keras) or NAME_2 (RTNeural) and so on, if each is stated to read the one before.
     """
     runs: dict[str, dict[int, Pieces]] = {}
     for unit in pieces:
@@ -115,11 +115,14 @@ def _numbered(pieces: Sequence[Pieces]) -> Iterator[Pieces]:
 
 
 def _taken_names(pieces: Sequence[Pieces]) -> Iterator[tuple[str, list[Pieces]]]:
-    """Yield each NAME with the units NAME, NAME_1, NAME_2 and so on, or without NAME_1."""
+    """Yield each NAME with the units NAME, NAME_1, NAME_2 and so on, or without NAME_1, where each reads the one before.
+
+    Unlike `NAME_l1`, such a name is that of any second layer: without the file's word nothing says what it reads.
+    """
     named = {unit.name: unit for unit in reversed(pieces)}
     for base, first in named.items():
         for start in (1, 2):
             later = itertools.takewhile(named.__contains__, (f"{base}_{number}" for number in itertools.count(start)))
             members = [first, *(named[name] for name in later)]
-            if len(members) > 1:
+            if len(members) > 1 and all(isinstance(unit.stack.reads, Directly) for unit in members[1:]):
                 yield base, members
