@@ -97,12 +97,14 @@ def batch(asked: BatchOptions) -> None:
     from rnnconvert.batch.workers import Workers
     from rnnconvert.containers.asking import is_url, log_nothing
     from rnnconvert.containers.files import replacing
+    from rnnconvert.files.options import Options
 
     journal = asked.journal
     log_nothing()
     wish = Wish.of(asked.target_format)
     if wish.format is None:
         raise UsageError("--to is missing: it decides what is written, as in --to onnx")
+    Options(settings=asked.settings)  # a word that no option has is one error, not one of each file
     items = manifest.items(asked.sources, asked.folder, wish.format, wish.name(""), asked.settings)
     if journal is None:
         if is_url(asked.folder):

@@ -7,6 +7,7 @@ import io
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -219,6 +220,15 @@ def test_two_sources_of_one_target_are_refused(models: Path, tmp_path: Path) -> 
     safetensors.write(tmp_path / "m0.safetensors", arrays(1))
     code, output = call(models / "m0.safetensors", tmp_path / "m0.safetensors", "--to", "onnx", "--out", tmp_path / "out")
     assert code == 2 and "both be written" in output
+    (line,) = re.findall(r"a line for each: (.*)", output)
+    (tmp_path / "list.jsonl").write_text(f"{line}\n{json.dumps({'source': str(models / 'm0.safetensors')})}\n")
+    code, output = call(tmp_path / "list.jsonl", "--to", "onnx", "--out", tmp_path / "out", "--jobs", 1)
+    assert code == 0 and len([*(tmp_path / "out").rglob("m0.onnx")]) == 2
+
+
+def test_a_setting_that_no_option_has_is_one_error(models: Path, tmp_path: Path) -> None:
+    code, output = call(models / "*.safetensors", "--to", "onnx", "--out", tmp_path / "out", "--set", "nonlinearty=tanh")
+    assert code == 2 and output.count("Did you mean 'nonlinearity'?") == 1 and not (tmp_path / "out").exists()
 
 
 def test_no_source_is_written_over(models: Path, tmp_path: Path) -> None:

@@ -53,19 +53,20 @@ class Item:
     @property
     def files(self) -> tuple[str, ...]:
         """The paths or URLs of all files that are written: the target, then those that belong next to it."""
-        path = Path(self._name)
+        path = Path(self.name)
         try:
             return self.with_files(files_of(detect.target(path, self.to or None), path))
         except UsageError:  # which says, when it is converted, that nothing is written under that name
             return (self.target,)
 
     @property
-    def _name(self) -> str:
+    def name(self) -> str:
+        """The file name of the target."""
         return stores.last(self.target) if is_url(self.target) else Path(self.target).name
 
     def with_files(self, files: Sequence[Path]) -> tuple[str, ...]:
         """Return the paths or URLs of files by their names: of the target, which comes first, and of those next to it."""
-        folder = stores.place(self.target).removesuffix(self._name)
+        folder = stores.place(self.target).removesuffix(self.name)
         return (self.target, *(folder + file.name for file in files[1:]))
 
     @property
@@ -150,7 +151,12 @@ def _apart(all_items: Sequence[Item]) -> list[Item]:
         if shared is None:
             distinct.append(item)
         elif _place(other.source) != _place(item.source) or _place(other.target) != _place(item.target):
-            raise UsageError(f"{other.source} and {item.source} would both be written to {places[shared]}. Name the targets in a manifest")
+            apart = f"{stores.place(item.source).replace(os.sep, '/').rpartition('/')[0].rpartition('/')[2] or 'second'}/{item.name}"
+            line = json.dumps({"source": item.source, "target": apart}, ensure_ascii=False)
+            raise UsageError(
+                f"{other.source} and {item.source} would both be written to {places[shared]}. Name the targets in a manifest, a .jsonl "
+                f"with a line for each: {line}"
+            )
         elif other.asked[1:] != item.asked[1:]:
             raise UsageError(
                 f"{item.source} would be written to {item.target} twice, with different settings. Name the targets in a manifest"

@@ -147,7 +147,10 @@ def not_written(target: object, report: Any) -> str:
     from rnnconvert.core.verdict import BY_LAYER, NOT_COMPARED  # for this error alone: dataclasses take time to import
 
     if report.verdict == NOT_COMPARED:
-        return f"{target} was not written: its outputs were not compared with the source's"
+        return (
+            f"{target} was not written: its outputs were not compared with the source's. Convert without {Flag('verify')}, and compare "
+            "the weights: rnnconvert diff"
+        )
     if report.verdict != BY_LAYER:
         return f"{target} was not written: its outputs are {report.verdict} to the source's"
     return (
