@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import sys
 import textwrap
@@ -445,6 +446,22 @@ def test_outputs_in_the_order_of_processing_are_compared_as_the_graph_turns_them
         after.input[0] = turn.input[0]
         onnx.save(model, tmp_path / "b.onnx")
         assert not rc.verify(tmp_path / "a.keras", tmp_path / "b.onnx", on=[], explain=False).equal
+
+
+def test_a_long_way_to_what_turns_the_outputs_is_not_followed(tmp_path: Path) -> None:
+    stack = random_stack(Sizes("gru", 3, 4), 0, np.float32)
+    backward = each(stack, lambda direction: direction.replace(reverse=True)).replace(name="a", output_order="processing")
+    rc.save(rc.Checkpoint("a", "keras", {"a": backward}), tmp_path / "a.onnx")
+    assert rc.load(tmp_path / "a.onnx").turned == {"a"}
+    model = onnx.load(tmp_path / "a.onnx")
+    (turn,) = (node for node in model.graph.node if node.op_type == "Slice")
+    values = [turn.input[0], *(f"value{number}" for number in range(3000))]
+    turn.input[0] = values[-1]
+    place = list(model.graph.node).index(turn)
+    for number, (source, target) in enumerate(itertools.pairwise(values)):
+        model.graph.node.insert(place + number, onnx.helper.make_node("Identity", [source], [target]))
+    onnx.save(model, tmp_path / "long.onnx")
+    assert not rc.load(tmp_path / "long.onnx").turned
 
 
 @pytest.mark.filterwarnings("ignore:.*__array__:DeprecationWarning")  # of Keras's own

@@ -39,25 +39,22 @@ def sequence_before_reversal(scope: Scope, shapes: Shapes, value: str, axis: int
 
 def is_turned(scope: Scope, shapes: Shapes, value: str, axis: int) -> bool:
     """Return whether a sequence is read by nodes alone that turn it around."""
-    if value in scope.body.outputs:
-        return False
-    readers = list(_readers(scope, value))
-    if not readers:
-        return False
-    for node in readers:
-        if node.kind in _PASSING or _swaps(scope, shapes, node):
-            order = _order(scope, node)
-            if node.kind == "Reshape":
-                after = 1 - axis
-            elif order:
-                after = order.index(axis)
-            else:
-                after = axis
-            if not is_turned(scope, shapes, node.outputs[0], after):
-                return False
-        elif node.kind not in _TURNING or node.inputs[0] != value or not turns(scope, shapes, node, axis):
+    waiting = [(value, axis)]
+    for _ in range(_FOLLOWED):
+        value, axis = waiting.pop()
+        readers = list(_readers(scope, value))
+        if value in scope.body.outputs or not readers:
             return False
-    return True
+        for node in readers:
+            if node.kind in _PASSING or _swaps(scope, shapes, node):
+                order = _order(scope, node)
+                after = 1 - axis if node.kind == "Reshape" else order.index(axis) if axis in order else axis
+                waiting.append((node.outputs[0], after))
+            elif node.kind not in _TURNING or node.inputs[0] != value or not turns(scope, shapes, node, axis):
+                return False
+        if not waiting:
+            return True
+    return False
 
 
 def _readers(scope: Scope, value: str) -> Iterator[Operation]:
