@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import fcntl
 import os
 import pickle
+import shutil
 import signal
 import socket
 import stat
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -400,11 +403,9 @@ def test_several_files_do_not_go_through_a_link(tmp_path: Path) -> None:
 # What killed processes leave ----------------------------------------------------------------------------
 
 SLOW = """
-import os, sys, time
-from collections.abc import Iterator
+import sys, time
 from pathlib import Path
-from rnnconvert.containers import sorted_table, temporary, wire
-from rnnconvert.containers.crc32c import crc32c
+from rnnconvert.containers import temporary
 from rnnconvert.containers.files import replacing
 path = Path(sys.argv[1])
 with replacing(path) as file, temporary.new_folder(path) as folder:
@@ -414,6 +415,52 @@ with replacing(path) as file, temporary.new_folder(path) as folder:
     print("here", flush=True)
     time.sleep(60)
 """
+
+
+@pytest.mark.parametrize("moment", ["made", "locked"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_is_being_made_is_not_taken_for_what_a_killed_run_left(
+    kind: str, moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process looks into the folder between the two steps, and has removed it before the second, or only locked it."""
+    opened = os.open
+    removers: list[threading.Thread] = []
+
+    def interrupted(path: Any, flags: int, mode: int = 0o777, **others: Any) -> int:
+        handle = opened(path, flags, mode, **others)
+        if not removers and flags & os.O_CREAT:
+            locked = threading.Event()
+
+            def remove() -> None:
+                other = opened(path, os.O_RDWR)
+                fcntl.flock(other, fcntl.LOCK_EX)
+                locked.set()
+                time.sleep(0.2 if moment == "locked" else 0)
+                shutil.rmtree(str(path).removesuffix(".lock"), ignore_errors=True)
+                Path(path).unlink()
+                os.close(other)
+
+            removers.append(threading.Thread(target=remove))
+            removers[0].start()
+            locked.wait()
+            if moment == "made":
+                removers[0].join()
+        return handle
+
+    monkeypatch.setattr(os, "open", interrupted)
+    if kind == "file":
+        handle, path = temporary.new_file(tmp_path / "a.pt", 0o600)
+        removers[0].join()
+        assert path.is_file()
+        os.close(handle)
+        return
+    with temporary.new_folder(tmp_path / "a.pt") as folder:
+        monkeypatch.undo()
+        removers[0].join()
+        (folder / "x").write_text("x")
+        temporary.sweep(tmp_path)
+        assert (folder / "x").is_file()
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_docstring_that_describes_what_does_not_exist_is_an_error() -> None:
     def call(real: int) -> None:
         """Do it.
 
-        one    what there is
+        real   what there is
         other  what there is not
         """
 

@@ -30,7 +30,10 @@ SYSTEM = System(
         "prefix": "",
     },
     unstated=("activation", "forget_bias", "cell_clip", "proj_clip"),
-    heads=((4, b"TFL3", "a TensorFlow Lite model"),),
+    heads=(
+        (4, b"TFL3", "a TensorFlow Lite model"),
+        (0, b'model_checkpoint_path: "', "TensorFlow's list of the checkpoints next to it; give the path of one of them"),
+    ),
 )
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "linear", "softsign", "softplus", "elu", "selu")
 _HOLDS = Holds(biases=("input",), activations=_FUNCTIONS, layers=False, joins=("layer", "end"), mixed_directions=True)

@@ -36,13 +36,29 @@ def _name(target: str, kind: str) -> str:
     return f".{short}.rnnconvert-{os.getpid()}-{os.urandom(4).hex()}.{kind}"
 
 
-def _lock(handle: int) -> bool:
-    """Lock an open file, if nobody else has; where the disk has no locks, nothing is ever removed for us."""
+def _lock(handle: int, wait: bool = False) -> bool:
+    """Lock an open file, if nobody else has; where the disk has no locks, nothing is ever removed for us.
+
+    wait  whether to wait for whoever has locked it
+    """
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except (OSError, AttributeError):
         return False
     return True
+
+
+def _new_locked(folder: Path, target: str, kind: str, mode: int) -> tuple[int, Path]:
+    """Make a locked file in a folder, of a name that no other has. Raises OSError."""
+    while True:
+        path = folder / _name(target, kind)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
+        _lock(handle, wait=True)
+        # Between the two steps another process may have taken it for a dead one, and be removing it.
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle, path
+        os.close(handle)
 
 
 def new_file(target: Path, mode: int) -> tuple[int, Path]:
@@ -53,15 +69,7 @@ def new_file(target: Path, mode: int) -> tuple[int, Path]:
     Raises OSError.
     """
     _sweep_once(target.parent)
-    while True:
-        path = target.parent / _name(target.name, "part")
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
-        _lock(handle)
-        # Between the two steps another process may have taken it for a dead one.
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(handle), path.stat()):
-                return handle, path
-        os.close(handle)
+    return _new_locked(target.parent, target.name, "part", mode)
 
 
 @contextlib.contextmanager
@@ -143,11 +151,14 @@ def _folder(next_to: Path | None) -> Path:
     else:
         parent = next_to.parent
     _sweep_once(parent)
-    path = parent / _name("" if next_to is None else next_to.name, "folder")
-    path.mkdir(mode=0o700)
-    lock = path.with_name(path.name + _LOCK)
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    _lock(handle)
+    handle, lock = _new_locked(parent, "" if next_to is None else next_to.name, f"folder{_LOCK}", 0o600)
+    path = lock.with_name(lock.name.removesuffix(_LOCK))
+    try:
+        path.mkdir(mode=0o700)
+    except BaseException:
+        lock.unlink()
+        os.close(handle)
+        raise
     _held[path] = handle
     return path
 

@@ -178,8 +178,6 @@ def _text(path: Path, head: bytes) -> str | None:
             return None
         start = head[: error.start].decode("utf-8-sig", "replace")
     start = start.lstrip()
-    if newest := re.match(r'model_checkpoint_path: "([^"\n]+)"', start):
-        return f"TensorFlow's list of the checkpoints next to it, of which {newest[1]} is the newest; give the path of one of them"
     if start[:1] in ("{", "["):
         return "JSON, whose numbers have no known names"
     plain = bool(start) and all(letter.isprintable() or letter.isspace() for letter in start)
@@ -242,6 +240,6 @@ def target(path: Path, format: str | None = None) -> Adapter:
                 raise UsageError(f"{path}: files with this ending are written for {', '.join(formats)}. Choose one with {Flag('to')}.")
             return adapter(formats[0])
     if path.is_dir():
-        raise UsageError(f"{path} is a folder. Name a file in it, as in {path / 'model.onnx'}")
+        raise UsageError(f"{path} is a folder. Name a file in it.")
     hint = nearest(path.suffix, table.written, "ending")
     raise UsageError(f"{path}: cannot infer the format from the file name. Name it with {Flag('to')}. {hint}")

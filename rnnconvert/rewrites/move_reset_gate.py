@@ -28,7 +28,7 @@ def _obstacle(direction: Direction, after: bool | None) -> Obstacle | None:
             f"it computes {equations[is_after]} but the target {equations[not is_after]}; "
             f"these agree only where R is diagonal, but R of gate n has {value:.6g} at {index}",
             f"Convert to {registry.holding(lambda form: form.kind == 'gru' and form.reset_after == is_after)}, which has this cell; "
-            "or let rnnconvert.to_torch or rnnconvert.to_keras make a layer of PyTorch or Keras that computes it.",
+            "or train the target's own cell.",
         )
     inside = inside_the_product(direction)
     if inside is None:
