@@ -30,7 +30,7 @@ MISTAKES = {
     f"convert {A} out.onnx --set activaton=relu": (2, "Unknown option 'activaton'", "Did you mean 'activation'?"),
     f"convert {A} out.onnx --set activation": (2, "expected KEY=VALUE", "--set nonlinearity=relu"),
     f"convert {A} out.onnx --dtype float17": (2, "'float17' is not one of", "'float16'"),
-    f"convert {B} out.pt": (4, "the reset gate before the product", "rnnconvert.to_torch"),
+    f"convert {B} out.pt": (4, "the reset gate before the product", "rnnconvert scaffold"),
     f"convert {A} absent/out.onnx": (2, "its folder does not exist", "Create it"),
     "convert examples out.onnx": (3, "but holds decoder.keras, ", "Give the path of one of them; `rnnconvert batch` converts"),
     "convert nothing out.onnx": (3, "nothing: the folder is empty", ""),
