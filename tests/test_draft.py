@@ -172,3 +172,10 @@ def test_what_a_layer_keeps_besides_its_weights_is_no_layer() -> None:
     assert sum(line == "[[layout]]" for line in text) == 1
     described = [line.split('"')[1].removeprefix("_RNNLayer__") for line in text if "parts = " in line]
     assert described == ["input_weights", "hidden_weights", "hidden_bias"]
+
+
+def test_a_number_beside_a_layer_is_no_bias(tmp_path: Path) -> None:
+    arrays = {"rnn.Wx": (4 * H, X), "rnn.Wh": (4 * H, H), "rnn.bias": (4 * H,), "rnn.step": ()}
+    np.savez(tmp_path / "a.npz", **{name: np.ones(shape, np.float32) for name, shape in arrays.items()})
+    (warning,) = rc.load(tmp_path / "a.npz").unread
+    assert "plus 'rnn.step'" in warning and "--set layout=mlx.lstm" in warning

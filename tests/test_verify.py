@@ -464,6 +464,17 @@ def test_a_long_way_to_what_turns_the_outputs_is_not_followed(tmp_path: Path) ->
     assert not rc.load(tmp_path / "long.onnx").turned
 
 
+def test_outputs_that_a_graph_gives_as_they_are_too_are_not_turned(tmp_path: Path) -> None:
+    stack = random_stack(Sizes("gru", 3, 4), 0, np.float32)
+    backward = each(stack, lambda direction: direction.replace(reverse=True)).replace(name="a", output_order="processing")
+    rc.save(rc.Checkpoint("a", "keras", {"a": backward}), tmp_path / "a.onnx")
+    model = onnx.load(tmp_path / "a.onnx")
+    (node,) = (node for node in model.graph.node if node.op_type == "GRU")
+    model.graph.output.append(onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None))
+    onnx.save(model, tmp_path / "both.onnx")
+    assert not rc.load(tmp_path / "both.onnx").turned
+
+
 @pytest.mark.filterwarnings("ignore:.*__array__:DeprecationWarning")  # of Keras's own
 @pytest.mark.parametrize("reader", ["attention", "nested"])
 def test_outputs_that_something_else_reads_are_not_turned(reader: str, tmp_path: Path) -> None:

@@ -138,8 +138,14 @@ class Configured:
             scope = self._models_in[id(scope.config)].get(part, scope)
         return scope
 
-    def turned(self, entries: Mapping[str, Entry]) -> frozenset[str]:
-        """Return the layers of whose outputs the model reads the last alone, or nothing but what a Flip along the steps makes of them."""
+    def turned(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]) -> frozenset[str]:
+        """Return the layers in the order of processing of whose outputs the model reads the last alone, or only what a Flip makes of them.
+
+        entries  the layers' own configurations, as far as there are any
+        """
+        backward = {name: layer for name, layer in entries.items() if name in layers and layers[name].output_order == "processing"}
+        if not backward:
+            return frozenset()
         as_they_are: set[int] = set()
         flipped: set[int] = set()
         for step in self._layered.steps:
@@ -147,8 +153,9 @@ class Configured:
                 if tensor.index == 0:
                     (flipped if _turns_steps(step) else as_they_are).add(id(tensor.step.layer.config))
         as_they_are |= {id(end.step.layer.config) for end in self._layered.ends if end.index == 0}
+        only_flipped = flipped - as_they_are
         return frozenset(
-            name for name, layer in entries.items() if not layer.config.get("return_sequences") or id(layer.config) in flipped - as_they_are
+            name for name, layer in backward.items() if id(layer.config) in only_flipped or not layer.config.get("return_sequences")
         )
 
     def calls(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry]) -> dict[str, tuple[Call, ...]]:

@@ -166,7 +166,7 @@ class LayerReader:
             self.stored.arrays,
             StatedLayers(self.model, self.era, places, own_names, entries),
             tuple(self.unread),
-            turned=frozenset() if self.called is None else self.called.turned(stated) & _backwards(layers),
+            turned=frozenset() if self.called is None else self.called.turned(layers, stated),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )
 
@@ -521,8 +521,3 @@ class LayerReader:
 def read_stored(stored: Stored) -> Checkpoint:
     """Read arrays that are in memory already."""
     return LayerReader(Path("(in memory)"), stored, Options()).read()
-
-
-def _backwards(layers: Mapping[str, Recurrent]) -> set[str]:
-    """Return the layers whose outputs stand in the order of processing."""
-    return {name for name, stack in layers.items() if stack.output_order == "processing"}

@@ -153,13 +153,17 @@ def _outputs_turned(program: Program, homes: Mapping[str, NodePlace], layers: Ma
     shapes = Shapes(program)
 
     def is_turned(home: NodePlace) -> bool:
-        sequences = [node for node in home.scope.nodes if home.node.outputs[0] in node.reads]
-        single = [node for node in sequences if node.kind in ("Gather", "Squeeze")]  # without the axis of the directions
-        axis = int(home.scope.attributes(home.node).get("layout") == 1)
-        return bool(single) and single == sequences and all(turned.is_turned(home.scope, shapes, node.outputs[0], axis) for node in single)
+        outputs, scope = home.node.outputs[0], home.scope
+        axis = int(scope.attributes(home.node).get("layout") == 1)
+        readers = [node for node in scope.nodes if outputs in node.reads]
+        if not readers or outputs in scope.body.outputs:
+            return False
+        # Each has to take away the axis of the directions, which comes after that of the steps.
+        single = all(node.kind == "Squeeze" or (node.kind, scope.attributes(node).get("axis")) == ("Gather", axis + 1) for node in readers)
+        return single and all(turned.is_turned(scope, shapes, node.outputs[0], axis) for node in readers)
 
-    backward = {name: [*layers[name].directions()] for name in homes if layers[name].num_layers == 1}
-    return frozenset(name for name, parts in backward.items() if len(parts) == 1 and parts[0][2].reverse and is_turned(homes[name]))
+    directions = {name: [*layers[name].directions()] for name in homes}
+    return frozenset(name for name, parts in directions.items() if len(parts) == 1 and parts[0][2].reverse and is_turned(homes[name]))
 
 
 def about(checkpoint: Checkpoint) -> dict[str, object]:

@@ -147,9 +147,9 @@ def _check_parts(path: Path, what: str | None) -> None:
 
 def _check_folder(path: Path) -> None:
     """Raise UnreadableError for a folder without anything in it, and for one of model files."""
-    inside = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else None
-    if inside is None:
+    if not path.is_dir():
         return
+    inside = sorted(entry.name for entry in path.iterdir())
     if not inside:
         raise UnreadableError(path, "the folder is empty")
     endings = tuple(end for card in registry.cards().values() for end in (*card.endings, *card.usual) if end != ".json")

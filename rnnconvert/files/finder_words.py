@@ -54,7 +54,7 @@ def doubt_about_extra(group: FoundLayer, extra: Sequence[str], arrays: Mapping[s
     """Return the doubt about arrays that are a layer's own and that its layout does not have; one shaped as a bias is never passed over."""
     called = class_in_words(group.layout)
     wide = len(gates_of(group.layout.kind, "input")) * group.sizes.hidden_size
-    bias = next((full for full in extra if arrays[full].size == max(arrays[full].shape) == wide), None)
+    bias = next((full for full in extra if arrays[full].size == max(arrays[full].shape, default=0) == wide), None)
     named = bias or extra[0]
     what = f"it has the arrays of {called} plus {named!r}, which {called} does not have"
     if bias is not None:

@@ -164,7 +164,7 @@ def as_keras_3(
 
 
 def _count(model: SourceLayer) -> int:
-    """Return how many layers a model has: what a wrapper holds is part of it, and a start is none."""
+    """Count the layers of a model: a wrapper and what it holds as one, without the inputs."""
     return sum(_count(layer) if layer.is_model else layer.kind != "InputLayer" for layer in model.inside)
 
 
