@@ -80,7 +80,7 @@ class LoadedFunction:
         """Return what the function gives. Raises UsageError for calls before, since a function's states cannot be begun anew."""
         if before:
             raise UsageError(f"{self.title} is a function: what its stateful layers keep between calls cannot be begun anew")
-        return Ran(tuple(np.asarray(output) for output in self.call(*inputs)), {})
+        return Ran(tuple(np.array(output) for output in self.call(*inputs)), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
         """Raise UsageError: a function cannot be copied with other weights."""
@@ -118,5 +118,4 @@ def runners() -> dict[str, ModelRunner]:
 def moved(values: Array, eps: float, generator: np.random.Generator) -> Array:
     """Return numbers in float64, each about one unit in the last place of its own type off, up or down."""
     step = np.where(generator.random(values.shape) < 0.5, -0.5, 0.5)
-    result: Array = values.astype(np.float64) * (1 + step * eps)
-    return result
+    return np.asarray(values.astype(np.float64) * (1 + step * eps))  # numpy makes a number of its own of an array without axes
