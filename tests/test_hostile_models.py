@@ -143,8 +143,8 @@ def attacks_on_programs(torch: Any, parts: Parts, mark: Path) -> Mapping[str, Pa
         "constants of an older torch": {**parts, f"{root}/data/constants/model.pt": evil},
         "a pickled weight": payload("weights_config.json", path_name="weight_9", use_pickle=True),
         "a pickled constant": payload("constants_config.json", path_name="tensor_9", use_pickle=True),
-        "an opaque object": payload("constants_config.json", path_name="opaque_obj_0", data=pickle.dumps(Marks(mark))),
-        "an object of a class": payload("constants_config.json", path_name="custom_obj_0"),
+        "an opaque object": payload("constants_config.json", path_name="opaque_obj_0", use_pickle=True, data=pickle.dumps(Marks(mark))),
+        "an object of a class": payload("constants_config.json", path_name="custom_obj_0", use_pickle=True),
         "the layout before torch 2.8": old,
         "a symbolic length": texts(expression),
         "a shape": texts(shape),
@@ -238,3 +238,26 @@ def test_expressions_are_arithmetic_of_symbols_or_refused() -> None:
         "Symbol('s0', a='b')", "'" * 9, "s0" + "+s0" * 2000, "LShift(1, 99999999)", "((((9**9)**9)**9)**9)**9", "1 << 99999", "9" * 500,
     ]  # fmt: skip
     each([*((text, True) for text in good), *((text, False) for text in bad)], check, str)
+
+
+def test_files_of_torch_run_in_a_process_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = needed("torch", "torch")
+    from rnnconvert.formats.pytorch.whole_run import open_file
+
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2)).eval()
+    x = np.ones((4, 3), np.float32)
+    torch.jit.trace(net, torch.zeros(2, 3)).save(tmp_path / "a.pt")
+    torch.export.save(torch.export.export(net, (torch.zeros(4, 3),)), tmp_path / "b.pt2")
+    expected = net(torch.from_numpy(x)).detach().numpy()
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the caller's process loaded a model of a file")
+
+    for module in (torch.jit, torch.export):
+        monkeypatch.setattr(module, "load", never)
+    for name in ("a.pt", "b.pt2"):
+        live = open_file(tmp_path / name).live
+        (gave,) = live.run(None, [x], []).outputs
+        assert np.allclose(gave, expected, atol=1e-6)
+        with pytest.raises(RnnConvertError, match="torch-cpu failed"):
+            live.run(None, [x[:, :2]], [])

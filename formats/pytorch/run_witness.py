@@ -8,6 +8,7 @@ is. Sources: aten/src/ATen/native/native_functions.yaml and RNN.cpp; torch/libra
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +48,36 @@ def run_whole(request: Mapping[str, Any], array: Callable[[Any], Array]) -> None
             inputs = _accepted(model, named, seen)
         with _kernels(_Recorder(seen, named, array)):
             seen.twice(lambda: _called(model, *inputs[0], **inputs[1]))
+
+
+@functools.lru_cache(maxsize=1)
+def _callable(file: str, written: int) -> Any:
+    """Return the module of an archive or a program; loaded once for all calls."""
+    return loaded(file).module() if _is_program(file) else _archive(file)
+
+
+def outputs_of(file: str, written: int, arrays: Sequence[Array] | None, array: Callable[[Any], Array]) -> list[Array]:
+    """Return what a model gives for arrays, in the element type of its parameters; nothing for None, once it is loaded."""
+    import torch
+
+    model = _callable(file, written)
+    if arrays is None:
+        return []
+    first = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), None)
+    inputs = [torch.from_numpy(np.array(values)) for values in arrays]
+    if first is not None:
+        inputs = [tensor.to(first.dtype) if tensor.is_floating_point() else tensor for tensor in inputs]
+    with torch.no_grad():
+        return [array(tensor) for tensor in _tensors(model(*inputs))]
+
+
+def _tensors(outputs: Any) -> list[Any]:
+    """Return the tensors in what a model gives, in order."""
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    if isinstance(outputs, (list, tuple)):
+        return [tensor for output in outputs if output is not None for tensor in _tensors(output)]
+    return [outputs]
 
 
 def _called(model: Any, *positional: Any, **named: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import re
 import zipfile
 from collections.abc import Sequence
@@ -14,15 +15,15 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.formats.pytorch.live import numbers
-from rnnconvert.formats.pytorch.run_program import is_program, loaded
+from rnnconvert.formats.pytorch.run_program import is_program
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, moved
+from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, apart, moved
 
 NAME = "pytorch"
 
 
 def open_file(path: Path) -> Loaded:
-    """Load a program that torch.jit.save or torch.export.save wrote.
+    """Load a program that torch.jit.save or torch.export.save wrote, in an executor's process.
 
     Raises UsageError for a file of weights, which holds no code, MissingPackageError without torch.
     """
@@ -31,23 +32,9 @@ def open_file(path: Path) -> Loaded:
     exported = is_program(names)
     if not scripted and not exported:
         raise UsageError(f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)")
-    try:
-        import torch
-    except ImportError:
-        raise MissingPackageError("torch", f"run {path}") from None
-    try:
-        module: Any = torch.jit.load(path, map_location="cpu").eval() if scripted else loaded(str(path)).module()
-    except NotImplementedError as error:
-        raise UsageError(f"{path} is not run: {error}. Save it anew from a model whose code you trust") from None
-    except Exception as error:  # torch raises what it likes
-        text = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"torch {torch.__version__} cannot load {path}: {text}") from None
-
-    def call(*inputs: Array) -> list[Array]:
-        with torch.no_grad():
-            return [numbers(tensor) for tensor in _tensors(module(*[_tensor(module, array) for array in inputs]))]
-
-    return Loaded(LoadedFunction(call, str(path)))
+    if importlib.util.find_spec("torch") is None:
+        raise MissingPackageError("torch", f"run {path}")
+    return Loaded(LoadedFunction(apart("torch-cpu", path), str(path)))
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
