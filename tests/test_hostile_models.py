@@ -203,9 +203,9 @@ def test_commands_execute_no_pickle_of_a_program(tmp_path: Path) -> None:
     attacks = attacks_on_programs(torch, parts, mark)
     for name in ("sample inputs", "a pickled constant"):
         file = written(tmp_path / "evil.pt2", attacks[name])
-        uses: list[Callable[[], Any]] = [
-            lambda: rc.scaffold(file, "pytorch", tmp_path / "a.py", verify=True, force=True),
-            lambda: rc.convert(file, tmp_path / "a.onnx", verify=True, force=True),
+        uses: list[Callable[..., Any]] = [
+            lambda file=file: rc.scaffold(file, "pytorch", tmp_path / "a.py", verify=True, force=True),
+            lambda file=file: rc.convert(file, tmp_path / "a.onnx", verify=True, force=True),
         ]
         for use in uses:
             try:

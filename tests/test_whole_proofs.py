@@ -232,7 +232,7 @@ def in_place(torch: Any) -> dict[str, Any]:
 
 
 def test_an_operator_in_place_changes_no_verdict(tmp_path: Path) -> None:
-    torch, keras = frameworks()
+    torch, _ = frameworks()
 
     class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self, change: Any, kind: str) -> None:

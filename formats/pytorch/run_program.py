@@ -27,7 +27,9 @@ _NAME = re.compile(r"[\w.\-/ :+@]*")
 _TEXT = re.compile(r"[^'\"\\\x00-\x1f]*")
 """What an operator may receive as a text: torch writes it between quotes."""
 _OPERATOR = re.compile(r"torch\.ops\.(aten|prims|quantized|quantized_decomposed|torchvision)\.(\w+)\.(\w+)")
-_HIGHER = re.compile(r"torch\.ops\.higher_order\.(cond|while_loop|scan|associative_scan|map_impl|wrap_with_set_grad_enabled|wrap_with_autocast)")
+_HIGHER = re.compile(
+    r"torch\.ops\.higher_order\.(cond|while_loop|scan|associative_scan|map_impl|wrap_with_set_grad_enabled|wrap_with_autocast)"
+)
 _NUMBERS = re.compile(
     r"_operator\.(getitem|add|sub|mul|floordiv|truediv|mod|pow|neg|pos|abs|eq|ne|lt|le|gt|ge|and_|or_|xor|not_|lshift|rshift)"
     r"|math\.(floor|ceil|trunc|sqrt|pow|exp|log|log2|cos|sin|tan|cosh|sinh|tanh|asin|acos|atan)"
@@ -38,9 +40,53 @@ _TREES = {"builtins.tuple", "builtins.list", "builtins.dict", "collections.Order
 _TREES |= {"torch.fx.immutable_collections.immutable_list", "torch.Size"}
 _POWERS = {"Pow", "PowByNatural", "FloatPow", "LShift"}
 _FUNCTIONS = _POWERS | set(
-    "Symbol Integer Float Rational Add Mul Max Min Mod PythonMod FloorDiv CleanDiv CeilDiv ModularIndexing Where CeilToInt FloorToInt "
-    "TruncToInt RoundToInt ToFloat TruncToFloat RoundDecimal FloatTrueDiv IntTrueDiv RShift Identity Abs floor ceiling Eq Ne Equality "
-    "Unequality Lt Le Gt Ge StrictLessThan LessThan StrictGreaterThan GreaterThan And Or Not IsNonOverlappingAndDenseIndicator".split()
+    [
+        "Symbol",
+        "Integer",
+        "Float",
+        "Rational",
+        "Add",
+        "Mul",
+        "Max",
+        "Min",
+        "Mod",
+        "PythonMod",
+        "FloorDiv",
+        "CleanDiv",
+        "CeilDiv",
+        "ModularIndexing",
+        "Where",
+        "CeilToInt",
+        "FloorToInt",
+        "TruncToInt",
+        "RoundToInt",
+        "ToFloat",
+        "TruncToFloat",
+        "RoundDecimal",
+        "FloatTrueDiv",
+        "IntTrueDiv",
+        "RShift",
+        "Identity",
+        "Abs",
+        "floor",
+        "ceiling",
+        "Eq",
+        "Ne",
+        "Equality",
+        "Unequality",
+        "Lt",
+        "Le",
+        "Gt",
+        "Ge",
+        "StrictLessThan",
+        "LessThan",
+        "StrictGreaterThan",
+        "GreaterThan",
+        "And",
+        "Or",
+        "Not",
+        "IsNonOverlappingAndDenseIndicator",
+    ]
 )
 _NODES = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop, ast.Load)
 _LONGEST, _MOST_POWERS = 2000, 3
@@ -233,7 +279,9 @@ def _check_expression(text: str) -> None:
             if not isinstance(node.value, ast.Constant) or isinstance(node.value.value, str):
                 raise wrong
         elif isinstance(node, ast.Constant):
-            if not re.fullmatch(r"[^\W\d]\w{0,63}|-?[\d.]{1,64}(e[+-]?\d+)?", str(node.value)) or not isinstance(node.value, (int, float, str)):
+            if not re.fullmatch(r"[^\W\d]\w{0,63}|-?[\d.]{1,64}(e[+-]?\d+)?", str(node.value)) or not isinstance(
+                node.value, (int, float, str)
+            ):
                 raise wrong
         elif isinstance(node, ast.Name):
             if id(node) not in called and not re.fullmatch(r"[a-z]+\d+|true|false|oo|int_oo", node.id):
