@@ -246,11 +246,11 @@ def _check_target(text: str) -> None:
     if operator:
         import torch
 
-        found = torch.ops
+        resolved = torch.ops
         for part in operator.groups():
-            found = getattr(found, part, None)
-        schema = getattr(found, "_schema", None)
-        names = {argument.name for argument in schema.arguments} if isinstance(found, torch._ops.OpOverload) else _REACHES_FILES
+            resolved = getattr(resolved, part, None)
+        schema = getattr(resolved, "_schema", None)
+        names = {argument.name for argument in schema.arguments} if isinstance(resolved, torch._ops.OpOverload) else _REACHES_FILES
         if names & _REACHES_FILES:
             raise NotImplementedError(f"it has an operator {text!r}, which torch lacks or which reaches files")
     elif not (_HIGHER.fullmatch(text) or _NUMBERS.fullmatch(text)):
