@@ -77,7 +77,7 @@ def stored_in(path: Path) -> Stored:
         return pickled.read(path)
     if file.kinds & variables.KINDS and file.archive:
         return variables.grouped(file.cached(archives.reader(path, file.head)))
-    return keras_zip.read(path) if zipfile.is_zipfile(path) else groups.modern(hdf5.read(path))
+    return keras_zip.read(path) if zipfile.is_zipfile(path) else groups.modern(path, hdf5.read(path))
 
 
 def read(path: Path, options: Options) -> Checkpoint:
