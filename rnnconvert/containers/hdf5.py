@@ -114,11 +114,15 @@ class Hdf5Walk:
         self._groups.add(h5py.h5o.get_info(group.id).addr)
         attributes = self._read_attributes(group, prefix.rstrip("/"))
         arrays: dict[str, Array] = {}
+        decoded: set[str] = set()
         names = self._children(group, attributes.get("layer_names"))
         if not names:
             self._empty.append(prefix.rstrip("/"))
         for raw_name in names:
             name = prefix + raw_name.decode("utf-8", "backslashreplace")
+            if name in decoded:
+                raise UnreadableError(self._path, f"two names in it are both read as {name!r}, as bytes that are no text")
+            decoded.add(name)
             link = group.id.links.get_info(raw_name)
             if link.type != h5py.h5l.TYPE_HARD:
                 self.unreadable[name] = "a link by name, possibly to another file; not followed"
