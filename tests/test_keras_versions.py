@@ -50,10 +50,10 @@ def gives(stack: Recurrent, expected: np.ndarray) -> bool:
 
 
 def same_arrays(first: Recurrent, second: Recurrent) -> bool:
-    pairs = [(one, other) for (*_, one), (*_, other) in zip(first.directions(), second.directions(), strict=False)]
+    pairs = [(mine, theirs) for (*_, mine), (*_, theirs) in zip(first.directions(), second.directions(), strict=False)]
     return (first.cell.kind, first.num_directions) == (second.cell.kind, second.num_directions) and all(
-        one.arrays.keys() == other.arrays.keys() and all(np.array_equal(one.get(*key), other.get(*key)) for key in one.arrays)
-        for one, other in pairs
+        mine.arrays.keys() == theirs.arrays.keys() and all(np.array_equal(mine.get(*key), theirs.get(*key)) for key in mine.arrays)
+        for mine, theirs in pairs
     )
 
 

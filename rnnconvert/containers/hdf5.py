@@ -121,7 +121,7 @@ class Hdf5Walk:
         for raw_name in names:
             name = prefix + raw_name.decode("utf-8", "backslashreplace")
             if name in decoded:
-                raise UnreadableError(self._path, f"two names in it are both read as {name!r}, as bytes that are no text")
+                raise UnreadableError(self._path, f"two names in it are both read as {name!r}, since they are not text")
             decoded.add(name)
             link = group.id.links.get_info(raw_name)
             if link.type != h5py.h5l.TYPE_HARD:
