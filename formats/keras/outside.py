@@ -196,8 +196,7 @@ def _contradicted(document: Mapping[str, Any], version: str, stored: Stored) -> 
     wrote = str(
         root.get(_VERSION)
         or stored.metadata_as(KerasMetadata).get("keras_version")
-        or stored.metadata_as(KerasMetadata).get("groups_of")
-        or ""
+        or stored.metadata_as(KerasMetadata).get("groups_of", "")[:1]
     )
     if version and wrote and (version != wrote if "." in version and root.get(_VERSION) else version[:1] != wrote[:1]):
         return f"was written by Keras {version}, these weights by Keras {wrote}"
