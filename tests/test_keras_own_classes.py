@@ -180,3 +180,21 @@ def test_a_mask_that_keras_drops_is_not_named(tmp_path: Path) -> None:
         assert [call.mask for call in stack.calls] == [""], between
         layer = entry(json.loads(zipfile.ZipFile(tmp_path / "dropped.keras").read("config.json")))
         assert flow.KerasFlow(layer).masks("lstm" if "lstm" in {x.name for x in every(layer)} else stack.name) == "none"
+
+
+def test_an_attention_takes_the_mask_off_the_tensor_that_a_dropout_returned(tmp_path: Path) -> None:
+    torch, layers = pytest.importorskip("torch"), keras.layers
+    ids = keras.Input((4,), dtype="int32")
+    embedded = layers.Embedding(7, 4, mask_zero=True)(ids)
+    dropped = layers.Dropout(0.1)(embedded)
+    ends = [layers.Attention()([embedded, embedded]), layers.MultiHeadAttention(2, 3)(dropped, dropped)]
+    model = keras.Model(ids, ends)
+    model.save(tmp_path / "masks.keras")
+    rc.scaffold(tmp_path / "masks.keras", "pytorch", tmp_path / "written.py")
+    scope: dict[str, Any] = {"__name__": "written"}
+    exec(compile((tmp_path / "written.py").read_text(), "written.py", "exec"), scope)
+    x = np.array([[1, 2, 0, 0], [3, 4, 5, 0]], np.int32)
+    with torch.no_grad():
+        outputs = scope["load"](str(tmp_path / "masks.keras"))(torch.tensor(x))
+    for output, wanted in zip(outputs, model(x), strict=True):
+        np.testing.assert_allclose(output.numpy(), np.asarray(wanted), atol=1e-6)
