@@ -183,7 +183,7 @@ def _fits(layer: Entry, arrays: list[Array]) -> bool:
     if layer.class_name == "Embedding":
         return [tuple(array.shape) for array in arrays] == [(states.get("input_dim"), states.get("output_dim"))]
     lengths = {"Dense": "units", "Conv1D": "filters", "Conv2D": "filters"}
-    if layer.class_name not in lengths or not layer.built_in:
+    if layer.class_name not in lengths:
         return True
     length = states.get(lengths[layer.class_name])
     return bool(arrays) and all(array.shape[-1:] == (length,) for array in arrays)
