@@ -50,9 +50,14 @@ def follow(module: Any) -> OperatorProgram:
                 values[name].dtype = str(DTYPES.get(graph["tensor_values"][name]["dtype"], ""))
     for node in graph["nodes"]:
         _node(program, node, values, dims)
-    arguments = [spec["user_output"]["arg"] for spec in module["signature"]["output_specs"] if "user_output" in spec]
-    if len(arguments) == len(module["signature"]["output_specs"]):  # others are what it changes besides
-        program.outputs = [_argument(argument, values) for argument in arguments]
+    arguments = []
+    for spec in module["signature"]["output_specs"]:
+        (kind, stated), *_ = spec.items()
+        if kind == "user_output":
+            arguments.append(stated["arg"])
+        else:  # what it changes besides
+            program.changed[str(stated.get("buffer_name") or stated.get("parameter_name") or kind.replace("_", " "))] = None
+    program.end([_argument(argument, values) for argument in arguments])
     return program
 
 

@@ -95,6 +95,10 @@ def _program(path: Path) -> OperatorProgram:
     if isinstance(program, str) or program.outputs is None:
         why = program if isinstance(program, str) else "what it gives is not stated plainly"
         raise RefusedError("a program that is not followed", "a model written as code", why, "", "")
+    if program.changed:
+        names = " and ".join(map(repr, program.changed))
+        why = f"a call leaves {names} changed, and the next call computes something else: hand it in and give it back"
+        raise RefusedError("a module that keeps what a call computes", "a model written as code", why, "", "")
     return program  # type: ignore[no-any-return]
 
 

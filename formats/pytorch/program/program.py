@@ -117,7 +117,8 @@ class OperatorProgram:
     """The operators of a program in their order.
 
     inputs   what it is called with
-    outputs  what it gives: a value, or a list of them
+    outputs  what it gives: a value, or a list of them, as they stand at its end
+    changed  what the module keeps, and a call leaves changed: parameters, buffers and other attributes, by name
     constants  the numbers that it holds besides its module's weights, by name
     """
 
@@ -126,6 +127,7 @@ class OperatorProgram:
         self.operations: list[OperatorCall] = []
         self.inputs: list[Ref] = []
         self.outputs: Argument = None
+        self.changed: dict[str, None] = {}
         self.loop: object = None
         self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
@@ -142,6 +144,11 @@ class OperatorProgram:
         if name not in self._stored:
             self._stored[name] = Ref(name, SharedElements(), stored=name)
         return self._stored[name]
+
+    def end(self, outputs: Argument) -> None:
+        """Note what the program gives, as it stands after the last operator, and what of the module it leaves changed."""
+        self.outputs = self.current(outputs)
+        self.changed |= dict.fromkeys(name for name, ref in self._stored.items() if self.is_changed(ref))
 
     def is_changed(self, ref: Ref) -> bool:
         """Return whether a value's elements were changed in place since it was made."""
