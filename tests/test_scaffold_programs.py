@@ -17,6 +17,8 @@ import rnnconvert as rc
 from tests.drawn import drawn, each
 from tests.requirements import needed
 from tests.test_scaffold import module_at
+from tests.test_scaffold_sources import spelled
+from tests.test_scaffold_targets import TARGETS, require
 
 pytestmark = pytest.mark.filterwarnings("ignore:::")  # torch warns of traces, and of what it calls old
 CLOSE = 2e-5
@@ -168,3 +170,81 @@ def test_what_a_call_leaves_changed_is_refused_by_name(tmp_path: Path, kind: str
     assert outcomes["refused"], outcomes
     for body in ("self.count += 1; return y * self.count", "self.count = self.count + 1; return y if self.count % 2 else -y"):
         assert outcome(kind, body, tmp_path, [x, x]) != "equal" or kind == "trace"  # a trace keeps no numbers of Python's
+
+
+LENGTHS = {
+    "return y.sum(1) / y.shape[1]": "equal",
+    "return y * y.shape[1]": "equal",
+    "return y - y.shape[0]": "equal",
+    "return y[:, -1]": "equal",
+    "return y[:, : y.shape[1] - 1]": "equal",
+    "return y.reshape(-1, 3)": "equal",
+    "return y.mean(1)": "equal",
+    "return y.flip(1)": "equal",
+    "return y + torch.zeros(y.shape[1], 3)": "equal",
+    "return y.transpose(0, 1).reshape(y.shape[1], -1)": "equal",
+    **dict.fromkeys(
+        (
+            "return y * 2 if y.shape[1] > 20 else y",
+            "return y * 2 if y.shape[1] == 12 else y",
+            "return y * 2 if y.shape[1] == 1 else y",
+            "return y * 2 if y.shape[0] == 1 else y",
+            "return -y if y.shape[1] % 2 else y",
+            "return y * 2 if y.shape[0] * y.shape[1] > 30 else y",
+            "return y if y.shape[0] < y.shape[1] else -y",
+            "return y[:, y.shape[1] // 2]",
+            "return y * y.shape[1] ** -0.5",
+            "return y * math.sqrt(y.shape[1])",
+            "return y + math.log(y.shape[1])",
+            "return y / float(y.shape[1])",
+            "return y * (1.0 / y.shape[1])",
+            "return y[:, : min(5, y.shape[1])]",
+            "return y[:, -min(5, y.shape[1]) :]",
+            "return y[:, :: max(1, y.shape[1] // 3)]",
+            "return y.roll(y.shape[1] // 5, 1)",
+            "z = y[:, 0] * 0\n        for t in range(y.shape[1]): z = z * 0.5 + y[:, t]; return z",
+            "return y.squeeze()",
+            "return y.squeeze(0)",
+            "return y.sum(1) / (y.shape[1] - y.shape[1] // 10)",
+            "return y * torch.tensor(y.shape[1])",
+            "return y * torch.arange(y.shape[1]).unsqueeze(-1)",
+            "return torch.cat([y[:, -3:], y], 1)",
+            "return y[:, 3]",
+            "return y * (y.numel() // 3)",
+        ),
+        "",
+    ),
+}
+"""What modules compute of lengths; "equal" where the written code takes every length, "" where it may refuse some."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths_other_than_the_examples_give_no_other_numbers(tmp_path: Path, kind: str) -> None:
+    torch = needed("torch", "torch")
+    xs = [torch.randn(*shape, 3, generator=torch.Generator().manual_seed(1)) for shape in ((2, 7), (2, 12), (2, 30), (1, 1), (1, 5), (9, 3))]
+
+    def check(body: str) -> None:
+        became = outcome(kind, body, tmp_path, xs, ("GRU", "LSTM")[len(body) % 2])
+        assert kind != "live" or became == LENGTHS[body] or not LENGTHS[body], became
+
+    always = ("return y.sum(1) / y.shape[1]", "return y * 2 if y.shape[1] > 20 else y")
+    each(drawn(LENGTHS, 4 if kind in ("live", "program") else 12, f"lengths {kind}", lambda body: body in always), check)
+
+
+@pytest.mark.parametrize("most", [6, 20])
+def test_proofs_keep_to_the_lengths_that_a_module_takes(tmp_path: Path, most: int) -> None:
+    torch = needed("torch", "torch")
+    module = stated(f"return y * 2 if y.shape[1] > {most} else y", tmp_path)
+    for steps, condition in ((5, f"x.shape[1] <= {most}"), (30, f"x.shape[1] >= {most + 1}")):
+        done = rc.scaffold(module, "pytorch", tmp_path / "w.py", example=torch.zeros(1, steps, 3), verify=True, force=True)
+        assert done.equal and any(condition in note for note in done.notes), done.notes
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_nothing_reads_is_left_out_with_a_note(tmp_path: Path, target: str) -> None:
+    require(target)
+    torch = needed("torch", "torch")
+    module = spelled(lambda m, x: m.head(m.layer(x)), layer=torch.nn.Linear(6, 4), head=torch.nn.Linear(4, 2), extra=torch.nn.Linear(4, 2))
+    done = rc.scaffold(module, target, tmp_path / "w.py", example=torch.zeros(2, 6), verify=True)
+    assert done.equal and any("nothing reads it: 'extra'" in note for note in done.notes)
+    module_at(tmp_path / "w.py").load(module)

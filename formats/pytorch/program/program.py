@@ -16,6 +16,7 @@ from rnnconvert.core.limits import PROGRAM_OPERATIONS, SHARED_LOOKS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.graphs import Computes, Graph, Measures
 from rnnconvert.graphs.graph import Dims
+from rnnconvert.scaffolding.description import Check
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
@@ -119,6 +120,7 @@ class OperatorProgram:
     inputs   what it is called with
     outputs  what it gives: a value, or a list of them, as they stand at its end
     changed  what the module keeps, and a call leaves changed: parameters, buffers and other attributes, by name
+    checks   the conditions that lengths of its inputs have to fulfil
     constants  the numbers that it holds besides its module's weights, by name
     """
 
@@ -128,6 +130,7 @@ class OperatorProgram:
         self.inputs: list[Ref] = []
         self.outputs: Argument = None
         self.changed: dict[str, None] = {}
+        self.checks: list[Check] = []
         self.loop: object = None
         self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
