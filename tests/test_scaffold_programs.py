@@ -34,7 +34,7 @@ class M(torch.nn.Module):
         self.rnn = torch.nn.{layer}(3, 4, batch_first=True)
         self.layer = torch.nn.Linear(4, 3)
         self.register_buffer("h", torch.zeros(1, 2, 4))
-        self.register_buffer("n", torch.zeros(()))
+        self.register_buffer("n", torch.zeros(1))
         self.weight = torch.nn.Parameter(torch.ones(4))
         self.count = 0
 

@@ -114,6 +114,8 @@ def _condition(node: ast.expr, names: Mapping[str, int], axes: list[tuple[int, i
         return f"({_condition(node.left, names, axes)} {_SIGNS[type(node.op)]} {_condition(node.right, names, axes)})"
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return f"-{_condition(node.operand, names, axes)}"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        return f"{node.func.id}({', '.join(_condition(value, names, axes) for value in node.args)})"
     if isinstance(node, ast.Constant) and type(node.value) is int:
         return str(node.value)
     place = _SIZE.fullmatch(ast.unparse(node))

@@ -106,6 +106,8 @@ def _computed(node: ast.expr) -> int:
         return int(_COMPUTE[type(node.ops[0])](_computed(node.left), _computed(node.comparators[0])))
     if isinstance(node, ast.BinOp):
         return int(_COMPUTE[type(node.op)](_computed(node.left), _computed(node.right)))
+    if isinstance(node, ast.Call):
+        return (min if ast.unparse(node.func) == "min" else max)(map(_computed, node.args))
     if isinstance(node, ast.UnaryOp):
         return -_computed(node.operand)
     return int(node.value)  # type: ignore[attr-defined]

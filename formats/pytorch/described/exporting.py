@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rnnconvert.core.errors import MissingPackageError, RefusedError
+from rnnconvert.scaffolding.description import Check
 
-LENGTHS = (1, 2, 3, 4, 5, 8, 16, 33, 64)
+LENGTHS = (*range(1, 13), 16, 33, 64)
 """The lengths at which a program is held against its module, besides those next to the example's."""
 Place = tuple[int, int]
 """An input by its number, and an axis."""
@@ -21,6 +23,8 @@ Place = tuple[int, int]
 
 class LiveProgram:
     """A live module, with inputs like an example.
+
+    harmless  the lengths that the module does not take itself, or at which its program is right without its guards, by the axis
 
     Raises MissingPackageError without torch, RefusedError for an example that the module does not run on.
     """
@@ -31,6 +35,7 @@ class LiveProgram:
         except ImportError:
             raise MissingPackageError("torch", "describe a module") from None
         self.module = module
+        self.harmless: dict[Place, set[int]] = {}
         self.example = tuple(value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in example)
 
     def write(self, path: Path, fixed: Collection[Place] = ()) -> list[Place]:
@@ -62,6 +67,14 @@ class LiveProgram:
         finally:
             for part in training:
                 part.training = True
+
+    def needs(self, check: Check) -> bool:
+        """Return whether a condition keeps out lengths at which the program is wrong: torch.export keeps others out for its own ends."""
+        if len(check.axes) > 1 and check.text.endswith(" != 1"):
+            return not all(set(range(1, 13)) <= self.harmless.get(place, set()) | {self._length(place)} for place in check.axes)
+        lengths = (*range(1, 257), 1 << 40)
+        out = {length for length in lengths if len(check.axes) == 1 and not check.holds([length])}
+        return not out or not out <= self.harmless.get(check.axes[0], set())
 
     def _length(self, place: Place) -> int:
         return int(self.example[place[0]].shape[place[1]])
@@ -106,14 +119,17 @@ class LiveProgram:
                     opened.setdefault(str(size), []).append((number, axis))
         if not _alike(_given(run, drawn := _drawn(inputs)), self._runs(drawn)):
             raise RefusedError("a module that gives other numbers from call to call", type(self.module).__name__, "its program does not")
+        guards = "check_guards" in inspect.signature(program.module).parameters  # of torch 2.9 and later
+        unguarded = program.module(check_guards=False) if guards else run
         unlike: dict[tuple[Place, ...], set[int]] = {}
         for places in map(tuple, opened.values()):
             length = int(inputs[places[0][0]].shape[places[0][1]])
             for other in sorted({*LENGTHS, length - 1, length + 1, 2 * length + 1} - {0, length}):
                 resized = _drawn(_resized(inputs, places, other))
                 wanted = self._runs(resized)
-                got = None if wanted is None else _given(run, resized)
-                if wanted is not None and got is not None and not _alike(got, wanted):  # what the program refuses its guards say
+                if wanted is None or _alike(_given(unguarded, resized), wanted):
+                    self.harmless.setdefault(places[0], set()).add(other)
+                elif _given(run, resized) is not None:  # what the program refuses its guards say
                     unlike.setdefault(places, set()).add(other)
         return unlike
 

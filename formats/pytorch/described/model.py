@@ -51,18 +51,19 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
     everywhere = [(number, axis) for number, value in enumerate(live.example) for axis in range(value.ndim)]
     first: RefusedError | None = None
     for attempt, fixed in enumerate(((), [place for place in everywhere if place[1]], everywhere, *[()] * partial)):
-        with new_folder() as folder:
-            single = live.write(path := Path(folder) / "module.pt2", fixed)
-            program = _program(path)
-            program.checks += [Check("{0} != 1", (place,)) for place in single]
+        try:
+            with new_folder() as folder:
+                single = live.write(path := Path(folder) / "module.pt2", fixed)
+                program = _program(path)
+                program.checks = [check for check in program.checks if live.needs(check)]
+                program.checks += [Check("{0} != 1", (place,)) for place in single]
 
-            def reading(needs: Needs, partial: bool, program: OperatorProgram = program) -> ProgramReading:
-                return ProgramReading(program, model.units, model.arrays, type(module).__name__, needs, partial)
+                def reading(needs: Needs, partial: bool, program: OperatorProgram = program) -> ProgramReading:
+                    return ProgramReading(program, model.units, model.arrays, type(module).__name__, needs, partial)
 
-            try:
                 return _tried(program, reading, attempt == 3)
-            except RefusedError as error:  # a number that is computed from lengths stands among the operators
-                first = first or error
+        except RefusedError as error:  # a number that is computed from lengths stands among the operators, or in a guard
+            first = first or error
     assert first is not None
     raise first
 
