@@ -81,9 +81,9 @@ class LoadedFunction:
     shapes: tuple[tuple[int | None, ...], ...] = ()
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-        """Return what the function gives. Raises UsageError for calls before, since a function's states cannot be begun anew."""
-        if before:
-            raise UsageError(f"{self.title} is a function: what its stateful layers keep between calls cannot be begun anew")
+        """Return what the function gives after calls on those before; what it keeps between calls begins as it was loaded."""
+        for earlier in before:
+            self.call(*earlier)
         return Ran(tuple(np.array(output) for output in self.call(*inputs)), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
