@@ -152,7 +152,9 @@ def test_a_file_of_another_kind_is_never_read_as_bare_numbers(tmp_path: Path) ->
     del entries["layers"][0]["crc32"]
     (tmp_path / "described.bin.json").write_text(json.dumps(entries))
     beside = tmp_path / "beside.onnx"
-    onnx.save(onnx.load(write(tmp_path / "plain.onnx", large)), beside, save_as_external_data=True, location="beside.data", size_threshold=0)
+    onnx.save(
+        onnx.load(write(tmp_path / "plain.onnx", large)), beside, save_as_external_data=True, location="beside.data", size_threshold=0
+    )
     net = write(tmp_path / "net.param", large)
     model = write(tmp_path / "model.json", large, target_format="tfjs")
     (shard,) = (tmp_path / entry for entry in json.loads(model.read_text())["weightsManifest"][0]["paths"])

@@ -255,7 +255,10 @@ def test_a_norm_beside_a_bare_layer_is_refused_wherever_it_stands(
     for module, refused in ((beside, True), (nn.Linear(6, 3), False)):
         for prefix in ("", "cell."):
             path = tmp_path / "beside.safetensors"
-            save({prefix + key: array for key, array in {**arrays, **{f"beside.{k}": v for k, v in module.state_dict().items()}}.items()}, path)
+            save(
+                {prefix + key: array for key, array in {**arrays, **{f"beside.{k}": v for k, v in module.state_dict().items()}}.items()},
+                path,
+            )
             if refused:
                 with pytest.raises(RefusedError, match="beside"):
                     rc.convert(path, tmp_path / "out.onnx", force=True)

@@ -100,9 +100,7 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("fault", [swapped, halved])
 @pytest.mark.parametrize("ending", [".pt", ".safetensors", ".onnx", ".keras", ".h5"])
-def test_every_printed_advice_repairs_a_whole_model(
-    ending: str, fault: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_printed_advice_repairs_a_whole_model(ending: str, fault: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     state = Tagger().state_dict()
     monkeypatch.chdir(tmp_path)

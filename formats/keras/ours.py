@@ -12,6 +12,7 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.keras.config import tree
 from rnnconvert.language import outline
 
+
 def find_own(
     model: Entry | None, arrays: Mapping[str, Array], attributes: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[Entry, Recurrent, dict[str, str]]]:

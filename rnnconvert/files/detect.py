@@ -91,7 +91,9 @@ def _of_arrays(file: Opened) -> str:
     """Return what reads arrays of any origin, in a sentence."""
     if file.archive or "npy" in file.kinds:
         bare = [card.name for card in registry.cards().values() if "described" in card.kinds] if _is_vector(file) else []
-        by_sizes = f"{' or '.join(str(Flag('from', name)) for name in bare)} reads a flat buffer by the sizes that you state. " if bare else ""
+        by_sizes = (
+            f"{' or '.join(str(Flag('from', name)) for name in bare)} reads a flat buffer by the sizes that you state. " if bare else ""
+        )
         return (
             f"{by_sizes}If you have an input and its output, `{Command('identify', file.path, io='sample.npz')}` finds out what these arrays "
             f"are. If you know it, describe them with {Flag('layout')}."

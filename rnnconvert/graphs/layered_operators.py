@@ -222,7 +222,11 @@ def hands_masks_on(layer: Entry) -> bool:
     if not layer.built_in or layer.class_name in PASS_MASKS or layer.class_name in _JOIN:
         return True
     inner = layer.inner("layer") if layer.class_name == "Bidirectional" else layer
-    return layer.class_name in RECURRENT and inner is not None and bool(inner.config.get("return_sequences", layer.class_name == OWN_RECURRENT))
+    return (
+        layer.class_name in RECURRENT
+        and inner is not None
+        and bool(inner.config.get("return_sequences", layer.class_name == OWN_RECURRENT))
+    )
 
 
 def mask_after(layer: Entry, masks: Sequence[str], label: str, passed: str = "") -> str:

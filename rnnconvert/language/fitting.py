@@ -169,7 +169,8 @@ def norms(array_shapes: Mapping[str, Shape], sizes: Sizes, separators: str) -> l
     return [
         name
         for own in modules.values()
-        if len({*own.values()}) == 1 and all((len(shape) == 1 or len(own) > 1) and as_wide((math.prod(shape),), sizes) for shape in own.values())
+        if len({*own.values()}) == 1
+        and all((len(shape) == 1 or len(own) > 1) and as_wide((math.prod(shape),), sizes) for shape in own.values())
         for name in own
     ]
 
