@@ -23,7 +23,7 @@ from tests.test_scaffold_targets import TARGETS, require
 pytestmark = pytest.mark.filterwarnings("ignore:::")  # torch warns of traces, and of what it calls old
 CLOSE = 2e-5
 KINDS = ("live", "script", "trace", "program")
-_MODULE = '''import math
+_MODULE = """import math
 from typing import List
 import torch
 
@@ -41,7 +41,7 @@ class M(torch.nn.Module):
     def forward(self, x: torch.Tensor):
         y = self.layer(self.rnn(x)[0])
         {body}
-'''
+"""
 
 
 def stated(body: str, folder: Path, layer: str = "GRU") -> Any:
@@ -221,7 +221,9 @@ LENGTHS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_lengths_other_than_the_examples_give_no_other_numbers(tmp_path: Path, kind: str) -> None:
     torch = needed("torch", "torch")
-    xs = [torch.randn(*shape, 3, generator=torch.Generator().manual_seed(1)) for shape in ((2, 7), (2, 12), (2, 30), (1, 1), (1, 5), (9, 3))]
+    xs = [
+        torch.randn(*shape, 3, generator=torch.Generator().manual_seed(1)) for shape in ((2, 7), (2, 12), (2, 30), (1, 1), (1, 5), (9, 3))
+    ]
 
     def check(body: str) -> None:
         became = outcome(kind, body, tmp_path, xs, ("GRU", "LSTM")[len(body) % 2])

@@ -1,4 +1,4 @@
-"""Live modules as exported programs: their lengths open where the program computes what the module does, at other lengths than the example's.
+"""Live modules as exported programs: their lengths open where the program computes what the module does.
 
 torch.export unrolls a recurrent operator over its steps, and so fixes their number. Here the operators stay whole, as ones of our own.
 """
@@ -171,8 +171,7 @@ def _alike(ours: list[Any] | None, theirs: list[Any] | None) -> bool:
     if ours is None or theirs is None or len(ours) != len(theirs):
         return False
     return all(
-        x.shape == y.shape and torch.allclose(x.double(), y.double(), 1e-4, 1e-5, equal_nan=True)
-        for x, y in zip(ours, theirs, strict=True)
+        x.shape == y.shape and torch.allclose(x.double(), y.double(), 1e-4, 1e-5, equal_nan=True) for x, y in zip(ours, theirs, strict=True)
     )
 
 
