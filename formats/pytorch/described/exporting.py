@@ -1,4 +1,4 @@
-"""Live modules as exported programs: their lengths open where the program computes what the module does, at other lengths than the example's.
+"""Live modules as exported programs: their lengths open where the program computes what the module does.
 
 torch.export unrolls a recurrent operator over its steps, and so fixes their number. Here the operators stay whole, as ones of our own.
 """
