@@ -274,8 +274,8 @@ def refs(values: Iterable[Argument]) -> Iterable[Ref]:
 
 
 def _is_off(operation: OperatorCall) -> bool:
-    """Return whether an operator in place changes nothing: dropout at inference."""
-    return "dropout" in operation.kind and operation.inputs[2:3] == [False]
+    """Return whether an operator in place changes no numbers: dropout at inference, detach_."""
+    return operation.kind in ("detach", "requires_grad") or "dropout" in operation.kind and operation.inputs[2:3] == [False]
 
 
 def _storage_of(operation: OperatorCall) -> SharedElements:
