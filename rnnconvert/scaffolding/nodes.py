@@ -15,7 +15,7 @@ from rnnconvert.core.malformed import MALFORMED, in_words, passes
 from rnnconvert.scaffolding.description import DescribedModel, Length, Lengths, Value
 from rnnconvert.scaffolding.moved import Moved
 from rnnconvert.scaffolding.needs import NeedError, Needs
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
+from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 _INLINE = 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.sizes import Dim, Dims, broadcast, product
+from rnnconvert.graphs.sizes import Dim, Dims, broadcast, product
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 

@@ -24,7 +24,7 @@ from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
 from rnnconvert.scaffolding.needs import Needs, Tries
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size
+from rnnconvert.graphs.sizes import Dim, Dims, Size
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")

@@ -11,7 +11,7 @@ from rnnconvert.formats.onnx.describe.functions import axes_of, axis_of
 from rnnconvert.formats.onnx.describe.model import GraphReading, Rule
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.description import Value
-from rnnconvert.scaffolding.sizes import Dim, Size, broadcast, product
+from rnnconvert.graphs.sizes import Dim, Size, broadcast, product
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 

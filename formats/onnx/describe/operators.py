@@ -11,7 +11,7 @@ from rnnconvert.formats.onnx.describe.layers import listed, padding
 from rnnconvert.formats.onnx.describe.model import GraphReading, Rule
 from rnnconvert.formats.onnx.describe.moves import MOVES
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.sizes import Size, product
+from rnnconvert.graphs.sizes import Size, product
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 from rnnconvert.scaffolding.windows import Windows, pool, reached
 

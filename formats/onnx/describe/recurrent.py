@@ -19,7 +19,7 @@ from rnnconvert.recognition.computed import Computed
 from rnnconvert.recognition.recognised import ReadSequence
 from rnnconvert.scaffolding.moved import Atom, Moved
 from rnnconvert.scaffolding.recurrent import recurrent as called
-from rnnconvert.scaffolding.sizes import Dim
+from rnnconvert.graphs.sizes import Dim
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.sizes import Size
+from rnnconvert.graphs.sizes import Size
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 FLOATS = ("float32", "float64")

@@ -25,7 +25,7 @@ from rnnconvert.formats.pytorch.whole import of_checkpoint
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import Description
 from rnnconvert.scaffolding.needs import Needs, Tries
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
+from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 
 
 def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:

@@ -19,7 +19,7 @@ from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, Value, prune
 from rnnconvert.scaffolding.needs import NeedError, Needs
-from rnnconvert.scaffolding.sizes import Dims
+from rnnconvert.graphs.sizes import Dims
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 _INLINE = 16
