@@ -17,9 +17,9 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import INPUT, Call
 from rnnconvert.formats.openvino.net import TYPES, Net, NetOperation, Value
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, LayerCall, Measures, Moves, moves, received
-from rnnconvert.graphs.lengths import NUMBERS, QUOTIENT, counted, multiplied
 from rnnconvert.graphs import calls as followed
 from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.lengths import NUMBERS, QUOTIENT, counted, multiplied
 
 _OPSET = re.compile(r"opset\d{1,2}")
 _TYPES = {"FP16": "f2", "FP64": "f8"}

@@ -100,7 +100,10 @@ _NUMBERS: Mapping[str, tuple[Callable[..., Any], Formula | None]] = {
 DIALECT: Dialect = {
     # These give the tensor that they read, or a copy of it.
     **_all(SAME, "contiguous clone detach alias lift lift_fresh requires_grad cpu cuda same resolve_conj resolve_neg positive"),
-    **_all(Computes(lambda applied: applied.input(0), formula=lengths.same), "int NumToTensor ScalarImplicit IntImplicit Int item _local_scalar_dense list"),
+    **_all(
+        Computes(lambda applied: applied.input(0), formula=lengths.same),
+        "int NumToTensor ScalarImplicit IntImplicit Int item _local_scalar_dense list",
+    ),
     **_all(Moves(to.dropout), "dropout feature_dropout alpha_dropout feature_alpha_dropout"),
     **_all(Casts(to.to), "to _to_copy type type_as"),
     **_all(Moves(to.transpose), "transpose swapaxes swapdims"),

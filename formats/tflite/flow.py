@@ -18,10 +18,10 @@ from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Operator
 from rnnconvert.formats.tflite.graph import Subgraph as Stated
-from rnnconvert.graphs import Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
-from rnnconvert.graphs.lengths import NUMBERS
+from rnnconvert.graphs import Applied, Casts, ChangesError, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.lengths import NUMBERS
 
 _TYPES = {**{kind: np.dtype(dtype) for kind, dtype in s.TYPES.items()}, 18: BFLOAT16}
 _READ, _STEPS, _WAYS = "what a layer reads", "what a layer gives", "the directions of a layer"

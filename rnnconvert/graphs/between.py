@@ -133,7 +133,7 @@ class _Pass:
 
     lengths  of the axes in the order of their names, again from the first where there are more; the first two are taken for
              time and batch where nothing states these
-    others   lengths in passes beside it
+    others   lengths in the passes next to it
     """
 
     def __init__(self, graph: Graph, names: Sequence[str], lengths: Sequence[int], others: Sequence[Sequence[int]]) -> None:

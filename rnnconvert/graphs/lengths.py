@@ -53,7 +53,7 @@ def measured(numbers: Array, others: Array, symbols: Symbols) -> Array | None:
 
 
 def _length(length: int, other: int, symbols: Symbols) -> Dim:
-    """Return the product of lengths that a number is in two passes; a length of its own where it is none."""
+    """Return the product of lengths that a number is in two passes; an open length where it is not one."""
     products: list[tuple[int, int, tuple[str, ...]]] = [(length, other, ())]
     for first, second, names in products:
         if first == second:

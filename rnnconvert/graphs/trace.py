@@ -160,7 +160,9 @@ class Trace:
         for value, result in zip(node.outputs, results or (), strict=False):
             if value is not None:
                 self._values[value] = result
-        self._formulas |= {value: entries for value, entries in zip(node.outputs, formulas, strict=False) if value is not None and entries is not None}
+        for value, entries in zip(node.outputs, formulas, strict=False):
+            if value is not None and entries is not None:
+                self._formulas[value] = entries
 
     def _followed(self, node: GraphNode, operator: Operator | None, results: Sequence[Any]) -> Sequence[Array | None]:
         """Return the formulas of numbers that lengths decide. Raises ChangesError for what is known at the lengths tried alone."""
@@ -175,7 +177,7 @@ class Trace:
             return [formulas[self.chosen[node]]]
         numbers = [None if read is None else self._values.get(read) for read in node.inputs]
         if isinstance(operator, Casts):
-            entries = [formulas[0]]
+            entries: list[Array | None] = [formulas[0]]
         elif isinstance(operator, Moves):
             entries = self._moved(node, operator, numbers, formulas, results)
         elif isinstance(operator, Computes) and operator.formula is not None:
@@ -200,10 +202,11 @@ class Trace:
 
     def _moved(
         self, node: GraphNode, operator: Moves, numbers: Sequence[Any], formulas: Sequence[Array | None], results: Sequence[Array]
-    ) -> list[Array]:
+    ) -> list[Array | None]:
         """Return the formulas of numbers that an operator moves."""
         data = [place for place, array in enumerate(numbers) if array is not None and operator.carries(place, len(numbers))]
-        read = [lengths.constants(np.zeros(1)), *(_entries(numbers[place], formulas[place]) for place in data)]
+        carried = (_entries(numbers[place], formulas[place]) for place in data)
+        read = [lengths.constants(np.zeros(1)), *(entries for entries in carried if entries is not None)]
         first = np.cumsum([entries.size for entries in read])
         arrays = list(numbers)
         for place, start in zip(data, first[:-1], strict=True):
@@ -225,7 +228,8 @@ class Trace:
         for place, value in enumerate(inputs):
             if isinstance(value, np.ndarray) and place not in data and value.size <= _INTEGERS and value.dtype.kind in "iu":
                 self.integers |= {int(number) for number in value.reshape(-1)}
-            entries = None if place in data or node.inputs[place] is None else self._formulas.get(node.inputs[place])
+            key = node.inputs[place]
+            entries = None if place in data or key is None else self._formulas.get(key)
             if (isinstance(value, Elements) and place not in data) or (entries is not None and not lengths.are_products(entries)):
                 raise ChangesError(f"{node.label} at places that are computed")
         moved = [inputs[place] for place in data if isinstance(inputs[place], Elements)]
