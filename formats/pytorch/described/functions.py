@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
+from rnnconvert.graphs.sizes import Size
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.sizes import Size
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 FLOATS = ("float32", "float64")

@@ -21,10 +21,10 @@ from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.program.program import RECURRENT, OperatorProgram, Ref
 from rnnconvert.formats.pytorch.stored import stored_arrays as stored_in
 from rnnconvert.formats.pytorch.whole import of_checkpoint
+from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
 from rnnconvert.scaffolding.description import Check, Description
 from rnnconvert.scaffolding.needs import Needs, Tries
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
 
 
 def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:

@@ -14,12 +14,12 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.modules import Modules
 from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, refs
+from rnnconvert.graphs.sizes import Dims
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import Check, DescribedModel, Description, Value, prune
 from rnnconvert.scaffolding.needs import NeedError, Needs
-from rnnconvert.scaffolding.sizes import Dims
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 _INLINE = 16
