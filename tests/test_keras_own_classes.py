@@ -26,11 +26,21 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 CLASSES = sorted(
     {
-        *(entry({"class_name": name, "config": {}}).short_class_name for name in RECURRENT), *LAYERS, *_SUPPORTED, *tables.LAYERS, *tables.MODELS, *layered_operators.PASS_MASKS, *flow.MERGES,
-        *(name for name in map(str, layered_operators.DIALECT) if name[:1].isupper()), "Wrapper", "StackedRNNCells", "LSTMCell", "Masking",
+        *(entry({"class_name": name, "config": {}}).short_class_name for name in RECURRENT),
+        *LAYERS,
+        *_SUPPORTED,
+        *tables.LAYERS,
+        *tables.MODELS,
+        *layered_operators.PASS_MASKS,
+        *flow.MERGES,
+        *(name for name in map(str, layered_operators.DIALECT) if name[:1].isupper()),
+        "Wrapper",
+        "StackedRNNCells",
+        "LSTMCell",
+        "Masking",
     }
     - {"InputLayer"}
-)  # fmt: skip
+)
 """The classes that any table names."""
 
 
@@ -102,7 +112,7 @@ def test_no_command_takes_an_own_class_for_the_built_in_one_of_its_name(models: 
     cases = [(place, class_name, registered) for place in models for class_name in CLASSES for registered in (True, False)]
 
     def check(case: tuple[str, str, bool]) -> None:
-        place, class_name, registered = case
+        place, class_name, _ = case
         path = _changed(models[place], tmp_path / "own.keras", _put(*case))
         for command in (
             lambda: rc.export_model(path, tmp_path / "x.onnx", force=True),
@@ -160,11 +170,27 @@ def test_the_table_of_masks_is_that_of_keras() -> None:
 
 def _built(name: str, kind: Any) -> Any:
     arguments: dict[str, tuple[Any, ...]] = {
-        "Dense": (4,), "EinsumDense": ("abc,cd->abd", (None, 4)), "MultiHeadAttention": (1, 2), "GroupQueryAttention": (2, 2, 1),
-        "Dropout": (0.1,), "AlphaDropout": (0.1,), "GaussianDropout": (0.1,), "GaussianNoise": (0.1,), "Activation": ("relu",),
-        "SpatialDropout1D": (0.1,), "SpatialDropout2D": (0.1,), "SpatialDropout3D": (0.1,), "Rescaling": (2.0,), "TimeDistributed": (keras.layers.Dense(2),),
-        "Permute": ((1,),), "Reshape": ((3,),), "RepeatVector": (2,), "Conv1D": (2, 1), "Conv1DTranspose": (2, 1), "SeparableConv1D": (2, 1),
-    }  # fmt: skip
+        "Dense": (4,),
+        "EinsumDense": ("abc,cd->abd", (None, 4)),
+        "MultiHeadAttention": (1, 2),
+        "GroupQueryAttention": (2, 2, 1),
+        "Dropout": (0.1,),
+        "AlphaDropout": (0.1,),
+        "GaussianDropout": (0.1,),
+        "GaussianNoise": (0.1,),
+        "Activation": ("relu",),
+        "SpatialDropout1D": (0.1,),
+        "SpatialDropout2D": (0.1,),
+        "SpatialDropout3D": (0.1,),
+        "Rescaling": (2.0,),
+        "TimeDistributed": (keras.layers.Dense(2),),
+        "Permute": ((1,),),
+        "Reshape": ((3,),),
+        "RepeatVector": (2,),
+        "Conv1D": (2, 1),
+        "Conv1DTranspose": (2, 1),
+        "SeparableConv1D": (2, 1),
+    }
     try:
         return kind(*arguments.get(name, ()))
     except (TypeError, ValueError, ImportError):  # classes that take other arguments have no mask: they read images, words or cells

@@ -390,7 +390,7 @@ def test_sizes_that_a_buffer_may_have_are_listed(tmp_path: Path) -> None:
     buffer = rc.pack(random_stack(Sizes("lstm", 50, 4, 1, 1, 0, BOTH), 1, np.float32), "cudnn")
     path = saved_buffer(tmp_path, ".npy", buffer)
     with pytest.raises(
-        rc.UsageError, match="fit several sizes: input_size=50, num_layers=1, bidirectional=false; .*--set input_size="
+        rc.UsageError, match=r"fit several sizes: input_size=50, num_layers=1, bidirectional=false; .*--set input_size="
     ) as error:
         rc.load(path, "cudnn", cell="lstm", hidden_size=4)
     assert "num_layers=2" in str(error.value)

@@ -246,7 +246,7 @@ def _check_target(text: str) -> None:
     if operator:
         import torch
 
-        resolved = torch.ops
+        resolved: Any = torch.ops
         for part in operator.groups():
             resolved = getattr(resolved, part, None)
         schema = getattr(resolved, "_schema", None)

@@ -58,7 +58,7 @@ class Repair:
 
 def repair(a: str, b: str, plan: Plan) -> Repair:
     """Return the command that repairs B: one that leaves everything else of B as it is."""
-    if not (os.path.exists(a) and os.path.exists(b)):
+    if not (Path(a).exists() and Path(b).exists()):
         return Repair(why="it takes files of this computer")
     reasons: list[str] = []  # the second is that of the way that asks least of a whole model
     try:
@@ -119,7 +119,7 @@ class _Trial:
         own_settings = (*self.plan.settings, *self.plan.settings_b)
         self._convert(self.b, self.before.format, own_settings, again)
         if not self._is_all_of(again):
-            raise _NoRepairError(f"a conversion writes recurrent layers alone, and {os.path.basename(self.b)} may hold more")
+            raise _NoRepairError(f"a conversion writes recurrent layers alone, and {Path(self.b).name} may hold more")
         self._convert(self.a, self.plan.format_a, self.settings, output)
         after = self._repaired(output)
         if {name: array.shape for name, array in after.arrays.items()} != {name: array.shape for name, array in self.before.arrays.items()}:

@@ -202,7 +202,7 @@ def _whole_recurrence() -> Iterator[None]:
     """Let recurrent operators over sequences that are not packed stand in a program as ours."""
     from torch.overrides import TorchFunctionMode
 
-    class Whole(TorchFunctionMode):
+    class Whole(TorchFunctionMode):  # type: ignore[misc]  # torch's classes have no types here
         def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
             operator = _operators().get(function)
             if operator is None or keywords or len(arguments) != 9 or not isinstance(arguments[3], bool):
