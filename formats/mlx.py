@@ -5,7 +5,7 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 SYSTEM = System(
     "mlx", "MLX", "mlx 0.32.4", "golden: files that mlx 0.32.4 wrote on the CPU, with its outputs",
     ("one layer and one direction; `Module.load_weights` reads the files",
-     "a GRU of mlx up to 0.31.1 leaves `bhn` out at its first step if it is called without `hidden`: hand it `mx.zeros`, or use a later mlx"),
+     "GRUs of mlx up to 0.31.1 leave `bhn` out at their first step if called without `hidden`: hand it `mx.zeros`, or use a later one"),
     (".safetensors", ".npz"), separator=".",
 )  # fmt: skip
 

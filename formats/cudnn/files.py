@@ -91,9 +91,9 @@ def read(path: Path, options: Options) -> Checkpoint:
             why = "its description does not state it"
             description["dtype"] = options.ask("dtype", str(description.get("name", path.stem)), assumed="float32", why=why)
     else:
-        dtype = options.ask("dtype", assumed="float32", why="a raw buffer does not describe itself")
-        width = FLOATS[dtype].itemsize
-        description, evidence = {**_from_options(path, data.size / width, options), "dtype": dtype}, "described by the options"
+        asked = options.ask("dtype", assumed="float32", why="a raw buffer does not describe itself")
+        sizes = _from_options(path, data.size / FLOATS[asked].itemsize, options)
+        description, evidence = {**sizes, "dtype": asked}, "described by the options"
     dtype = FLOATS.get(str(description.get("dtype", "float32")))
     if dtype is None:
         raise UnreadableError(path, f"dtype is {description.get('dtype')!r}, expected one of {', '.join(FLOATS)}")

@@ -249,8 +249,9 @@ def _check_target(text: str) -> None:
         resolved: Any = torch.ops
         for part in operator.groups():
             resolved = getattr(resolved, part, None)
-        schema = getattr(resolved, "_schema", None)
-        names = {argument.name for argument in schema.arguments} if isinstance(resolved, torch._ops.OpOverload) else _REACHES_FILES
+        names = (
+            {argument.name for argument in resolved._schema.arguments} if isinstance(resolved, torch._ops.OpOverload) else _REACHES_FILES
+        )
         if names & _REACHES_FILES:
             raise NotImplementedError(f"it has an operator {text!r}, which torch lacks or which reaches files")
     elif not (_HIGHER.fullmatch(text) or _NUMBERS.fullmatch(text)):

@@ -95,8 +95,8 @@ def _of_arrays(file: Opened) -> str:
             f"{' or '.join(str(Flag('from', name)) for name in bare)} reads a flat buffer by the sizes that you state. " if bare else ""
         )
         return (
-            f"{by_sizes}If you have an input and its output, `{Command('identify', file.path, io='sample.npz')}` finds out what these "
-            f"are. If you know it, describe them with {Flag('layout')}."
+            f"{by_sizes}If you have an input and its output, `{Command('identify', file.path, io='sample.npz')}` finds out what "
+            f"these arrays are. If you know it, describe them with {Flag('layout')}."
         )
     return f"Arrays of another origin: put them into an .npz, .safetensors or pickle, and describe them with {Flag('layout')}."
 

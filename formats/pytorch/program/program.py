@@ -275,7 +275,7 @@ def refs(values: Iterable[Argument]) -> Iterable[Ref]:
 
 def _is_off(operation: OperatorCall) -> bool:
     """Return whether an operator in place changes no numbers: dropout at inference, detach_."""
-    return operation.kind in ("detach", "requires_grad") or "dropout" in operation.kind and operation.inputs[2:3] == [False]
+    return operation.kind in ("detach", "requires_grad") or ("dropout" in operation.kind and operation.inputs[2:3] == [False])
 
 
 def _storage_of(operation: OperatorCall) -> SharedElements:
