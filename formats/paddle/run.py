@@ -39,7 +39,7 @@ _NAMED = {
     ("collections", "OrderedDict"),
     ("_codecs", "encode"),
 }
-"""What the pickles of paddle.save name; none of it calls what a pickle hands to it, or keeps attributes that a pickle could set."""
+"""What the pickles of paddle.save name; nothing in it calls what a pickle hands to it, or keeps attributes that a pickle could set."""
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
