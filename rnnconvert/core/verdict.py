@@ -33,6 +33,7 @@ Kind = Literal[
     "units",
     "tolerance",
     "whole",
+    "overflow",
 ]
 
 _ASIDE = ("chosen", "caller", "cast", "sample")
@@ -56,7 +57,7 @@ class Limit:
            "stated": what one model states and the other does not; "states": states that only one model carries from call to
            call; "weights": a difference too small for any output to show; "units": units that no input exercised;
            "tolerance": the user's own, which would let zeros pass; "whole": layers that were joined, and whose source was not
-           run whole
+           run whole; "overflow": a function that an executor computes from an exponential that overflows
     layer  the layer it is about; "" for the module itself, or for all
     words  the whole in words
     """
