@@ -20,7 +20,7 @@ from typing import Any
 MODEL, PROGRAM = "models/model.json", "serialized_exported_program.json"
 """Where a program stands in an archive of torch's since 2.8, and in an older one."""
 
-_KEPT = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id", ".format_version")
+_RECORDS = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id", ".format_version")
 _PAYLOADS = ("data/weights/", "data/constants/")
 _NAME = re.compile(r"[\w.\-/ :+@]*")
 """What names may be, so that no code can stand in them."""
@@ -151,7 +151,7 @@ def _current(
     """Yield the parts of an archive of torch's since 2.8; without sample inputs torch writes no guards as Python."""
     if MODEL not in names:
         raise NotImplementedError(f"its archive has no {MODEL}")
-    for name in _KEPT:
+    for name in _RECORDS:
         if name in names:
             yield root + name, archive.read(names[name])
     yield root + MODEL, checked(archive.read(names[MODEL]))

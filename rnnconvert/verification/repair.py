@@ -53,7 +53,7 @@ class Repair:
 
     def as_dict(self) -> dict[str, object]:
         """Return it as the report keeps it."""
-        return {**asdict(self), "options": {name: list(values) for name, values in self.options.items()}}
+        return {**asdict(self), "words": list(self.words), "options": {name: list(values) for name, values in self.options.items()}}
 
 
 def repair(a: str, b: str, plan: Plan) -> Repair:

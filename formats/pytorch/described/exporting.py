@@ -107,7 +107,7 @@ class LiveProgram:
 
     def _runs(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Return what the module gives; None for inputs that it does not take."""
-        return _given(self.module, inputs)
+        return _outputs_of(self.module, inputs)
 
     def _unlike(self, program: Any, inputs: Sequence[Any]) -> Mapping[tuple[Place, ...], set[int]]:
         """Return the open lengths at which a program gives other numbers than its module, by their axes."""
@@ -117,7 +117,7 @@ class LiveProgram:
             for axis, size in enumerate(shapes[name]):
                 if not isinstance(size, int) and not str(size).isdigit():
                     opened.setdefault(str(size), []).append((number, axis))
-        if not _alike(_given(run, drawn := _drawn(inputs)), self._runs(drawn)):
+        if not _alike(_outputs_of(run, drawn := _drawn(inputs)), self._runs(drawn)):
             raise RefusedError("a module that gives other numbers from call to call", type(self.module).__name__, "its program does not")
         guards = "check_guards" in inspect.signature(program.module).parameters  # of torch 2.9 and later
         unguarded = program.module(check_guards=False) if guards else run
@@ -127,9 +127,9 @@ class LiveProgram:
             for other in sorted({*LENGTHS, length - 1, length + 1, 2 * length + 1} - {0, length}):
                 resized = _drawn(_resized(inputs, places, other))
                 wanted = self._runs(resized)
-                if wanted is None or _alike(_given(unguarded, resized), wanted):
+                if wanted is None or _alike(_outputs_of(unguarded, resized), wanted):
                     self.harmless.setdefault(places[0], set()).add(other)
-                elif _given(run, resized) is not None:  # what the program refuses its guards say
+                elif _outputs_of(run, resized) is not None:  # what the program refuses its guards say
                     unlike.setdefault(places, set()).add(other)
         return unlike
 
@@ -153,7 +153,7 @@ def _drawn(inputs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(torch.randn(x.shape, generator=generator).to(x) if x.is_floating_point() else x for x in inputs)
 
 
-def _given(run: Any, inputs: Sequence[Any]) -> list[Any] | None:
+def _outputs_of(run: Any, inputs: Sequence[Any]) -> list[Any] | None:
     """Return the tensors that a module gives; None where it raises."""
     import torch
 
@@ -202,12 +202,12 @@ def _whole_recurrence() -> Iterator[None]:
     """Let recurrent operators over sequences that are not packed stand in a program as ours."""
     from torch.overrides import TorchFunctionMode
 
-    class Whole(TorchFunctionMode):  # type: ignore[misc]  # torch's classes have no types here
+    class WithRecurrentOperators(TorchFunctionMode):  # type: ignore[misc]  # torch's classes have no types here
         def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
             operator = _operators().get(function)
             if operator is None or keywords or len(arguments) != 9 or not isinstance(arguments[3], bool):
                 return function(*arguments, **(keywords or {}))
             return operator(*arguments)
 
-    with Whole():
+    with WithRecurrentOperators():
         yield

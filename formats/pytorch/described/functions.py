@@ -48,6 +48,8 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
     def rule(r: ProgramReading, call: BoundCall) -> Any:
         left, right = call("x"), call("other")
         if not isinstance(left, SourceTensor) and not isinstance(right, SourceTensor):
+            if operation not in _NUMBERS:
+                raise ValueError(f"a {operation} of numbers")
             return _NUMBERS[operation](left, right)
         if operation == "add" and call("alpha", 1) == 1 and (dense := r.sum(left, right)) is not None:
             return dense
@@ -84,6 +86,7 @@ _NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
     "multiply": numbers.mul,
     "divide": _ratio,
     "power": numbers.pow,
+    "remainder": numbers.mod,
     "equal": numbers.eq,
     "not_equal": numbers.ne,
     "greater": numbers.gt,
