@@ -186,7 +186,7 @@ _LAYERS_TRIED = 4
 def _solved(path: Path, described: Mapping[str, Any], length: float, options: Options) -> dict[str, Any]:
     """Return the width of the input that the length of a buffer leaves, and the layers and directions if only one number of them fits.
 
-    Raises UsageError if no width is left, and where layers and directions are not said and several fit.
+    Raises UsageError if no width is left, and where layers and directions are unstated and several fit.
     """
     keys = ("num_layers", "bidirectional", "bias_mode", "projection_size")
     stated = {**described, **{key: _value(text) for key in keys if (text := options.get(key)) is not None}}
@@ -196,7 +196,7 @@ def _solved(path: Path, described: Mapping[str, Any], length: float, options: Op
     for values in itertools.product(*(tried[key] for key in open_keys)):
         choice = dict(zip(open_keys, values, strict=True))
         sizes = form_of({**stated, **choice, "input_size": 1})
-        layout = layout_of(str(sizes["cell"]))
+        layout = layout_of(str(stated["cell"]))
         (least,) = shapes(layout, sizes)["params"]
         width, rest = divmod(length - least, sizes.num_directions * len(layout.order) * sizes.hidden_size)
         if not rest and width >= 0:

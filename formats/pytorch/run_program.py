@@ -232,7 +232,7 @@ def _check(value: Any, key: str) -> None:
 
 def _check_name(text: str) -> None:
     if not _NAME.fullmatch(text) or any(part.startswith("__") for part in text.split(".")):
-        raise NotImplementedError(f"{text[:80]!r} is no name, and torch might execute it")
+        raise NotImplementedError(f"{text[:80]!r} is not a plain name, and torch might execute it")
 
 
 def _check_text(text: str) -> None:
@@ -255,12 +255,12 @@ def _check_target(text: str) -> None:
         if names & _REACHES_FILES:
             raise NotImplementedError(f"it has an operator {text!r}, which torch lacks or which reaches files")
     elif not (_HIGHER.fullmatch(text) or _NUMBERS.fullmatch(text)):
-        raise NotImplementedError(f"it calls {text[:80]!r}, which is no operator on tensors")
+        raise NotImplementedError(f"it calls {text[:80]!r}, which is not an operator on tensors")
 
 
 def _check_expression(text: str) -> None:
     """Raise NotImplementedError for all but arithmetic of symbols: sympy evaluates any Python."""
-    wrong = NotImplementedError(f"{text[:80]!r} is no length of an axis, and torch would execute it")
+    wrong = NotImplementedError(f"{text[:80]!r} is not the length of an axis, and torch would execute it")
     if len(text) > _LONGEST:
         raise wrong
     try:

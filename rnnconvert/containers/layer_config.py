@@ -97,7 +97,7 @@ def entry(value: Mapping[str, Any]) -> Entry:
 def _class_name(value: Mapping[str, Any]) -> str:
     """Return a layer's class; see Entry.
 
-    Keras names what it does not have itself as "package>Class" where it is registered: as the class itself in HDF5, beside it as
+    Keras names what it does not have itself as "package>Class" where it is registered: as the class itself in HDF5, with the class as
     registered_name from Keras 3 on. What nobody registered has its module alone, and in HDF5 a plain name.
     """
     class_name, registered = str(value.get("class_name", "")), str(value.get("registered_name") or "")

@@ -156,7 +156,7 @@ def as_wide(shape: Shape, sizes: Sizes) -> bool:
 
 
 def norms(array_shapes: Mapping[str, Shape], sizes: Sizes, separators: str) -> list[str]:
-    """Return the arrays of modules that may norm the gates or the state of a layer beside them: arrays of a norm are alike, and as wide.
+    """Return the arrays of modules that may norm the gates or the state of a layer: arrays of a norm are alike, and as wide.
 
     array_shapes  by name, without what stands before the modules
     separators    what may stand between the name of a module and those of its arrays

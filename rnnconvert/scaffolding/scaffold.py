@@ -333,16 +333,16 @@ _SMALLER = (0.1, 0.01)
 
 def _telling(run: Callable[[list[Array], list[Array]], WholeModels], *calls: list[Array]) -> WholeModels:
     """Return what two models show on inputs, or on the largest smaller ones on which rounding is not as large as the values."""
-    usual = run(*calls)
-    if usual.telling:
-        return usual
+    at_full_size = run(*calls)
+    if at_full_size.telling:
+        return at_full_size
     for factor in _SMALLER:
         smaller = [[(x * factor).astype(x.dtype) if x.dtype.kind == "f" else x for x in arrays] for arrays in calls]
         proof = run(*smaller)
         if proof.telling:
             note = f"inputs are {factor:g} times the usual ones, on which the values grow until rounding is as large as they are"
             return replace(proof, notes=(*proof.notes, note))
-    return usual
+    return at_full_size
 
 
 def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify: bool, force: bool) -> Scaffolded:

@@ -63,8 +63,8 @@ def _outputs(
             continue
         near = [outputs_[name] for outputs_ in rough if name in outputs_ and outputs_[name].shape == expected.shape]
         if case.far:
-            whole = _whole_sequences(arrays, truth, case).reshape([-1 if axis == "batch" else 1 for axis in axes])
-            mask = np.broadcast_to(whole, expected.shape) if mask is None else mask & whole
+            finite = _finite_sequences(arrays, truth, case).reshape([-1 if axis == "batch" else 1 for axis in axes])
+            mask = np.broadcast_to(finite, expected.shape) if mask is None else mask & finite
         output_name = name.partition("[")[0]
         allowance = Allowance(near, dtype, tolerance(output_name, tolerances))
         comparison = compare(Output(case.name, output_name, axes, mask), arrays[name], expected, allowance)
@@ -76,14 +76,14 @@ def _outputs(
         yield joined(output_name, several, "state")
 
 
-def _whole_sequences(arrays: Mapping[str, Array], truth: Outputs, case: Case) -> Array:
+def _finite_sequences(arrays: Mapping[str, Array], truth: Outputs, case: Case) -> Array:
     """Return which sequences of a batch have no number that is not finite although it should be: the rest of a sequence follows from it."""
-    whole = np.ones(case.x.shape[1], bool)
+    finite = np.ones(case.x.shape[1], bool)
     for name, expected, _, axes in parts(truth, case.lengths):
         if name in arrays and arrays[name].shape == expected.shape:
             overflowed = ~np.isfinite(arrays[name].astype(np.float64)) & np.isfinite(expected)
-            whole &= ~overflowed.any(axis=tuple(at for at, axis in enumerate(axes) if axis != "batch"))
-    return whole
+            finite &= ~overflowed.any(axis=tuple(at for at, axis in enumerate(axes) if axis != "batch"))
+    return finite
 
 
 def overflows(layer: LayerResults) -> Iterator[Limit]:
@@ -91,7 +91,7 @@ def overflows(layer: LayerResults) -> Iterator[Limit]:
     for run in layer.runs:
         for case in (case for case in layer.cases if case.far and case.name in run.outputs):
             arrays = {name: array for name, array, *_ in parts(run.outputs[case.name], case.lengths)}
-            if not _whole_sequences(arrays, layer.basis(run.model).truth[case.name], case).all():
+            if not _finite_sequences(arrays, layer.basis(run.model).truth[case.name], case).all():
                 functions = " and ".join(case.far)
                 words = f"{run.executor} gives infinity or NaN for {functions} of numbers beyond 88, where the value is finite"
                 yield Limit("overflow", layer.name, words)
