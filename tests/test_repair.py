@@ -28,6 +28,11 @@ from rnnconvert.reports.text import to_text
 from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.repair import repair
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:You are using the legacy TorchScript:DeprecationWarning"),
+]
+
 State = dict[str, torch.Tensor]
 
 
