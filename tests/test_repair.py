@@ -30,6 +30,7 @@ from rnnconvert.verification.repair import repair
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:::torch"),
     pytest.mark.filterwarnings("ignore:You are using the legacy TorchScript:DeprecationWarning"),
 ]
 
@@ -73,6 +74,7 @@ def written(state: State, path: Path) -> Path:
     else:
         import keras
 
+        keras.utils.clear_session()  # so that layers have the same names in both files
         layers = [keras.layers.Embedding(11, 3), keras.layers.LSTM(4, return_sequences=True), keras.layers.Dense(2)]
         model = keras.Sequential([keras.Input((5,)), *layers])
         arrays = {name: tensor.numpy() for name, tensor in state.items()}

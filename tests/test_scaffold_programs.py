@@ -99,7 +99,8 @@ def outcome(kind: str, body: str, folder: Path, xs: Sequence[Any], layer: str = 
             try:
                 got = filled(x)
             except ValueError as error:
-                assert "expected" in str(error) and x is not xs[0], error
+                # A scripted module does not say how many axes its input has: one without a batch may be taken.
+                assert "xpected" in str(error) and (x is not xs[0] or kind == "script"), error
                 outcomes["raises"] += 1
                 continue
             pairs = list(zip(got, wanted, strict=True)) if isinstance(wanted, tuple) else [(got, wanted)]
@@ -169,7 +170,8 @@ def test_what_a_call_leaves_changed_is_refused_by_name(tmp_path: Path, kind: str
     each(drawn(LEFT_CHANGED, 4 if kind in ("live", "program") else 11, f"kept {kind}"), check)
     assert outcomes["refused"], outcomes
     for body in ("self.count += 1; return y * self.count", "self.count = self.count + 1; return y if self.count % 2 else -y"):
-        assert outcome(kind, body, tmp_path, [x, x]) != "equal" or kind == "trace"  # a trace keeps no numbers of Python's
+        # What torch wrote into a trace or a .pt2 holds the count of its example: that file is the source.
+        assert outcome(kind, body, tmp_path, [x, x]) != "equal" or kind in ("trace", "program")
 
 
 LENGTHS = {
