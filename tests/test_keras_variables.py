@@ -72,6 +72,32 @@ def test_variables_by_name_are_the_models_layers(named: str, ending: str, tmp_pa
         rc.convert(tmp_path / f"weights.{ending}", tmp_path / "out.onnx")
 
 
+ORDERS = {"lstm": "Keras's gate order i f c o of an LSTM is assumed for {}", "gru": "Keras's gate order z r h of a GRU is assumed for {}"}
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors", "pkl"])
+def test_the_gate_order_that_names_alone_say_is_named_before_anybody_decides(ending: str, tmp_path: Path) -> None:
+    """haste's LSTM stacks i g f o under the names of Keras: what decides the functions shows the gate order first."""
+    model = keras.Sequential([keras.layers.Input((None, 3)), *(LAYERS[kind]() for kind in LAYERS)])
+    path, bare = tmp_path / f"weights.{ending}", tmp_path / f"bare.{ending}"
+    save(path, weights(model, "paths"))
+    kinds = {name: layer.cell.kind for name, layer in load(path).layers.items()}
+    lines = {ORDERS[kind].format(", ".join(name for name in kinds if kinds[name] == kind)) for kind in ORDERS}
+    values = np.random.default_rng(0)
+    shapes = {"kernel": (3, 16), "recurrent_kernel": (4, 16), "bias": (16,)}
+    save(bare, {name: values.normal(size=shape).astype(np.float32) for name, shape in shapes.items()})
+    for source, expected in ((path, lines), (bare, {ORDERS["lstm"].format("recurrent")})):
+        with pytest.raises(rc.RefusedError) as raised:
+            rc.convert(source, tmp_path / "out.onnx")
+        summary = rc.convert(source, tmp_path / f"{source.name}.onnx", activation="tanh")
+        for texts in (raised.value.details, summary.warnings):
+            assert {text.partition(", by the names of the arrays alone; ")[0] for text in texts if "gate order" in text} == expected
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    for stated in ("model.keras", "model.weights.h5"):
+        assert not any("gate order" in text for text in load(tmp_path / stated).warnings)
+
+
 def test_variables_without_a_scope_are_one_layer_beside_others(tmp_path: Path) -> None:
     layer = keras.layers.LSTM(4)
     layer.build((None, None, 3))

@@ -18,6 +18,7 @@ class KerasMetadata(FileMetadata, total=False):
     layer_configs  the configurations of layers by their names, where no configuration of the model is
     root_config    the configuration of the object around them
     kind           "tensorflow" for a checkpoint of TensorFlow's
+    names_alone    whether nothing but the names of arrays says that they are Keras's
     """
 
     config: Any
@@ -27,3 +28,4 @@ class KerasMetadata(FileMetadata, total=False):
     layer_configs: Mapping[str, Mapping[str, Any]]
     root_config: Mapping[str, Any] | None
     kind: str
+    names_alone: bool

@@ -13,6 +13,7 @@ from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
 from rnnconvert.core.notes import UNREAD, LayerNote
+from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.weights import Call, Direction, Layer, Merge, Recurrent
 from rnnconvert.files.catalogue import OPTIONS
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
 _SILENT = "the configuration of this layer does not state it"
 _GRAPH_FILE = "saved_model.pb"
 _FUNCTIONS = ("tanh", "relu", "sigmoid", "hard_sigmoid", "linear", "softsign", "softplus", "elu", "selu")
+_ORDERS = {"lstm": ("an LSTM", "i f c o"), "gru": ("a GRU", "z r h")}
+"""How gates are stacked, in Keras's letters."""
+_MOST_NAMED = 8
 
 
 ALONE = Outside()
@@ -150,6 +154,7 @@ class LayerReader:
             array_name.rpartition("/")[0] for array_name in used
         }
         self.unread += incomplete(self.stored.arrays, accounted, self._called)
+        self.warnings[:0] = self._gate_orders(layers, entries)
         others = {name: array for name, array in self.stored.arrays.items() if name not in used}
         layers = self._in_models_order(layers, configured)
         calls = self._calls(layers, stated, places)
@@ -169,6 +174,19 @@ class LayerReader:
             turned=frozenset() if self.called is None else self.called.turned(layers, stated),
             batch_first={name: not _is_time_major(entries.get(name)) for name in layers},
         )
+
+    def _gate_orders(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry | None]) -> Iterator[str]:
+        """Yield the order in which gates are taken to be stacked, where names alone say so: other libraries have Keras's names, too."""
+        if not self.stored.metadata_as(KerasMetadata).get("names_alone"):
+            return
+        for kind, (word, order) in _ORDERS.items():
+            named = [called(name) for name, where in entries.items() if where is None and layers[name].cell.kind == kind]
+            if named:
+                more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+                yield (
+                    f"Keras's gate order {order} of {word} is assumed for {', '.join(named[:_MOST_NAMED])}{more}, by the names of "
+                    f"the arrays alone; {Flag('layout')} describes another"
+                )
 
     def _cells(self) -> list[CellArrays]:
         return find(self.stored.arrays, lambda path: is_cell_of_keras(self._entry(path), self._label(path)))

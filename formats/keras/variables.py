@@ -9,6 +9,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.names import renamed
 from rnnconvert.files.opened import Opened
+from rnnconvert.formats.keras.metadata import KerasMetadata
 
 KINDS = frozenset({"npz", "safetensors", "pickle", "msgpack"})
 """The kinds of archives of arrays that Keras itself does not write."""
@@ -48,4 +49,5 @@ def grouped(path: object, stored: Stored) -> Stored:
     for scope, end in scopes(frozenset(stored.arrays)).items():
         layer = scope.strip("/._") or _ALONE
         new_names |= {f"{scope}{local}{end}": f"{layer}/{local}" for local in _LOCALS}
-    return Stored(renamed(stored.arrays, lambda name: new_names.get(name, name), path), stored.metadata)
+    metadata: KerasMetadata = {**stored.metadata_as(KerasMetadata), "names_alone": True}
+    return Stored(renamed(stored.arrays, lambda name: new_names.get(name, name), path), metadata)
