@@ -33,6 +33,7 @@ from rnnconvert.files.opened import SHAPED, STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tensorflow1 import flow as tensorflow1_flow
 from rnnconvert.formats.tensorflow1 import graph as tensorflow1_graph
+from rnnconvert.formats.tensorflow1 import inlined as tensorflow1_inlined
 from rnnconvert.formats.tensorflow1 import loops as tensorflow1_loops
 from rnnconvert.formats.tensorflow1 import states as tensorflow1_states
 from rnnconvert.formats.tensorflow1 import write as tensorflow1_write
@@ -116,10 +117,11 @@ def read(path: Path, options: Options) -> Checkpoint:
 
     Raises UnreadableError for damaged files, UsageError for an option without such a value.
     """
-    stored, graph = _stored(path)
+    stored, stated = _stored(path)
+    graph = tensorflow1_inlined.inlined(stated) if stated is not None else None
     reader = _CellReader(stored.arrays, graph, options)
-    if graph is not None and lowered(path).suffix == _GRAPH:
-        reader.looked = tensorflow1_loops.read(path, graph)
+    if stated is not None and lowered(path).suffix == _GRAPH:
+        reader.looked, reader.followed = tensorflow1_loops.read(path, stated), graph is not stated
     state_variables = tensorflow1_states.state_variables(graph) if graph else set()
     for wrapped in wrappers([name for name in stored.arrays if name not in state_variables], options.settings.layers()):
         reader.add(wrapped)
@@ -160,6 +162,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         stored.arrays,
         CellPlaces(reader.cells),
         tuple(reader.unread),
+        batch_first=reader.batch_first,
     )
 
 
@@ -210,7 +213,9 @@ class _CellReader:
         self.named: set[str] = set()
         self.inside: set[str] = set()
         self.looked = tensorflow1_loops.RecognisedLayers()
+        self.followed = False  # whether layers whose cells functions compute are those that operations compute
         self.evidence: list[str] = []
+        self.batch_first: dict[str, bool] = {}
 
     def _read(self) -> set[str]:
         """Return the arrays of the layers that are read by their names."""
@@ -244,7 +249,8 @@ class _CellReader:
             )
             for name, cells in self.cells.items()
         }
-        for name, received in tensorflow1_flow.calls(self.graph, owned).items():
+        calls, self.batch_first = tensorflow1_flow.calls(self.graph, owned)
+        for name, received in calls.items():
             self.layers[name] = self.layers[name].replace(calls=received)
 
     def add_loops(self) -> None:
@@ -308,7 +314,7 @@ class _CellReader:
             direction = Direction(cell, unpack(layout, sizes, local)[0, 0], reverse=place[1] == 1)
             begins = self._starts(member, direction)
             odd = next((f"its {_WORDS[part]}: {start.odd}" for part, start in begins.items() if start.odd), "")
-            if odd.endswith(tensorflow1_states.UNSEEN) and self._computed(wrapped):
+            if (self.followed or odd.endswith(tensorflow1_states.UNSEEN)) and self._computed(wrapped):
                 return
             if odd and self.options.get("initial_state", name) != "call":
                 self.named |= {full for cell in wrapped.cells.values() for full in cell.names.values()}
@@ -466,14 +472,14 @@ class _CellReader:
         if self.options.peek("cell", name) == "rnn_relu":
             return Activation(self.options.stated("activation", name, "relu", "the option cell", ("nonlinearity",)))
         why, also = self._silent("function"), ("nonlinearity",)
-        return Activation(self.options.ask(("activation", *also), name, assumed="tanh", why=why, choices=choices))
+        return Activation(self.options.ask(("activation", *also), name, assumed="tanh", why=why, choices=choices, common=self._unseen))
 
     def _forget_bias(self, name: str, member: Member, facts: GraphFacts) -> float:
         if facts.forget_bias is not None:
             return _number(self.options.stated("forget_bias", name, f"{facts.forget_bias:.9g}", "the graph"))
         if member.known_class == "cudnn_compatible_lstm_cell":
             return 0.0
-        return _number(self.options.ask("forget_bias", name, assumed="1.0", why=self._silent("forget_bias")))
+        return _number(self.options.ask("forget_bias", name, assumed="1.0", why=self._silent("forget_bias"), common=self._unseen))
 
     def _clips(self, name: str, member: Member, facts: GraphFacts) -> tuple[Clip, ...]:
         if member.known_class in ("basic_lstm_cell", "cudnn_compatible_lstm_cell"):
@@ -495,6 +501,11 @@ class _CellReader:
             if bound != "none":
                 clips.append(Clip(kind, -abs(float(bound)), abs(float(bound))))
         return tuple(clips)
+
+    @property
+    def _unseen(self) -> bool:
+        """Whether there is a graph, which may state something else than what is usual where it is not followed."""
+        return self.graph is not None
 
     def _silent(self, what: str) -> str:
         if self.graph is not None:

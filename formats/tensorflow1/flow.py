@@ -27,16 +27,23 @@ _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
 _WAYS = "the directions of a layer"
 """An operation that stands for none of the file."""
 _FOLLOWED = 16
+_SCATTERED = {"TensorArrayScatterV3": 2, "TensorListFromTensor": 0}
+"""Operations that make a list of a sequence, and which of their inputs it is."""
+_GATHERED = {"TensorArrayGatherV3", "TensorListStack"}
+"""Operations that make a sequence of a list."""
 _UNSEEN = Unknown("its graph does not show it as the loop of dynamic_rnn")
 
 
-def calls(stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]) -> dict[str, tuple[Call, ...]]:
-    """Return what each layer receives, by its name.
+def calls(
+    stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]
+) -> tuple[dict[str, tuple[Call, ...]], dict[str, bool]]:
+    """Return what each layer receives, by its name, and of those that show it whether they are called with (batch, time, values).
 
     layers  the layers, each with the variables or constants of each direction
     """
-    received_calls = followed(_GraphDefFlow(stated, layers).graph)
-    return {name: received_calls.get(name, (Call(_UNSEEN),)) for name in layers}
+    flow = _GraphDefFlow(stated, layers)
+    received_calls = followed(flow.graph)
+    return {name: received_calls.get(name, (Call(_UNSEEN),)) for name in layers}, flow.batch_first
 
 
 class _GraphDefFlow:
@@ -44,6 +51,7 @@ class _GraphDefFlow:
 
     def __init__(self, stated: Stated, layers: Mapping[str, tuple[Recurrent, Sequence[frozenset[str]]]]) -> None:
         self.stated, self.frames, self.graph = stated, Frames(stated), Graph({**DIALECT, _WAYS: Moves(_ways)})
+        self.batch_first: dict[str, bool] = {}
         nodes = [node for node in stated.nodes.values() if not _TRAINING.search(node.name)]
         entered: dict[str, list[GraphDefNode]] = {}
         for node in nodes:
@@ -94,6 +102,12 @@ class _GraphDefFlow:
         gives = [self._gathered(loop) for loop in loops]
         if any(len(read) != 1 for read in reads) or any(len(give) > 1 for give in gives):
             return []
+        exchanged = {self._exchanged(self._producer(read[0])) for read in reads}
+        for source in (source for give in gives for source in give):
+            reading = [node for node in self.stated.readers.get(source, ()) if not _TRAINING.search(node.name)]
+            exchanged |= {self._exchanged(node) for node in reading} or exchanged
+        if len(exchanged) == 1 and None not in exchanged:
+            self.batch_first[name] = exchanged == {True}
         both: Hashable = (name, _WAYS)
         outputs = [give[0] if give else None for give in gives]
         self.graph.add(_WAYS, [both], outputs, {}, None, over=True)
@@ -107,17 +121,33 @@ class _GraphDefFlow:
         )
         return [(call, loops)]
 
+    def _exchanged(self, node: GraphDefNode | None) -> bool | None:
+        """Return whether an operation exchanges time and batch, as dynamic_rnn does without time_major; None for another order of axes."""
+        if node is None or node.op != "Transpose":
+            return False
+        order = self._producer(node.inputs[1])
+        if order is not None and order.op == "ConcatV2":  # [1, 0] and the axes behind, counted by the rank
+            order = self._producer(order.inputs[0])
+        axes = order.tensor if order is not None else None
+        return True if axes is not None and [*axes.reshape(-1)[:2]] == [1, 0] else None
+
     def _scattered(self, enters: Sequence[GraphDefNode]) -> list[str]:
         """Return the sequences that a loop reads."""
         before = [self._producer(node.inputs[0]) for node in enters if node.inputs]
-        scattered = [source_node.read[2] for source_node in before if source_node is not None and source_node.op == "TensorArrayScatterV3"]
+        scattered = [node.read[_SCATTERED[node.op]] for node in before if node is not None and node.op in _SCATTERED]
         return [*dict.fromkeys(map(output, scattered))]
 
     def _gathered(self, frame: str) -> list[str]:
         """Return the sequences that a loop gives."""
-        ends = [output(end.name) for end in self.frames.exits(frame)]
-        reading = [node for end in ends for node in self.stated.readers.get(end, ()) if not _TRAINING.search(node.name)]
-        return [*dict.fromkeys(output(node.name) for node in reading if node.op == "TensorArrayGatherV3")]
+        waiting = [output(end.name) for end in self.frames.exits(frame)]
+        gathered: dict[str, None] = {}
+        for source in waiting:
+            for node in self.stated.readers.get(source, ()):
+                if node.op in _GATHERED and not _TRAINING.search(node.name):
+                    gathered[output(node.name)] = None
+                elif node.op == "Identity":  # a While's outputs pass one each
+                    waiting.append(output(node.name))
+        return [*gathered]
 
     def _is_state(self, enter: GraphDefNode) -> bool:
         before = self._producer(enter.inputs[0]) if enter.inputs else None

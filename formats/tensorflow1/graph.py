@@ -35,7 +35,7 @@ LINEAR = Activation("linear")
 _THROUGH = {"Identity", "Enter", "ReadVariableOp", "Cast"}
 _SUMS = {"Add", "AddV2", "BiasAdd"}
 _VARIABLES = {"Variable", "VariableV2", "VarHandleOp", "Const"}
-_KEEPS_FOR_TRAINING = {"StackPush", "StackPushV2"}
+_KEEPS_FOR_TRAINING = {"StackPush", "StackPushV2", "TensorListPushBack"}
 _TRAINING = re.compile(r"(^|/)gradients(_\d+)?/")
 BLOCKS = {"LSTMBlockCell", "BlockLSTM"}
 """Operations that are a whole LSTM."""

@@ -25,7 +25,7 @@ SYSTEM = System(
         "cells with normalization, attention or other equations are refused by their names (layer_norm_basic_lstm_cell, nas_cell, ...)",
     ),
     asks={
-        **dict.fromkeys(("activation", "forget_bias", "cell_clip", "proj_clip"), "without a graph"),
+        **dict.fromkeys(("activation", "forget_bias", "cell_clip", "proj_clip"), "where no graph shows it"),
         "cell": "a scope without the name of a class",
         "prefix": "",
     },
