@@ -194,3 +194,39 @@ def test_a_draft_describes_every_array_or_says_that_it_leaves_it_out(number: int
     listed = {line.removeprefix("#   ").strip('"') for line in text if line.startswith("#   ")}
     tensors = {part for line in text if line.startswith("  { name = ") for part in [line.split('"')[1]]}
     assert listed.isdisjoint(tensors) and listed | tensors == {*arrays}
+
+
+BESIDE = {
+    "wmx.weight": (H, X),
+    "wmh.weight": (H, H),
+    "peep.weight": (4 * H, H),
+    "again.weight": (4 * H, X),
+    "fc.weight": (2, H),
+    "fc.bias": (2,),
+    "out.weight": (X, H),
+    "emb.weight": (9, X),
+}
+READS = [*itertools.product((*BESIDE, "nothing"), (False, True), "./")]
+
+
+@pytest.mark.parametrize("number", drawn(range(len(READS)), 12, "beside"))
+def test_further_matrices_in_scopes_beside_a_layers_own_are_not_passed_over(number: int, tmp_path: Path) -> None:
+    """A multiplicative LSTM of `Linear` layers: who follows the draft of its first two matrices is not given an LSTM of them."""
+    name, flipped, mark = READS[number]
+    shapes = {"wx.weight": (4 * H, X), "wh.weight": (4 * H, H), "wh.bias": (4 * H,)}
+    beside = {name: BESIDE[name]} if name in BESIDE else {}
+    arrays: dict[str, Any] = {
+        local.replace(".", mark): np.random.default_rng(number).normal(size=shape[::-1] if flipped else shape).astype(np.float32)
+        for local, shape in {**shapes, **beside}.items()
+    }
+    np.savez(tmp_path / "own.npz", **arrays)
+    _, *text = refused(tmp_path / "own.npz")
+    (tmp_path / "layout.toml").write_text("\n".join(text))
+    words = ["convert", str(tmp_path / "own.npz"), str(tmp_path / "a.onnx"), "--layout", str(tmp_path / "layout.toml")]
+    done = CliRunner().invoke(main, words)
+    of_the_layer = name in ("wmx.weight", "wmh.weight", "peep.weight", "again.weight")
+    assert (done.exit_code == 4 and repr(name.replace(".", mark)) in done.output) == of_the_layer, done.output
+    assert (done.exit_code == 0) == (not of_the_layer), done.output
+    if of_the_layer:
+        done = CliRunner().invoke(main, [*words, "--set", "layout=mine.lstm"])
+        assert done.exit_code == 0, done.output

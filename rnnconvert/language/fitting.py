@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from rnnconvert.core.weights import BIAS_PARTS
+from rnnconvert.core.weights import BIAS_PARTS, gates_of
 from rnnconvert.language.layout import Layout, Shape, Sizes, Tensor
 from rnnconvert.language.places import shapes
 
@@ -173,6 +173,20 @@ def norms(array_shapes: Mapping[str, Shape], sizes: Sizes, separators: str) -> l
         and all((len(shape) == 1 or len(arrays) > 1) and as_wide((math.prod(shape),), sizes) for shape in arrays.values())
         for name in arrays
     ]
+
+
+def more_matrices(own_shapes: Iterable[Shape], array_shapes: Mapping[str, Shape], kind: str, sizes: Sizes) -> list[str]:
+    """Return the arrays that could be further matrices of a layer: they read its input or its state, and give its state or its gates.
+
+    own_shapes    of the layer's own arrays, which show from which side its matrices act
+    array_shapes  by name, of those that stand beside them
+    """
+    wide = {sizes.hidden_size, sizes.hidden_size * len(gates_of(kind, "input"))}
+    from_left = {(gives, reads) for gives in wide for reads in (sizes.input_size, sizes.hidden_size)}
+    from_right = {shape[::-1] for shape in from_left}
+    own = {shape for shape in own_shapes if len(shape) == 2 and 1 not in shape}
+    sides = [side for side in (from_left, from_right) if own and own <= side]
+    return [name for name, shape in array_shapes.items() if 1 not in shape and any(shape in side for side in sides)]
 
 
 def misfit(layouts: Sequence[Layout], array_shapes: Mapping[str, Shape]) -> str:
