@@ -10,6 +10,7 @@ SYSTEM = System(
 )  # fmt: skip
 
 _WX, _WH, _BIAS = Tensor("Wx", "input"), Tensor("Wh", "recurrent"), Tensor("bias", "input_bias")
+_FIRST = "an mlx up to 0.31.1 leaves `bhn` out at the first step of a GRU that is called without `hidden`: hand it `mx.zeros`"
 _RNN = (Tensor("Wxh", "input"), Tensor("Whh", "recurrent"), _BIAS)
 _GRU = (_WX, _WH, Tensor("b", "input_bias"), Tensor("bhn", "recurrent_bias[n]"))
 _ONE_BIAS, _TWO_BIASES = (Holds((biases, "none"), layers=False, directions=1) for biases in ("input", "both"))
@@ -17,4 +18,5 @@ _ANY = Holds(("input", "none"), ("tanh", "relu"), layers=False, directions=1)
 
 RNN = Layout("mlx.rnn", "rnn", "n", _RNN, "recurrent.py, RNN", "mlx.nn.RNN", holds=_ANY)
 LSTM = Layout("mlx.lstm", "lstm", "i f g o", (_WX, _WH, _BIAS), "recurrent.py, LSTM", "mlx.nn.LSTM", holds=_ONE_BIAS)
-GRU = Layout("mlx.gru", "gru", "r z n", _GRU, "recurrent.py, GRU", "mlx.nn.GRU", reset_after=True, holds=_TWO_BIASES)
+GRU = Layout("mlx.gru", "gru", "r z n", _GRU, "recurrent.py, GRU", "mlx.nn.GRU", reset_after=True, holds=_TWO_BIASES,
+             cautions={"recurrent_bias": _FIRST})  # fmt: skip

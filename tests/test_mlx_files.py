@@ -70,6 +70,20 @@ def test_written_names_are_paths_of_mlx(tmp_path: Path) -> None:
         }
 
 
+def test_a_gru_whose_bhn_older_versions_leave_out_is_named_where_it_is_read_and_written(tmp_path: Path) -> None:
+    """mlx up to 0.31.1, called without `hidden`: with a `bhn` of zeros it gives the same."""
+    source = rc.load(GOLDEN / "model.npz", settings=FUNCTION)
+    assert [note.partition(": ")[0] for note in source.warnings if "`bhn`" in note] == ["encoder.gru"]
+    for name in ("encoder.gru", "encoder.bare_gru", "encoder.lstm", "relu"):
+        layer = source.layers[name]
+        summary = rc.save(rc.Checkpoint("(made)", "canonical", {name: layer}), tmp_path / f"{name}.npz", "mlx")
+        assert any("`bhn`" in note for note in summary.notes) == (name == "encoder.gru")
+    arrays = dict(np.load(GOLDEN / "model.npz"))
+    arrays["encoder.gru.bhn"] = np.zeros_like(arrays["encoder.gru.bhn"])
+    archives.write(tmp_path / "zeros.npz", arrays)
+    assert not any("`bhn`" in note for note in rc.load(tmp_path / "zeros.npz", settings=FUNCTION).warnings)
+
+
 @pytest.mark.parametrize(
     "names",
     [

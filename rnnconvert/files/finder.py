@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rnnconvert.containers import archives, npy
 from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array, Pieced, is_float
@@ -88,6 +90,7 @@ class ArrayFiles:
             layers[group.name] = self.layer(group, stored, options)
             stated = attributes_of(attributes, list(group.names.values()), whole_file=not group.name)
             options.facts(group.name, "its attributes", stated)
+            warnings += [LayerNote(group.name, text) for text in _cautions(group.layout, layers[group.name])]
         used = {full for group in groups for full in group.names.values()}
         return Checkpoint(
             str(path),
@@ -120,6 +123,7 @@ class ArrayFiles:
             for local, packed in pack(layout, stack, job.dtype, job.watch).items():
                 put(arrays, above + local, packed)
             notes.append(f"{_place(name)} has the arrays of {self.constructor(layout, stack)}")
+            notes += [LayerNote(name, text) for text in _cautions(layout, stack)]
         alone = len(stacks) == 1 and not places[0]
         recipe = loading(self.NAME, path, self.constructor(*stacks[0])) if alone else []
         return arrays, WriteResult(notes, recipe, job.carry(arrays))
@@ -341,6 +345,13 @@ class ArrayFiles:
             gates = function_of(group, options, holds.gate_activations, default, "recurrent_activation")
             cell = cell.replace(gate_activation=gates)
         return cell
+
+
+def _cautions(layout: Layout, stack: Recurrent) -> list[str]:
+    """Return what a user should know of a layer because of its numbers."""
+    ways = [direction for layer in stack.layers for direction in layer.directions]
+    parts = {part for way in ways for part, gate in way.arrays if part in layout.cautions and np.any(way.get(part, gate))}
+    return [text for part, text in layout.cautions.items() if part in parts]
 
 
 def _place(name: str) -> str:

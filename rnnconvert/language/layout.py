@@ -294,6 +294,7 @@ class Layout:
     writable     False for a layout that is only read: nothing that runs today takes it
     proof        what showed that the framework computes this; "" where its System says it for all of them
     neighbours   the names of arrays that the same code keeps next to the layer's, such as its output's: they change nothing in it
+    cautions     what a user should know of a layer with numbers other than zero in a part, by the part
     """
 
     name: str
@@ -311,6 +312,7 @@ class Layout:
     writable: bool = True
     proof: str = ""
     neighbours: tuple[str, ...] = ()
+    cautions: Mapping[str, str] = field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash(self.name)
