@@ -196,7 +196,7 @@ def test_a_draft_describes_every_array_or_says_that_it_leaves_it_out(number: int
     assert listed.isdisjoint(tensors) and listed | tensors == {*arrays}
 
 
-BESIDE = {
+NEXT_TO_IT = {
     "wmx.weight": (H, X),
     "wmh.weight": (H, H),
     "peep.weight": (4 * H, H),
@@ -206,7 +206,7 @@ BESIDE = {
     "out.weight": (X, H),
     "emb.weight": (9, X),
 }
-READS = [*itertools.product((*BESIDE, "nothing"), (False, True), "./")]
+READS = [*itertools.product((*NEXT_TO_IT, "nothing"), (False, True), "./")]
 
 
 @pytest.mark.parametrize("number", drawn(range(len(READS)), 12, "beside"))
@@ -214,10 +214,10 @@ def test_further_matrices_in_scopes_beside_a_layers_own_are_not_passed_over(numb
     """A multiplicative LSTM of `Linear` layers: who follows the draft of its first two matrices is not given an LSTM of them."""
     name, flipped, mark = READS[number]
     shapes = {"wx.weight": (4 * H, X), "wh.weight": (4 * H, H), "wh.bias": (4 * H,)}
-    beside = {name: BESIDE[name]} if name in BESIDE else {}
+    further = {name: NEXT_TO_IT[name]} if name in NEXT_TO_IT else {}
     arrays: dict[str, Any] = {
         local.replace(".", mark): np.random.default_rng(number).normal(size=shape[::-1] if flipped else shape).astype(np.float32)
-        for local, shape in {**shapes, **beside}.items()
+        for local, shape in {**shapes, **further}.items()
     }
     np.savez(tmp_path / "own.npz", **arrays)
     _, *text = refused(tmp_path / "own.npz")

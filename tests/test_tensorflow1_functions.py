@@ -23,17 +23,17 @@ CASES = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_loop_is_read(name: str) -> None:
-    kept = name.startswith("checkpoint_functions/")
-    checkpoint = rc.load(GOLDEN / (name if kept else f"{name}.pb"))
+    is_checkpoint = name.startswith("checkpoint_functions/")
+    checkpoint = rc.load(GOLDEN / (name if is_checkpoint else f"{name}.pb"))
     assert not checkpoint.unread and not checkpoint.questions
     assert all(call.states == "" for layer in checkpoint.layers.values() for call in layer.calls)
     with np.load(GOLDEN / f"{name}.npz") as stored:
         x, truth = stored["x"].swapaxes(0, 1), stored["y"]
-    if kept:
+    if is_checkpoint:
         assert checkpoint.batch_first == dict.fromkeys(checkpoint.layers, not name.endswith("time_major"))
         x = x.swapaxes(0, 1) if name.endswith("time_major") else x
     runs = [(stack, reference.run(stack, x)) for stack in checkpoint.layers.values()]
-    assert kept or [stack.first.reverse for stack, _ in runs] == [False, True][: len(runs)]
+    assert is_checkpoint or [stack.first.reverse for stack, _ in runs] == [False, True][: len(runs)]
     y = np.concatenate([output.y for _, output in runs], -1)
     output = runs[0][1].hidden[0] if truth.ndim == 2 else y if name.endswith("time_major") else y.swapaxes(0, 1)
     np.testing.assert_allclose(output, truth, rtol=1e-5, atol=1e-6)

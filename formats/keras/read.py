@@ -176,7 +176,7 @@ class LayerReader:
         )
 
     def _gate_orders(self, layers: Mapping[str, Recurrent], entries: Mapping[str, Entry | None]) -> Iterator[str]:
-        """Yield the order in which gates are taken to be stacked, where names alone say so: other libraries have Keras's names, too."""
+        """Yield the order in which gates are taken to be stacked, where only names show it: other libraries have Keras's names, too."""
         if not self.stored.metadata_as(KerasMetadata).get("names_alone"):
             return
         for kind, (word, order) in _ORDERS.items():

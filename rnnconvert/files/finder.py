@@ -407,23 +407,23 @@ class _Places:
         nearby = [entry for scope in scopes for entry in self._at.get(scope, ()) if entry[1] not in own_names]
         shaped = {} if group.name else {full: tuple(array.shape) for full, array in self._arrays.items() if full not in own_names}
         norm_names = norms(shaped, group.sizes, self._separators)  # a name is enough for what is under the layer's own
-        return [*(full for _, full in sorted(nearby) if self._counts(full, group)), *norm_names, *self._beside(group)]
+        return [*(full for _, full in sorted(nearby) if self._counts(full, group)), *norm_names, *self._further_matrices(group)]
 
-    def _beside(self, group: FoundLayer) -> list[str]:
+    def _further_matrices(self, group: FoundLayer) -> list[str]:
         """Return further matrices of a layer whose matrices have scopes of their own, each in a scope next to theirs."""
         own_names = set(group.names.values())
         own_scopes = {self._above(full) for full in own_names}
         if len(own_scopes) < 2:
             return []
         around = {self._above(scope[:-1]) for scope in own_scopes}
-        beside = {
+        further = {
             full: tuple(self._arrays[full].shape)
             for scope, entries in self._at.items()
             if scope and scope not in own_scopes and self._above(scope[:-1]) in around
             for _, full in entries
         }
         own_shapes = [tuple(self._arrays[full].shape) for full in own_names]
-        return more_matrices(own_shapes, beside, group.layout.kind, group.sizes)
+        return more_matrices(own_shapes, further, group.layout.kind, group.sizes)
 
     def _counts(self, full: str, group: FoundLayer) -> bool:
         """Return whether an array states anything: one without elements does not, nor one at the top that no layer could own."""

@@ -179,13 +179,13 @@ def more_matrices(own_shapes: Iterable[Shape], array_shapes: Mapping[str, Shape]
     """Return the arrays that could be further matrices of a layer: they read its input or its state, and give its state or its gates.
 
     own_shapes    of the layer's own arrays, which show from which side its matrices act
-    array_shapes  by name, of those that stand beside them
+    array_shapes  by name, of those next to them
     """
     wide = {sizes.hidden_size, sizes.hidden_size * len(gates_of(kind, "input"))}
     from_left = {(gives, reads) for gives in wide for reads in (sizes.input_size, sizes.hidden_size)}
     from_right = {shape[::-1] for shape in from_left}
-    own = {shape for shape in own_shapes if len(shape) == 2 and 1 not in shape}
-    sides = [side for side in (from_left, from_right) if own and own <= side]
+    matrices = {shape for shape in own_shapes if len(shape) == 2 and 1 not in shape}
+    sides = [side for side in (from_left, from_right) if matrices and matrices <= side]
     return [name for name, shape in array_shapes.items() if 1 not in shape and any(shape in side for side in sides)]
 
 
