@@ -77,7 +77,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
 
     Raises what `load` raises, and UsageError for an object of an unknown framework.
     """
-    if isinstance(value, (str, os.PathLike, bytes, bytearray)) or hasattr(value, "read"):
+    if not isinstance(value, Checkpoint) and (isinstance(value, (str, os.PathLike, bytes, bytearray)) or hasattr(value, "read")):
         chosen = Options(options, settings)
         value = load_with(value, format, chosen)
         chosen.ledger.check_used(value.path)
