@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from rnnconvert.cli.streams import STREAM
 from rnnconvert.cli.terminal import put, say, styled
 from rnnconvert.core.printable import called
+from rnnconvert.core.remedies import Command
 
 if TYPE_CHECKING:
     from rnnconvert.files.summary import Summary
@@ -63,6 +63,6 @@ def _tell_left_out(summary: Summary, source: str) -> None:
     named = [layer for layer in others_left if layer.name]
     more = [f"{len(named) - _MOST:,} more (rnnconvert inspect -v lists them)"] if len(named) > _MOST else []
     say(f"left out: {', '.join([*map(str, named[:_MOST]), *more, *map(str, groups)])}", hang=2)
-    if named and moves_whole_models(summary.checkpoint):
-        path = "FILE" if source == STREAM else shlex.quote(source)
-        say(f"  into a model of your own: rnnconvert transplant {path} --into MODEL -o FILLED", hang=4)
+    if named and moves_whole_models(summary.checkpoint.format) and moves_whole_models(summary.target_format):
+        path = "FILE" if source == STREAM else source
+        say(f"  into a model of your own: {Command('transplant', path, into='MODEL', output='FILLED').flags}", hang=4)

@@ -4,7 +4,9 @@ from rnnconvert.language.layout import Holds, Layout, System, Tensor
 
 SYSTEM = System(
     "mlx", "MLX", "mlx 0.32.4", "golden: files that mlx 0.32.4 wrote on the CPU, with its outputs",
-    ("one layer and one direction; `Module.load_weights` reads the files",), (".safetensors", ".npz"), separator=".",
+    ("one layer and one direction; `Module.load_weights` reads the files",
+     "GRUs of mlx up to 0.31.1 leave `bhn` out at their first step if called without `hidden`: hand it `mx.zeros`, or use a later one"),
+    (".safetensors", ".npz"), separator=".",
 )  # fmt: skip
 
 _WX, _WH, _BIAS = Tensor("Wx", "input"), Tensor("Wh", "recurrent"), Tensor("bias", "input_bias")

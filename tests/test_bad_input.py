@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import pickle
 import shutil
 import struct
 import sys
+import tarfile
 import textwrap
 import zipfile
 from collections.abc import Callable
@@ -29,6 +33,7 @@ from rnnconvert.files.adapter import adapters
 from rnnconvert.files.finder import ArrayFiles
 from tests import ready
 from tests.commands import call
+from tests.drawn import each
 from tests.sources import keras_lstm_h5, legacy_h5, onnx_arrays, onnx_node, sequential, stack, uniform, write
 from tests.test_cli import files
 
@@ -113,6 +118,69 @@ def test_external_data_that_are_cut_or_gone_are_unreadable(every: dict[str, Path
     fails(every["external"], 3, data.name)
     data.unlink()
     fails(every["external"], 3, data.name)
+
+
+ARRAYS = {".npy", ".npz", ".safetensors", ".h5", *(f"pickle {protocol}" for protocol in (2, 3, 4, 5))}
+
+
+def foreign(folder: Path, numbers: Array) -> dict[str, bytes]:
+    """Files of other kinds in which these numbers lie, by what they are."""
+    folder.mkdir()
+    content = numbers.tobytes()
+    np.save(folder / "a.npy", numbers)
+    np.savez(folder / "a.npz", numbers)
+    save_file({"a": numbers}, folder / "a.safetensors")
+    with h5py.File(folder / "a.h5", "w") as file:
+        file["a"] = numbers
+    with tarfile.open(folder / "a.tar", "w") as archive:
+        archive.add(folder / "a.npy", "a.npy")
+    graph = helper.make_graph([], "g", [], [], [helper.make_tensor("a", 1, numbers.shape, content, raw=True)])
+    onnx.save(helper.make_model(graph), folder / "a.onnx")
+    files = {path.suffix: path.read_bytes() for path in folder.iterdir()}
+    packed = {"gzip": gzip.compress(content), "bzip2": bz2.compress(content), "xz": lzma.compress(content)}
+    pickles = {f"pickle {protocol}": pickle.dumps({"a": numbers}, protocol) for protocol in (2, 3, 4, 5)}
+    return {**files, **packed, **pickles, "text": b"weights of the layer, one by one: 0.125 0.25 0.5 1.0"}
+
+
+def test_a_file_of_another_kind_is_never_read_as_bare_numbers(tmp_path: Path) -> None:
+    """By no reader of bare numbers: neither a buffer, with its sizes, nor what lies next to a model."""
+    numbers = uniform(1, 4096)
+    kinds = foreign(tmp_path / "kinds", numbers)
+    large = stack(hidden_size=16)
+    described = write(tmp_path / "described.bin", large)
+    entries = json.loads((tmp_path / "described.bin.json").read_text())
+    del entries["layers"][0]["crc32"]
+    (tmp_path / "described.bin.json").write_text(json.dumps(entries))
+    beside = tmp_path / "beside.onnx"
+    onnx.save(
+        onnx.load(write(tmp_path / "plain.onnx", large)), beside, save_as_external_data=True, location="beside.data", size_threshold=0
+    )
+    net = write(tmp_path / "net.param", large)
+    model = write(tmp_path / "model.json", large, target_format="tfjs")
+    (shard,) = (tmp_path / entry for entry in json.loads(model.read_text())["weightsManifest"][0]["paths"])
+    places = {described: described, tmp_path / "beside.data": beside, net.with_suffix(".bin"): net, shard: model}
+
+    def check(kind: str) -> None:
+        lone = tmp_path / "lone.bin"
+        lone.write_bytes(kinds[kind])
+        sizes: dict[str, Any] = {"cell": "rnn_tanh", "hidden_size": 1, "num_layers": 1, "bidirectional": False}
+        if kind in ARRAYS:  # read as what it is
+            layer = rc.load(lone, "cudnn", **sizes).layers["lone"]
+            assert sum(np.size(array) for array in layer.first.arrays.values()) == numbers.size
+        else:
+            with pytest.raises(rc.UnreadableError, match="bare numbers are expected"):
+                rc.load(lone, "cudnn", **sizes)
+        for place, opened in places.items():
+            before = place.read_bytes()
+            assert rc.load(opened).layers
+            place.write_bytes(kinds[kind])
+            try:
+                with pytest.raises(rc.UnreadableError, match="bare numbers are expected"):
+                    rc.load(opened, "cudnn" if opened == described else None)
+            finally:
+                place.write_bytes(before)
+
+    each(kinds, check)
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".onnx", ".h5", ".keras", ".bin", ".safetensors", ".txt", ""])

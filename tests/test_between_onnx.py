@@ -317,6 +317,116 @@ def test_what_changes_longer_sequences_alone_is_a_change(words: str, tmp_path: P
         rc.convert(model.save(tmp_path / "a.onnx"), tmp_path / "a.pt", stack="join")
 
 
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Min", "Max")
+_NARROWED = ("INT8", "UINT8", "INT16", "INT32", "FLOAT16", "FLOAT", "DOUBLE")
+_LENGTHS = (1, 2, 3, 4, 5, 7, 11, 49, 50, 51, 127, 128, 255, 256, 257, 320)
+
+
+def computed_from_length(model: Model) -> tuple[str, str]:
+    """Compute a number from the length of the present value by operators drawn; return the number and the length."""
+    model.add("Shape")
+    length = model.add("Gather", model.integers(0), axis=0)
+    for _ in range(int(model.rng.integers(1, 4))):
+        if model.rng.random() < 0.3:
+            model.add("Cast", to=getattr(TensorProto, str(model.rng.choice(_NARROWED))))
+            model.add("Cast", to=TensorProto.INT64)
+        else:
+            number = length if model.rng.random() < 0.3 else model.integers(int(model.rng.integers(2, 301)))
+            model.add(str(model.rng.choice(_ARITHMETIC)), number)
+    return model.value, length
+
+
+def places_by_length(seed: int, folder: Path) -> str:
+    """Cut or reorder a sequence by a drawn number; return "joined" where the source does nothing at any length, or why not."""
+    model = Model(np.random.default_rng(seed))
+    model.lstm("a", 3)
+    squeezed(model)
+    sequence = model.value
+    number, length = computed_from_length(model)
+    use = int(model.rng.integers(3))
+    if use == 0:
+        model.value = sequence
+        model.add("Slice", number, model.integers(1 << 40), model.integers(0))
+    elif use == 1:
+        model.value = sequence
+        model.add("Slice", model.integers(0), number, model.integers(0))
+    else:
+        model.value = number
+        zero, step = (model.constant(np.array(constant, np.int64)) for constant in (0, 1))
+        model.value = length
+        scalar = model.add("Squeeze", model.integers(0))
+        model.value = zero
+        model.add("Range", scalar, step)
+        shift = model.add("Add", number) if seed % 2 else model.add("Div", number)
+        model.value = sequence
+        model.add("Gather", shift, axis=0)
+    model.lstm("b", HIDDEN)
+    squeezed(model)
+    path, target = model.save(folder / f"{seed}.onnx", {"x": ["time", BATCH, 3]}), folder / f"{seed}.pt"
+    try:
+        rc.convert(path, target, stack="join")
+    except rc.RefusedError as error:
+        return str(error)
+    for count in _LENGTHS:
+        expected, joined = outputs(path, target, x=np.random.default_rng(count).normal(size=(count, BATCH, 3)).astype(np.float32))
+        assert expected.shape == joined.shape, count
+        assert np.abs(expected - joined).max() < 1e-5, count
+    return "joined"
+
+
+def test_what_is_computed_from_lengths_is_followed_at_every_length(tmp_path: Path) -> None:
+    drawn.each(drawn.drawn(range(1000), 25, "lengths"), lambda seed: places_by_length(seed, tmp_path))
+
+
+def by_number(*steps: tuple[str, Any]) -> Callable[[Model], None]:
+    """Begin a slice at a number computed from the length."""
+
+    def add(model: Model) -> None:
+        sequence = model.value
+        model.add("Shape")
+        model.add("Gather", model.integers(0), axis=0)
+        for kind, argument in steps:
+            if kind == "Cast":
+                model.add(kind, to=argument)
+            else:
+                model.add(kind, *([] if argument is None else [model.value if argument == "itself" else model.integers(argument)]))
+        start, model.value = model.value, sequence
+        model.add("Slice", start, model.integers(1 << 40), model.integers(0))
+
+    return add
+
+
+_INT8, _INT64 = ("Cast", TensorProto.INT8), ("Cast", TensorProto.INT64)
+UNEQUAL = {
+    "a quotient": by_number(("Div", 50)),
+    "a cast": by_number(("Mul", 256), ("Cast", TensorProto.UINT8), _INT64),
+    "a narrow number": by_number(_INT8, _INT64, ("Div", 300)),
+    "a choice": by_number(("Max", 50), ("Sub", 50)),
+}
+ALWAYS = {
+    "nothing": by_number(("Sub", "itself")),
+    "a product there and back": by_number(("Mul", 6), ("Div", 3), ("Sub", "itself")),
+    "a cast that holds every length": by_number(("Cast", TensorProto.INT32), _INT64, ("Sub", "itself")),
+    "what no length is": by_number(("Min", 0)),
+}
+
+
+@pytest.mark.parametrize("kind", [*UNEQUAL, *ALWAYS])
+def test_a_number_computed_from_a_length_is_used_where_it_is_the_same_at_every_length(kind: str, tmp_path: Path) -> None:
+    model = Model(np.random.default_rng(1))
+    model.lstm("a", 3)
+    squeezed(model)
+    {**UNEQUAL, **ALWAYS}[kind](model)
+    model.lstm("b", HIDDEN)
+    squeezed(model)
+    path = model.save(tmp_path / "a.onnx")
+    if kind in ALWAYS:
+        assert rc.join_stack(list(rc.load(path).layers.values())).num_layers == 2
+        return
+    with pytest.raises(rc.RefusedError, match="'b' does not read 'a' directly"):
+        rc.convert(path, tmp_path / "a.pt", stack="join")
+
+
 @pytest.mark.parametrize("names", [2, 14, 28])
 def test_time_and_batch_differ_whatever_other_axes_have_names(names: int, tmp_path: Path) -> None:
     model = Model(np.random.default_rng(1))

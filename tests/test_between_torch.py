@@ -271,6 +271,28 @@ def test_what_is_no_stack_is_refused(code: str, words: str, tmp_path: Path) -> N
             rc.convert(path, tmp_path / "out.safetensors", target_format="pytorch", stack="join")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "y = y.roll(y.size(1) // 50, 1)",
+        "y = y[:, :y.size(1) - 5 * (y.size(1) // 50)]",
+        "y = y[:, y.size(1) // 300:]",
+        "y = y.roll(y.size(1) % 1000 - y.size(1), 1)",
+        "if y.size(1) > 60:\n    y = y.flip(1)",
+    ],
+)
+def test_numbers_that_longer_sequences_change_are_no_nothing(line: str, tmp_path: Path) -> None:
+    _, path = of(tmp_path, f"y = self.a(x)[0]\n{line}\nreturn self.b(y)[0]", "script", **LSTMS)
+    with pytest.raises(rc.RefusedError, match="'b' does not read 'a' directly"):
+        rc.convert(path, tmp_path / "out.safetensors", target_format="pytorch", stack="join")
+
+
+@pytest.mark.parametrize("line", ["y = y[:, :y.size(1)]", "y = y.reshape(y.size(0), y.size(1), -1)"])
+def test_numbers_that_are_lengths_change_nothing(line: str, tmp_path: Path) -> None:
+    _, path = of(tmp_path, f"y = self.a(x)[0]\n{line}\nreturn self.b(y)[0]", "script", **LSTMS)
+    assert rc.join_stack(list(rc.load(path).layers.values())).num_layers == 2
+
+
 def test_layers_without_gradients_are_followed(tmp_path: Path) -> None:
     code = "with torch.no_grad():\n    y = self.a(x)[0]\nreturn self.b(y)[0]"
     for form in some("script", "export"):

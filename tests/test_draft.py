@@ -17,7 +17,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.files import draft
 from rnnconvert.language import registry
-from tests.drawn import drawn
+from tests.drawn import drawn, looped
 from tests.requirements import needed
 
 H, X = 5, 3
@@ -179,3 +179,18 @@ def test_a_number_beside_a_layer_is_no_bias(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **{name: np.ones(shape, np.float32) for name, shape in arrays.items()})
     (warning,) = rc.load(tmp_path / "a.npz").unread
     assert "plus 'rnn.step'" in warning and "--set layout=mlx.lstm" in warning
+
+
+@looped(12, number=range(60))
+def test_a_draft_describes_every_array_or_says_that_it_leaves_it_out(number: int) -> None:
+    random = np.random.default_rng([*b"left out", number])
+    units, inputs = (int(random.integers(2, 7)) for _ in range(2))
+    shapes = [(4 * units, inputs), (4 * units, units), (4 * units,), (units, inputs), (units, units), (3, units), (units,), (2, 2, 2)]
+    names = ["wx.weight", "wh.weight", "wh.bias", "wmx.weight", "wmh.weight", "fc.weight", "scale", "conv.weight"]
+    kept = [at for at in range(len(names)) if at < 2 or random.random() < 0.6]
+    arrays = {names[at]: np.zeros(shapes[at], np.float32) for at in kept}
+    text = draft.lines(arrays)
+    assert text
+    listed = {line.removeprefix("#   ").strip('"') for line in text if line.startswith("#   ")}
+    tensors = {part for line in text if line.startswith("  { name = ") for part in [line.split('"')[1]]}
+    assert listed.isdisjoint(tensors) and listed | tensors == {*arrays}

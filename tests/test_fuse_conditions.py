@@ -251,3 +251,44 @@ def test_a_mask_that_a_loop_obeys_is_named_with_what_makes_it(tmp_path: Path) ->
     assert "which steps of its input count, by Equal with 0" in " ".join(rc.load(path).warnings)
     (layer,) = rc.fuse(path, tmp_path / "fused.onnx").layers
     assert "at the steps that" in layer.cell
+
+
+@pytest.mark.parametrize("product", ["Gemm", "FusedMatMul"])
+def test_an_input_matrix_before_a_chain_of_steps_is_not_left_out(product: str, tmp_path: Path) -> None:
+    """What onnxruntime's basic optimisation writes of a plain RNN: one product for all steps, between two nodes Reshape."""
+    onnx = needed("onnx", "onnx")
+    steps, units, rng = 4, 3, np.random.default_rng(1)
+    arrays = {
+        "w": rng.normal(size=(2, units)).astype(np.float32),
+        "r": rng.normal(size=(units, units)).astype(np.float32),
+        "flat": np.array([-1, 2]),
+        "deep": np.array([steps, 1, units]),
+        "first": np.array([0]),
+        "h0": rng.normal(size=(1, units)).astype(np.float32),
+        **{f"n{step}": np.array([step]) for step in range(steps + 1)},
+    }
+    domain = "com.microsoft" if product == "FusedMatMul" else ""
+    nodes = [
+        onnx.helper.make_node("Reshape", ["x", "flat"], ["rows"]),
+        onnx.helper.make_node(product, ["rows", "w"], ["products"], "the product", domain=domain),
+        onnx.helper.make_node("Reshape", ["products", "deep"], ["sequence"]),
+    ]
+    state = "h0"
+    for step in range(steps):
+        nodes += [
+            onnx.helper.make_node("Slice", ["sequence", f"n{step}", f"n{step + 1}", "first"], [f"s{step}"]),
+            onnx.helper.make_node("Squeeze", [f"s{step}", "first"], [f"x{step}"]),
+            onnx.helper.make_node("MatMul", [state, "r"], [f"m{step}"]),
+            onnx.helper.make_node("Add", [f"m{step}", f"x{step}"], [f"a{step}"]),
+            onnx.helper.make_node("Tanh", [f"a{step}"], [f"h{step + 1}"]),
+        ]
+        state = f"h{step + 1}"
+    stored = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [steps, 1, 2])
+    y = onnx.helper.make_tensor_value_info(state, onnx.TensorProto.FLOAT, [1, units])
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path / "a.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y], stored), opset_imports=opsets), path)
+    with pytest.raises(rc.RefusedError, match="without an input matrix of its own, and the product 'the product'"):
+        rc.convert(path, tmp_path / "a.pt")
+    assert not (tmp_path / "a.pt").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import zipfile
 from collections.abc import Callable
@@ -14,12 +15,14 @@ import numpy as np
 import pytest
 
 from rnnconvert import from_keras
-from rnnconvert.core.errors import UsageError
+from rnnconvert.containers.stored import Stored
+from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.files.load import load
-from rnnconvert.formats.keras import run_model
+from rnnconvert.formats.keras import groups, run_model
 from rnnconvert.formats.keras.export.files import export_model
 from rnnconvert.formats.keras.upgrade.files import upgrade
 from rnnconvert.scaffolding.scaffold import scaffold
+from tests.drawn import each
 from tests.frameworks import KERAS_WARNS
 
 layers = keras.layers
@@ -136,6 +139,53 @@ def test_layers_that_keras_2_13_counted_twice(tmp_path: Path) -> None:
     for name, letter in {"lstm_1": "b", "lstm_2": "d", "bidirectional_1": "e"}.items():
         pairs = zip(alone.layers[name].directions(), checkpoint.layers[letter].directions(), strict=True)
         assert all(np.array_equal(first.get(*key), second.get(*key)) for (*_, first), (*_, second) in pairs for key in second.arrays)
+
+
+def listed(weighted: tuple[bool, ...], minor: int) -> list[str]:
+    """Return the groups that saving_lib of Keras 2.`minor` makes for layers of one class, those with weights listed twice."""
+    names, count = [], 0
+    for has_weights in weighted:
+        names.append(f"lstm_{count}" if count else "lstm")
+        count += 2 if has_weights and minor < 14 else 1
+    return names
+
+
+@pytest.mark.parametrize("minor", [12, 13, 14])
+@pytest.mark.parametrize("stated", [False, True])
+def test_groups_of_layers_that_keras_2_listed_twice(minor: int, stated: bool) -> None:
+    """However many layers of a class there are, with weights or without, each has the number that Keras 3 gives it."""
+
+    def check(weighted: tuple[bool, ...]) -> None:
+        top, vars_of = "inner/_layer_checkpoint_dependencies", "cell/vars"
+        groups_of_layers = [f"{top}/{name}/{vars_of}" for name in listed(weighted, minor)]
+        outer = "_layer_checkpoint_dependencies"
+        arrays = {f"{outer}/{path}/0": np.array(n) for n, path in enumerate(groups_of_layers) if weighted[n]}
+        empty = [f"{outer}/{path}" for n, path in enumerate(groups_of_layers) if not weighted[n]]
+        stored = groups.modern("x.keras", Stored(arrays, {"empty": empty}), f"2.{minor}.1" if stated else "")
+        expected = {f"layers/inner/layers/lstm{f'_{n}' if n else ''}/{vars_of}/0": n for n, has in enumerate(weighted) if has}
+        assert {name: int(array) for name, array in stored.arrays.items()} == expected
+
+    each([case for count in range(1, 6) for case in itertools.product([True, False], repeat=count)], check)
+
+
+def test_a_number_of_a_users_class_is_no_number_of_a_layer() -> None:
+    arrays = {f"_layer_checkpoint_dependencies/{name}/vars/0": np.zeros(1) for name in ("encoder_2", "encoder_2_2", "decoder_01")}
+    assert [name.split("/")[1] for name in groups.modern("x.keras", Stored(arrays)).arrays] == ["encoder_2", "encoder_2_1", "decoder_01"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("_layer_checkpoint_dependencies/lstm/vars/0", "layers/lstm/vars/0"),
+        ("layers\\lstm/vars/0", "layers/lstm/vars/0"),
+        ("_layer_checkpoint_dependencies\\lstm\\cell/vars/0", "_layer_checkpoint_dependencies/lstm/cell/vars/0"),
+    ],
+)
+def test_groups_that_would_have_one_name_are_refused(first: str, second: str) -> None:
+    for order in ((first, second), (second, first)):
+        with pytest.raises(UnreadableError) as caught:
+            groups.modern("x.weights.h5", Stored({name: np.zeros(2) for name in order}))
+        assert all(repr(name) in str(caught.value) for name in order)
 
 
 def rewritten(source: Path, target: Path, version: str, change: Callable[[dict[str, Any]], None]) -> Path:

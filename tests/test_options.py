@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from safetensors.numpy import save_file
 
 import rnnconvert as rc
 from rnnconvert import convert
@@ -352,6 +353,53 @@ def test_a_raw_buffer_is_read_by_the_sizes_that_are_said(tmp_path: Path) -> None
     assert bits(only(path, source_format="cudnn", **options)) == bits(layers)
     with pytest.raises(rc.UnreadableError, match="numbers"):
         rc.load(path, "cudnn", **{**options, "hidden_size": 5})
+
+
+def saved_buffer(folder: Path, ending: str, buffer: Array) -> Path:
+    """One vector as people keep it: raw, by numpy.save, alone in an archive."""
+    path = folder / f"buffer{ending}"
+    if ending == ".bin":
+        buffer.tofile(path)
+    elif ending == ".npy":
+        np.save(path, buffer)
+    elif ending == ".npz":
+        np.savez(path, buffer)
+    else:
+        save_file({"weights": buffer}, path)
+    return path
+
+
+@looped(12, number=range(40), ending=[".bin", ".npy", ".npz", ".safetensors"])
+def test_the_length_of_a_buffer_gives_its_input_size_in_any_file(number: int, ending: str, tmp_path: Path) -> None:
+    random = np.random.default_rng([*b"buffer", number])
+    cell = ["lstm", "gru", "rnn_tanh"][number % 3]
+    width, hidden, layers, directions = (int(random.integers(1, most)) for most in (9, 7, 4, 3))
+    kind, reset_after = cell.partition("_")[0], True if cell == "gru" else None
+    layers_of = random_stack(Sizes(kind, width, hidden, layers, directions, 0, BOTH), number, np.float32, Cell(kind, reset_after))
+    buffer = rc.pack(layers_of, "cudnn")
+    path = saved_buffer(tmp_path, ending, buffer)
+    sizes: dict[str, Any] = {"cell": cell, "hidden_size": hidden, "num_layers": layers, "bidirectional": directions == 2}
+    assert bits(only(path, source_format="cudnn", **sizes)) == bits(layers_of)
+    with pytest.raises((rc.UnreadableError, rc.UsageError), match="numbers"):
+        rc.load(path, "cudnn", **sizes, input_size=width + 1)
+    with pytest.raises(rc.UsageError, match="no input_size"):
+        rc.load(path, "cudnn", **{**sizes, "hidden_size": 500})
+
+
+def test_sizes_that_a_buffer_may_have_are_listed(tmp_path: Path) -> None:
+    buffer = rc.pack(random_stack(Sizes("lstm", 50, 4, 1, 1, 0, BOTH), 1, np.float32), "cudnn")
+    path = saved_buffer(tmp_path, ".npy", buffer)
+    with pytest.raises(
+        rc.UsageError, match=r"fit several sizes: input_size=50, num_layers=1, bidirectional=false; .*--set input_size="
+    ) as error:
+        rc.load(path, "cudnn", cell="lstm", hidden_size=4)
+    assert "num_layers=2" in str(error.value)
+
+
+def test_an_archive_of_several_arrays_is_no_buffer(tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", a=np.zeros(40, np.float32), b=np.zeros(3, np.float32))
+    with pytest.raises(rc.UnreadableError, match="one vector of floating-point numbers, but it has 2 arrays"):
+        rc.load(tmp_path / "two.npz", "cudnn", cell="lstm", hidden_size=2)
 
 
 # Keras ----------------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ def test_the_first_line_is_the_cause_and_the_second_the_fix(files: Path) -> None
     words = " ".join(result.stdout.split())
     assert words.startswith(
         f"not equal: In {b}, gates f and g of the recurrent matrix are swapped in layer 1, the backward direction only, "
-        f"compared with {a}. To fix: rnnconvert convert {a} {b} --force"
+        f"compared with {a}. To fix, in a new file: rnnconvert transplant {a} --into {b} --output {b.with_name(f'fixed-{b.name}')}"
     )
     assert "layer 1 backward  .  X  X  ." in result.stdout
     assert "  layer 0 forward   .  .  .  ." in result.stdout

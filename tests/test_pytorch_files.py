@@ -19,6 +19,7 @@ from rnnconvert.core import reference
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.load import load
+from tests.drawn import looped
 
 pytestmark = pytest.mark.filterwarnings(
     # PyTorch's own deprecations of what old files were made with.
@@ -225,6 +226,44 @@ def test_a_changed_parameter_is_what_the_module_computes_with(change: Callable[[
             getattr(plain, key).copy_(getattr(layer, key))
     assert np.abs(reference.run(stack, expected_x.numpy()).y - outputs(plain, expected_x)).max() < TOLERANCE
     assert any("applied" in warning for warning in checkpoint.warnings)
+
+
+@looped(old=[True, False], dim=[0, 1, None], size=[(3, 5), (5, 5), (1, 1), (1, 4)], name=["weight_ih_l0", "weight_hh_l0"])
+def test_weight_norm_is_read_over_the_axis_that_its_magnitudes_show(
+    old: bool, dim: int | None, size: tuple[int, int], name: str, tmp_path: Path
+) -> None:
+    layer = nn.GRU(*size)
+    (nn.utils.weight_norm if old else parametrizations.weight_norm)(layer, name, dim=dim)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(torch.rand_like(parameter) + 0.5)
+    layer(torch.randn(2, 1, size[0]))
+    torch.save(layer.state_dict(), tmp_path / "normed.pt")
+    read = load(tmp_path / "normed.pt")
+    gates = np.concatenate([np.asarray(read.layers[""].first.arrays["input" if "ih" in name else "recurrent", gate]) for gate in "rzn"])
+    np.testing.assert_allclose(gates, getattr(layer, name).detach().numpy(), rtol=1e-5, atol=1e-7)
+    assert [question.option for question in read.questions] == ([] if old else ["reparametrised"])
+
+
+@looped(6, kind=[nn.LSTMCell, nn.GRUCell, nn.LSTM], norm=["gates", "state", "rms", "batch"], save=[torch.save, safetensors.torch.save_file])
+def test_a_norm_beside_a_bare_layer_is_refused_wherever_it_stands(
+    kind: type[nn.Module], norm: str, save: Callable[..., None], tmp_path: Path
+) -> None:
+    arrays = kind(5, 6).state_dict()
+    wide = 6 if norm == "state" else max(len(array) for array in arrays.values())
+    beside: nn.Module = {"rms": nn.RMSNorm, "batch": nn.BatchNorm1d}.get(norm, nn.LayerNorm)(wide)
+    for module, refused in ((beside, True), (nn.Linear(6, 3), False)):
+        for prefix in ("", "cell."):
+            path = tmp_path / "beside.safetensors"
+            save(
+                {prefix + key: array for key, array in {**arrays, **{f"beside.{k}": v for k, v in module.state_dict().items()}}.items()},
+                path,
+            )
+            if refused:
+                with pytest.raises(RefusedError, match="beside"):
+                    rc.convert(path, tmp_path / "out.onnx", force=True)
+            elif not prefix:
+                rc.convert(path, tmp_path / "out.onnx", force=True)
 
 
 def test_another_parametrization_is_refused(tmp_path: Path) -> None:

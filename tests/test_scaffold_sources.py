@@ -13,8 +13,8 @@ import pytest
 from onnx import helper
 
 import rnnconvert as rc
+from rnnconvert.graphs.sizes import divided, open_size
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.sizes import divided, open_size
 from tests import corpus, random_torch
 from tests.drawn import drawn, each
 from tests.onnx_graphs import numbers, op, recurrent, saved

@@ -118,7 +118,7 @@ def test_a_wrong_gate_order_is_not_equal_and_is_named(models: Path) -> None:
     result = call("verify", models / "model.safetensors", models / "wrong.onnx")
     assert result.exit_code == 1
     assert "gates r and z" in result.output
-    assert "elements are off by too much" in result.output and "To fix: rnnconvert convert " in result.output
+    assert "elements are off by too much" in result.output and "To fix, in a new file: rnnconvert transplant " in result.output
 
 
 def test_half_precision_is_judged_by_its_own_rounding(models: Path) -> None:

@@ -13,8 +13,10 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.errors import NotEqualError
 from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.models.runners import moved, runners
 from rnnconvert.running.registry import built_in
 from tests.commands import call
+from tests.drawn import drawn, each
 from tests.requirements import need
 
 pytestmark = pytest.mark.filterwarnings("ignore:::")
@@ -210,3 +212,116 @@ def test_what_is_finite_is_not_equal_to_what_overflowed() -> None:
         values = truth.copy()
         values[place] = 3e38
         assert not compare(output, values, truth, allowance).passed
+
+
+def in_place(torch: Any) -> dict[str, Any]:
+    """Operators that change what a layer gave, and the input of the model, by name."""
+
+    def written(y: Any) -> Any:
+        y[:, 0] = 0
+        return y
+
+    return {
+        "relu_": lambda y: torch.relu_(y),
+        "add": lambda y: y.add_(1),
+        "clamp": lambda y: y.clamp_(-0.1, 0.1),
+        "mask": lambda y: y.masked_fill_(y > 0, 0.5),
+        "written": written,
+        "zero": lambda y: y.zero_().add_(0.25),
+    }
+
+
+def test_an_operator_in_place_changes_no_verdict(tmp_path: Path) -> None:
+    torch, _ = frameworks()
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self, change: Any, kind: str) -> None:
+            super().__init__()
+            self.rnn = getattr(torch.nn, kind)(3, 4, batch_first=True)
+            self.head = torch.nn.Linear(4, 2)
+            self.change = change
+
+        def forward(self, x: Any) -> Any:
+            y = self.rnn(x.mul_(0.5))[0]
+            return self.head(self.change(y))
+
+    def check(case: tuple[str, str]) -> None:
+        name, kind = case
+        torch.manual_seed(0)
+        source = Net(in_place(torch)[name], kind).eval()
+        mine = Net(lambda y: in_place(torch)[name](y.clone()), kind).eval()
+        report = rc.load_into(mine, source)
+        assert report.verify(X, source=source).equal
+        assert report.verify(X, source=source, before=[X]).equal
+        with torch.no_grad():
+            mine.rnn.weight_hh_l0 += 0.1
+        assert not report.verify(X, source=source).equal
+        for ending, written in (("pt", torch.jit.trace(source, (torch.randn(2, 7, 3),))), ("pt2", None)):
+            path = tmp_path / f"{name}_{kind}.{ending}"
+            if written is None:
+                torch.export.save(torch.export.export(source, (torch.randn(2, 7, 3),)), path)
+            else:
+                written.save(path)
+            done = rc.convert(path, path.with_suffix(".onnx"), verify=True, force=True)
+            assert done.report is not None and done.report.verdict == "equal", done.report
+
+    each(drawn([(name, kind) for name in in_place(torch) for kind in ("GRU", "LSTM", "RNN")], 3, "in place"), check, str)
+
+
+def test_what_a_model_keeps_in_place_is_not_what_it_gave() -> None:
+    torch, _ = frameworks()
+
+    class Keeps(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = torch.nn.GRUCell(3, 4)
+            self.register_buffer("h", torch.zeros(4, 4))
+
+        def reset_states(self) -> None:
+            self.h.zero_()
+
+        def forward(self, x: Any) -> Any:
+            for step in range(x.shape[1]):
+                self.h.copy_(self.cell(x[:, step], self.h))
+            return self.h
+
+    keeps = Keeps()
+    with torch.no_grad():
+        expected = [keeps(torch.from_numpy(X)).numpy().copy() for _ in range(2)][-1]
+    (gave,) = runners()["pytorch"].run(keeps, [X], [], [[X]]).outputs
+    assert gave.any() and np.array_equal(gave, expected) and not keeps.h.any()
+
+
+def test_parameters_without_axes_are_moved_as_others(tmp_path: Path) -> None:
+    torch, keras = frameworks()
+
+    class Scaled(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = torch.nn.GRU(3, 4)
+            self.scale = torch.nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, x: Any) -> Any:
+            return self.scale * self.rnn(x)[0]
+
+    source = Scaled().eval()
+    report = rc.load_into(mine := Scaled(), source)
+    assert report.verify(X, source=source).equal
+    example = (torch.randn(4, 7, 3),)
+    assert rc.scaffold(source, "pytorch", tmp_path / "scaled.py", example=example, verify=True).equal
+    with torch.no_grad():
+        mine.scale += 1
+    assert not report.verify(X, source=source).equal
+
+    class Scale(keras.layers.Layer):  # type: ignore[misc, name-defined]
+        def build(self, shape: Any) -> None:
+            self.scale = self.add_weight(shape=(), initializer="ones")
+
+        def call(self, x: Any) -> Any:
+            return self.scale * x
+
+    scaled = keras.Sequential([keras.layers.Input((7, 3)), keras.layers.GRU(4, name="g"), Scale(name="s")])
+    assert 0 < abs(float(runners()["keras"].shaken(scaled, 0).layers[-1].scale) - 1) < 1e-6
+    for dtype in (np.float16, np.float32):
+        shaken = moved(np.array(2, dtype), float(np.finfo(dtype).eps), np.random.default_rng(0))
+        assert shaken.shape == () and shaken != 2 and isinstance(shaken, np.ndarray)

@@ -7,6 +7,7 @@ the metadata key "rnnconvert.cudnn", a list with one entry for each buffer.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -16,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers import json_text, safetensors
+from rnnconvert.containers import archives, json_text, npy, safetensors
 from rnnconvert.containers.checksums import Crc32
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.data_files import replacing_both
-from rnnconvert.containers.files import lowered, map_file, view, write_pieces
+from rnnconvert.containers.files import lowered, view, write_pieces
 from rnnconvert.containers.reading import read_small
-from rnnconvert.containers.stored import FileMetadata
+from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
@@ -33,10 +34,12 @@ from rnnconvert.files.adapter import Job, WriteResult
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
-from rnnconvert.formats.cudnn.description import describe, stack_of
+from rnnconvert.files.raw import begins_otherwise, map_bare
+from rnnconvert.formats.cudnn.description import describe, form_of, layout_of, stack_of
 from rnnconvert.language import registry
 from rnnconvert.language.layout import Layout
 from rnnconvert.language.packing import Packed, pack
+from rnnconvert.language.places import shapes
 
 NAME = "cudnn"
 SUFFIXES = registry.endings(NAME)
@@ -74,10 +77,12 @@ def layouts(options: Options) -> list[Layout]:
 
 def read(path: Path, options: Options) -> Checkpoint:
     """Return buffers with their description, or one buffer whose sizes the options give."""
-    if lowered(path).suffix == ".safetensors":
-        return _read_safetensors(path, options)
-    data = map_file(path)
-    if _description_of(path).is_file():
+    file = Opened(path)
+    described = _description_of(path).is_file()
+    if lowered(path).suffix == ".safetensors" or (not described and begins_otherwise(file.head) and (file.archive or "npy" in file.kinds)):
+        return _read_archive(file, options)
+    data = map_bare(path)
+    if described:
         entries = _parse(_description_of(path), read_small(companion(path, _description_of(path).name)))
         if len(entries) != 1:
             raise UnreadableError(_description_of(path), f"it describes {len(entries)} buffers, but a raw file holds one")
@@ -86,8 +91,9 @@ def read(path: Path, options: Options) -> Checkpoint:
             why = "its description does not state it"
             description["dtype"] = options.ask("dtype", str(description.get("name", path.stem)), assumed="float32", why=why)
     else:
-        description, evidence = _from_options(path, options), "described by the options"
-    described = _description_of(path).is_file()
+        asked = options.ask("dtype", assumed="float32", why="a raw buffer does not describe itself")
+        sizes = _from_options(path, data.size / FLOATS[asked].itemsize, options)
+        description, evidence = {**sizes, "dtype": asked}, "described by the options"
     dtype = FLOATS.get(str(description.get("dtype", "float32")))
     if dtype is None:
         raise UnreadableError(path, f"dtype is {description.get('dtype')!r}, expected one of {', '.join(FLOATS)}")
@@ -140,33 +146,73 @@ def _stack(path: Path, name: str, description: Mapping[str, Any], buffer: Array,
         raise UnreadableError(path, str(error)) from None
 
 
-def _from_options(path: Path, options: Options) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key in ("cell", "hidden_size", "input_size"):
-        value = options.get(key)
-        if value is not None:
-            result[key] = int(value) if value.isdecimal() else value
-    result["input_mode"] = options.peek("input_mode") or "linear"
-    missing = [key for key in ("cell", "hidden_size", "input_size") if key not in result]
-    if missing and not (missing == ["input_size"] and result["input_mode"] == "skip"):
+def _from_options(path: Path, length: float, options: Options) -> dict[str, Any]:
+    """Return what the options say of a buffer of so many numbers. The width of the input is what is left of its length.
+
+    Raises UsageError where they do not say enough.
+    """
+    described = {key: _value(text) for key in ("cell", "hidden_size", "input_size") if (text := options.get(key)) is not None}
+    missing = [key for key in ("cell", "hidden_size") if key not in described]
+    if missing:
         wanted = ", ".join(str(Setting(key, "...")) for key in missing)
         raise UsageError(
             f"{path}: a raw buffer does not describe itself, and the file {_description_of(path).name} is missing. "
-            f"Give {wanted}, and num_layers, bidirectional, bias_mode, "
-            "projection_size, input_mode or dtype where they are not 1, false, double, 0, linear and float32."
+            f"Give {wanted}, and num_layers, bidirectional, bias_mode, projection_size, input_mode or dtype where they are not "
+            "1, false, double, 0, linear and float32. input_size is then what its length leaves."
         )
-    absent = {"num_layers": "1", "bidirectional": "false", "bias_mode": "double", "input_mode": "linear", "dtype": "float32"}
-    if result["cell"] == "lstm":
+    absent = {key: default for key, (default, _) in _ABSENT.items()}
+    if described["cell"] == "lstm":
         absent["projection_size"] = "0"
+    why = "a raw buffer does not describe itself"
+    if "input_size" not in described and options.peek("input_mode") != "skip":
+        solved = _solved(path, described, length, options)
+        described["input_size"] = solved.pop("input_size")
+        absent |= {key: _word(value) for key, value in solved.items()}
+        why += f"; its length leaves {Setting('input_size', str(described['input_size']))} so"
     for key, assumed in absent.items():
-        value = options.ask(key, assumed=assumed, why="a raw buffer does not describe itself")
-        if value.isdecimal():
-            result[key] = int(value)
-        elif value in ("true", "false"):
-            result[key] = value == "true"
-        else:
-            result[key] = value
-    return result
+        described[key] = _value(options.ask(key, assumed=assumed, why=why))
+    return described
+
+
+def _value(text: str) -> Any:
+    """Return an option's value as a description has it: a number, true or false, or a word."""
+    return int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
+
+
+_LAYERS_TRIED = 4
+"""How many layers are tried where nothing says how many there are."""
+
+
+def _solved(path: Path, described: Mapping[str, Any], length: float, options: Options) -> dict[str, Any]:
+    """Return the width of the input that the length of a buffer leaves, and the layers and directions if only one number of them fits.
+
+    Raises UsageError if no width is left, and where layers and directions are not said and several fit.
+    """
+    keys = ("num_layers", "bidirectional", "bias_mode", "projection_size")
+    known = {**described, **{key: _value(text) for key in keys if (text := options.get(key)) is not None}}
+    tried = {"num_layers": range(1, 1 + _LAYERS_TRIED), "bidirectional": (False, True)}
+    open_keys = [key for key in tried if key not in known]
+    fitting = []
+    for values in itertools.product(*(tried[key] for key in open_keys)):
+        choice = dict(zip(open_keys, values, strict=True))
+        sizes = form_of({**known, **choice, "input_size": 1})
+        layout = layout_of(str(known["cell"]))
+        (least,) = shapes(layout, sizes)["params"]
+        width, rest = divmod(length - least, sizes.num_directions * len(layout.order) * sizes.hidden_size)
+        if not rest and width >= 0:
+            fitting.append({"input_size": 1 + int(width), **choice})
+    if len(fitting) == 1:
+        return fitting[0]
+    if not fitting:
+        sizes_in_words = ", ".join(f"{key}={_word(value)}" for key, value in known.items())
+        raise UsageError(f"{path}: {length:g} numbers are those of no input_size with {sizes_in_words}")
+    listed = "; ".join(", ".join(f"{key}={_word(value)}" for key, value in choice.items()) for choice in fitting)
+    wanted = " and ".join(str(Setting(key, "...")) for key in open_keys)
+    raise UsageError(f"{path}: its {length:g} numbers fit several sizes: {listed}. Give {Setting('input_size', '...')}, or {wanted}.")
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
@@ -182,11 +228,13 @@ def _parse(path: Path, text: bytes | str) -> list[dict[str, Any]]:
     return list(entries)
 
 
-def _read_safetensors(path: Path, options: Options) -> Checkpoint:
-    stored = safetensors.read(path)
+def _read_archive(file: Opened, options: Options) -> Checkpoint:
+    """Return the buffers that the metadata of an archive describes, or its only array by the options' sizes."""
+    path = file.path
+    stored = npy.read_row(path) if "npy" in file.kinds else file.cached(archives.reader(path, file.head))
     text = stored.metadata_as(FileMetadata).get("__metadata__", {}).get(KEY)
     if text is None:
-        raise UnreadableError(path, f"its metadata has no {KEY!r}, which describes cuDNN's buffers")
+        return _only_array(path, stored, options)
     layers = {}
     for entry in _parse(path, text):
         name = str(entry.get("name"))
@@ -205,6 +253,26 @@ def _read_safetensors(path: Path, options: Options) -> Checkpoint:
     )
     about = (f"cuDNN buffers described under {KEY!r}",)
     return Checkpoint(str(path), NAME, layers, others, about, options.questions, doubts)
+
+
+def _only_array(path: Path, stored: Stored, options: Options) -> Checkpoint:
+    left_out = stored.metadata_as(FileMetadata).get("unreadable", {})
+    vectors = {name: array for name, array in stored.arrays.items() if is_float(array) and max(array.shape, default=0) == array.size > 0}
+    if len(vectors) != 1 or len(stored.arrays) + len(left_out) != 1:
+        listed = ", ".join(f"{name!r} {array.shape}" for name, array in itertools.islice(stored.arrays.items(), 4))
+        raise UnreadableError(
+            path,
+            f"a buffer is one vector of floating-point numbers, but it has {len(stored.arrays) + len(left_out)} arrays: "
+            f"{listed or 'none that can be read'}. Nothing under {KEY!r} in its metadata describes several",
+            "Save the buffer alone, as one .npy.",
+        )
+    ((stored_name, array),) = vectors.items()
+    buffer = array.reshape(-1)
+    dtype = options.stated("dtype", "", str(buffer.dtype.newbyteorder("=")), f"its array {stored_name!r}")
+    description = {**_from_options(path, buffer.size, options), "dtype": dtype}
+    name = path.stem
+    stack = _stack(path, name, description, buffer, options, described=False)
+    return Checkpoint(str(path), NAME, {name: stack}, {}, ("its only array, described by the options",), options.questions)
 
 
 def companions(path: Path) -> tuple[Path, ...]:

@@ -14,6 +14,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
+from rnnconvert.core.names import renamed
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, put
 from rnnconvert.files.finder import ArrayFiles
@@ -74,7 +75,7 @@ class JuliaFiles(ArrayFiles):
             return file.cached(jld2.read)
         if file.head[:2] == b"PK":
             return _by_paths(file.cached(npz_file.read))
-        return named(file.cached(julia_bson.read), self.fields)
+        return named(file.path, file.cached(julia_bson.read), self.fields)
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
         """Return a layer; single values in its struct, and in the one around it, must be known."""
@@ -160,8 +161,11 @@ def _fields_of(kind: tuple[tuple[str, ...], int] | None, fields: Fields) -> tupl
     return next((fields[word, words[-1], count] for word in words[:-1] if (word, words[-1], count) in fields), None)
 
 
-def named(stored: Stored, fields: Fields) -> Stored:
-    """Return a tree whose structs have the names of their fields; unknown fields keep their number."""
+def named(file: object, stored: Stored, fields: Fields) -> Stored:
+    """Return a tree whose structs have the names of their fields; unknown fields keep their number.
+
+    Raises UnreadableError if two arrays would have one name.
+    """
     types = stored.metadata_as(JuliaMetadata)["types"]
 
     def path(full: str, array: Array | None) -> str:
@@ -177,7 +181,7 @@ def named(stored: Stored, fields: Fields) -> Stored:
             words += [name] if name else []
         return "/".join(words)
 
-    arrays = {path(full, array): array for full, array in stored.arrays.items()}
+    arrays = renamed(stored.arrays, lambda full: path(full, stored.arrays[full]), file)
     about: dict[str, Mapping[str, Any]] = {
         key: {path(full, None): value for full, value in values.items()} for key, values in stored.metadata.items()
     }

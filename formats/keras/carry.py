@@ -174,7 +174,7 @@ class _Legacy:
             if not class_name or class_name in uncertain:
                 self.left.append(layer.name)
                 continue
-            kind = snake_case(class_name)
+            kind = snake_case(_RENAMED.get(layer.class_name, layer.short_class_name))
             number = counts.get(kind, 0)
             counts[kind] = number + 1
             path = f"layers/{kind}_{number}" if number else f"layers/{kind}"
@@ -261,7 +261,7 @@ class _Legacy:
     def _nested(self, model: Entry, path: str, weights: Sequence[str]) -> None:
         counts: dict[str, int] = {}
         for layer in children(model):
-            kind = snake_case(_RENAMED.get(layer.class_name, layer.class_name))
+            kind = snake_case(_RENAMED.get(layer.class_name, layer.short_class_name))
             number = counts.get(kind, 0)
             counts[kind] = number + 1
             inside = [name for name in weights if layer.name in name[len(self.root) :].split("/")[1:]]

@@ -78,7 +78,7 @@ def is_cell_of_keras(entry: Entry | None, label: str) -> bool:
     """
     if entry is None:
         return bool(_NAMED_ALONE.fullmatch(label))
-    return entry.built_in and entry.class_name in _ALONE
+    return entry.class_name in _ALONE
 
 
 def of_optimizer(name: str) -> bool:

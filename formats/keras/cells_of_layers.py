@@ -79,7 +79,7 @@ def ordered(cells: list[CellArrays], where: Entry | None) -> list[CellArrays]:
     for side in sides_of(where) if where is not None else ():
         counts: dict[str, int] = {}
         for rank, cell in enumerate(cells_of(side)):
-            kind = snake_case(cell.class_name)
+            kind = snake_case(cell.short_class_name)
             number = counts.get(kind, 0)
             counts[kind] = number + 1
             ranks[f"{kind}_{number}" if number else kind] = rank

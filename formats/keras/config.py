@@ -76,7 +76,7 @@ def tree(layer: Entry, path: str = "", depth: int = 0) -> Iterator[tuple[str, En
     yield path, layer
     counts: dict[str, int] = {}
     for child in children(layer):
-        kind = snake_case(child.class_name)
+        kind = snake_case(child.short_class_name)
         number = counts.get(kind, 0)
         counts[kind] = number + 1
         label = f"{kind}_{number}" if number else kind

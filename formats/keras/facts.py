@@ -13,7 +13,7 @@ from rnnconvert.containers.layer_config import Entry, every
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.formats.keras.policy import MIXED, policy_of
 from rnnconvert.graphs.layered import Layered, LayerStep
-from rnnconvert.graphs.layered_operators import drops
+from rnnconvert.graphs.layered_operators import MAY_MASK, drops
 
 
 def unusual_settings(layer: Entry) -> Iterator[str]:
@@ -56,7 +56,8 @@ def _given_words(step: LayerStep) -> Iterator[str]:
     if step.passed:
         yield f"a mask is passed to it ({_names(step.passed)}): pass the lengths of its sequences"
     elif step.mask:
-        yield f"{step.mask} before it masks steps of its input: pass the lengths of its sequences"
+        masks = "may mask" if MAY_MASK in step.mask else "masks"
+        yield f"{step.mask} before it {masks} steps of its input: pass the lengths of its sequences"
     if (step.passed or step.mask) and any(layer.config.get("zero_output_for_mask") for layer in every(step.layer)):
         yield "its outputs are zero where its input is masked"  # Keras 3's Bidirectional sets it, though most models mask nothing
     if step.training and drops(step.layer.config):

@@ -76,8 +76,8 @@ def stored_in(path: Path) -> Stored:
     if pickled.recognise(file):
         return pickled.read(path)
     if file.kinds & variables.KINDS and file.archive:
-        return variables.grouped(file.cached(archives.reader(path, file.head)))
-    return keras_zip.read(path) if zipfile.is_zipfile(path) else groups.modern(hdf5.read(path))
+        return variables.grouped(path, file.cached(archives.reader(path, file.head)))
+    return keras_zip.read(path) if zipfile.is_zipfile(path) else groups.modern(path, hdf5.read(path))
 
 
 def read(path: Path, options: Options) -> Checkpoint:

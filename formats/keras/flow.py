@@ -11,6 +11,7 @@ from typing import Any
 
 from rnnconvert.containers.layer_calls import calls_of, references
 from rnnconvert.containers.layer_config import Entry, children
+from rnnconvert.graphs.layered_operators import hands_masks_on
 from rnnconvert.models.model import Flat, Unit
 
 _ELEMENTWISE = (
@@ -24,9 +25,6 @@ _TO_CHANNELS = re.compile(r"Global(Max|Average)Pool(ing)?\dD")
 _CONV = re.compile(r"(Depthwise|Separable)?Conv(olution)?(\d)D(Transpose)?")
 MERGES = ("Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum")
 _ENDS = ("Bidirectional", "RNN", "LSTM", "GRU", "SimpleRNN", "Embedding", "CuDNNLSTM", "CuDNNGRU", "Highway", "MaxoutDense")
-
-
-_DROP_THE_MASK = ("Flatten", "Reshape", "Embedding")
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,7 @@ class KerasFlow:
             layer = self.layers[reader]
             if layer.class_name == "Masking":
                 return f"all {layer.config.get('mask_value', 0.0):g}"
-            if layer.class_name not in _DROP_THE_MASK:
+            if hands_masks_on(layer):
                 above += self.reads[reader]
         return "none"
 

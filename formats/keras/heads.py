@@ -29,7 +29,7 @@ def class_of(kind: str, config: Mapping[str, Any]) -> str:
 def part(attention: Entry, word: str) -> Entry | None:
     """Return one of the dense layers of a MultiHeadAttention, None for another word."""
     name = _OF_FILES.get(word, word)
-    if attention.class_name != "MultiHeadAttention" or not attention.built_in or name not in PARTS:
+    if attention.class_name != "MultiHeadAttention" or name not in PARTS:
         return None
     class_name = "EinsumDenseOfHeads" if name == "attention_output" else "EinsumDenseToHeads"
     return Entry(f"{attention.name}/{name}", class_name, {"use_bias": attention.config.get("use_bias", True)})

@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
             members = _members(path, archive)
             texts = {name: _json(path, archive, members[name]) for name in (CONFIG, METADATA)}
             inner = _inner(path, data, archive, members[WEIGHTS])
-        stored = groups.modern(hdf5.read(path, inner))
+        stored = groups.modern(path, hdf5.read(path, inner), str(texts[METADATA].get("keras_version", "")))
     except RnnConvertError:
         raise
     except Exception as error:  # zipfile, zlib and json raise errors of every type on a damaged file

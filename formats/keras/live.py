@@ -57,9 +57,11 @@ def version() -> str:
 
 
 def described(layer: Any) -> dict[str, Any]:
-    """Return a layer as a model's configuration has it."""
-    name = type(layer).__name__
-    about = {"module": type(layer).__module__, "class_name": name, "registered_name": name}
+    """Return a layer or a model as a model's configuration has it."""
+    import keras
+
+    kind = type(layer)
+    about = {"module": kind.__module__, "class_name": kind.__name__, "registered_name": keras.saving.get_registered_name(kind)}
     return {**about, "config": layer.get_config()}
 
 

@@ -13,7 +13,7 @@ class KerasMetadata(FileMetadata, total=False):
 
     config         the model's configuration, parsed
     metadata       the versions that a .keras file states
-    groups_of      the version of Keras that names groups as these are named
+    groups_of      the first version of Keras that named groups as these are named
     keras_version  the version that a SavedModel states
     layer_configs  the configurations of layers by their names, where no configuration of the model is
     root_config    the configuration of the object around them

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rnnconvert.containers.layer_config import Entry
+from rnnconvert.containers.layer_config import OWN_RECURRENT, Entry
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.formats.keras.config import tree
 from rnnconvert.language import outline
-
-CLASS = "OwnRecurrent"
 
 
 def find_own(
@@ -29,7 +27,7 @@ def find_own(
     named = {str(stated.get("name")): path for path, stated in attributes.items() if path.endswith("/vars")}
     for place, layer in tree(model):
         text = layer.config.get("outline")
-        if layer.class_name != CLASS or layer.built_in or not isinstance(text, str):
+        if layer.class_name != OWN_RECURRENT or not isinstance(text, str):
             continue
         stack = outline.from_text(text)
         path = named.get(layer.name, f"{place}/vars")

@@ -183,7 +183,7 @@ def _fits(layer: Entry, arrays: list[Array]) -> bool:
     if layer.class_name == "Embedding":
         return [tuple(array.shape) for array in arrays] == [(states.get("input_dim"), states.get("output_dim"))]
     lengths = {"Dense": "units", "Conv1D": "filters", "Conv2D": "filters"}
-    if layer.class_name not in lengths or not layer.built_in:
+    if layer.class_name not in lengths:
         return True
     length = states.get(lengths[layer.class_name])
     return bool(arrays) and all(array.shape[-1:] == (length,) for array in arrays)
@@ -196,8 +196,7 @@ def _contradicted(document: Mapping[str, Any], version: str, stored: Stored) -> 
     wrote = str(
         root.get(_VERSION)
         or stored.metadata_as(KerasMetadata).get("keras_version")
-        or stored.metadata_as(KerasMetadata).get("groups_of")
-        or ""
+        or stored.metadata_as(KerasMetadata).get("groups_of", "")[:1]
     )
     if version and wrote and (version != wrote if "." in version and root.get(_VERSION) else version[:1] != wrote[:1]):
         return f"was written by Keras {version}, these weights by Keras {wrote}"

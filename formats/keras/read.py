@@ -221,7 +221,7 @@ class LayerReader:
         with of_file(self.path):
             model = entry(config)
             for layer in every(model):
-                if layer.built_in and layer.class_name in WRAPPERS and layer.inner("layer") is None:
+                if layer.class_name in WRAPPERS and layer.inner("layer") is None:
                     raise UnreadableError(self.path, f"the {layer.class_name} {layer.name!r} has no layer inside")
             return model
 
@@ -318,7 +318,7 @@ class LayerReader:
             if not cells:
                 raise UnreadableError(self.path, f"the configuration of layer {name!r} has no cells")
             around = [layer for layer in (where, side) if not layer.built_in]
-            unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS or not cell.built_in)]
+            unknown = [*around, *(cell for cell in cells if cell.class_name not in KINDS)]
             if unknown:
                 self.unread.append(
                     LayerNote(name, f"its class {unknown[0].class_name!r} is not one of Keras's own, so its equations are unknown", UNREAD)
@@ -337,7 +337,7 @@ class LayerReader:
     def _wrappers(self, layer: Entry | None) -> Iterator[Entry]:
         """Yield Keras's own wrappers around a layer that call it on each step."""
         for outer in self.configured.wrappers(layer) if self.configured is not None and layer is not None else ():
-            if outer.class_name in WRAPPERS and outer.built_in:
+            if outer.class_name in WRAPPERS:
                 yield outer
 
     def _check(self, name: str, layer: Entry) -> None:

@@ -113,9 +113,13 @@ def witness(request: Mapping[str, Any]) -> None:
         watch(layer, name, seen, _array, lambda value: [] if value is None else keras.tree.flatten(value), state_count)
     drawn = inputs(model, seen)
     structure = getattr(model, "_inputs_struct", None)
-    packed = drawn[0] if structure is None else keras.tree.pack_sequence_as(structure, drawn)
+
+    def packed() -> Any:
+        copies = [np.array(array) for array in drawn]  # a backend may share them with the model, which changes them in place
+        return copies[0] if structure is None else keras.tree.pack_sequence_as(structure, copies)
+
     # Without `training`: to state it would undo what a call of a layer in the model states itself.
-    seen.twice(lambda: model(packed), lambda: forget(model))
+    seen.twice(lambda: model(packed()), lambda: forget(model))
 
 
 def _without_tf32(backend: str) -> None:

@@ -7,6 +7,7 @@ import re
 from rnnconvert.containers import archives
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.names import renamed
 from rnnconvert.files.opened import Opened
 
 KINDS = frozenset({"npz", "safetensors", "pickle", "msgpack"})
@@ -38,10 +39,13 @@ def recognise(file: Opened) -> str:
     return f"{file.archive} with variables named as Keras names a recurrent layer's" if scopes(frozenset(stored.arrays)) else ""
 
 
-def grouped(stored: Stored) -> Stored:
-    """Return the arrays in groups as a weights file of Keras has them: each layer's under its scope."""
-    renamed: dict[str, str] = {}
+def grouped(path: object, stored: Stored) -> Stored:
+    """Return the arrays in groups as a weights file of Keras has them: each layer's under its scope.
+
+    Raises UnreadableError if two would have one name: those of `lstm/` and `lstm.` are of one layer, and so are `bias` and `bias:0`.
+    """
+    new_names: dict[str, str] = {}
     for scope, end in scopes(frozenset(stored.arrays)).items():
         layer = scope.strip("/._") or _ALONE
-        renamed |= {f"{scope}{local}{end}": f"{layer}/{local}" for local in _LOCALS}
-    return Stored({renamed.get(name, name): array for name, array in stored.arrays.items()}, stored.metadata)
+        new_names |= {f"{scope}{local}{end}": f"{layer}/{local}" for local in _LOCALS}
+    return Stored(renamed(stored.arrays, lambda name: new_names.get(name, name), path), stored.metadata)

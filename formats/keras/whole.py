@@ -21,7 +21,7 @@ from rnnconvert.formats.keras.cells import StatedLayers
 from rnnconvert.formats.keras.cells_of_layers import place_of
 from rnnconvert.formats.keras.config import snake_case, tree
 from rnnconvert.formats.keras.flow import KerasFlow, is_line
-from rnnconvert.formats.keras.live import numbers
+from rnnconvert.formats.keras.live import described, numbers
 from rnnconvert.formats.keras.live_units import FOREIGN, fill, layers_with_weights, live_units, lookup, recurrent_units
 from rnnconvert.formats.keras.metadata import KerasMetadata
 from rnnconvert.language import outline, registry
@@ -63,8 +63,7 @@ def of_live(model: Any) -> Model:
         own_arrays = {name: numbers(weight) for name, weight in named.items()}
         arrays |= own_arrays
         units += live_units(path, layer, own_arrays)
-    config = model.get_config() if hasattr(model, "layers") else {}
-    config_entry = entry({"class_name": type(model).__name__, "config": config}) if config else None
+    config_entry = entry(described(model)) if hasattr(model, "layers") else None
     units = _in_graph(units, config_entry, arrays)
     line = is_line(config_entry, units)
     units += loose_units(arrays, [name for unit in units for name in unit.arrays])

@@ -184,7 +184,7 @@ def _ordered(names: Collection[str], stated: object) -> list[str]:
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
     """Run the model without training, recording its recurrent layers' outputs."""
-    heard: dict[str, Any] = {}
+    taps: dict[str, Tap] = {}
     layers = dict(_layers(live))
     wrapped = []
     states = _states(live)
@@ -192,21 +192,26 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
     for state in states:
         state.assign(np.zeros(state.shape))
     for earlier in before:
-        live(earlier[0] if len(earlier) == 1 else list(earlier), training=False)
+        _call(live, earlier)
     for unit in units:
         layer = layers.get(unit.name.partition("[")[0])
         if layer is not None and "[" not in unit.name:
             wrapped.append((layer, layer.call))
-            layer.call = _hearing(layer.call, heard, unit.name)
+            layer.call = _hearing(layer.call, taps, unit.name)
     try:
-        outputs = live(inputs[0] if len(inputs) == 1 else list(inputs), training=False)
+        outputs = tuple(numbers(tensor).copy() for tensor in _tensors(_call(live, inputs)))
     finally:
         for layer, call in wrapped:
             layer.call = call
         for state, values in zip(states, old, strict=True):
             state.assign(values)
-    taps = {name: _tap(output) for name, output in heard.items()}
-    return Ran(tuple(numbers(tensor) for tensor in _tensors(outputs)), taps)
+    return Ran(outputs, taps)
+
+
+def _call(live: Any, inputs: Sequence[Array]) -> Any:
+    """Return what a model gives for copies of inputs, which some backends share with it."""
+    copies = [np.array(array) for array in inputs]
+    return live(copies[0] if len(copies) == 1 else copies, training=False)
 
 
 def exact(live: Any) -> tuple[Any, str]:
@@ -262,17 +267,20 @@ def _layers(model: Any, path: str = "") -> list[tuple[str, Any]]:
     return result
 
 
-def _hearing(call: Any, heard: dict[str, Any], name: str) -> Any:
+def _hearing(call: Any, taps: dict[str, Tap], name: str) -> Any:
+    """Return a layer's `call` that keeps what the first one gave, as it was then: some backends can change it in place."""
+
     def hearing(*values: Any, **keywords: Any) -> Any:
         output = call(*values, **keywords)
-        heard.setdefault(name, output)
+        if name not in taps:
+            taps[name] = _tap(output)
         return output
 
     return hearing
 
 
 def _tap(output: Any) -> Tap:
-    plain = numbers(_tensors(output)[0])
+    plain = numbers(_tensors(output)[0]).copy()
     return Tap(plain.swapaxes(0, 1)) if plain.ndim == 3 else Tap(last=plain)
 
 

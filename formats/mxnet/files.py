@@ -16,6 +16,7 @@ from rnnconvert.containers.files import lowered
 from rnnconvert.containers.stored import FileMetadata
 from rnnconvert.core.arrays import FLOATS, Array, Pieced
 from rnnconvert.core.errors import NotALayerError, UnreadableError
+from rnnconvert.core.names import distinct
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files import flat
@@ -99,7 +100,7 @@ def read(path: Path, options: Options) -> Checkpoint:
     prefixes: dict[str, str] = {}
     evidence, unread = [], []
     warnings: list[str] = [LayerNote(name, why) for name, why in stored.metadata_as(MxnetMetadata)["unreadable"].items()]
-    groups = _groups(stored.arrays)
+    groups = _groups(path, stored.arrays)
     warnings += _run_together([group.prefix for group in groups if group.style.startswith("cell")])
     for group in groups:
         name = _layer_name(group.prefix, layers)
@@ -177,23 +178,21 @@ def _bare(full: str) -> str:
     return matched["name"]
 
 
-def _groups(arrays: Mapping[str, Array]) -> list[_LayerArrays]:
-    """Return arrays that are named as one layer's, in the order of the file."""
+def _groups(path: object, arrays: Mapping[str, Array]) -> list[_LayerArrays]:
+    """Return arrays that are named as one layer's, in the order of the file. Raises UnreadableError if two have one name."""
     names_by_group: dict[tuple[str, str], dict[str, str]] = {}
     expressions = {style: _expression(_layouts(style)) for style in _STYLES if style != "flat"}
-    for full, array in arrays.items():
-        if full.startswith("aux:"):
-            continue
-        name = _plain_spelling(_bare(full))
+    learned = [full for full in arrays if not full.startswith("aux:")]
+    for name, full in distinct(learned, lambda full: _plain_spelling(_bare(full)), path).items():
         for style, expression in expressions.items():
             match = expression.fullmatch(name)
             if match:
                 names = names_by_group.setdefault((match["prefix"], style), {})
-                names.setdefault(match["local"], full)
+                names[match["local"]] = full
                 break
         else:
             match = re.fullmatch(r"(?P<prefix>.*?)(?P<local>parameters|rnn_param)", name, re.S)
-            if match and array.ndim == 1:
+            if match and arrays[full].ndim == 1:
                 names_by_group[match["prefix"], "flat"] = {match["local"]: full}
     return [_LayerArrays(prefix, style, names) for (prefix, style), names in names_by_group.items() if len(names) > 1 or style == "flat"]
 

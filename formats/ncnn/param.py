@@ -11,10 +11,11 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from rnnconvert.containers.reading import charging, map_file, read_small
+from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import NET_LAYERS
+from rnnconvert.files.raw import map_bare
 
 MAGIC = "7767517"
 HALF, INT8, FULL = 0x01306B47, 0x000D4B38, 0x0002C056
@@ -85,7 +86,7 @@ class Numbers:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.data = map_file(path)
+        self.data = map_bare(path)
         self.at = 0
         self.reading = charging(self.data.size)
 

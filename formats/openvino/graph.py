@@ -19,6 +19,7 @@ from rnnconvert.formats.openvino.net import TYPES, Net, NetOperation, Value
 from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Graph, LayerCall, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.lengths import NUMBERS, QUOTIENT, counted, multiplied
 
 _OPSET = re.compile(r"opset\d{1,2}")
 _TYPES = {"FP16": "f2", "FP64": "f8"}
@@ -203,12 +204,14 @@ _DIALECT: Dialect = {
     ),
     "Roll": Moves(lambda applied: moves.roll(applied.input(0), applied.integers(1), applied.integers(2))),
     "ShapeOf": Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
-    "Add": Computes(lambda applied: applied.input(0) + applied.input(1)),
-    "Subtract": Computes(lambda applied: applied.input(0) - applied.input(1)),
-    "Multiply": Computes(lambda applied: applied.input(0) * applied.input(1)),
-    "Divide": Computes(lambda applied: applied.input(0) // applied.input(1)),
-    "Maximum": moves.compares(np.maximum),
-    "Minimum": moves.compares(np.minimum),
-    "Range": Computes(_range),
-    "ReduceProd": Computes(lambda applied: np.prod(applied.input(0), keepdims=applied.attributes.get("keep_dims") == "true")),
+    "Add": NUMBERS["add"],
+    "Subtract": NUMBERS["subtract"],
+    "Multiply": NUMBERS["multiply"],
+    "Divide": Computes(lambda applied: applied.input(0) // applied.input(1), formula=QUOTIENT),
+    "Maximum": NUMBERS["maximum"],
+    "Minimum": NUMBERS["minimum"],
+    "Range": Computes(_range, formula=counted),
+    "ReduceProd": Computes(
+        lambda applied: np.prod(applied.input(0), keepdims=applied.attributes.get("keep_dims") == "true"), formula=multiplied
+    ),
 }

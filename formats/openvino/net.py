@@ -15,6 +15,7 @@ from rnnconvert.containers.files import check_one_write, view
 from rnnconvert.containers.reading import charging, map_file
 from rnnconvert.core.arrays import BFLOAT16, Array, is_float, widest
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.files.raw import check_bare
 from rnnconvert.formats.openvino import xml_file
 from rnnconvert.formats.openvino.xml_file import XmlElement
 
@@ -163,6 +164,8 @@ class Net:
         except ValueError:
             raise UnreadableError(self.path, f"the constant {layer.name!r} does not state its shape, offset and size in numbers") from None
         there = np.zeros(0, np.uint8) if self.numbers is None else self.numbers
+        if offset == 0 and dtype.kind == "f":
+            check_bare(there, self.path.with_suffix(".bin"))
         array = view(there, offset, shape, dtype, self.path.with_suffix(".bin"), layer.name)
         if size != array.nbytes:
             raise UnreadableError(self.path, f"the constant {layer.name!r} of shape {shape} has {size} bytes at {offset}")

@@ -14,7 +14,8 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.formats.pytorch import aten_moves as to
 from rnnconvert.formats.pytorch import aten_slices
 from rnnconvert.formats.pytorch.aten_moves import attribute, number, on_numbers
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Chooses, Computes, Dialect, Measures, Moves, Operator, UnfitError
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Chooses, Computes, Dialect, Measures, Moves, Operator, UnfitError, lengths
+from rnnconvert.graphs.operators import Formula
 
 BRANCH = "if"
 """A value that a condition chooses: the condition, then the values for false and for true."""
@@ -72,20 +73,37 @@ def _product(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return (*shapes[0][:-1], shapes[1][-1])
 
 
-_NUMBERS: Mapping[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": to.divided, "floor_divide": to.divided, "neg": np.negative,
-    "eq": to.equal, "ne": lambda left, other: not to.equal(left, other), "lt": np.less, "gt": np.greater, "le": np.less_equal,
-    "ge": np.greater_equal, "not": np.logical_not, "and": np.logical_and, "or": np.logical_or, "abs": np.abs,
-    "contains": lambda several, member: bool(np.isin(member, several).all()),
-    "remainder": lambda dividend, other: np.mod(dividend, other) if np.all(other) else to.divided(dividend, other),
-    LIST: lambda *numbers: np.asarray([int(value) for value in numbers], np.int64),
-    "list_add": lambda first, other: np.concatenate([np.atleast_1d(first), np.atleast_1d(other)]),
-}  # fmt: skip
+_NUMBERS: Mapping[str, tuple[Callable[..., Any], Formula | None]] = {
+    "add": (np.add, lengths.SUM),
+    "sub": (np.subtract, lengths.DIFFERENCE),
+    "mul": (np.multiply, lengths.PRODUCT),
+    "floordiv": (to.divided, lengths.QUOTIENT),
+    "floor_divide": (to.divided, lengths.QUOTIENT),
+    "remainder": (lambda dividend, other: np.mod(dividend, other) if np.all(other) else to.divided(dividend, other), lengths.REMAINDER),
+    "neg": (np.negative, lengths.NEGATIVE),
+    "abs": (np.abs, lengths.ABSOLUTE),
+    "eq": (to.equal, lengths.lists_equal),
+    "ne": (lambda left, other: not to.equal(left, other), lengths.lists_differ),
+    "lt": (np.less, lengths.LESS),
+    "gt": (np.greater, lengths.GREATER),
+    "le": (np.less_equal, lengths.AT_MOST),
+    "ge": (np.greater_equal, lengths.AT_LEAST),
+    "not": (np.logical_not, lengths.SAME_TRUTH),
+    "and": (np.logical_and, lengths.SAME_TRUTH),
+    "or": (np.logical_or, lengths.SAME_TRUTH),
+    "contains": (lambda several, member: bool(np.isin(member, several).all()), None),
+    LIST: (lambda *numbers: np.asarray([int(value) for value in numbers], np.int64), lengths.listed),
+    "list_add": (lambda first, other: np.concatenate([np.atleast_1d(first), np.atleast_1d(other)]), lengths.listed),
+}
+"""What operators compute of numbers, and of formulas of lengths."""
 
 DIALECT: Dialect = {
     # These give the tensor that they read, or a copy of it.
     **_all(SAME, "contiguous clone detach alias lift lift_fresh requires_grad cpu cuda same resolve_conj resolve_neg positive"),
-    **_all(Computes(lambda applied: applied.input(0)), "int NumToTensor ScalarImplicit IntImplicit Int item _local_scalar_dense list"),
+    **_all(
+        Computes(lambda applied: applied.input(0), formula=lengths.same),
+        "int NumToTensor ScalarImplicit IntImplicit Int item _local_scalar_dense list",
+    ),
     **_all(Moves(to.dropout), "dropout feature_dropout alpha_dropout feature_alpha_dropout"),
     **_all(Casts(to.to), "to _to_copy type type_as"),
     **_all(Moves(to.transpose), "transpose swapaxes swapdims"),
@@ -136,7 +154,7 @@ DIALECT: Dialect = {
     "numel": Measures(lambda applied: np.asarray(applied.input(0).size)),
     "len": Measures(to.length),
     "batches": Measures(to.batches),
-    **{name: on_numbers(function) for name, function in _NUMBERS.items()},
+    **{name: on_numbers(function, formula) for name, (function, formula) in _NUMBERS.items()},
     # These compute; later operators need the shape of what they give.
     **_all(
         Computes(),

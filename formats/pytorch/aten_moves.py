@@ -12,6 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs import Applied, ChangesError, Computes, UnfitError, moves
+from rnnconvert.graphs.operators import Formula
 
 
 def number(applied: Applied, index: int, default: int | None = None) -> int:
@@ -232,7 +233,7 @@ def to(applied: Applied) -> np.dtype[Any]:
     return dtype
 
 
-def on_numbers(function: Callable[..., Any]) -> Computes:
+def on_numbers(function: Callable[..., Any], formula: Formula | None = None) -> Computes:
     """Return the operator that computes numbers of numbers."""
 
     def compute(applied: Applied) -> Array:
@@ -241,7 +242,7 @@ def on_numbers(function: Callable[..., Any]) -> Computes:
         except (ArithmeticError, AttributeError) as error:
             raise UnfitError(str(error)) from None
 
-    return Computes(compute)
+    return Computes(compute, formula=formula)
 
 
 def equal(first: Array, other: Array) -> bool:

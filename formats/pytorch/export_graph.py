@@ -5,6 +5,7 @@ Source: torch/_export/serde/schema.py (schema version 8).
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from rnnconvert.core.arrays import BFLOAT16
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.program.operators import operator
 from rnnconvert.formats.pytorch.program.program import Caller, OperatorProgram, Ref, Several
+from rnnconvert.scaffolding.description import Check
 
 DTYPES: dict[int, np.dtype[Any]] = {
     1: np.dtype(np.uint8),
@@ -31,6 +33,14 @@ DTYPES: dict[int, np.dtype[Any]] = {
 """Element types by their numbers: ScalarType in torch/_export/serde/schema.py."""
 
 _SYMBOL = re.compile(r"Symbol\('(\w+)'[^()]*\)")
+_SIZE = re.compile(r"L\['(\w+)'\]\.size\(\)\[(\d{1,2})\]")
+_SIGNS: Mapping[type, str] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%",
+}  # fmt: skip
+"""What guards are written with."""
+OURS = "torch.ops.rnnconvert."
+"""Recurrent operators that stay whole in the programs of live modules: those of aten."""
 _ON_NUMBERS = {"add", "sub", "mul", "floordiv", "neg", "eq", "ne", "lt", "gt", "le", "ge", "abs"}
 
 
@@ -50,10 +60,69 @@ def follow(module: Any) -> OperatorProgram:
                 values[name].dtype = str(DTYPES.get(graph["tensor_values"][name]["dtype"], ""))
     for node in graph["nodes"]:
         _node(program, node, values, dims)
-    arguments = [spec["user_output"]["arg"] for spec in module["signature"]["output_specs"] if "user_output" in spec]
-    if len(arguments) == len(module["signature"]["output_specs"]):  # others are what it changes besides
-        program.outputs = [_argument(argument, values) for argument in arguments]
+    arguments = []
+    for spec in module["signature"]["output_specs"]:
+        (kind, stated), *_ = spec.items()
+        if kind == "user_output":
+            arguments.append(stated["arg"])
+        else:  # what it changes besides
+            program.changed[str(stated.get("buffer_name") or stated.get("parameter_name") or kind.replace("_", " "))] = None
+    _check(program, module)
+    program.end([_argument(argument, values) for argument in arguments])
     return program
+
+
+def _check(program: OperatorProgram, lengths: Mapping[str, Any]) -> None:
+    """Note the conditions on the lengths of inputs: those that are fixed, or alike, and what the program's ranges and guards say.
+
+    lengths  the graph module, with the program's "range_constraints" and "guards_code"
+    """
+    places: dict[str, tuple[int, int]] = {}
+    for number, ref in enumerate(program.inputs):
+        for axis, length in enumerate(ref.dims or ()):
+            if isinstance(length, int):
+                program.checks.append(Check(f"{{0}} == {length}", ((number, axis),)))
+            elif length in places:
+                program.checks.append(Check("{0} == {1}", (places[length], (number, axis))))
+            elif length is not None:
+                places[length] = number, axis
+    for symbol, bounds in (lengths.get("range_constraints") or {}).items():
+        if symbol in places:
+            least, most = bounds.get("min_val"), bounds.get("max_val")
+            texts = [f"{{0}} >= {int(least)}"] if least is not None and int(least) > 2 else []  # 2 is torch's own, and not checked
+            texts += [f"{{0}} <= {int(most)}"] if most is not None else []
+            program.checks += [Check(text, (places[symbol],)) for text in texts]
+    names = {ref.name: number for number, ref in enumerate(program.inputs)}
+    for guard in lengths.get("guards_code") or ():
+        if ".size()" in guard:
+            axes: list[tuple[int, int]] = []
+            check = Check(_condition(ast.parse(guard, mode="eval").body, names, axes), tuple(axes))
+            bound = re.fullmatch(r"\{0\} (==|>=|<=) \d+|2 <= \{0\}", check.text)
+            if bound is None or not any(other.axes == check.axes for other in program.checks):
+                program.checks += [] if check.text in ("2 <= {0}", "{0} >= 2") else [check]
+
+
+def _condition(node: ast.expr, names: Mapping[str, int], axes: list[tuple[int, int]]) -> str:
+    """Return a guard as a condition on lengths, which it adds to `axes`: of arithmetic and comparisons alone. Raises ValueError."""
+    if isinstance(node, ast.BoolOp):
+        word = " and " if isinstance(node.op, ast.And) else " or "
+        return f"({word.join(_condition(value, names, axes) for value in node.values)})"
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _SIGNS:
+        words = [_condition(value, names, axes) for value in (node.left, node.comparators[0])]
+        return f" {_SIGNS[type(node.ops[0])]} ".join(words)
+    if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
+        return f"({_condition(node.left, names, axes)} {_SIGNS[type(node.op)]} {_condition(node.right, names, axes)})"
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return f"-{_condition(node.operand, names, axes)}"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
+        return f"{node.func.id}({', '.join(_condition(value, names, axes) for value in node.args)})"
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return str(node.value)
+    place = _SIZE.fullmatch(ast.unparse(node))
+    if place is None or place[1] not in names:
+        raise ValueError(f"the guard {ast.unparse(node)[:100]!r} is not known")
+    axes.append((names[place[1]], int(place[2])))
+    return f"{{{len(axes) - 1}}}"
 
 
 def _inputs(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -82,7 +151,7 @@ def _length(size: Mapping[str, Any]) -> int | str | None:
 
 
 def _node(program: OperatorProgram, node: Mapping[str, Any], values: dict[str, Any], dims: Mapping[str, Any]) -> None:
-    target = str(node["target"])
+    target = str(node["target"]).replace(OURS, "torch.ops.aten.")
     names, before = list(_outputs(node["outputs"])), len(program.operations)
     if target == "torch.ops.higher_order.wrap_with_set_grad_enabled":
         results = _within(program, [entry["arg"] for entry in node["inputs"][1:]], values)

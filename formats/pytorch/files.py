@@ -26,7 +26,7 @@ from rnnconvert.formats.pytorch.reparametrised import computed
 from rnnconvert.formats.pytorch.stored import stored_arrays
 from rnnconvert.formats.pytorch.styles import check_read, explain_absence, layouts_by_style, torch_layouts
 from rnnconvert.language import outline, registry
-from rnnconvert.language.fitting import as_wide, fit, misfit, pattern
+from rnnconvert.language.fitting import as_wide, fit, misfit, norms, pattern
 from rnnconvert.language.layout import Layout, Sizes
 from rnnconvert.language.packing import assemble, unpack
 
@@ -55,7 +55,7 @@ def read(path: Path, options: Options) -> Checkpoint:
 
 def read_stored(stored: Stored, path: Path, options: Options) -> Checkpoint:
     """Read tensors that are in memory already."""
-    arrays, warnings, disputed = computed(path, stored.arrays)
+    arrays, warnings, disputed = computed(path, stored.arrays, options)
     unreadable = stored.metadata_as(TorchMetadata).get("unreadable", {})
     tensors = {name: array.shape for name, array in arrays.items()} | dict(unreadable)
     layers: dict[str, Recurrent] = {}
@@ -199,7 +199,7 @@ def _neighbours(
 ) -> dict[str, object]:
     """Return what else a file keeps of a module: attached to one of its parameters, among them, or in a module inside it.
 
-    A file's top level may hold anything: there, only what is attached counts, and what could be a layer's own.
+    A file's top level may hold anything: there, only what is attached counts, what could be a layer's own, and norms as wide as it.
 
     arrays  shapes by name, or why a tensor is not read
     claimed  the names of the module's parameters
@@ -217,7 +217,9 @@ def _neighbours(
 
     inside = {name: shape for name, shape in arrays.items() if name.startswith(prefix)}
     inside = {name: shape for name, shape in inside.items() if name not in claimed and name not in others}
-    return {name: shape for name, shape in inside.items() if counts(name, shape)}
+    shaped = {name.removeprefix(prefix): shape for name, shape in inside.items() if isinstance(shape, tuple)}
+    beside = {prefix + name for name in norms(shaped, sizes, ".")}
+    return {name: shape for name, shape in inside.items() if counts(name, shape) or name in beside}
 
 
 def silent(path: Path) -> bool:

@@ -4,7 +4,7 @@ Source: torch/nn/modules/rnn.py (2.13): RNNBase.__init__ for names and shapes, t
 RNN, GRU and LSTM for the gate order and the equations.
 """
 
-from rnnconvert.language.layout import Holds, Layout, System, Tensor
+from rnnconvert.language.layout import Holds, Layout, Option, System, Tensor
 from rnnconvert.language.surroundings import Surrounding, SurroundingTensor
 
 SYSTEM = System(
@@ -14,6 +14,13 @@ SYSTEM = System(
     "executed: torch 2.13.0 on the CPU (torch-cpu, torch-flat)",
     ("a GRU with the reset gate before the product, peepholes and clips are refused: torch has no such cells",),
     asks={"nonlinearity": "", "module": "", "prefix": ""},
+    options=(
+        Option(
+            "reparametrised",
+            ("weight_norm",),
+            "a state dictionary with a parametrization of two arrays, original0 and original1: which one it is; weight norm is assumed",
+        ),
+    ),
     channels="channels_first",
     words={"epsilon": "eps", "padding_index": "padding_idx"},
     new_momentum=True,

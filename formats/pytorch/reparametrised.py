@@ -12,6 +12,7 @@ import numpy as np
 from rnnconvert.core.arrays import Array, Source, is_float
 from rnnconvert.core.errors import RefusedError, UnreadableError
 from rnnconvert.core.notes import LayerNote
+from rnnconvert.files.options import Options
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class _Derived:
     note: str
 
 
-def computed(path: Path, arrays: Mapping[str, Source]) -> tuple[dict[str, Source], list[str], dict[str, str]]:
+def computed(path: Path, arrays: Mapping[str, Source], options: Options) -> tuple[dict[str, Source], list[str], dict[str, str]]:
     """Return the parameters as the module computes with them, with norms and pruning masks applied; warnings; and the
     arrays that weight dropout overwrites but did not make, with the ones that are read in their place.
 
@@ -58,6 +59,12 @@ def computed(path: Path, arrays: Mapping[str, Source]) -> tuple[dict[str, Source
             del derived[first]
         else:
             derived[first] = replace(entry, array=stored, note="")
+    if any(first.endswith(".original1") and derivation.note for first, derivation in derived.items()):
+        options.ask(
+            "reparametrised",
+            assumed="weight_norm",
+            why="it has a parametrization of two arrays, original0 and original1, as weight norm has; it does not say which one it is",
+        )
     pieces = {name for derivation in derived.values() for name in derivation.pieces}
     plain: dict[str, Source] = {}
     for name, array in arrays.items():
@@ -188,11 +195,18 @@ def _dropped_out(arrays: Mapping[str, Source], head: str, base: str) -> str:
 
 
 def _weight_norm(path: Path, name: str, magnitude: Source | None, direction: Source) -> Array:
-    """Return g * v / |v|, the norm taken over each row. Source: torch/nn/utils/weight_norm.py, dim=0."""
-    if magnitude is None or direction.ndim != 2 or magnitude.shape != (direction.shape[0], 1):
+    """Return g * v / |v|, the norm taken over the axes along which there is one magnitude.
+
+    Source: torch/nn/utils/weight_norm.py and parametrizations.py, `dim`: 0 is each row, 1 each column, None all (2.13).
+    """
+    rows, columns = (*direction.shape, 1, 1)[:2]
+    possible = [(rows, 1), (1, columns), ()]
+    if magnitude is None or direction.ndim != 2 or magnitude.shape not in possible:
         shape = None if magnitude is None else magnitude.shape
-        raise UnreadableError(path, f"{name!r} has weight norm, but its magnitudes have shape {shape}, expected {(direction.shape[0], 1)}")
+        expected = " or ".join(map(str, possible))
+        raise UnreadableError(path, f"{name!r} has weight norm, but its magnitudes have shape {shape}, expected {expected}")
     wide = np.asarray(direction, np.float64)
-    norm = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    axes = tuple(axis for axis in (0, 1) if not magnitude.shape or magnitude.shape[axis] == 1)
+    norm = np.sqrt((wide * wide).sum(axis=axes, keepdims=True))
     weight: Array = (wide * (np.asarray(magnitude, np.float64) / norm)).astype(direction.dtype)
     return weight

@@ -8,15 +8,16 @@ is. Sources: aten/src/ATen/native/native_functions.yaml and RNN.cpp; torch/libra
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
+
+from .run_program import is_program, loaded
 
 Array = np.ndarray
 
@@ -46,15 +47,52 @@ def run_whole(request: Mapping[str, Any], array: Callable[[Any], Array]) -> None
             named = {name: value for name, value in (*model.named_parameters(), *model.named_buffers())}
             inputs = _accepted(model, named, seen)
         with _kernels(_Recorder(seen, named, array)):
-            seen.twice(lambda: model(*inputs[0], **inputs[1]))
+            seen.twice(lambda: _called(model, *inputs[0], **inputs[1]))
+
+
+@functools.lru_cache(maxsize=1)
+def _callable(file: str, written: int) -> Any:
+    """Return the module of an archive or a program; loaded once for all calls."""
+    return loaded(file).module() if _is_program(file) else _archive(file)
+
+
+def outputs_of(file: str, written: int, arrays: Sequence[Array] | None, array: Callable[[Any], Array]) -> list[Array]:
+    """Return what a model gives for arrays, in the element type of its parameters; nothing for None, once it is loaded."""
+    import torch
+
+    model = _callable(file, written)
+    if arrays is None:
+        return []
+    first = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), None)
+    inputs = [torch.from_numpy(np.array(values)) for values in arrays]
+    if first is not None:
+        inputs = [tensor.to(first.dtype) if tensor.is_floating_point() else tensor for tensor in inputs]
+    with torch.no_grad():
+        return [array(tensor) for tensor in _tensors(model(*inputs))]
+
+
+def _tensors(outputs: Any) -> list[Any]:
+    """Return the tensors in what a model gives, in order."""
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    if isinstance(outputs, (list, tuple)):
+        return [tensor for output in outputs if output is not None for tensor in _tensors(output)]
+    return [outputs]
+
+
+def _called(model: Any, *positional: Any, **named: Any) -> Any:
+    """Call a model on copies of its inputs, which it may change in place."""
+    import torch
+
+    copies = torch.utils._pytree.tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, (positional, named))
+    return model(*copies[0], **copies[1])
 
 
 def _is_program(file: str) -> bool:
     if not zipfile.is_zipfile(file):
         return False
     with zipfile.ZipFile(file) as archive:
-        names = archive.namelist()
-    return any("serialized_exported_program" in name or "/models/" in f"/{name}" for name in names)
+        return is_program(archive.namelist())
 
 
 def _archive(file: str) -> Any:
@@ -73,16 +111,7 @@ def _program(file: str, seen: Any) -> tuple[Any, tuple[list[Any], dict[str, Any]
     """Return the module of an exported program, and inputs for it."""
     import torch
 
-    with zipfile.ZipFile(file) as archive:
-        for name in archive.namelist():
-            config = json.loads(archive.read(name)) if name.endswith(("weights_config.json", "constants_config.json")) else {}
-            entries = config.get("config", {}) if isinstance(config, dict) else {}
-            pickled = [key for key, entry in entries.items() if not isinstance(entry, dict) or entry.get("use_pickle")]
-            if pickled:
-                raise NotImplementedError(f"{pickled[0]!r} is stored as a pickle, which is not executed")
-    load = torch.load
-    with mock.patch.object(torch, "load", lambda *arguments, **named: load(*arguments, **{**named, "weights_only": True})):
-        program = torch.export.load(file)
+    program = loaded(file)
     values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes if node.op == "placeholder"}
     limits = getattr(program, "range_constraints", {})
 
@@ -159,7 +188,7 @@ def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any
     for choice in itertools.islice(itertools.product(first, *[others] * (len(needed) - 1)), _TRIES):
         inputs = [maker() for maker in choice]
         try:
-            model(*inputs)
+            _called(model, *inputs)
         except Exception as problem:  # a shape that it does not take
             error = " ".join(str(problem).split())[-200:]
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import re
 import zipfile
 from collections.abc import Sequence
@@ -14,37 +15,26 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingPackageError, UsageError
 from rnnconvert.formats.pytorch.live import numbers
+from rnnconvert.formats.pytorch.run_program import is_program
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, moved
+from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, apart, moved
 
 NAME = "pytorch"
 
 
 def open_file(path: Path) -> Loaded:
-    """Load a program that torch.jit.save or torch.export.save wrote.
+    """Load a program that torch.jit.save or torch.export.save wrote, in an executor's process.
 
     Raises UsageError for a file of weights, which holds no code, MissingPackageError without torch.
     """
     names = zipfile.ZipFile(path).namelist() if path.is_file() and zipfile.is_zipfile(path) else []
     scripted = any(re.fullmatch(r"[^/]+/code/.+\.py", name) for name in names)
-    exported = any(re.search(r"(^|/)(serialized_exported_program|models/[^/]+)\.json$", name) for name in names)
+    exported = is_program(names)
     if not scripted and not exported:
         raise UsageError(f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)")
-    try:
-        import torch
-    except ImportError:
-        raise MissingPackageError("torch", f"run {path}") from None
-    try:
-        module: Any = torch.jit.load(path, map_location="cpu").eval() if scripted else torch.export.load(path).module()
-    except Exception as error:  # torch raises what it likes
-        text = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UsageError(f"torch {torch.__version__} cannot load {path}: {text}") from None
-
-    def call(*inputs: Array) -> list[Array]:
-        with torch.no_grad():
-            return [numbers(tensor) for tensor in _tensors(module(*[_tensor(module, array) for array in inputs]))]
-
-    return Loaded(LoadedFunction(call, str(path)))
+    if importlib.util.find_spec("torch") is None:
+        raise MissingPackageError("torch", f"run {path}")
+    return Loaded(LoadedFunction(apart("torch-cpu", path), str(path)))
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
@@ -66,7 +56,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
             continue
 
         def hear(_: Any, __: Any, output: Any, name: str = unit.name) -> None:
-            heard.setdefault(name, []).append(output)
+            heard.setdefault(name, []).append(_copied(output))
 
         hooks.append(module.register_forward_hook(hear))
     training = [module for module in modules.values() if module.training]
@@ -78,7 +68,7 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
             for earlier in before:
                 live(*[_tensor(live, array) for array in earlier])
             heard.clear()
-            outputs = live(*[_tensor(live, array) for array in inputs])
+            outputs = [tensor.clone() for tensor in _tensors(live(*[_tensor(live, array) for array in inputs]))]
             begin_anew()
     finally:
         for hook in hooks:
@@ -86,7 +76,19 @@ def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Seque
         for module in training:
             module.training = True
     taps = {unit.name: _tap(modules, unit, heard[unit.name]) for unit in units if unit.name in heard}
-    return Ran(tuple(numbers(tensor) for tensor in _tensors(outputs)), taps)
+    return Ran(tuple(numbers(tensor) for tensor in outputs), taps)
+
+
+def _copied(output: Any) -> Any:
+    """Return what a layer gave as it was then: an operator in place may change it later."""
+    import torch
+    from torch.nn.utils.rnn import PackedSequence
+
+    if isinstance(output, PackedSequence):
+        return output._replace(data=output.data.clone())
+    if isinstance(output, (list, tuple)):
+        return type(output)(map(_copied, output))
+    return output.clone() if isinstance(output, torch.Tensor) else output
 
 
 def _tensor(live: Any, array: Array) -> Any:

@@ -25,7 +25,7 @@ from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.opened import STATED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.formats.tfjs import groups
-from rnnconvert.graphs.layered import Layered
+from rnnconvert.graphs.layered import MODELS, Layered
 from rnnconvert.graphs.layered_calls import received
 from rnnconvert.language import registry
 from rnnconvert.language.fitting import fit, misfit
@@ -103,7 +103,7 @@ def read(path: Path, options: Options) -> Checkpoint:
             wrapped = config.get("layer")
             if not isinstance(wrapped, dict) or not isinstance(wrapped.get("config"), dict):
                 raise UnreadableError(path, f"the Bidirectional {name!r} wraps no layer")
-            inner, settings = str(wrapped.get("class_name")), wrapped["config"]
+            inner, settings = entry(wrapped).class_name, wrapped["config"]
         if inner in _RECURRENT or (kind == "Bidirectional" and inner not in _CLASSES):
             unread.append(LayerNote(name, f"a layer {inner}, whose cells are not read", UNREAD))
         if inner not in _CLASSES:
@@ -151,10 +151,10 @@ def _layers(path: Path, model: Any, depth: int) -> Iterator[tuple[str, dict[str,
             or not isinstance(element.get("class_name"), str)
         ):
             raise UnreadableError(path, "a layer of its configuration has no class_name and config")
-        if element["class_name"] in ("Sequential", "Model", "Functional"):
+        if entry(element).class_name in MODELS:
             yield from _layers(path, element, depth + 1)
         elif isinstance(element["config"], dict):
-            yield element["class_name"], element["config"]
+            yield entry(element).class_name, element["config"]
 
 
 def _layer(

@@ -12,10 +12,11 @@ import numpy as np
 
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.files import view
-from rnnconvert.containers.reading import charging, map_file
+from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.limits import SHARD_FILES
+from rnnconvert.files.raw import map_bare
 
 _TYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "bool": "u1", "uint8": "u1", "uint16": "<u2"}
 
@@ -36,7 +37,7 @@ def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], l
         for file in names:
             if not file.is_file():
                 raise MissingFileError(file)
-            parts.append(map_file(file) if file.stat().st_size else np.zeros(0, np.uint8))
+            parts.append(map_bare(file) if file.stat().st_size else np.zeros(0, np.uint8))
         files += names
         size = sum(part.size for part in parts)
         if len(parts) > 1:

@@ -18,9 +18,10 @@ from rnnconvert.formats.tflite import lists
 from rnnconvert.formats.tflite import schema as s
 from rnnconvert.formats.tflite.graph import Operator
 from rnnconvert.formats.tflite.graph import Subgraph as Stated
-from rnnconvert.graphs import Applied, Casts, ChangesError, Computes, Dialect, Graph, Measures, Moves, moves, received
+from rnnconvert.graphs import Applied, Casts, ChangesError, Dialect, Graph, Measures, Moves, moves, received
 from rnnconvert.graphs import calls as followed
 from rnnconvert.graphs.graph import CallSizes
+from rnnconvert.graphs.lengths import NUMBERS
 
 _TYPES = {**{kind: np.dtype(dtype) for kind, dtype in s.TYPES.items()}, 18: BFLOAT16}
 _READ, _STEPS, _WAYS = "what a layer reads", "what a layer gives", "the directions of a layer"
@@ -264,9 +265,9 @@ _DIALECT: Dialect = {
     105: Moves(lambda applied: moves.reverse(applied.input(0), applied.integers(1))),
     112: Moves(lambda applied: moves.reverse_sequences(applied.input(0), applied.input(1), _option(applied, 0), _option(applied, 1))),
     130: Moves(lambda applied: moves.broadcast(applied.input(0), applied.integers(1))),
-    0: Computes(lambda applied: applied.input(0) + applied.input(1)),
-    18: Computes(lambda applied: applied.input(0) * applied.input(1)),
-    41: Computes(lambda applied: applied.input(0) - applied.input(1)),
+    0: NUMBERS["add"],
+    18: NUMBERS["multiply"],
+    41: NUMBERS["subtract"],
     93: Measures(lambda applied: np.zeros(applied.input(0).shape)),
     (s.CUSTOM, lists.FROM_TENSOR): Moves(lambda applied: applied.input(0)),
     (s.CUSTOM, lists.STACK): Moves(lambda applied: applied.input(0)),

@@ -100,11 +100,12 @@ class Hdf5Walk:
         self._stored = 0
         self._unproven = 0
         self._attributes: dict[str, dict[str, Any]] = {}
+        self._empty: list[str] = []
         self.unreadable: dict[str, str] = {}
 
     def read(self, file: h5py.File) -> Stored:
         arrays = self._group(file["/"], "", 0)
-        return Stored(arrays, FileMetadata(attributes=self._attributes, unreadable=self.unreadable))
+        return Stored(arrays, FileMetadata(attributes=self._attributes, empty=self._empty, unreadable=self.unreadable))
 
     def _group(self, group: h5py.Group, prefix: str, depth: int) -> dict[str, Array]:
         """Return the arrays below a group, in order, by their full names."""
@@ -113,8 +114,15 @@ class Hdf5Walk:
         self._groups.add(h5py.h5o.get_info(group.id).addr)
         attributes = self._read_attributes(group, prefix.rstrip("/"))
         arrays: dict[str, Array] = {}
-        for raw_name in self._children(group, attributes.get("layer_names")):
+        decoded: set[str] = set()
+        names = self._children(group, attributes.get("layer_names"))
+        if not names:
+            self._empty.append(prefix.rstrip("/"))
+        for raw_name in names:
             name = prefix + raw_name.decode("utf-8", "backslashreplace")
+            if name in decoded:
+                raise UnreadableError(self._path, f"two names in it are both read as {name!r}, since they are not text")
+            decoded.add(name)
             link = group.id.links.get_info(raw_name)
             if link.type != h5py.h5l.TYPE_HARD:
                 self.unreadable[name] = "a link by name, possibly to another file; not followed"

@@ -14,7 +14,11 @@ from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import LAYER_NESTING
 from rnnconvert.core.malformed import malformed
 
-_PACKAGES = ("keras", "tf_keras", "tensorflow")
+_PACKAGES = ("keras", "tf_keras", "tensorflow", "keras_core")
+_OWN = ">"
+"""What parts the package or module of a class that is not built in from its name."""
+OWN_RECURRENT = f"rnnconvert{_OWN}OwnRecurrent"
+"""The class of rnnconvert's own layers."""
 RECURRENT = (
     "RNN",
     "SimpleRNN",
@@ -26,7 +30,7 @@ RECURRENT = (
     "ConvLSTM1D",
     "ConvLSTM2D",
     "ConvLSTM3D",
-    "OwnRecurrent",
+    OWN_RECURRENT,
 )
 """Classes of layers that are called on a sequence, then on initial states."""
 
@@ -42,9 +46,8 @@ class Entry:
     """A layer of a configuration.
 
     name        the layer's name
-    class_name  its class, without the package that a user registered it under
+    class_name  its class; one that is not built in has its package or module before it, "my>LSTM", and so no plain name ever
     config      its own configuration
-    built_in    whether the class is the framework's own; a user's may have the same name
     rank        how many axes its input has, the batch's among them; 0 where the file does not say it
     nodes       how its model calls it, as the file states it: see rnnconvert.containers.layer_calls
     """
@@ -52,9 +55,18 @@ class Entry:
     name: str
     class_name: str
     config: Mapping[str, Any]
-    built_in: bool = True
     rank: int = 0
     nodes: object = None
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the class is the framework's own, not one of a user's that may have the same name."""
+        return _OWN not in self.class_name
+
+    @property
+    def short_class_name(self) -> str:
+        """The class without package or module, as the paths of arrays are made of it: it says nothing about what the layer computes."""
+        return self.class_name.rpartition(_OWN)[2]
 
     def inner(self, key: str) -> Entry | None:
         """Return a layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
@@ -79,13 +91,24 @@ def entry(value: Mapping[str, Any]) -> Entry:
     config = config if isinstance(config, Mapping) else {"layers": config}
     # What a functional model calls a layer stands beside the configuration: operators of TensorFlow 2.0 to 2.3 state another there.
     name = value.get("name") or config.get("name") or ""
-    package, _, class_name = str(value.get("class_name", "")).rpartition(">")
-    # Keras names what it does not have itself: in HDF5 as "package>Class", else by a registered_name.
-    module = str(value.get("module") or "").partition(".")[0]
-    own_class = not package and (not value.get("registered_name") or module in _PACKAGES)
-    if own_class:
-        class_name = _RENAMED.get(class_name, class_name)
-    return Entry(str(name), class_name, config, own_class, rank(value.get("build_config")), value.get("inbound_nodes"))
+    return Entry(str(name), _class_name(value), config, rank(value.get("build_config")), value.get("inbound_nodes"))
+
+
+def _class_name(value: Mapping[str, Any]) -> str:
+    """Return a layer's class; see Entry.
+
+    Keras names what it does not have itself as "package>Class" where it is registered: as the class itself in HDF5, beside it as
+    registered_name from Keras 3 on. What nobody registered has its module alone, and in HDF5 a plain name.
+    """
+    class_name, registered = str(value.get("class_name", "")), str(value.get("registered_name") or "")
+    if _OWN in class_name:
+        return class_name
+    if _OWN in registered:
+        return f"{registered.rpartition(_OWN)[0]}{_OWN}{class_name}"
+    module = str(value.get("module") or "")
+    if module.partition(".")[0] in _PACKAGES or not (module or registered):
+        return _RENAMED.get(class_name, class_name)
+    return f"{module}{_OWN}{class_name}"
 
 
 def rank(built: object) -> int:

@@ -16,6 +16,7 @@ class FileMetadata(TypedDict, total=False):
 
     unreadable    why an array is left out, by its name
     attributes    what HDF5 says of each group and array, by their paths
+    empty         the groups of HDF5 in which nothing is, by their paths
     __metadata__  what a .safetensors holds for anybody
     index         the index of a model in several files
     texts         single texts among the variables of a checkpoint
@@ -24,6 +25,7 @@ class FileMetadata(TypedDict, total=False):
 
     unreadable: dict[str, str]
     attributes: dict[str, Any]
+    empty: list[str]
     __metadata__: dict[str, str]
     index: Any
     texts: dict[str, Any]

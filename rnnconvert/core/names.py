@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import NAME_LENGTH
+
+T = TypeVar("T")
 
 
 def checked_name(name: str, path: object) -> str:
@@ -27,6 +30,26 @@ def first_twice(names: Iterable[str]) -> str | None:
             return name
         seen.add(name)
     return None
+
+
+def renamed(values: Mapping[str, T], new_name: Callable[[str], str], path: object) -> dict[str, T]:
+    """Return the values of a file under other names. Raises UnreadableError if two would have one name: neither replaces the other."""
+    return dict(zip(distinct(values, new_name, path), values.values(), strict=True))
+
+
+def distinct(names: Iterable[str], new_name: Callable[[str], str], path: object) -> dict[str, str]:
+    """Return the names of a file by their new names, in order. Raises UnreadableError if two have one new name."""
+    old_names: dict[str, str] = {}
+    for name in names:
+        new = new_name(name)
+        if new in old_names:
+            raise UnreadableError(
+                path,
+                f"{old_names[new]!r} and {name!r} in it are both read as {new!r}: which of them is meant is not known",
+                "Rename or remove one of the two in the file",
+            )
+        old_names[new] = name
+    return old_names
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -175,11 +175,16 @@ class FlattenAs(Remedy):
         return f"flatten={self.sides}"
 
 
+def as_word(path: str) -> str:
+    """Return a path as no command takes it for an option, or for stdin."""
+    return f"./{path}" if path.startswith("-") else path
+
+
 class Command(Remedy):
     """A command and the function that does the same: `rnnconvert diagnose a.pt --io s.npz`, `rnnconvert.diagnose("a.pt", io="s.npz")`.
 
     words    what it is given, in order
-    options  the options that it is given, by their names
+    options  the options that it is given, by their names: a value, several, or True for one without
     """
 
     def __init__(self, name: str, *words: object, **options: object) -> None:
@@ -187,9 +192,12 @@ class Command(Remedy):
 
     @property
     def flags(self) -> str:
-        """Return the line of a shell."""
-        options = [word for name, value in self.options.items() for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])]
-        return shlex.join(["rnnconvert", self.name, *self.words, *options])
+        """Return the line of a POSIX shell."""
+        options = [f"--{name}" for name, value in self.options.items() if value is True]
+        for name, value in self.options.items():
+            values = value if isinstance(value, (list, tuple)) else [] if value is True else [value]
+            options += [word for each in values for word in (f"--{name}", str(each))]
+        return shlex.join(["rnnconvert", self.name, *map(as_word, self.words), *options])
 
     @property
     def keywords(self) -> str:

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from rnnconvert.containers import archives
+from rnnconvert.containers import archives, npy
 from rnnconvert.containers.files import lowered
 from rnnconvert.core.arguments import nearest
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.files.adapter import Adapter, adapter, names
 from rnnconvert.files.opened import Opened, Seen
+from rnnconvert.files.raw import PACKED
 from rnnconvert.language import registry
 
 _PICKLE = "a pickle without arrays named as those of a recurrent layer (it was read as data; no code in it ran)"
@@ -22,13 +23,8 @@ _PICKLE = "a pickle without arrays named as those of a recurrent layer (it was r
 _FOREIGN: tuple[tuple[int, bytes, str], ...] = (
     *((0, bytes((0x80, protocol)), _PICKLE) for protocol in (2, 3, 4, 5)),
     *((0, first + b"q\0", _PICKLE) for first in (b"}", b"]")),
-    (0, b"GGUF", "a GGUF model"),
     *((0, b"MATLAB " + release, "a file of MATLAB's. Export the network there, or save its arrays apart") for release in (b"5.0", b"7.3")),
-    (0, b"\x1f\x8b", "a gzip archive of an archive; unpack it first"),
-    (0, b"BZh", "a bzip2 archive of an archive; unpack it first"),
-    (0, b"\x28\xb5\x2f\xfd", "a Zstandard archive; unpack it first"),
-    (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it first"),
-    (257, b"ustar", "a tar archive; unpack it first"),
+    *PACKED,
     (0, b"\x93NUMPY", "a bare array of numpy's"),
     (0, b"PK\x03\x04", "a zip archive without a known model, and without arrays named as those of a recurrent layer"),
 )
@@ -94,11 +90,24 @@ def source(file: Opened, format: str | None = None) -> DetectedSource:
 def _of_arrays(file: Opened) -> str:
     """Return what reads arrays of any origin, in a sentence."""
     if file.archive or "npy" in file.kinds:
+        bare = [card.name for card in registry.cards().values() if "described" in card.kinds] if _is_vector(file) else []
+        by_sizes = (
+            f"{' or '.join(str(Flag('from', name)) for name in bare)} reads a flat buffer by the sizes that you state. " if bare else ""
+        )
         return (
-            f"If you have an input and its output, `{Command('identify', file.path, io='sample.npz')}` finds out what these arrays "
-            f"are. If you know it, describe them with {Flag('layout')}."
+            f"{by_sizes}If you have an input and its output, `{Command('identify', file.path, io='sample.npz')}` finds out what "
+            f"these arrays are. If you know it, describe them with {Flag('layout')}."
         )
     return f"Arrays of another origin: put them into an .npz, .safetensors or pickle, and describe them with {Flag('layout')}."
+
+
+def _is_vector(file: Opened) -> bool:
+    """Return whether a file is one vector of numpy's."""
+    try:
+        arrays = list(file.cached(npy.read_row).arrays.values()) if "npy" in file.kinds else []
+    except UnreadableError:
+        return False
+    return len(arrays) == 1 and arrays[0].ndim == 1
 
 
 def _by_name(file: Opened) -> str:

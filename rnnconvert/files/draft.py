@@ -25,6 +25,7 @@ _MOST = 120
 """The most arrays that are examined."""
 _LONGEST = 100
 _MOST_LAYOUTS = 4
+_MOST_LEFT_OUT = 20
 _KINDS = {4: "lstm", 3: "gru", 1: "rnn"}
 _SPELLINGS = {"lstm": ("ifgo", "ifco", "ifao", "ifzo"), "gru": ("rzn", "rzh", "rzc", "ruh", "ruc", "run")}
 """How the gates may be spelt, in the order of _STACKED."""
@@ -35,6 +36,7 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     shapes = {name: tuple(array.shape) for name, array in itertools.islice(arrays.items(), _MOST) if is_float(array)}
     shapes = {name: shape for name, shape in shapes.items() if len(name) <= _LONGEST and len(shape) in (1, 2) and all(shape)}
     texts: list[list[str]] = []
+    described: set[str] = set()
     by_gate = list(_by_gate(shapes))
     used = {name for layer in by_gate for name in layer.names}
     left = {name: shape for name, shape in shapes.items() if name not in used}
@@ -44,8 +46,11 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
     flat = [] if by_gate or stacked or joined else _flat({name: shape for name, shape in left.items() if len(shape) == 1})
     for draft in (*by_gate, *stacked, *joined, *flat):
         text = _table(draft, len(texts))
+        if text[2:] in [earlier[2:] for earlier in texts]:
+            described |= {*draft.names}
         if len(texts) < _MOST_LAYOUTS and text[2:] not in [earlier[2:] for earlier in texts] and _reads(text, draft, shapes):
             texts.append(text)
+            described |= {*draft.names}
     if not texts:
         return []
     several = f" {Setting('layout', 'NAME')}, one after the other" if len(texts) > 1 else ""
@@ -53,7 +58,17 @@ def lines(arrays: Mapping[str, Array]) -> list[str]:
         "its shapes suggest this layout: check it against your code, save it as layout.toml, and give "
         f"{Flag('layout', 'layout.toml')}{several}",
         *itertools.chain.from_iterable(texts),
+        *_left_out([name for name in arrays if name not in described]),
     ]
+
+
+def _left_out(names: Sequence[str]) -> list[str]:
+    """Return the arrays of a file that no draft describes, as comments: who follows the draft decides about them."""
+    if not names:
+        return []
+    listed = [f"#   {in_toml(name[:_LONGEST])}" for name in names[:_MOST_LEFT_OUT]]
+    more = [f"#   and {len(names) - _MOST_LEFT_OUT} more"] if len(names) > _MOST_LEFT_OUT else []
+    return ["# check what these arrays are for, which the layout leaves out:", *listed, *more]
 
 
 def _reads(text: Sequence[str], layer: DraftLayer, shapes: Mapping[str, Shape]) -> bool:

@@ -32,7 +32,7 @@ from rnnconvert.files.functions import as_chosen, class_in_words, clips_of, func
 from rnnconvert.files.opened import SHAPED, Opened, Seen
 from rnnconvert.files.options import Options
 from rnnconvert.language import registry
-from rnnconvert.language.fitting import as_wide, fits, may_name, names_of
+from rnnconvert.language.fitting import as_wide, fits, may_name, names_of, norms
 from rnnconvert.language.layout import Cut, Layout
 from rnnconvert.language.packing import assemble, pack, unpack
 from rnnconvert.rewrites import each
@@ -394,7 +394,9 @@ class _Places:
         own_names = set(group.names.values())
         scopes = {group.name + mark for mark in self._separators if group.name} | {self._above(full) for full in own_names}
         nearby = [entry for scope in scopes for entry in self._at.get(scope, ()) if entry[1] not in own_names]
-        return [full for _, full in sorted(nearby) if self._counts(full, group)]
+        shaped = {} if group.name else {full: tuple(array.shape) for full, array in self._arrays.items() if full not in own_names}
+        beside = norms(shaped, group.sizes, self._separators)  # a name is enough for what is under the layer's own
+        return [*(full for _, full in sorted(nearby) if self._counts(full, group)), *beside]
 
     def _counts(self, full: str, group: FoundLayer) -> bool:
         """Return whether an array states anything: one without elements does not, nor one at the top that no layer could own."""

@@ -46,6 +46,7 @@ class _Stated(_Shared, total=False):
     projection_size: int | str
     recurrent_activation: str
     release: Literal["0.1", "0.1!", "0.2", "0.2!"]
+    reparametrised: Literal["weight_norm", "weight_norm!"]
     reset_after: Literal["true", "true!", "false", "false!"] | bool
     unaccounted: Literal["harmless", "harmless!"]
 

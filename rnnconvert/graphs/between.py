@@ -19,6 +19,8 @@ from rnnconvert.graphs.operators import Casts, Chooses, Measures, Moves
 from rnnconvert.graphs.trace import Trace
 
 _PRIMES = (5, 3, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+_MULTIPLES = ((2, 3), (1, 3), (2, 1))
+"""How much longer axes are in the passes beside one, the first of which that the graph takes tells which numbers are lengths."""
 _INTEGERS = 6
 """The most whole numbers of a file that are tried as lengths, where no others fit."""
 _TRIED = 200
@@ -91,7 +93,7 @@ def _settled(graph: Graph) -> dict[LayerCall, Reads]:
     """Return what each call reads: what all passes say whose lengths the graph takes."""
     names = sorted({axis for value in graph.values() for axis in value.dims or () if isinstance(axis, str)})
     # One has fewer lengths, so that axes that are alike in one of them, where there are many, are not in the other.
-    passes = [_Pass(graph, names, primes) for primes in (_PRIMES, _PRIMES[1:])]
+    passes = [_Pass(graph, names, primes, [other]) for primes, other in itertools.permutations((_PRIMES, _PRIMES[1:]))]
     results, fitting = {}, {}
     for call in graph.layers:
         places = [pass_.place(call) for pass_ in passes]
@@ -100,7 +102,9 @@ def _settled(graph: Graph) -> dict[LayerCall, Reads]:
     # What takes one of two lengths may take it by chance.
     lacking = [call for call in graph.layers if len(fitting[call]) < len(passes)]
     for lengths in itertools.islice(_tried(names, passes[0].trace.integers), _TRIED if lacking else 0):
-        attempt = _Pass(graph, names, lengths)
+        lengths = (*lengths, *_PRIMES[:2])[:2]
+        others = [[length * times for length, times in zip(lengths, factors, strict=True)] for factors in _MULTIPLES]
+        attempt = _Pass(graph, names, lengths, others)
         for call in [call for call in lacking if len(fitting[call]) < _FITTING]:
             reads, fits = attempt.place(call)
             fitting[call] += [reads] if fits else []
@@ -129,12 +133,17 @@ class _Pass:
 
     lengths  of the axes in the order of their names, again from the first where there are more; the first two are taken for
              time and batch where nothing states these
+    others   lengths in the passes next to it
     """
 
-    def __init__(self, graph: Graph, names: Sequence[str], lengths: Sequence[int]) -> None:
+    def __init__(self, graph: Graph, names: Sequence[str], lengths: Sequence[int], others: Sequence[Sequence[int]]) -> None:
         self._graph = graph
-        time, batch = (*lengths, *_PRIMES[:2])[:2]
-        self.trace = Trace(graph, dict(zip(names, itertools.cycle(lengths), strict=False)), (time, batch))
+
+        def trace(lengths: Sequence[int], others: Sequence[Trace] = ()) -> Trace:
+            time, batch = (*lengths, *_PRIMES[:2])[:2]
+            return Trace(graph, dict(zip(names, itertools.cycle(lengths), strict=False)), (time, batch), others)
+
+        self.trace = trace(lengths, [trace(other) for other in others])
         self._traced: dict[GraphValue, _Before] = {}
 
     def _before(self, value: GraphValue) -> _Before:

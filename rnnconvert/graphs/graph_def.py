@@ -14,6 +14,7 @@ from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.containers.tensor_bundle import TYPES
 from rnnconvert.core.arrays import Array
 from rnnconvert.graphs import moves
+from rnnconvert.graphs.lengths import NUMBERS, multiplied
 from rnnconvert.graphs.operators import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves
 
 NODE = "node"
@@ -100,12 +101,12 @@ DIALECT: Dialect = {
     "Cast": Casts(_dtype),
     "Shape": Measures(lambda applied: np.array(applied.input(0).shape, np.int64)),
     "ZerosLike": _ZEROS,
-    "Add": Computes(lambda applied: applied.input(0) + applied.input(1)),
-    "AddV2": Computes(lambda applied: applied.input(0) + applied.input(1)),
-    "Sub": Computes(lambda applied: applied.input(0) - applied.input(1)),
-    "Mul": Computes(lambda applied: applied.input(0) * applied.input(1)),
-    "Maximum": Computes(lambda applied: np.maximum(applied.input(0), applied.input(1))),
-    "Prod": Computes(lambda applied: np.asarray(np.prod(applied.input(0)))),
-    "Minimum": Computes(lambda applied: np.minimum(applied.input(0), applied.input(1))),
+    "Add": NUMBERS["add"],
+    "AddV2": NUMBERS["add"],
+    "Sub": NUMBERS["subtract"],
+    "Mul": NUMBERS["multiply"],
+    "Maximum": NUMBERS["maximum"],
+    "Prod": Computes(lambda applied: np.asarray(np.prod(applied.input(0))), formula=multiplied),
+    "Minimum": NUMBERS["minimum"],
 }
 """By the operation's name."""

@@ -91,7 +91,7 @@ class Layered:
         self._plans: dict[int, _RunOrder] = {}
         self.steps: list[LayerStep] = []
         self.ends: list[StepOutput] = []
-        self.stated = model.built_in and model.class_name in MODELS
+        self.stated = model.class_name in MODELS
         if self.stated or "output_layers" in model.config:
             self.ends = self._model(model, None, "", False, 0)
 
@@ -207,7 +207,7 @@ def _plan(model: Entry, path: Where) -> _RunOrder:
 
 def is_model(layer: Entry) -> bool:
     """Return whether a layer is a model that runs its layers as its configuration states it."""
-    return layer.built_in and layer.class_name in MODELS and bool(children(layer))
+    return layer.class_name in MODELS and bool(children(layer))
 
 
 def _nodes(layer: Entry) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rnnconvert.containers.layer_config import Entry, every, is_shape
+from rnnconvert.containers.layer_config import OWN_RECURRENT, Entry, every, is_shape
 from rnnconvert.core.weights import INPUT, Call, Directly, Recurrent, Unknown
 from rnnconvert.graphs.between import calls
 from rnnconvert.graphs.graph import CallSizes, Dims, Graph
@@ -90,8 +90,7 @@ class _Build:
         outputs = [(id(step), index) for index in sorted(step.outputs)]
         self._inside(step, reads, others)
         attributes = {**step.layer.config, TRAINING: step.training}
-        kind: Any = step.layer.class_name if step.layer.built_in else (step.layer.class_name, "of a user")
-        self.graph.add(kind, [*reads, *others], outputs, attributes, _label(step))
+        self.graph.add(step.layer.class_name, [*reads, *others], outputs, attributes, _label(step))
 
     def _cast(self, tensor: StepOutput, dtype: str, step: LayerStep) -> Any:
         """Return what a layer reads, in the element type that it computes in."""
@@ -128,7 +127,7 @@ class _Build:
         side_by_side = len(last.directions) if last.merge in ("concat", "none") else 1
         outputs: dict[Any, str] = {}
         states: dict[Any, str] = {}
-        sequences = bool(config.get("return_sequences", step.layer.class_name == "OwnRecurrent"))
+        sequences = bool(config.get("return_sequences", step.layer.class_name == OWN_RECURRENT))
         for index in sorted(step.outputs):
             key = (id(step), index)
             if index < 2 and sequences and apart:

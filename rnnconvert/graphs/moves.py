@@ -12,7 +12,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PUSHED_ELEMENTS
-from rnnconvert.graphs.operators import Applied, ChangesError, Computes, UnfitError
+from rnnconvert.graphs.operators import ChangesError, UnfitError
 
 END = 1_000_000
 """From where on the end of a range stands for the end of any sequence."""
@@ -109,23 +109,6 @@ def check_range(length: int, start: int | None, end: int | None) -> None:
     for bound, last in ((start, -length), (end, -length - 1)):
         if bound is not None and -END < bound < last:
             raise ChangesError(f"a range that cuts what is longer than {-bound}")
-
-
-def compares(function: np.ufunc) -> Computes:
-    """Return an operator that compares numbers, or gives the least or the largest of them.
-
-    It raises ChangesError where both are above 1 and differ: a length that is less than another number may be more than it.
-    """
-
-    def compute(applied: Applied) -> Array:
-        result, *others = applied.arrays
-        for other in others:
-            if result.dtype.kind in "iu" and ((result != other) & (result > 1) & (other > 1)).any():
-                raise ChangesError(f"a choice by whether a length is more than {int(max(result.max(), other.max()))}")
-            result = np.asarray(function(result, other))
-        return result
-
-    return Computes(compute)
 
 
 def cut(

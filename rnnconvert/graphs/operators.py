@@ -62,6 +62,8 @@ class Applied:
 
 
 Function: TypeAlias = Callable[[Applied], "Array | Sequence[Array]"]
+Formula: TypeAlias = Callable[[Applied, Array], Array]
+"""What an operator does to formulas of lengths (see graphs/lengths.py), beside the numbers that it gives."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,12 @@ class Computes:
     function  computes on constants; None where nobody needs that
     shape     returns the shape of what it gives, by the shapes of its inputs, where it is not the one to which they
               broadcast; raises UnfitError
+    formula   computes on formulas of lengths; None for an operator that gives what is known at the lengths tried alone
     """
 
     function: Function | None = None
     shape: Callable[[Sequence[tuple[int, ...]]], tuple[int, ...]] = lambda shapes: np.broadcast_shapes(*shapes)
+    formula: Formula | None = None
 
 
 @dataclass(frozen=True)

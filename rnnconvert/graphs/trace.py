@@ -11,10 +11,10 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PUSHED_ELEMENTS, PUSHED_OPERATORS
 from rnnconvert.core.malformed import MALFORMED, passes
-from rnnconvert.graphs import elements
+from rnnconvert.graphs import elements, lengths
 from rnnconvert.graphs.elements import BITS, Elements, ElementSource
 from rnnconvert.graphs.graph import Graph, GraphNode, GraphValue, LayerCall
-from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves
+from rnnconvert.graphs.operators import Applied, Casts, ChangesError, Chooses, Computes, Measures, Moves, Operator, UnfitError
 
 _INTEGERS = 1 << 12
 """The most numbers of a constant that is computed from shapes and from other constants."""
@@ -23,8 +23,10 @@ _INTEGERS = 1 << 12
 class Trace:
     """One pass over a graph.
 
-    lengths  what the names of axes stand for
+    axes     the lengths that the names of axes stand for
     shape    time and batch of a layer's sequence where neither its input nor the file tells them
+    others   passes at other lengths, of which the first that takes them tells which numbers are lengths; without any, numbers are
+             followed as they are at these lengths
 
     What it notes of operators on the way:
 
@@ -35,9 +37,10 @@ class Trace:
     integers numbers that places and shapes are stated by
     """
 
-    def __init__(self, graph: Graph, lengths: Mapping[str, int], shape: tuple[int, int]) -> None:
-        self._graph, self._lengths, self._shape = graph, lengths, shape
+    def __init__(self, graph: Graph, axes: Mapping[str, int], shape: tuple[int, int], others: Sequence[Trace] = ()) -> None:
+        self._graph, self._axes, self._shape, self._others = graph, axes, shape, others
         self._values: dict[GraphValue, Elements | Array] = {}
+        self._formulas: dict[GraphValue, Array] = {}
         # Zeros that an operator puts between elements, as padding does, come from source 0.
         self.sources: list[ElementSource] = [ElementSource(GraphValue("constants"))]
         self.moving: set[GraphNode] = set()
@@ -89,7 +92,7 @@ class Trace:
     def _stated(self, value: GraphValue) -> tuple[int, ...] | None:
         if value.dims is None or None in value.dims:
             return None
-        return tuple(self._lengths[axis] if isinstance(axis, str) else int(axis or 0) for axis in value.dims)
+        return tuple(self._axes[axis] if isinstance(axis, str) else int(axis or 0) for axis in value.dims)
 
     def _opaque(self, source: ElementSource, shape: Sequence[int] | None) -> Elements:
         """Return a value whose elements are all alike."""
@@ -143,12 +146,13 @@ class Trace:
                 results = [self._choose(node, inputs)]
             else:
                 results = self._compute(node, operator, inputs)
+            formulas = self._followed(node, operator, results or ())
         except ChangesError as change:
-            self.changes[node], results = str(change), None
+            self.changes[node], results, formulas = str(change), None, ()
         except MALFORMED as problem:
             if passes(problem):
                 raise
-            self.unfit[node], results = str(problem), None
+            self.unfit[node], results, formulas = str(problem), None, ()
             self.integers |= set(getattr(problem, "numbers", ()))
         computes = isinstance(operator, Computes) and not (results and isinstance(results[0], np.ndarray))
         if results is not None and not computes and not isinstance(operator, Chooses):
@@ -156,6 +160,64 @@ class Trace:
         for value, result in zip(node.outputs, results or (), strict=False):
             if value is not None:
                 self._values[value] = result
+        for value, entries in zip(node.outputs, formulas, strict=False):
+            if value is not None and entries is not None:
+                self._formulas[value] = entries
+
+    def _followed(self, node: GraphNode, operator: Operator | None, results: Sequence[Any]) -> Sequence[Array | None]:
+        """Return the formulas of numbers that lengths decide. Raises ChangesError for what is known at the lengths tried alone."""
+        if not all(isinstance(result, np.ndarray) for result in results):
+            return ()
+        if isinstance(operator, Measures):
+            return [self._measured(value, result) for value, result in zip(node.outputs, results, strict=False)]
+        formulas = [None if read is None else self._formulas.get(read) for read in node.inputs]
+        if not results or all(entries is None for entries in formulas):
+            return ()
+        if isinstance(operator, Chooses):
+            return [formulas[self.chosen[node]]]
+        numbers = [None if read is None else self._values.get(read) for read in node.inputs]
+        if isinstance(operator, Casts):
+            entries: list[Array | None] = [formulas[0]]
+        elif isinstance(operator, Moves):
+            entries = self._moved(node, operator, numbers, formulas, results)
+        elif isinstance(operator, Computes) and operator.formula is not None:
+            read = [_entries(array, entries) for array, entries in zip(numbers, formulas, strict=True)]
+            entries = [operator.formula(_applied(node, read), results[0])]
+        else:
+            raise ChangesError(f"{node.label} of numbers that depend on lengths")
+        for result, computed in zip(results, entries, strict=True):
+            if computed is not None and not (lengths.fits(computed, result.dtype) and lengths.agree(computed, result)):
+                raise ChangesError(f"{node.label} of a length, to {result.dtype},")
+        return entries
+
+    def _measured(self, value: GraphValue | None, numbers: Array) -> Array | None:
+        if value is None or not self._others:
+            return None
+        for other in self._others:
+            others = other.of(value)
+            if isinstance(others, np.ndarray) and others.ndim == numbers.ndim:
+                axes = [*zip((*self._axes.values(), *self._shape), (*other._axes.values(), *other._shape), strict=True)]
+                return lengths.measured(numbers, others, {lengths.axis_name(*pair): pair for pair in axes if pair[0] != pair[1]})
+        raise UnfitError("lengths that no other lengths fit")
+
+    def _moved(
+        self, node: GraphNode, operator: Moves, numbers: Sequence[Any], formulas: Sequence[Array | None], results: Sequence[Array]
+    ) -> list[Array | None]:
+        """Return the formulas of numbers that an operator moves."""
+        data = [place for place, array in enumerate(numbers) if array is not None and operator.carries(place, len(numbers))]
+        carried = (_entries(numbers[place], formulas[place]) for place in data)
+        read = [lengths.constants(np.zeros(1)), *(entries for entries in carried if entries is not None)]
+        first = np.cumsum([entries.size for entries in read])
+        arrays = list(numbers)
+        for place, start in zip(data, first[:-1], strict=True):
+            arrays[place] = start + np.arange(numbers[place].size).reshape(numbers[place].shape)
+        origins = self._listed(operator.function(_applied(node, arrays)))
+        every = np.concatenate([entries.reshape(-1) for entries in read])
+        # Constants at places that lengths decide: at others they are unlike these.
+        cut = any(entries is not None and not lengths.are_constant(entries) for place, entries in enumerate(formulas) if place not in data)
+        if cut and len({*every[1:]}) > 1 and any(formulas[place] is None for place in data):
+            return [np.full(result.shape, None, object) for result in results]
+        return [np.where(places == 0, lengths.constants(result), every[places]) for places, result in zip(origins, results, strict=True)]
 
     @staticmethod
     def _listed(results: Array | Sequence[Array]) -> list[Any]:
@@ -166,7 +228,9 @@ class Trace:
         for place, value in enumerate(inputs):
             if isinstance(value, np.ndarray) and place not in data and value.size <= _INTEGERS and value.dtype.kind in "iu":
                 self.integers |= {int(number) for number in value.reshape(-1)}
-            if isinstance(value, Elements) and place not in data:
+            key = node.inputs[place]
+            entries = None if place in data or key is None else self._formulas.get(key)
+            if (isinstance(value, Elements) and place not in data) or (entries is not None and not lengths.are_products(entries)):
                 raise ChangesError(f"{node.label} at places that are computed")
         moved = [inputs[place] for place in data if isinstance(inputs[place], Elements)]
         if not moved:
@@ -201,7 +265,8 @@ class Trace:
 
     def _choose(self, node: GraphNode, inputs: Sequence[Elements | Array | None]) -> Any:
         number, choices = inputs[0], inputs[1:]
-        if isinstance(number, np.ndarray) and number.size == 1:
+        formula = None if node.inputs[0] is None else self._formulas.get(node.inputs[0])
+        if isinstance(number, np.ndarray) and number.size == 1 and (formula is None or lengths.are_constant(formula)):
             place = int(number.reshape(-1)[0])
             if 0 <= place < len(choices):
                 self.chosen[node] = place + 1
@@ -234,6 +299,11 @@ def _same(first: Elements | Array | None, second: Elements | Array | None) -> bo
         # Elements of one operator or input have one number: which of them stand where is not known.
         return traced and bool((np.diff(np.sort(first.origins.reshape(-1))) > 0).all()) and first.exact == second.exact  # type: ignore[union-attr]
     return isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and np.array_equal(first, second)
+
+
+def _entries(numbers: Any, formulas: Array | None) -> Array | None:
+    """Return formulas of numbers; of those that no length decides, the numbers."""
+    return lengths.constants(numbers) if formulas is None and numbers is not None else formulas
 
 
 def _origins(value: Elements | Array | None) -> Array | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -152,6 +153,26 @@ def candidates(layout: Layout, array_shapes: Mapping[str, Shape], most_layers: i
 def as_wide(shape: Shape, sizes: Sizes) -> bool:
     """Return whether an array could be a bias, a peephole or a matrix of a layer: one of its axes is as long as gates are."""
     return any(length in range(sizes.hidden_size, 8 * sizes.hidden_size + 1, sizes.hidden_size) for length in shape)
+
+
+def norms(array_shapes: Mapping[str, Shape], sizes: Sizes, separators: str) -> list[str]:
+    """Return the arrays of modules that may norm the gates or the state of a layer beside them: arrays of a norm are alike, and as wide.
+
+    array_shapes  by name, without what stands before the modules
+    separators    what may stand between the name of a module and those of its arrays
+    """
+    modules: dict[str, dict[str, Shape]] = {}
+    for name, shape in array_shapes.items():
+        at = max(name.rfind(separator) for separator in separators)
+        if at > 0 and math.prod(shape) > 1:  # beside vectors, some count batches
+            modules.setdefault(name[:at], {})[name] = shape
+    return [
+        name
+        for own in modules.values()
+        if len({*own.values()}) == 1
+        and all((len(shape) == 1 or len(own) > 1) and as_wide((math.prod(shape),), sizes) for shape in own.values())
+        for name in own
+    ]
 
 
 def misfit(layouts: Sequence[Layout], array_shapes: Mapping[str, Shape]) -> str:

@@ -20,7 +20,7 @@ from rnnconvert.containers.reading import reading, resumed
 from rnnconvert.core.arguments import checked
 from rnnconvert.core.arrays import Array, byte_bounds, nbytes
 from rnnconvert.core.errors import UsageError
-from rnnconvert.core.remedies import Flag
+from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.load import load
 from rnnconvert.models.flattening import Flatten
@@ -28,7 +28,7 @@ from rnnconvert.models.mapping import mapped
 from rnnconvert.models.model import Model
 from rnnconvert.models.prepare import Wishes, prepare
 from rnnconvert.models.proposal import Proposal, propose
-from rnnconvert.models.readers import model_of, reader_of
+from rnnconvert.models.readers import model_of, reader_of, readers
 from rnnconvert.models.report import Transplant
 from rnnconvert.models.verified import inputs_of, kept_if_equal
 
@@ -131,7 +131,11 @@ def transplant_file(
     checkpoint = load(into, target_format)
     reader = reader_of(checkpoint.format)
     if reader is None:
-        raise UsageError(f"{into} is a {checkpoint.format} file, which holds only recurrent layers. Use rnnconvert convert")
+        raise UsageError(
+            f"{into} is a {checkpoint.format} file, and a transplant into one is not written. It fills files of "
+            f"{', '.join(sorted(readers()))}. A new {checkpoint.format} file of the recurrent layers alone: "
+            f"{Command('convert', source, 'NEW', to=checkpoint.format)}"
+        )
     taking = reader.of_checkpoint(checkpoint)
     wishes = Wishes(mapping, strict, tuple(accept), flatten, trust_order)
     watch("pairing layers and computing their weights")

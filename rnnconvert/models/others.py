@@ -93,9 +93,9 @@ def _by_class(loose: Iterable[Other], model: Model) -> list[Other]:
     return list(merged.values())
 
 
-def moves_whole_models(checkpoint: Checkpoint) -> bool:
-    """Return whether layers around the recurrent ones of such a file can be moved into another model."""
-    return reader_of(checkpoint.format) is not None
+def moves_whole_models(format: str) -> bool:
+    """Return whether a transplant moves the layers around the recurrent ones out of files of a format, and into them."""
+    return reader_of(format) is not None
 
 
 def _model(checkpoint: Checkpoint) -> Model | None:

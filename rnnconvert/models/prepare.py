@@ -78,7 +78,9 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
         str(difference) for difference in unlike if difference.matters == "function" and not {difference.option, ALL} & set(accepted)
     ]
     if wishes.strict:
-        problems += unsettled(pairing, target, source, _INLINE if ALL in accepted else 0)
+        named = {word for words in mapping.layers for word in (words, *words.split(" + "))}
+        whole = ALL in accepted and all(entry.target.name in named for entry in pairing.pairs)
+        problems += unsettled(pairing, target, source, _INLINE if ALL in accepted else 0, whole)
     if problems:
         raise TransplantError(target.title, source.title, problems)
     _decided(accepted, filling, unlike, flattening)

@@ -11,7 +11,9 @@ A module here has
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +22,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import UsageError
+from rnnconvert.core.errors import ExecutorError, UsageError
 from rnnconvert.language import registry
 from rnnconvert.models.model import Unit
+from rnnconvert.running.parent import running
+from rnnconvert.running.registry import executor
 
 
 @dataclass(frozen=True)
@@ -77,14 +81,34 @@ class LoadedFunction:
     shapes: tuple[tuple[int | None, ...], ...] = ()
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-        """Return what the function gives. Raises UsageError for calls before, since a function's states cannot be begun anew."""
-        if before:
-            raise UsageError(f"{self.title} is a function: what its stateful layers keep between calls cannot be begun anew")
-        return Ran(tuple(np.asarray(output) for output in self.call(*inputs)), {})
+        """Return what the function gives after calls on those before; what it keeps between calls begins as it was loaded."""
+        for earlier in before:
+            self.call(*earlier)
+        return Ran(tuple(np.array(output) for output in self.call(*inputs)), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
         """Raise UsageError: a function cannot be copied with other weights."""
         raise UsageError(f"{self.title} is a function, whose weights cannot be changed")
+
+
+def apart(name: str, path: Path) -> Callable[..., Sequence[Array]]:
+    """Return a function that calls the model of a file in an executor's own process, with its limits; the process ends with it.
+
+    Raises UsageError for a file that it refuses or cannot load. The function raises ExecutorError where the model does not run.
+    """
+    ended = contextlib.ExitStack()
+    process = ended.enter_context(running(executor(name)))
+
+    def call(*inputs: Array) -> Sequence[Array]:
+        outputs: Sequence[Array] = process.ask(file=str(path), call=[np.asarray(array) for array in inputs])["outputs"]
+        return outputs
+
+    weakref.finalize(call, ended.close)
+    try:
+        process.ask(file=str(path), call=None)
+    except ExecutorError as error:
+        raise UsageError(f"{path} is not run: {error.problem}") from None
+    return call
 
 
 class ModelRunner(Protocol):
@@ -118,5 +142,4 @@ def runners() -> dict[str, ModelRunner]:
 def moved(values: Array, eps: float, generator: np.random.Generator) -> Array:
     """Return numbers in float64, each about one unit in the last place of its own type off, up or down."""
     step = np.where(generator.random(values.shape) < 0.5, -0.5, 0.5)
-    result: Array = values.astype(np.float64) * (1 + step * eps)
-    return result
+    return np.asarray(values.astype(np.float64) * (1 + step * eps))  # numpy makes a number of its own of an array without axes

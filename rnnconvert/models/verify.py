@@ -228,9 +228,9 @@ class _CallersFramework:
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
         """Return what the function gives; its inner layers are not seen, and a tree keeps nothing from the calls before."""
-        outputs_given = self.apply(live, *inputs)
+        outputs_given = self.apply(live, *[np.array(array) for array in inputs])
         outputs = outputs_given if isinstance(outputs_given, (list, tuple)) else [outputs_given]
-        return Ran(tuple(np.asarray(output) for output in outputs), {})
+        return Ran(tuple(np.array(output) for output in outputs), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
         """Return a tree with every floating-point array moved."""

@@ -106,7 +106,7 @@ def _recognise(scope: Scope, node: Operation, shapes: Shapes, used: set[str]) ->
     new = [candidate for candidate in new if masks.is_read(inner, candidate[0])]
     cell_match, state = _cell(tracer, inner, hidden if truth is None else new)
     fills = None if truth is None else Fills(scope, inner, truth, hidden, state)
-    packed = weights(cell_match, state[0])
+    packed = weights(cell_match, state[0], scope)
     backward = reverse(packed.origins)
     reads = []
     for origin, size in packed.origins.items():

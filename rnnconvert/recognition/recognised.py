@@ -11,7 +11,10 @@ import numpy as np
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.weights import Direction, Key
 from rnnconvert.graphs.program.evaluate import UnmatchedError
+from rnnconvert.graphs.program.kinds import MOVING, REPEATING
 from rnnconvert.graphs.program.operations import Operation
+from rnnconvert.graphs.program.products import product_of
+from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.recognition.cell import sides
 from rnnconvert.recognition.expression import REVERSE, Leaf, Origin
 from rnnconvert.recognition.trial import Match
@@ -119,8 +122,11 @@ class Weights:
     origins: Mapping[Origin, int]
 
 
-def weights(match: Match, hidden: str) -> Weights:
-    """Return the weights of a cell from its gates. Raises UnmatchedError for a gate that reads anything else."""
+def weights(match: Match, hidden: str, scope: Scope) -> Weights:
+    """Return the weights of a cell from its gates. Raises UnmatchedError for a gate that reads anything else.
+
+    scope  the graph of the sequences that it reads
+    """
     arrays: dict[Key, Array] = {}
     inputs: dict[str, list[tuple[Leaf, Array | None]]] = {}
     biases: dict[Key, Array] = {}
@@ -161,6 +167,9 @@ def weights(match: Match, hidden: str) -> Weights:
                 biases[key] = bias
             else:
                 biases[key] = -bias
+    for leaf, matrix in (term for terms in inputs.values() for term in terms):
+        if matrix is None:
+            _check_read_as_it_is(scope, leaf.origin.value)
     origins = _origins(inputs)
     kinds = {array.dtype for array in arrays.values()}
     if not origins or len(kinds) != 1:
@@ -177,6 +186,30 @@ def weights(match: Match, hidden: str) -> Weights:
         for gate in "ifo":
             arrays.setdefault(("peephole", gate), np.zeros(size, dtype))
     return Weights(arrays, origins)
+
+
+_PASSED = (*MOVING, *REPEATING, "Cast", "Add", "Sub", "Mul", "Sum", "Neg")
+_PRODUCTS = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm", "TransposeMatMul", "Einsum", "Conv", "FusedConv", "MatMulNBits", "MatMulInteger")
+
+
+def _check_read_as_it_is(scope: Scope, value: str) -> None:
+    """Raise UnmatchedError where what a gate reads without a matrix is a product: its matrix would be left out."""
+    waiting, seen = [scope.resolve(value)], set()
+    while waiting:
+        place, name = waiting.pop()
+        producer = None if (place, name) in seen else place.producer(name)
+        seen.add((place, name))
+        if producer is None or place.constant(name) is not None:
+            continue
+        node = producer[0]
+        if node.kind in _PRODUCTS or product_of(place, node) is not None:
+            raise UnmatchedError(
+                f"it reads {value!r} without an input matrix of its own, and the product {node.name or node.outputs[0]!r} ({node.kind}) "
+                "before it, which may be its input matrix, is in a form that is not followed (as an optimiser writes it): convert the "
+                "file as it was before it was optimised"
+            )
+        if node.kind in _PASSED:
+            waiting += [place.resolve(read) for read in node.inputs if read]
 
 
 def _add(arrays: dict[Key, Array], key: Key, array: Array) -> None:

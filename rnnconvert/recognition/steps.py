@@ -172,7 +172,7 @@ def _step(
                     like, before=before, after=after, piece=pieces[0], tracer=tracer, weights=packed, old=old, new="", origins=origins
                 )
             cell_match = match(pieces[0], before)
-            packed = weights(cell_match, before)
+            packed = weights(cell_match, before, graph.scope)
             alone = expected is None and like is None
             if alone and cell_match.cell.kind == "lstm" and _symmetric(graph, before, packed, pieces[0].width):
                 raise AmbiguousError("which of its inputs is the state cannot be told from one step")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rnnconvert.core.printable import listed
 from rnnconvert.core.remedies import Command, Flag
 from rnnconvert.core.verdict import OTHER_NUMBERS, ROUNDED, Verdict
 from rnnconvert.reports.words import (
@@ -16,6 +17,7 @@ from rnnconvert.reports.words import (
     badness,
     blocks,
     called,
+    clean,
     diagnoses,
     every_run,
     figures,
@@ -153,5 +155,22 @@ def _fix(document: Document, wrong: list[Document]) -> tuple[str, str]:
     if named and named[0].get("fault") == OTHER_NUMBERS:
         return "The layout is right. Check that both files come from the same training step.", ""
     if "A" in paths and "B" in paths and any(run["model"] == "B" and blocks(run) for layer in wrong for run in layer["runs"]):
-        return "To fix", Command("convert", paths["A"], paths["B"], force=True).flags
+        return _repair(document)
     return "", ""
+
+
+def _repair(document: Document) -> tuple[str, str]:
+    """Return the advice that was tried when the report was made, and its command; reports of older versions have none."""
+    repair = document.get("repair")
+    if not repair:
+        return "", ""
+    if not repair["command"]:
+        return f"No command puts the weights of A into a copy of B: {repair['why'].rstrip('.')}.", ""
+    options = {name: values or True for name, values in repair["options"].items()}
+    command = Command(repair["command"], *repair["words"], **options).flags
+    if clean(command) != command:
+        return "No command can be printed for file names like these.", ""
+    also = f"; {listed(repair['also'])} of A {'goes' if len(repair['also']) == 1 else 'go'} into it, too" if repair["also"] else ""
+    if repair["tried"]:
+        return f"To fix, in a new file{also}", command
+    return f"To write a new file with the weights of A in B's place (not tried on files of this size{also})", command

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 
 from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL
-from rnnconvert.reports.findings import headline
+from rnnconvert.reports.findings import finding, headline
 from rnnconvert.reports.words import Document, clean, pair
+
+_LONGEST = 4000
+"""The most characters of an annotation."""
 
 
 def wanted() -> bool:
@@ -20,14 +23,16 @@ def of_report(document: Document) -> list[str]:
         return []
     path = document["models"][-1]["path"] if document["models"] else ""
     level = "warning" if document["verdict"] in (BUT_FOR, BY_LAYER) else "error"
-    return [annotation(headline(document), f"{document['verdict']}: {pair(document)}", path, level)]
+    text = headline(document)
+    text = text if len(text) <= _LONGEST else finding(document)  # half a command is none
+    return [annotation(text, f"{document['verdict']}: {pair(document)}", path, level)]
 
 
 def annotation(text: str, title: str, path: str = "", level: str = "error") -> str:
     """Return one error, or warning, as a workflow command."""
     fields = {"file": _relative(path), "title": f"rnnconvert, {title}"}
     settings = ",".join(f"{name}={_property(clean(field))}" for name, field in fields.items() if field)
-    return f"::{level} {settings}::{_data(clean(text, 4000))}"
+    return f"::{level} {settings}::{_data(clean(text, _LONGEST))}"
 
 
 def _relative(path: str) -> str:

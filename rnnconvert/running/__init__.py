@@ -20,6 +20,8 @@ rnnconvert (rnnconvert.running.child). It has
     answer(request)   runs layers of a file
     versions(variant) if it is there, versions by name of what this variant runs beside NEEDS
     witness(request)  if it is there, runs the model of a file whole: see below
+    call(request)     if it is there, returns what the model of a file gives for the arrays in request["call"], or [] where that is None:
+                      the model is then only loaded
 
 Beside them some have a `run` for arrays instead of a file and the `Sequences` of a request, which this project's tests call
 without a process between.

@@ -76,7 +76,7 @@ class Witness:
             raise NotImplementedError(f"one of its inputs holds {dtype}, and nothing says which values it takes")
         if padding is not None and drawn.ndim > 1 and drawn.shape[1] > 2:
             drawn[-1, -2:] = padding
-        self._inputs.append(drawn)
+        self._inputs.append(drawn.copy())
         return drawn
 
     def twice(self, run: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
@@ -98,7 +98,7 @@ class Witness:
         states: Sequence[Sequence[Array] | None] = (None, None),
         finals: Sequence[Sequence[Array] | None] = (None, None),
     ) -> None:
-        """Record a call of a layer; axes as in a request (rnnconvert.running).
+        """Record a copy of a call of a layer, since the model may change in place what its layers gave; axes as in a request.
 
         y       every step, (time, batch, out), or the last one, (batch, out), where the model keeps that alone
         mask    (time, batch), which steps count; None for all
@@ -107,10 +107,10 @@ class Witness:
         """
         last = y is not None and y.ndim == 2
         values = {"x": x, "y": None if last else y, "last": y if last else None, "mask": mask}
-        call: dict[str, Any] = {name: None if array is None else np.ascontiguousarray(array) for name, array in values.items()}
+        call: dict[str, Any] = {name: None if array is None else np.array(array, order="C") for name, array in values.items()}
         for names, pair in ((("hidden", "cell"), states), (("h_n", "c_n"), finals)):
             for name, several in zip(names, pair):  # noqa: B905 - Python 3.7 runs this file, too
-                call[name] = None if several is None else [np.ascontiguousarray(state) for state in several]
+                call[name] = None if several is None else [np.array(state, order="C") for state in several]
         for value in call.values():
             self._numbers += sum(array.size for array in (value if isinstance(value, list) else [value]) if array is not None)
         if self._numbers > 4 * LARGEST:

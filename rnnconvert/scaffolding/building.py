@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.errors import RefusedError
+from rnnconvert.graphs.sizes import Dim, Dims, broadcast, product
 from rnnconvert.scaffolding.description import Length, Value
 from rnnconvert.scaffolding.moved import Group, Moved, unmoved
 from rnnconvert.scaffolding.nodes import Nodes
-from rnnconvert.scaffolding.sizes import Dim, Dims, broadcast, product
 from rnnconvert.scaffolding.slices import FAR, bound, is_before, is_last, step_count
 from rnnconvert.scaffolding.tensors import SourceTensor, only_number, stacks
 

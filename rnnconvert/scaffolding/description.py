@@ -38,7 +38,9 @@ A tensor keeps the axes that it has in the source: what another framework wants 
 
 from __future__ import annotations
 
+import ast
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -72,6 +74,43 @@ class Length:
     """
 
     terms: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition on lengths of a model's inputs: what the source computes for others is not known.
+
+    text  the condition as Python has it, with {0}, {1} for the lengths
+    axes  for each the number of the input, and its axis
+    """
+
+    text: str
+    axes: tuple[tuple[int, int], ...]
+
+    def holds(self, lengths: Sequence[int]) -> bool:
+        """Return whether lengths, as many as it has axes, fulfil it."""
+        return bool(_computed(ast.parse(self.text.format(*lengths), mode="eval").body))
+
+
+_COMPUTE: Mapping[type, Any] = {
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
+
+
+def _computed(node: ast.expr) -> int:
+    """Return what a condition on numbers gives. Raises KeyError for what no condition has."""
+    if isinstance(node, ast.BoolOp):
+        return (all if isinstance(node.op, ast.And) else any)(map(_computed, node.values))
+    if isinstance(node, ast.Compare):
+        return int(_COMPUTE[type(node.ops[0])](_computed(node.left), _computed(node.comparators[0])))
+    if isinstance(node, ast.BinOp):
+        return int(_COMPUTE[type(node.op)](_computed(node.left), _computed(node.right)))
+    if isinstance(node, ast.Call):
+        return (min if ast.unparse(node.func) == "min" else max)(map(_computed, node.args))
+    if isinstance(node, ast.UnaryOp):
+        return -_computed(node.operand)
+    return int(node.value)  # type: ignore[attr-defined]
 
 
 Lengths = tuple[Length | int, ...]
@@ -202,6 +241,7 @@ class Description:
     words    what open axes are called, by what Value.axes has for them
     roles    likewise what they are, where that is known: "batch" or "time"
     partial  whether what cannot be written is left out, and named in the file
+    checks   what the written code checks of its inputs
     """
 
     scope: DescribedModel
@@ -211,3 +251,4 @@ class Description:
     words: Mapping[str, str] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
     partial: bool = False
+    checks: tuple[Check, ...] = ()

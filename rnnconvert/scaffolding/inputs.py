@@ -11,6 +11,8 @@ from rnnconvert.scaffolding.description import DescribedModel, Description, Valu
 
 BATCHES_AND_TIMES = ((3, 11), (1, 16), (2, 9))
 """The sizes that are tried in turn: the batch, and every other axis that the model leaves open."""
+_MOST = 130
+"""The length below which others are tried where the model does not take these."""
 _CODES = 16
 """The bound of whole numbers that no embedding reads."""
 
@@ -23,12 +25,15 @@ def drawn(description: Description, seed: int = 0, shapes: Sequence[Sequence[int
     rows, masked = _read_by(description.scope, {})
     for number, (batch, time) in enumerate(BATCHES_AND_TIMES):
         generator = np.random.default_rng(seed + number)
-        sizes = {"batch": batch, "time": time}
-        lengths = {symbol: sizes[word] for symbol, word in description.roles.items()}
-        yield [
-            _input(value, _bound(value.shape, shapes[index : index + 1]), (batch, time), lengths, rows, masked, generator)
-            for index, value in enumerate(description.scope.inputs)
-        ]
+        for sizes in ((batch, time), *((batch, other) for other in range(2, _MOST)), *((other, other) for other in range(1, _MOST))):
+            lengths = {symbol: sizes[word == "time"] for symbol, word in description.roles.items()}
+            arrays = [
+                _input(value, _bound(value.shape, shapes[index : index + 1]), sizes, lengths, rows, masked, generator)
+                for index, value in enumerate(description.scope.inputs)
+            ]
+            if all(check.holds([arrays[index].shape[axis] for index, axis in check.axes]) for check in description.checks):
+                break
+        yield arrays
 
 
 def _bound(shape: Sequence[int | None], required: Sequence[Sequence[int | None]]) -> list[int | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rnnconvert.scaffolding.sizes import Dim, Dims, divided, product
+from rnnconvert.graphs.sizes import Dim, Dims, divided, product
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from rnnconvert.scaffolding.sizes import Dim
+from rnnconvert.graphs.sizes import Dim
 
 _TRIES = 200
 """The most readings of one program."""

@@ -12,10 +12,10 @@ import numpy as np
 
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.core.malformed import MALFORMED, in_words, passes
+from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.scaffolding.description import DescribedModel, Length, Lengths, Value
 from rnnconvert.scaffolding.moved import Moved
 from rnnconvert.scaffolding.needs import NeedError, Needs
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 
 _INLINE = 16

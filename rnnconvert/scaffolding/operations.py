@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rnnconvert.graphs.sizes import Dim, Dims, broadcast, product
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.sizes import Dim, Dims, broadcast, product
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 

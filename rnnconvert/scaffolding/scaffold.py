@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -352,11 +351,9 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
             source = giver.value if isinstance(loaded.live, LoadedFunction) else loaded.live  # a function does not say what it is of
             seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
-            stateful = any(node.settings.get("stateful") for node in giver.description.scope.every_node())
             shapes = loaded.live.shapes if isinstance(loaded.live, LoadedFunction) else ()
-            earlier = [[inputs] for inputs in drawn(giver.description, 100, shapes)] if stateful else itertools.repeat(())
-            for inputs, before in zip(drawn(giver.description, shapes=shapes), earlier, strict=False):
-                proofs.append(report.verify(inputs, source=source, before=before))
+            for inputs, earlier in zip(drawn(giver.description, shapes=shapes), drawn(giver.description, 100, shapes), strict=True):
+                proofs.append(report.verify(inputs, source=source, before=[earlier]))  # the second call: states would show in it
                 if not proofs[-1]:
                     raise NotEqualError(done.output or done.source, proofs[-1])
         if done.weights:

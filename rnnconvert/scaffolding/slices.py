@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rnnconvert.scaffolding.sizes import Dim, Size
+from rnnconvert.graphs.sizes import Dim, Size
 
 FAR = (1 << 31) - 1
 """From here on a bound is the end of its axis, however long that is."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
+from rnnconvert.graphs.sizes import Dims, Size
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.moved import Moved
-from rnnconvert.scaffolding.sizes import Dims, Size
 
 
 @dataclass(eq=False)

@@ -56,7 +56,7 @@ def text(description: Description, source: str, style: Style) -> tuple[str, tupl
     if not style.unlike:
         apart(description.scope)
     file, top = File(Names({"sys", "LAYERS", "load", "main", *style.reserved, *style.texts})), description.scope
-    file.words, file.partial = description.words, description.partial
+    file.words, file.partial, file.checks = description.words, description.partial, description.checks
     word = class_name(top.name)
     name = file.names.new(style.named("Model" if word.startswith(("Functional", "Sequential", "Model")) else word))
     bodies = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from rnnconvert.graphs.sizes import Dim
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.sizes import Dim
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 Pads = tuple[tuple[int, int], ...]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from rnnconvert.core.errors import RefusedError
-from rnnconvert.scaffolding.description import DescribedModel, Node, Shape, Value
+from rnnconvert.scaffolding.description import Check, DescribedModel, Node, Shape, Value
 from rnnconvert.scaffolding.names import RESERVED, Names, comment, identifier
 from rnnconvert.scaffolding.spelling import axes
 
@@ -42,6 +42,7 @@ class File:
     words     what open axes are called, by what Value.axes has for them
     partial   whether what cannot be written is left out
     missing   what is left out, and why
+    checks    what the outermost model checks of its inputs
     extras    the classes that stand for what is left out, in a framework that needs them
     """
 
@@ -55,6 +56,7 @@ class File:
     partial: bool = False
     missing: list[str] = field(default_factory=list)
     extras: list[str] = field(default_factory=list)
+    checks: tuple[Check, ...] = ()
 
     def helper(self, name: str) -> str:
         """Return a helper's name, and see that it stands in the file."""
@@ -276,6 +278,15 @@ class Module(ABC):
         ]
         title = "The whole model" if first else f"The model {comment(self.scope.name)!r} in the model"
         return f"{title}: {', '.join(inputs)} to {', '.join(map(self.axes, self.scope.outputs))}."
+
+    def checking(self, first: bool) -> list[str]:
+        """Return the lines that raise ValueError for inputs of lengths that the source does not take, [] in a model in the model."""
+        lines = []
+        for check in self.file.checks if first else ():
+            words = [f"{self.arguments[number]}.shape[{axis}]" for number, axis in check.axes]
+            condition, got = check.text.format(*words), ", ".join(f"{word} = {{{word}}}" for word in words)
+            lines += [f"if not {condition}:", f'    raise ValueError(f"got {got}, expected {condition}")']
+        return lines
 
     def forgetting(self) -> list[str]:
         """Return the lines of a method that forgets the states of the last call, [] where there are none."""

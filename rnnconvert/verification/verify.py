@@ -26,6 +26,7 @@ from rnnconvert.verification.collect import collect, prepare, proceed
 from rnnconvert.verification.explaining import Scores, apart, explain_differences, nothing, other_readings
 from rnnconvert.verification.merging import merged
 from rnnconvert.verification.plan import FLAGS, Plan, Watch, decides_nothing
+from rnnconvert.verification.repair import repair
 from rnnconvert.verification.report import Report
 from rnnconvert.verification.results import LayerResults, Results, hash_of, read
 from rnnconvert.verification.running import Subject
@@ -120,6 +121,9 @@ def verify(
         ]
     _stated(document, results, subjects)
     document["warnings"] += other_readings(results, subjects)
+    if document["verdict"] == NOT_EQUAL and isinstance(first, str) and isinstance(second, str):
+        watch("what repairs B")
+        document["repair"] = repair(first, second, plan).as_dict()
     end = time.perf_counter()
     spent = {"compare": explained - compared, "explain": end - explained + before, "total": end - start}
     document["seconds"] = {**_seconds(results), **spent}

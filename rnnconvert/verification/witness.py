@@ -8,7 +8,7 @@ reference on what the first of the layers read, must give what the last of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -113,7 +113,8 @@ def _judged(subject: Subject, stack: Recurrent, recording: Recording | str | Non
     recording = recording or f"no executor that ran takes {subject.checkpoint.format} files"
     if isinstance(recording, str):
         stated = any(subject.checkpoint.layers[name].calls for name in subject.pieces)
-        return _unrun(subject, recording, connected=stated)
+        judged, limits = _unrun(subject, recording, connected=stated)
+        return judged, (*limits, *_masks_unseen(subject, stack))
     unconnected = _unconnected(subject, recording)
     if unconnected:
         return _unrun(subject, f"{unconnected!r} reads an input of the model of its own", connected=False)
@@ -145,6 +146,16 @@ def _unrun(subject: Subject, why: str, connected: bool) -> _Judged:
         names = listed(subject.pieces)
         return None, (Limit("caller", "", f"its file keeps {names} apart: what calls them hands on what each gives"),)
     return ModelRun("not run", why), ()
+
+
+def _masks_unseen(subject: Subject, other: Recurrent) -> Iterator[Limit]:
+    """Yield what a model that did not run whole leaves out of a layer's sequences by a mask that the other model does not state."""
+    masks = dict.fromkeys(call.mask for name in subject.pieces for call in subject.checkpoint.layers[name].calls)
+    alike = {call.mask for call in other.calls}
+    for mask in masks:
+        if mask and mask not in alike:
+            words = f"{subject.model} did not run whole, where the mask {mask} leaves out steps: pass the lengths of its sequences"
+            yield Limit("mask", "", words)
 
 
 def _unconnected(subject: Subject, recording: Recording) -> str:

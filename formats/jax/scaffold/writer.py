@@ -24,7 +24,11 @@ class NnxModule(Module):
         lines = [f"class {name}(nnx.Module):", f'    """{self.title(first)}"""', "", "    def __init__(self, rngs):"]
         lines += [f"        self.{part} = {constructor}" for part, constructor in self.parts.values()] or ["        pass"]
         lines += [f"        self.{state} = {start}  # kept from one call to the next" for state, start in self.states.items()]
-        lines += ["", f"    def __call__(self, {', '.join(self.arguments)}):", *(f"        {line}" for line in self.lines)]
+        lines += [
+            "",
+            f"    def __call__(self, {', '.join(self.arguments)}):",
+            *(f"        {line}" for line in (*self.checking(first), *self.lines)),
+        ]
         lines += [f"        return {', '.join(self(value) for value in self.scope.outputs)}", *self.forgetting()]
         return "\n".join(lines) + "\n"
 

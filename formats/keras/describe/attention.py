@@ -83,7 +83,10 @@ def _multi_head(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[V
     if (mask := w.masks.get(query.name)) is not None:
         w.masks[ends[0].name] = mask
     for tensor in tensors:
-        w.masks.pop(tensor.name, None)  # Keras takes the masks off the tensors themselves: what reads them later finds none
+        # Keras takes the masks off the tensors themselves: what reads them later finds none.
+        itself = w.same.get(tensor.name, tensor.name)
+        for name in [name for name in w.masks if w.same.get(name, name) == itself]:
+            del w.masks[name]
     return ends
 
 

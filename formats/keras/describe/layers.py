@@ -62,7 +62,9 @@ def _training_only(*keys: str) -> Tell:
         for key in (*keys, "noise_shape", "data_format"):
             facts.get(key)
         if kind in ("Dropout", "AlphaDropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D") and x.dtype == "float32":
-            return [w.add("dropout", facts, [x], x.shape, name=kind, rate=float(facts.get("rate", 0.0)))]
+            output = w.add("dropout", facts, [x], x.shape, name=kind, rate=float(facts.get("rate", 0.0)))
+            w.same[output.name] = w.same.get(x.name, x.name)
+            return [output]
         if kind != "Identity":
             w.notes.append(f"{w.called(facts.name)}: {kind} acts in training alone, and is left out")
         return [x]

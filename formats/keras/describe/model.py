@@ -31,7 +31,7 @@ def _top(path: Path, config: Path | None, writer: Writer) -> SourceLayer:
         top, writer.unread = read_in_part(path, config)
     else:
         top = read(path, config)
-    if not top.is_model or not top.entry.built_in:
+    if not top.is_model:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
     return top
 

@@ -91,7 +91,7 @@ def _cells(w: Writer, facts: LayerFacts, values: Sequence[Value]) -> list[Value]
     facts.get("cell")
     cells = inside.inside if inside.kind == "StackedRNNCells" else [inside]
     kinds = {cell.kind for cell in cells}
-    if not cells or not kinds <= {"LSTMCell", "GRUCell", "SimpleRNNCell"} or not all(cell.entry.built_in for cell in cells):
+    if not cells or not kinds <= {"LSTMCell", "GRUCell", "SimpleRNNCell"}:
         raise refuse(facts.name, f"an RNN around {' and '.join(sorted(kinds)) or 'nothing'}", "only plain cells are known here")
     x, states, mask = _inputs(w, facts, values)
     plain = not states and not facts.get("return_state") and not facts.get("stateful") and not facts.get("go_backwards")

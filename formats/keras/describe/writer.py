@@ -29,6 +29,7 @@ class Writer(Walk[Value]):
 
     scope   the model whose nodes are being added
     masks   the masks that Keras keeps beside tensors, by the tensor's name
+    same    the tensor that another one is in Keras when the model runs, as a Dropout returns what it reads
     dtypes  the types of tensors that are not float32, likewise
     values  every tensor by its name
     notes   what a reader of the result should know
@@ -41,6 +42,7 @@ class Writer(Walk[Value]):
         self.scope = DescribedModel("")
         self.path: tuple[str, ...] = ()
         self.masks: dict[str, Value] = {}
+        self.same: dict[str, str] = {}
         self.dtypes: dict[str, str] = {}
         self.values: dict[str, Value] = {}
         self.notes: list[str] = []

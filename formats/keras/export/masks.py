@@ -19,14 +19,8 @@ from rnnconvert.formats.keras.export.layer_facts import LayerFacts, ModelTensor,
 from rnnconvert.formats.keras.export.layers import Emit, GraphBuilder, one_input
 from rnnconvert.formats.keras.flow import MERGES
 from rnnconvert.formats.keras.settings import joined
+from rnnconvert.graphs.layered_operators import PASS_MASKS
 
-_PASS = {
-    "Activation", "ActivityRegularization", "AlphaDropout", "BatchNormalization", "Dense", "Dropout", "ELU", "GaussianDropout",
-    "GaussianNoise", "GroupNormalization", "Identity", "LayerNormalization", "LeakyReLU", "Normalization", "PReLU", "ReLU", "Rescaling",
-    "Softmax", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D", "TimeDistributed", "UnitNormalization",
-}  # fmt: skip
-"""The layers whose result has the mask of what they read first; every other one drops it, or is named below."""
-_FIRST = {"Attention", "AdditiveAttention"}
 _RECURRENT = {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional"}
 
 
@@ -109,7 +103,7 @@ def hand_on(build: MaskedTensors[T], facts: LayerFacts, values: Sequence[T], out
         return
     masks = masks_on(build, facts, values)
     mask: T | None = None
-    if kind in _PASS or kind in _FIRST:
+    if kind in PASS_MASKS:
         mask = masks[0]
     elif kind in _RECURRENT:
         layer = facts.old.inside[0] if kind == "Bidirectional" else facts.old

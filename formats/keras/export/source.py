@@ -43,7 +43,7 @@ def read(
             f"{path} holds weights without a model. Save the model as a whole, or convert its recurrent layers: rnnconvert convert"
         )
     top = tree(config)
-    if not top.is_model or not top.entry.built_in:
+    if not top.is_model:
         raise refuse(top.name, f"a model of class {top.kind!r}", "it is not built from layers alone")
     check(top)
     used = assign_by_path(top, "", arrays, _places)
@@ -67,8 +67,6 @@ _NEW = {
 def _places(old: SourceLayer) -> dict[str, str] | None:
     """Return where the weights of such a layer are, None for any other."""
     config = old.entry.config
-    if not old.entry.built_in:
-        return None
     if old.kind == "MultiHeadAttention":
         numbers = {"kernel": 0, "bias": 1} if config.get("use_bias", True) else {"kernel": 0}
         dense = ("query", "key", "value", "output")

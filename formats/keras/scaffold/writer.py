@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.scaffold.layers import RULES
 from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.names import class_name, identifier
@@ -122,6 +123,10 @@ class KerasModule(Module):
 
     def text(self, name: str, first: bool) -> str:
         """Return the function."""
+        for check in self.file.checks if first else ():
+            if not re.fullmatch(r"\{0\} == \d+", check.text) or not check.axes[0][1]:  # keras.Input checks a length that is stated
+                reason = "a functional model of Keras does not compute lengths"
+                raise RefusedError("inputs of certain lengths alone", self.TITLE, f"{reason}: {self.checking(first)[0][7:-1]}")
         default = "None" if first else f'"{identifier(self.scope.name)}"'
         lines = [f"def {name}(name={default}):", f'    """{self.title(first)}"""']
         starts = [

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from rnnconvert.containers.layer_config import Entry
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, Activation
 from rnnconvert.files.conservation import Facts
 from rnnconvert.formats.keras.config import Era, activation
@@ -239,17 +240,15 @@ def _is_plain(value: object, depth: int = 0) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def rule_of(name: str, class_name: str, ours: bool = True) -> tables.ClassRule:
-    """Return what becomes of a class. Raises RefusedError for one that is not known."""
-    rule = tables.LAYERS.get(class_name) if ours else None
+def rule_of(layer: Entry) -> tables.ClassRule:
+    """Return what becomes of the class of a layer. Raises RefusedError for one that is not known."""
+    rule = tables.LAYERS.get(layer.class_name)
     if rule is None:
-        reason = tables.CODE.get(
-            class_name, "it is not one of the layers whose meaning in both is known" if ours else "it is a user's own class"
-        )
+        unknown = "it is not one of the layers whose meaning in both is known" if layer.built_in else "it is a user's own class"
         raise refuse(
-            name,
-            f"a layer of class {class_name!r}",
-            reason,
+            layer.name,
+            f"a layer of class {layer.class_name!r}",
+            tables.CODE.get(layer.class_name, unknown),
             "Replace it by built-in layers in the old model, or convert the recurrent layers alone: rnnconvert convert.",
         )
     return rule

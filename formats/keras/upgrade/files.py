@@ -142,7 +142,7 @@ def as_keras_3(
     if era.major >= 3 and version:
         raise UsageError(f"{source} was written by Keras {version}, which reads it itself: keras.saving.load_model(...).save(...)")
     top = tree(config)
-    if not top.is_model or not top.entry.built_in:
+    if not top.is_model:
         raise RefusedError(f"a model of class {top.kind!r}", TARGET, "it is not built from layers alone", "", top.name)
     notes = Notes()
     _give_arrays(source, stored, attributes, top, notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rnnconvert.containers.layer_config import Entry
@@ -65,7 +65,7 @@ class Layers:
         batch  how many sequences a batch has, where that is fixed
         Raises RefusedError for what Keras 3 cannot hold.
         """
-        rule = rule_of(old.name, old.kind, old.entry.built_in)
+        rule = rule_of(old.entry)
         translated = self.translator.translate(name, rule, old.entry.config)
         new = New(name, rule.new, translated.config)
         if old.kind != rule.new:
@@ -117,7 +117,7 @@ class Layers:
 
     def _turned(self, old: SourceLayer, new: New, word: str, array: Array) -> Array:
         """Return a convolution's kernel as Keras 3 has it: axes of Keras 1 exchanged, Theano's reversed."""
-        rule = rule_of(old.name, old.kind)
+        rule = rule_of(old.entry)
         if "Conv" not in rule.new:
             return array
         if word not in rule.turned.split():
@@ -233,7 +233,7 @@ class Layers:
         if cell.kind == "StackedRNNCells":
             inner = [self.new(cell_, cell_.name or f"cell_{number}") for number, cell_ in enumerate(cell.inside)]
             config = {"cells": [cell_.serialised() for cell_ in inner]}
-            self.translator.translate(old.name, rule_of(old.name, cell.kind), cell.entry.config)
+            self.translator.translate(old.name, rule_of(replace(cell.entry, name=old.name)), cell.entry.config)
             new.config["cell"] = serialised("StackedRNNCells", config)
             counts: dict[str, int] = {}
             for part in inner:

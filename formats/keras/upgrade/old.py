@@ -87,7 +87,7 @@ class SourceLayer:
         """Return the names of its own weights, and whether each is trained."""
         if self.is_model or self.inside or self.kind == "InputLayer":
             return []
-        rule = rule_of(self.name, self.kind, self.entry.built_in)
+        rule = rule_of(self.entry)
         if per_gate and self.kind in _PER_GATE:
             return [((f"{part}_{gate}",), True) for gate in _PER_GATE[self.kind] for part in "WUb"]
         words = []
@@ -111,7 +111,7 @@ def tree(raw: Mapping[str, Any], depth: int = 0) -> SourceLayer:
     if depth > MODEL_NESTING:
         raise UnreadableError("the configuration", f"its models are nested more than {MODEL_NESTING} deep")
     layer = SourceLayer(where, raw=raw)
-    if where.class_name in tables.MODELS and where.built_in:
+    if where.class_name in tables.MODELS:
         layers = where.config.get("layers")
         if not isinstance(layers, list) or len(layers) > MODEL_LAYERS:
             raise UnreadableError("the configuration", f"the model {where.name!r} has no list of layers")

@@ -14,8 +14,8 @@ from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
 from rnnconvert.graphs.program.operations import Operation
 from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.sizes import Size
 from rnnconvert.scaffolding.nodes import Nodes
-from rnnconvert.scaffolding.sizes import Size
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 COUNTED = ("Add", "Sub", "Mul", "Concat", "Gather", "Identity", "Neg", "Reshape", "Slice", "Split", "Squeeze", "Unsqueeze")

@@ -20,11 +20,11 @@ from rnnconvert.formats.onnx.whole_model.work import OnnxModel
 from rnnconvert.graphs.program.operations import Declared, Operation
 from rnnconvert.graphs.program.scopes import Scope
 from rnnconvert.graphs.program.shapes import Shapes
+from rnnconvert.graphs.sizes import Dim, Dims, Size
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.building import Builder
 from rnnconvert.scaffolding.description import DescribedModel, Description, prune
 from rnnconvert.scaffolding.needs import Needs, Tries
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 FLOATS, _INTEGERS = ("float32", "float64"), ("int32", "int64", "uint8", "int8")

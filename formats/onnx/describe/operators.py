@@ -10,8 +10,8 @@ from rnnconvert.formats.onnx.describe.functions import number as _number
 from rnnconvert.formats.onnx.describe.layers import listed, padding
 from rnnconvert.formats.onnx.describe.model import GraphReading, Rule
 from rnnconvert.formats.onnx.describe.moves import MOVES
+from rnnconvert.graphs.sizes import Size, product
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.sizes import Size, product
 from rnnconvert.scaffolding.tensors import SourceTensor, written
 from rnnconvert.scaffolding.windows import Windows, pool, reached
 

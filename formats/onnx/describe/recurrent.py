@@ -14,12 +14,12 @@ from rnnconvert.core.weights import Direction
 from rnnconvert.formats.onnx.describe.counting import Op
 from rnnconvert.formats.onnx.describe.model import GraphReading
 from rnnconvert.graphs.program.scopes import Scope
+from rnnconvert.graphs.sizes import Dim
 from rnnconvert.models.model import Unit
 from rnnconvert.recognition.computed import Computed
 from rnnconvert.recognition.recognised import ReadSequence
 from rnnconvert.scaffolding.moved import Atom, Moved
 from rnnconvert.scaffolding.recurrent import recurrent as called
-from rnnconvert.scaffolding.sizes import Dim
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 

@@ -22,6 +22,7 @@ from rnnconvert.containers.wire import field as wire_field
 from rnnconvert.core.arrays import BFLOAT16, Array
 from rnnconvert.core.errors import RnnConvertError, UnreadableError
 from rnnconvert.core.malformed import malformed
+from rnnconvert.files.raw import check_bare
 
 TEXT_SUFFIXES = (".onnxtxt", ".textproto", ".txtpb", ".pbtxt", ".prototxt")
 JSON_SUFFIXES = (".json", ".onnxjson")
@@ -151,6 +152,8 @@ class OnnxFile:
             self._external[location] = map_file(place)
         if "checksum" in entries:
             self._check_sum(location, entries["checksum"], name)
+        elif offset == 0 and dtype.kind == "f":  # numbers may lie in a file of another kind, behind what it begins with
+            check_bare(self._external[location], self.path.parent / location)
         return view(self._external[location], offset, shape, dtype, self.path.parent / location, name)
 
     def _check_sum(self, location: str, stated: str, name: str) -> None:

@@ -61,7 +61,8 @@ def _read(archive: Archive, root: str) -> Stored:
     if f"{root}{_GRAPH}" in archive:
         program = _json(archive, root + _GRAPH)
         metadata["calls"] = list(_calls(program["graph_module"]))
-        metadata["follow"] = functools.partial(_follow, program["graph_module"], constants)
+        stated = {key: program.get(key) for key in ("range_constraints", "guards_code")}
+        metadata["follow"] = functools.partial(_follow, {**program["graph_module"], **stated}, constants)
         if isinstance(program.get("torch_version"), str):
             metadata["torch_version"] = program["torch_version"]
     return Stored(arrays, metadata)

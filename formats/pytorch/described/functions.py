@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
+from rnnconvert.graphs.sizes import Size
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.sizes import Size
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 FLOATS = ("float32", "float64")
@@ -31,7 +31,7 @@ def _operand(value: Any, like: SourceTensor) -> SourceTensor:
         a_number = value.numbers is not None and not value.dims and like.dims
         lower = value.dtype in FLOATS or value.dtype in ("int64", "int32", "bool")
         return number(value.numbers, like.dtype) if a_number and lower and like.dtype in FLOATS else value
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Size)):
         raise ValueError(f"{value!r} beside a tensor")
     if isinstance(value, float) and like.dtype not in FLOATS:
         raise ValueError("a number of another type than the tensor's")

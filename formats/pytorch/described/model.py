@@ -7,25 +7,24 @@ that its weights ask for.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rnnconvert.containers.temporary import new_folder
-from rnnconvert.core.errors import MissingPackageError, RefusedError, RnnConvertError, UsageError
+from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
+from rnnconvert.formats.pytorch.described.exporting import LiveProgram
 from rnnconvert.formats.pytorch.described.reading import ProgramReading
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.program.program import RECURRENT, OperatorProgram, Ref
 from rnnconvert.formats.pytorch.stored import stored_arrays as stored_in
 from rnnconvert.formats.pytorch.whole import of_checkpoint
+from rnnconvert.graphs.sizes import Dim, Dims, Size, open_size
 from rnnconvert.models.readers import model_of
-from rnnconvert.scaffolding.description import Description
+from rnnconvert.scaffolding.description import Check, Description
 from rnnconvert.scaffolding.needs import Needs, Tries
-from rnnconvert.scaffolding.sizes import Dim, Dims, Size, open_size
 
 
 def describe(path: Path, config: Path | None = None, partial: bool = False) -> Description:
@@ -48,39 +47,25 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
 
     Raises RefusedError where torch.export cannot follow it, or for an operator that is not known; MissingPackageError without torch.
     """
-    model = model_of(module)
-    with new_folder() as folder:
-        opened = exported(module, example, path := Path(folder) / "module.pt2")
-        program = _program(path)
+    model, live = model_of(module), LiveProgram(module, example)
+    everywhere = [(number, axis) for number, value in enumerate(live.example) for axis in range(value.ndim)]
+    first: RefusedError | None = None
+    for attempt, fixed in enumerate(((), [place for place in everywhere if place[1]], everywhere, *[()] * partial)):
+        try:
+            with new_folder() as folder:
+                single = live.write(path := Path(folder) / "module.pt2", fixed)
+                program = _program(path)
+                program.checks = [check for check in program.checks if live.needs(check)]
+                program.checks += [Check("{0} != 1", (place,)) for place in single]
 
-        def reading(needs: Needs, partial: bool) -> ProgramReading:
-            return ProgramReading(program, model.units, model.arrays, type(module).__name__, needs, partial)
+                def reading(needs: Needs, partial: bool, program: OperatorProgram = program) -> ProgramReading:
+                    return ProgramReading(program, model.units, model.arrays, type(module).__name__, needs, partial)
 
-        stated, first = {ref: ref.dims for ref in _refs(program)}, None
-        for attempt in range(3 + partial):
-            _state(program, stated, opened if attempt in (0, 3) else (), example if attempt == 2 else ())
-            try:
                 return _tried(program, reading, attempt == 3)
-            except RefusedError as error:  # a length of the example's stands among the operators, or follows from another one
-                first = first or error
-        assert first is not None
-        raise first
-
-
-def _refs(program: OperatorProgram) -> list[Ref]:
-    """Return the inputs of a program, and what its operators give."""
-    return [*program.inputs, *(ref for operation in program.operations for ref in operation.outputs.values())]
-
-
-def _state(program: OperatorProgram, stated: Mapping[Ref, Any], opened: Sequence[Sequence[int]], example: Sequence[Any]) -> None:
-    """State the lengths of a program's axes: as torch does, with some open wherever they stand, or those of an example but the first."""
-    lengths = {(stated[ref] or ())[axis] for ref, axes in zip(program.inputs, opened, strict=False) for axis in axes}
-    for ref, dims in stated.items():
-        ref.dims = None if dims is None else [None if dim in lengths and ref.operation is not None else dim for dim in dims]
-    for ref, axes in zip(program.inputs, opened, strict=False):
-        ref.dims = [None if axis in axes else dim for axis, dim in enumerate(ref.dims or ())]
-    for ref, value in zip(program.inputs, example, strict=False):
-        ref.dims = [*(ref.dims or ())[:1], *np.shape(value)[1:]]
+        except RefusedError as error:  # a number that is computed from lengths stands among the operators, or in a guard
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _program(path: Path) -> OperatorProgram:
@@ -95,37 +80,11 @@ def _program(path: Path) -> OperatorProgram:
     if isinstance(program, str) or program.outputs is None:
         why = program if isinstance(program, str) else "what it gives is not stated plainly"
         raise RefusedError("a program that is not followed", "a model written as code", why, "", "")
+    if program.changed:
+        names = " and ".join(map(repr, program.changed))
+        why = f"a call leaves {names} changed, and the next call computes something else: hand it in and give it back"
+        raise RefusedError("a module that keeps what a call computes", "a model written as code", why, "", "")
     return program  # type: ignore[no-any-return]
-
-
-def exported(module: Any, example: Sequence[Any], path: Path) -> list[list[int]]:
-    """Write what a live module computes by torch.export; return for each input the axes that torch fixed while it followed them.
-
-    An LSTM has its time fixed so, although it runs over any: whether the operators ask for that length is seen when they are read.
-
-    Raises RefusedError where torch.export cannot follow it, MissingPackageError without torch.
-    """
-    try:
-        import torch
-        from torch.export import Dim, export, save
-    except ImportError:
-        raise MissingPackageError("torch", "describe a module") from None
-    inputs = tuple(value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in example)
-    sizes = tuple(dict.fromkeys(range(value.ndim), Dim.AUTO) for value in inputs)
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        program = export(module, inputs, dynamic_shapes=sizes, strict=False)
-        save(program, path)
-        shapes = {node.name: node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"}
-        names = [name for name in program.graph_signature.user_inputs if name in shapes]
-        return [[n for n, size in enumerate(shapes[name]) if not isinstance(size, int) and str(size).isdigit()] for name in names]
-    except Exception as error:  # torch raises what it likes
-        text = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise RefusedError("a module that torch.export cannot follow", type(module).__name__, text[:300]) from None
-    finally:
-        for part in training:
-            part.training = True
 
 
 def _tried(program: OperatorProgram, reading: Callable[[Needs, bool], ProgramReading], partial: bool) -> Description:

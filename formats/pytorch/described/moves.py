@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
+from rnnconvert.graphs.sizes import Dim, Size, divided, open_size, product
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.description import Value
 from rnnconvert.scaffolding.needs import NeedError
-from rnnconvert.scaffolding.sizes import Dim, Size, divided, open_size, product
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 

@@ -10,8 +10,8 @@ from rnnconvert.formats.pytorch.described.functions import pair as _pair
 from rnnconvert.formats.pytorch.described.layers import LAYERS
 from rnnconvert.formats.pytorch.described.moves import MOVES
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading, Rule
+from rnnconvert.graphs.sizes import product
 from rnnconvert.scaffolding import operations
-from rnnconvert.scaffolding.sizes import product
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 

@@ -14,12 +14,12 @@ from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.formats.pytorch.described.modules import Modules
 from rnnconvert.formats.pytorch.program.program import OperatorCall, OperatorProgram, Ref, refs
+from rnnconvert.graphs.sizes import Dims
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding import operations
 from rnnconvert.scaffolding.building import Builder
-from rnnconvert.scaffolding.description import DescribedModel, Description, Value, prune
+from rnnconvert.scaffolding.description import Check, DescribedModel, Description, Value, prune
 from rnnconvert.scaffolding.needs import NeedError, Needs
-from rnnconvert.scaffolding.sizes import Dims
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 _INLINE = 16
@@ -112,7 +112,15 @@ class ProgramReading:
         prune(scope)
         if any(not isinstance(size, int) for node in scope.every_node() if node.kind == "split" for size in node["sizes"]):
             raise self.build.refuse("an open axis cut into parts", "no weights ask for a length of them")
-        return Description(scope, (), self.names, words=self.build.words, roles=self.build.roles)
+        checks = tuple(dict.fromkeys(check for check in self._program.checks if not _by_weights(scope, check)))
+        places = [[f"{scope.inputs[number].name}.shape[{axis}]" for number, axis in check.axes] for check in checks]
+        conditions = " and ".join(check.text.format(*words) for check, words in zip(checks, places, strict=True))
+        notes = [f"it takes inputs of certain lengths alone, and checks them: {conditions}"] if checks else []
+        called = [[operation.inputs, *(operation.called or ())[1:2]] for operation in self._program.operations]
+        read = {ref.stored for ref in refs([*called, self._program.outputs])}
+        unread = [unit.name for unit in self._by_array.values() if not read & set(unit.arrays)]
+        notes += [f"left out, since nothing reads it: {', '.join(map(repr, dict.fromkeys(unread)))}"] if unread else []
+        return Description(scope, tuple(notes), self.names, words=self.build.words, roles=self.build.roles, checks=checks)
 
     @contextlib.contextmanager
     def within(self, scope: DescribedModel) -> Iterator[None]:
@@ -314,6 +322,15 @@ class ProgramReading:
 
 
 _OF_LISTS = ("size", aten.LIST, "list", "slice_list", "list_add")
+
+
+def _by_weights(scope: DescribedModel, check: Check) -> bool:
+    """Return whether weights ask for a length anyway: of a last axis that layers alone read."""
+    number, axis = check.axes[0]
+    x = scope.inputs[number]
+    readers = [node for node in scope.nodes if any(value is x for value in node.reads())]
+    layers = all(node.kind in ("dense", "recurrent") and node.x is x for node in readers)
+    return check.text.startswith("{0} == ") and len(check.axes) == 1 and axis == len(x.shape) - 1 and bool(readers) and layers
 
 
 def _flat(value: Any) -> list[Any]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rnnconvert.formats.pytorch.described.reading import BoundCall, ProgramReading
+from rnnconvert.graphs.sizes import Dim
 from rnnconvert.models.model import Unit
 from rnnconvert.scaffolding.recurrent import recurrent as called
-from rnnconvert.scaffolding.sizes import Dim
 from rnnconvert.scaffolding.tensors import SourceTensor
 
 _CELLS = {"lstm": ("lstm", "tanh"), "gru": ("gru", "tanh"), "rnn_tanh": ("rnn", "tanh"), "rnn_relu": ("rnn", "relu")}

@@ -16,6 +16,7 @@ from rnnconvert.core.limits import PROGRAM_OPERATIONS, SHARED_LOOKS
 from rnnconvert.formats.pytorch import aten
 from rnnconvert.graphs import Computes, Graph, Measures
 from rnnconvert.graphs.graph import Dims
+from rnnconvert.scaffolding.description import Check
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
@@ -117,7 +118,9 @@ class OperatorProgram:
     """The operators of a program in their order.
 
     inputs   what it is called with
-    outputs  what it gives: a value, or a list of them
+    outputs  what it gives: a value, or a list of them, as they stand at its end
+    changed  what the module keeps, and a call leaves changed: parameters, buffers and other attributes, by name
+    checks   the conditions that lengths of its inputs have to fulfil
     constants  the numbers that it holds besides its module's weights, by name
     """
 
@@ -126,6 +129,8 @@ class OperatorProgram:
         self.operations: list[OperatorCall] = []
         self.inputs: list[Ref] = []
         self.outputs: Argument = None
+        self.changed: dict[str, None] = {}
+        self.checks: list[Check] = []
         self.loop: object = None
         self._stored: dict[str, Ref] = {}
         self._now: dict[Ref, Ref] = {}
@@ -142,6 +147,11 @@ class OperatorProgram:
         if name not in self._stored:
             self._stored[name] = Ref(name, SharedElements(), stored=name)
         return self._stored[name]
+
+    def end(self, outputs: Argument) -> None:
+        """Note what the program gives, as it stands after the last operator, and what of the module it leaves changed."""
+        self.outputs = self.current(outputs)
+        self.changed |= dict.fromkeys(name for name, ref in self._stored.items() if self.is_changed(ref))
 
     def is_changed(self, ref: Ref) -> bool:
         """Return whether a value's elements were changed in place since it was made."""
@@ -264,8 +274,8 @@ def refs(values: Iterable[Argument]) -> Iterable[Ref]:
 
 
 def _is_off(operation: OperatorCall) -> bool:
-    """Return whether an operator in place changes nothing: dropout at inference."""
-    return "dropout" in operation.kind and operation.inputs[2:3] == [False]
+    """Return whether an operator in place changes no numbers: dropout at inference, detach_."""
+    return operation.kind in ("detach", "requires_grad") or ("dropout" in operation.kind and operation.inputs[2:3] == [False])
 
 
 def _storage_of(operation: OperatorCall) -> SharedElements:

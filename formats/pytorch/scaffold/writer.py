@@ -26,7 +26,11 @@ class TorchModule(Module):
         lines += ["    def __init__(self):", "        super().__init__()"]
         lines += [f"        self.{part} = {constructor}" for part, constructor in self.parts.values()]
         lines += [f"        self.{state} = {start}  # kept from one call to the next" for state, start in self.states.items()]
-        lines += ["", f"    def forward(self, {', '.join(self.arguments)}):", *(f"        {line}" for line in self.lines)]
+        lines += [
+            "",
+            f"    def forward(self, {', '.join(self.arguments)}):",
+            *(f"        {line}" for line in (*self.checking(first), *self.lines)),
+        ]
         lines += [f"        return {', '.join(self(value) for value in self.scope.outputs)}", *self.forgetting()]
         return "\n".join(lines) + "\n"
 

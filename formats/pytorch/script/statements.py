@@ -34,7 +34,7 @@ def follow(archive: ArchiveScope) -> OperatorProgram:
     method = kind.methods["forward"]
     inputs = [run.program.input(name) for name, default in method.parameters[1:] if default is None]
     try:
-        run.program.outputs = run.argument(run.call(method, [ScriptedModule(""), *inputs], {}))
+        run.program.end(run.argument(run.call(method, [ScriptedModule(""), *inputs], {})))
     except RecursionError:
         raise TooLongError("its functions call one another too often") from None
     except RaisedError:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.limits import PUSHED_ELEMENTS
-from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, moves
+from rnnconvert.graphs import SAME, Applied, Casts, ChangesError, Computes, Dialect, Measures, Moves, UnfitError, lengths, moves
+from rnnconvert.graphs.operators import Formula
 from rnnconvert.graphs.program.computing import reverse_sequence
 from rnnconvert.graphs.program.fold import fold
 from rnnconvert.graphs.program.fold_call import FoldedCall
@@ -112,13 +113,26 @@ def _give(applied: Applied) -> Array:
     return np.moveaxis(states[:, None] if use.rank == 3 else states, 0, use.axis)
 
 
-_OF_NUMBERS = ("Add", "Sub", "Mul", "Div", "Neg", "Where", "ConstantOfShape", "Constant")
+def _compared(function: np.ufunc, formula: Formula) -> Computes:
+    return Computes(lambda applied: np.asarray(function(*applied.arrays)), formula=formula)
+
+
+_OF_NUMBERS: Mapping[str, Formula | None] = {
+    "Add": lengths.SUM,
+    "Sub": lengths.DIFFERENCE,
+    "Mul": lengths.PRODUCT,
+    "Div": lengths.QUOTIENT,
+    "Neg": lengths.NEGATIVE,
+    "Where": lengths.CHOICE,
+    "ConstantOfShape": lengths.alike,
+    "Constant": None,
+}
 _FOLDED = (*CUTTING, *RESHAPING, "Expand")
 
 _OPERATORS: Dialect = {
     **dict.fromkeys((*EACH, "Pow"), Computes()),
     **dict.fromkeys(_FOLDED, Moves(_fold)),
-    **dict.fromkeys(_OF_NUMBERS, Computes(_fold)),
+    **{name: Computes(_fold, formula=formula) for name, formula in _OF_NUMBERS.items()},
     "Identity": SAME,
     "Dropout": Moves(_dropout),
     "Pad": Moves(_pad),
@@ -129,14 +143,16 @@ _OPERATORS: Dialect = {
     "Shape": Measures(_fold),
     "Size": Measures(lambda applied: np.array(applied.input(0).size)),
     "MatMul": Computes(None, _product),
-    "Range": Computes(_range),
+    "Range": Computes(_range, formula=lengths.counted),
     "Slice": Moves(_slice),
-    "Equal": moves.compares(np.equal),
-    "Less": moves.compares(np.less),
-    "Greater": moves.compares(np.greater),
-    "Min": moves.compares(np.minimum),
-    "Max": moves.compares(np.maximum),
-    "ReduceProd": Computes(lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1)))),
+    "Equal": _compared(np.equal, lengths.EQUAL),
+    "Less": _compared(np.less, lengths.LESS),
+    "Greater": _compared(np.greater, lengths.GREATER),
+    "Min": _compared(np.minimum, lengths.LEAST),
+    "Max": _compared(np.maximum, lengths.LARGEST),
+    "ReduceProd": Computes(
+        lambda applied: np.prod(applied.input(0), keepdims=bool(applied.attributes.get("keepdims", 1))), formula=lengths.multiplied
+    ),
 }
 
 DIALECT: Dialect = {**{("", name): operator for name, operator in _OPERATORS.items()}, READ: Moves(_read, None), GIVE: Moves(_give)}

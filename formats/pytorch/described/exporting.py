@@ -1,0 +1,213 @@
+"""Live modules as exported programs: their lengths open where the program computes what the module does.
+
+torch.export unrolls a recurrent operator over its steps, and so fixes their number. Here the operators stay whole, as ones of our own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rnnconvert.core.errors import MissingPackageError, RefusedError
+from rnnconvert.scaffolding.description import Check
+
+LENGTHS = (*range(1, 13), 16, 33, 64)
+"""The lengths at which a program is held against its module, besides those next to the example's."""
+Place = tuple[int, int]
+"""An input by its number, and an axis."""
+
+
+class LiveProgram:
+    """A live module, with inputs like an example.
+
+    harmless  the lengths that the module does not take itself, or at which its program is right without its guards, by the axis
+
+    Raises MissingPackageError without torch, RefusedError for an example that the module does not run on.
+    """
+
+    def __init__(self, module: Any, example: Sequence[Any]) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise MissingPackageError("torch", "describe a module") from None
+        self.module = module
+        self.harmless: dict[Place, set[int]] = {}
+        self.example = tuple(value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in example)
+
+    def write(self, path: Path, fixed: Collection[Place] = ()) -> list[Place]:
+        """Write the program, open along every axis along which it computes what the module does.
+
+        Returns the open axes that cannot have length 1.
+
+        fixed  axes that are to have the example's lengths
+
+        Raises RefusedError where torch.export cannot follow the module, or where the module gives other numbers from call to call.
+        """
+        from torch.export import save
+
+        training = [part for part in self.module.modules() if part.training]
+        self.module.eval()
+        try:
+            inputs, closed, single = self._enlarged(fixed), set(fixed), list[Place]()
+            for _ in range(1 + sum(value.ndim for value in inputs)):
+                program = self._exported(inputs, closed)
+                unlike = self._unlike(program, inputs)
+                shut = [places for places, lengths in unlike.items() if lengths != {1} or any(self._length(place) == 1 for place in places)]
+                if not shut:
+                    single = [place for places in unlike for place in places]
+                    break
+                closed |= {place for places in shut for place in places}
+                inputs = self._enlarged(closed)
+            save(program, path)
+            return single
+        finally:
+            for part in training:
+                part.training = True
+
+    def needs(self, check: Check) -> bool:
+        """Return whether a condition keeps out lengths at which the program is wrong: torch.export keeps others out for its own ends."""
+        if len(check.axes) > 1 and check.text.endswith(" != 1"):
+            return not all(set(range(1, 13)) <= self.harmless.get(place, set()) | {self._length(place)} for place in check.axes)
+        lengths = (*range(1, 257), 1 << 40)
+        out = {length for length in lengths if len(check.axes) == 1 and not check.holds([length])}
+        return not out or not out <= self.harmless.get(check.axes[0], set())
+
+    def _length(self, place: Place) -> int:
+        return int(self.example[place[0]].shape[place[1]])
+
+    def _exported(self, inputs: Sequence[Any], fixed: Collection[Place]) -> Any:
+        from torch.export import Dim, export
+
+        sizes = tuple(
+            {axis: Dim.STATIC if (number, axis) in fixed else Dim.AUTO for axis in range(value.ndim)} for number, value in enumerate(inputs)
+        )
+        try:
+            with _whole_recurrence():
+                return export(self.module, tuple(inputs), dynamic_shapes=sizes, strict=False)
+        except Exception as error:  # torch raises what it likes
+            text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise RefusedError("a module that torch.export cannot follow", type(self.module).__name__, text[:300]) from None
+
+    def _enlarged(self, fixed: Collection[Place]) -> tuple[Any, ...]:
+        """Return the example with axes of length 1 longer where the module takes that: torch.export would fix them."""
+        inputs = self.example
+        for axis in range(max((value.ndim for value in inputs), default=0)):
+            places = [
+                (number, axis)
+                for number, value in enumerate(inputs)
+                if axis < value.ndim and value.shape[axis] == 1 and (number, axis) not in fixed
+            ]
+            longer = _resized(inputs, places, 2)
+            inputs = longer if places and self._runs(longer) is not None else inputs
+        return inputs
+
+    def _runs(self, inputs: Sequence[Any]) -> list[Any] | None:
+        """Return what the module gives; None for inputs that it does not take."""
+        return _given(self.module, inputs)
+
+    def _unlike(self, program: Any, inputs: Sequence[Any]) -> Mapping[tuple[Place, ...], set[int]]:
+        """Return the open lengths at which a program gives other numbers than its module, by their axes."""
+        run, opened = program.module(), dict[str, list[Place]]()
+        shapes = {node.name: node.meta["val"].shape for node in program.graph.nodes if node.op == "placeholder"}
+        for number, name in enumerate(name for name in program.graph_signature.user_inputs if name in shapes):
+            for axis, size in enumerate(shapes[name]):
+                if not isinstance(size, int) and not str(size).isdigit():
+                    opened.setdefault(str(size), []).append((number, axis))
+        if not _alike(_given(run, drawn := _drawn(inputs)), self._runs(drawn)):
+            raise RefusedError("a module that gives other numbers from call to call", type(self.module).__name__, "its program does not")
+        guards = "check_guards" in inspect.signature(program.module).parameters  # of torch 2.9 and later
+        unguarded = program.module(check_guards=False) if guards else run
+        unlike: dict[tuple[Place, ...], set[int]] = {}
+        for places in map(tuple, opened.values()):
+            length = int(inputs[places[0][0]].shape[places[0][1]])
+            for other in sorted({*LENGTHS, length - 1, length + 1, 2 * length + 1} - {0, length}):
+                resized = _drawn(_resized(inputs, places, other))
+                wanted = self._runs(resized)
+                if wanted is None or _alike(_given(unguarded, resized), wanted):
+                    self.harmless.setdefault(places[0], set()).add(other)
+                elif _given(run, resized) is not None:  # what the program refuses its guards say
+                    unlike.setdefault(places, set()).add(other)
+        return unlike
+
+
+def _resized(inputs: Sequence[Any], places: Collection[Place], length: int) -> tuple[Any, ...]:
+    """Return inputs of another length along some axes: their elements over again."""
+    import torch
+
+    resized = list(inputs)
+    for number, axis in places:
+        value = resized[number]
+        resized[number] = value.index_select(axis, torch.arange(length) % max(value.shape[axis], 1))
+    return tuple(resized)
+
+
+def _drawn(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Return inputs with other numbers where they are fractions: those of an example may all be zero."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(x.shape, generator=generator).to(x) if x.is_floating_point() else x for x in inputs)
+
+
+def _given(run: Any, inputs: Sequence[Any]) -> list[Any] | None:
+    """Return the tensors that a module gives; None where it raises."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            outputs = run(*(value.clone() for value in inputs))
+    except Exception:  # a module refuses inputs in its own way
+        return None
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(outputs) if isinstance(leaf, torch.Tensor)]
+
+
+def _alike(ours: list[Any] | None, theirs: list[Any] | None) -> bool:
+    import torch
+
+    if ours is None or theirs is None or len(ours) != len(theirs):
+        return False
+    return all(
+        x.shape == y.shape and torch.allclose(x.double(), y.double(), 1e-4, 1e-5, equal_nan=True) for x, y in zip(ours, theirs, strict=True)
+    )
+
+
+@functools.cache
+def _operators() -> Mapping[Any, Any]:
+    """Return our operators by torch's functions that run recurrent layers over a sequence."""
+    import torch
+
+    operators = {}
+    for name, states in (("lstm", "Tensor[]"), ("gru", "Tensor"), ("rnn_tanh", "Tensor"), ("rnn_relu", "Tensor")):
+        function = getattr(torch, name)
+        results = "Tensor, Tensor, Tensor" if name == "lstm" else "Tensor, Tensor"
+        schema = f"(Tensor x, {states} h, Tensor[] w, bool b, int n, float p, bool train, bool both, bool first) -> ({results})"
+        operator = torch.library.custom_op(f"rnnconvert::{name}", function, mutates_args=(), schema=schema)
+
+        def shapes(x: Any, h: Any, w: Any, b: bool, n: int, p: float, train: bool, both: bool, first: bool) -> Any:
+            several = h if isinstance(h, (list, tuple)) else [h]
+            output = x.new_empty((*x.shape[:-1], several[0].shape[-1] * (1 + both)))
+            return (output, *(state.new_empty(state.shape) for state in several))
+
+        operator.register_fake(shapes)
+        operators[function] = operator
+    return operators
+
+
+@contextlib.contextmanager
+def _whole_recurrence() -> Iterator[None]:
+    """Let recurrent operators over sequences that are not packed stand in a program as ours."""
+    from torch.overrides import TorchFunctionMode
+
+    class Whole(TorchFunctionMode):  # type: ignore[misc]  # torch's classes have no types here
+        def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+            operator = _operators().get(function)
+            if operator is None or keywords or len(arguments) != 9 or not isinstance(arguments[3], bool):
+                return function(*arguments, **(keywords or {}))
+            return operator(*arguments)
+
+    with Whole():
+        yield

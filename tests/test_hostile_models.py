@@ -1,0 +1,263 @@
+"""Files of whole models that would run code, given to the commands that run models: none of it runs, in no process."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.core.errors import RnnConvertError
+from tests.drawn import each
+from tests.requirements import needed
+
+pytestmark = pytest.mark.filterwarnings("ignore:::")
+Parts = dict[str, bytes]
+
+
+class Marks:
+    """A pickle of it makes a file when it is executed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.path), "w")
+
+
+def program_parts(torch: Any, folder: Path) -> Parts:
+    """Return the members of a good .pt2 with a layer, an open axis and an operator that receives a text."""
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = torch.nn.GRU(3, 4, batch_first=True)
+            self.head = torch.nn.Linear(4, 2)
+            self.register_buffer("scale", torch.ones(2))
+
+        def forward(self, x: Any) -> Any:
+            y = torch.nn.functional.gelu(self.head(self.rnn(x)[0]), approximate="tanh")
+            return {"y": y * self.scale, "last": y[:, -1].reshape(-1)}
+
+    path = folder / "good.pt2"
+    batch = torch.export.Dim.DYNAMIC
+    torch.export.save(torch.export.export(Net().eval(), (torch.zeros(2, 7, 3),), dynamic_shapes={"x": {0: batch}}), path)
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def member(parts: Parts, ending: str) -> str:
+    (name,) = [name for name in parts if name.endswith(ending)]
+    return name
+
+
+def edited(parts: Parts, change: Callable[[Any], None], ending: str = "models/model.json") -> Parts:
+    """Return the members with the JSON of one changed."""
+    name = member(parts, ending)
+    value = json.loads(parts[name])
+    change(value)
+    return {**parts, name: json.dumps(value).encode()}
+
+
+def pickled(torch: Any, mark: Path) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(((torch.zeros(2, 7, 3),), {"m": Marks(mark)}), buffer)
+    return buffer.getvalue()
+
+
+def attacks_on_programs(torch: Any, parts: Parts, mark: Path) -> Mapping[str, Parts]:
+    """Return members of archives each of which makes a file when torch.export.load or the module that it gives executes it."""
+    code = f'__import__("pathlib").Path({str(mark)!r}).touch()'
+    evil = pickled(torch, mark)
+    root = member(parts, "archive_version").partition("/")[0]
+
+    def graph(change: Callable[[Any], None]) -> Parts:
+        return edited(parts, lambda program: change(program["graph_module"]))
+
+    def texts(change: Callable[[dict[str, Any]], bool]) -> Parts:
+        """Change the first dictionary in the graph that a function changes."""
+
+        def walk(value: Any) -> bool:
+            if isinstance(value, dict) and change(value):
+                return True
+            return any(map(walk, value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()))
+
+        changed: list[bool] = []
+        result = graph(lambda module: changed.append(walk(module)))
+        assert changed == [True]
+        return result
+
+    def expression(value: dict[str, Any]) -> bool:
+        return "expr_str" in value and not value.update(expr_str=code)
+
+    def shape(value: dict[str, Any]) -> bool:
+        return "tensor_values" in value and not next(iter(value["tensor_values"].values()))["sizes"].__setitem__(
+            0, {"as_expr": {"expr_str": code, "hint": {"as_int": 2}}}
+        )
+
+    def text(value: dict[str, Any]) -> bool:
+        return "as_string" in value and not value.update(as_string=f"tanh', {code}) #")
+
+    def call(target: str, *words: str) -> Parts:
+        arguments = [{"name": "", "arg": {"as_string": word}, "kind": 1} for word in words]
+        node = {"target": target, "inputs": arguments, "outputs": [{"as_none": True}], "metadata": {}, "name": "hit"}
+        return graph(lambda module: module["graph"]["nodes"].insert(0, node))
+
+    def payload(ending: str, data: bytes = evil, **changes: Any) -> Parts:
+        def change(config: Any) -> None:
+            entries = config["config"]
+            entry = dict(next(iter(entries.values()))) if entries else {"is_param": False, "use_pickle": False, "tensor_meta": None}
+            entries["evil"] = {**entry, **changes}
+
+        folder = member(parts, ending).rpartition("/")[0]
+        return {**edited(parts, change, ending), f"{folder}/{changes['path_name']}": data}
+
+    def spec(module: Any) -> None:
+        called = module["module_call_graph"][0]["signature"]
+        protocol, tree = json.loads(called["out_spec"])
+        tree["type"], tree["context"] = "collections.defaultdict", {
+            "default_factory_module": "antigravity_of_a_file", "default_factory_name": "f", "dict_context": ["y", "last"],
+        }  # fmt: skip
+        called["out_spec"] = json.dumps([protocol, tree])
+
+    def parameter(module: Any) -> None:
+        for entry in module["signature"]["input_specs"]:
+            if "buffer" in entry:
+                entry["buffer"]["buffer_name"] = f'a"), {code.replace(".", "")}, ("'
+
+    old = {
+        "version": b"8.14",
+        "serialized_exported_program.json": parts[member(parts, "models/model.json")],
+        "serialized_state_dict.pt": evil, "serialized_constants.pt": evil, "serialized_example_inputs.pt": evil,
+    }  # fmt: skip
+    return {
+        "sample inputs": {**parts, member(parts, "sample_inputs/model.pt"): evil},
+        "weights of an older torch": {**parts, f"{root}/data/weights/model.pt": evil},
+        "constants of an older torch": {**parts, f"{root}/data/constants/model.pt": evil},
+        "a pickled weight": payload("weights_config.json", path_name="weight_9", use_pickle=True),
+        "a pickled constant": payload("constants_config.json", path_name="tensor_9", use_pickle=True),
+        "an opaque object": payload("constants_config.json", path_name="opaque_obj_0", use_pickle=True, data=pickle.dumps(Marks(mark))),
+        "an object of a class": payload("constants_config.json", path_name="custom_obj_0", use_pickle=True),
+        "the layout before torch 2.8": old,
+        "a symbolic length": texts(expression),
+        "a shape": texts(shape),
+        "a text": texts(text),
+        "guards": edited(parts, lambda program: program.update(guards_code=[code])),
+        "a range": edited(parts, lambda program: program["range_constraints"].update({code: {"min_val": 2, "max_val": 3}})),
+        "a function of Python": call("torch.os.system", f"touch {mark}"),
+        "an operator's function": call("_operator.methodcaller", "__class__"),
+        "an operator on files": call("torch.ops.aten.from_file.default", str(mark)),
+        "another loader": call("torch.hub.load", str(mark), "m"),
+        "a structure": graph(spec),
+        "a name": graph(parameter),
+        "compiled code": {**parts, f"{root}/data/aotinductor/model/model.so": b"\x7fELF"},
+    }
+
+
+def written(path: Path, parts: Parts) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in parts.items():
+            archive.writestr(name, data)
+    return path
+
+
+def test_no_program_of_torch_executes_anything(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    from rnnconvert.formats.pytorch.run_program import loaded
+
+    parts, mark = program_parts(torch, tmp_path), tmp_path / "MARK"
+    x = torch.randn(3, 7, 3)
+    truth = torch.export.load(tmp_path / "good.pt2").module()(x)
+    harmless = {"sample inputs", "guards", "compiled code"}
+    refused: set[str] = set()
+
+    def check(attack: tuple[str, Parts]) -> None:
+        name, changed = attack
+        file = written(tmp_path / "evil.pt2", changed)
+        try:
+            gave = loaded(str(file)).module()(x)
+        except NotImplementedError as error:
+            refused.add(name)
+            assert str(error) and len(str(error)) < 400
+        else:
+            assert name in harmless, name
+            assert all(torch.equal(gave[key], truth[key]) for key in truth)
+        assert not mark.exists(), name
+
+    attacks = attacks_on_programs(torch, parts, mark)
+    each(attacks.items(), check, lambda attack: attack[0])
+    assert refused == set(attacks) - harmless
+    assert torch.equal(loaded(str(tmp_path / "good.pt2")).module()(x)["y"], truth["y"])
+
+
+def test_commands_execute_no_pickle_of_a_program(tmp_path: Path) -> None:
+    torch = needed("torch", "torch")
+    parts, mark = program_parts(torch, tmp_path), tmp_path / "MARK"
+    attacks = attacks_on_programs(torch, parts, mark)
+    for name in ("sample inputs", "a pickled constant"):
+        file = written(tmp_path / "evil.pt2", attacks[name])
+        uses: list[Callable[..., Any]] = [
+            lambda file=file: rc.scaffold(file, "pytorch", tmp_path / "a.py", verify=True, force=True),
+            lambda file=file: rc.convert(file, tmp_path / "a.onnx", verify=True, force=True),
+        ]
+        for use in uses:
+            try:
+                use()
+            except RnnConvertError as error:
+                assert error.exit_code in (1, 2, 3, 4, 6), error
+            assert not mark.exists(), name
+
+
+def test_expressions_are_arithmetic_of_symbols_or_refused() -> None:
+    from rnnconvert.formats.pytorch.run_program import checked
+
+    def check(case: tuple[str, bool]) -> None:
+        text, good = case
+        program = json.dumps({"graph_module": {"graph": {"expr_str": text}}}).encode()
+        if good:
+            checked(program)
+            return
+        with pytest.raises(NotImplementedError, match="torch would execute it"):
+            checked(program)
+
+    good = [
+        "Mul(Symbol('s27', positive=True, integer=True), Symbol('s77', positive=True, integer=True))", "2*s0 + 1", "s0**2", "s0//2",
+        "Integer(7)", "Max(1, s0)", "FloorDiv(Add(Symbol('s0', integer=True), Integer(-1)), Integer(2))", "s0 < 5",
+        "Pow(Symbol('s0'), Integer(2))", "Float('0.5', precision=53)",
+    ]  # fmt: skip
+    bad = [
+        "__import__('os')", "s0.__class__", "Symbol('s0').func", "open", "eval('1')", "[1]", "lambda: 1", "9**9**9", "Pow(9, Pow(9, 9))",
+        "s0[0]", "Symbol('a b')", "f'{s0}'", "(s0 := 1)", "preview(s0)", "1 if s0 else 2", "Symbol(cls=open)", "Symbol(**{})",
+        "Symbol('s0', a='b')", "'" * 9, "s0" + "+s0" * 2000, "LShift(1, 99999999)", "((((9**9)**9)**9)**9)**9", "1 << 99999", "9" * 500,
+    ]  # fmt: skip
+    each([*((text, True) for text in good), *((text, False) for text in bad)], check, str)
+
+
+def test_files_of_torch_run_in_a_process_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = needed("torch", "torch")
+    from rnnconvert.formats.pytorch.whole_run import open_file
+
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2)).eval()
+    x = np.ones((4, 3), np.float32)
+    torch.jit.trace(net, torch.zeros(2, 3)).save(tmp_path / "a.pt")
+    torch.export.save(torch.export.export(net, (torch.zeros(4, 3),)), tmp_path / "b.pt2")
+    expected = net(torch.from_numpy(x)).detach().numpy()
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError("the caller's process loaded a model of a file")
+
+    for module in (torch.jit, torch.export):
+        monkeypatch.setattr(module, "load", never)
+    for name in ("a.pt", "b.pt2"):
+        live = open_file(tmp_path / name).live
+        (gave,) = live.run(None, [x], []).outputs
+        assert np.allclose(gave, expected, atol=1e-6)
+        with pytest.raises(RnnConvertError, match="torch-cpu failed"):
+            live.run(None, [x[:, :2]], [])

@@ -1,0 +1,226 @@
+"""A class of a user's own is never taken for the built-in one of its name, wherever it stands in a Keras model."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import rnnconvert as rc
+from rnnconvert.containers.layer_config import RECURRENT, entry, every
+from rnnconvert.formats.keras import flow
+from rnnconvert.formats.keras.describe.layers import LAYERS
+from rnnconvert.formats.keras.export.files import _SUPPORTED
+from rnnconvert.formats.keras.upgrade import tables
+from rnnconvert.graphs import layered_operators
+from tests.drawn import drawn, each
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CLASSES = sorted(
+    {
+        *(entry({"class_name": name, "config": {}}).short_class_name for name in RECURRENT),
+        *LAYERS,
+        *_SUPPORTED,
+        *tables.LAYERS,
+        *tables.MODELS,
+        *layered_operators.PASS_MASKS,
+        *flow.MERGES,
+        *(name for name in map(str, layered_operators.DIALECT) if name[:1].isupper()),
+        "Wrapper",
+        "StackedRNNCells",
+        "LSTMCell",
+        "Masking",
+    }
+    - {"InputLayer"}
+)
+"""The classes that any table names."""
+
+
+def _changed(source: Path, target: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """Copy a .keras file with another configuration."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for item in old.namelist():
+            data = old.read(item)
+            if item == "config.json":
+                config = json.loads(data)
+                change(config)
+                data = json.dumps(config).encode()
+            new.writestr(item, data)
+    return target
+
+
+def _own(class_name: str, registered: bool) -> dict[str, Any]:
+    module = "their.layers" if not registered else "__main__"
+    return {"module": module, "class_name": class_name, "registered_name": f"my>{class_name}" if registered else class_name}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A layer in front of an LSTM, a layer around one, and a layer inside one."""
+    layers, folder = keras.layers, tmp_path_factory.mktemp("models")
+    chains = {
+        "in front": [layers.Identity(), layers.LSTM(4, return_sequences=True)],
+        "around": [layers.Bidirectional(layers.LSTM(4, return_sequences=True))],
+        "inside": [layers.RNN(layers.StackedRNNCells([layers.LSTMCell(4), layers.LSTMCell(4)]), return_sequences=True)],
+    }
+    for place, chain in chains.items():
+        keras.Sequential([keras.Input((5, 3)), *chain]).save(folder / f"{place}.keras")
+    return {place: folder / f"{place}.keras" for place in chains}
+
+
+def _put(place: str, class_name: str, registered: bool) -> Callable[[dict[str, Any]], None]:
+    def change(config: dict[str, Any]) -> None:
+        layer = config["config"]["layers"][1]
+        layer = layer["config"]["cell"] if place == "inside" else layer
+        layer |= _own(class_name, registered)
+
+    return change
+
+
+def test_a_class_that_is_not_built_in_has_no_plain_name() -> None:
+    plain = {"config": {"name": "it"}}
+    forms = [
+        {"class_name": "my>LSTM"},
+        {"module": "__main__", "class_name": "LSTM", "registered_name": "my>LSTM"},
+        {"module": "keras.mine", "class_name": "LSTM", "registered_name": "my>LSTM"},
+        {"module": "their.layers", "class_name": "LSTM", "registered_name": "LSTM"},
+        {"module": "their.layers", "class_name": "LSTM", "registered_name": None},
+        {"module": None, "class_name": "LSTM", "registered_name": "LSTM"},
+    ]
+    for form in forms:
+        layer = entry(form | plain)
+        assert layer.class_name not in CLASSES and not layer.built_in and layer.short_class_name == "LSTM", form
+    ours = [
+        {"class_name": "LSTM"},
+        {"module": "keras.layers", "class_name": "LSTM", "registered_name": None},
+        {"module": "keras_core.layers", "class_name": "LSTM", "registered_name": None},
+        {"module": "keras.src.layers.rnn.lstm", "class_name": "LSTM", "registered_name": "LSTM"},
+    ]
+    for form in ours:
+        assert (entry(form | plain).class_name, entry(form | plain).built_in) == ("LSTM", True), form
+
+
+def test_no_command_takes_an_own_class_for_the_built_in_one_of_its_name(models: dict[str, Path], tmp_path: Path) -> None:
+    cases = [(place, class_name, registered) for place in models for class_name in CLASSES for registered in (True, False)]
+
+    def check(case: tuple[str, str, bool]) -> None:
+        place, class_name, _ = case
+        path = _changed(models[place], tmp_path / "own.keras", _put(*case))
+        for command in (
+            lambda: rc.export_model(path, tmp_path / "x.onnx", force=True),
+            lambda: rc.scaffold(path, "pytorch", tmp_path / "x.py", force=True),
+        ):
+            with pytest.raises(rc.RnnConvertError):
+                command()
+        if place != "in front":
+            checkpoint = rc.load(path)
+            assert not checkpoint.layers and f">{class_name}" in str(checkpoint.unread), checkpoint.unread
+            with pytest.raises(rc.RnnConvertError, match=class_name):
+                rc.convert(path, tmp_path / "y.onnx", force=True)
+        else:
+            (stack,) = rc.load(path).layers.values()
+            assert all("not built in" in call.mask for call in stack.calls) and len(stack.calls) == 1
+            assert "may mask steps" in str(rc.convert(path, tmp_path / "y.onnx", force=True))
+
+    each(drawn(cases, 40, "own classes", always=lambda case: case[1] in ("Bidirectional", "TimeDistributed", "StackedRNNCells")), check)
+
+
+@keras.saving.register_keras_serializable("own_classes")
+class Gate(keras.layers.Layer):  # type: ignore[misc]
+    """Mask steps whose first value is zero."""
+
+    def compute_mask(self, x: Any, mask: Any = None) -> Any:
+        return keras.ops.not_equal(x[..., 0], 0)
+
+    def call(self, x: Any) -> Any:
+        return x
+
+
+def test_a_layer_behind_an_own_class_is_proved_but_for_the_mask(tmp_path: Path) -> None:
+    keras.Sequential([keras.Input((5, 3)), Gate(), keras.layers.LSTM(4, return_sequences=True)]).save(tmp_path / "own.keras")
+    report = rc.convert(tmp_path / "own.keras", tmp_path / "own.onnx", verify=True).report
+    assert report is not None and report.verdict == "equal but for"
+    assert "mask" in [limit["kind"] for limit in report.document["limits"]]
+
+
+def test_the_table_of_masks_is_that_of_keras() -> None:
+    """Each built-in class that has no rule for masks of its own passes them on exactly where the table says so."""
+    several = {"Attention", "AdditiveAttention"}
+    differ = []
+    for name, kind in vars(keras.layers).items():
+        if not (inspect.isclass(kind) and issubclass(kind, keras.layers.Layer)) or name in {*RECURRENT, *several, "Layer", "Lambda"}:
+            continue
+        layer = _built(name, kind)
+        if layer is None or type(layer).compute_mask is not keras.layers.Layer.compute_mask:
+            continue
+        mask = np.array([[True, False]])
+        passes = layer.supports_masking and layer.compute_mask(np.zeros((1, 2, 3), np.float32), mask) is mask
+        if passes != (kind.__name__ in layered_operators.PASS_MASKS):
+            differ.append(f"{name}: Keras {'passes' if passes else 'drops'}")
+    assert not differ
+
+
+def _built(name: str, kind: Any) -> Any:
+    arguments: dict[str, tuple[Any, ...]] = {
+        "Dense": (4,),
+        "EinsumDense": ("abc,cd->abd", (None, 4)),
+        "MultiHeadAttention": (1, 2),
+        "GroupQueryAttention": (2, 2, 1),
+        "Dropout": (0.1,),
+        "AlphaDropout": (0.1,),
+        "GaussianDropout": (0.1,),
+        "GaussianNoise": (0.1,),
+        "Activation": ("relu",),
+        "SpatialDropout1D": (0.1,),
+        "SpatialDropout2D": (0.1,),
+        "SpatialDropout3D": (0.1,),
+        "Rescaling": (2.0,),
+        "TimeDistributed": (keras.layers.Dense(2),),
+        "Permute": ((1,),),
+        "Reshape": ((3,),),
+        "RepeatVector": (2,),
+        "Conv1D": (2, 1),
+        "Conv1DTranspose": (2, 1),
+        "SeparableConv1D": (2, 1),
+    }
+    try:
+        return kind(*arguments.get(name, ()))
+    except (TypeError, ValueError, ImportError):  # classes that take other arguments have no mask: they read images, words or cells
+        return None
+
+
+def test_a_mask_that_keras_drops_is_not_named(tmp_path: Path) -> None:
+    layers = keras.layers
+    for between in (layers.RMSNormalization(), layers.EinsumDense("abc,cd->abd", (None, 3)), layers.Conv1D(3, 1)):
+        model = keras.Sequential([keras.Input((5,)), layers.Embedding(7, 3, mask_zero=True), between, layers.LSTM(4)])
+        model.save(tmp_path / "dropped.keras")
+        (stack,) = rc.load(tmp_path / "dropped.keras").layers.values()
+        assert [call.mask for call in stack.calls] == [""], between
+        layer = entry(json.loads(zipfile.ZipFile(tmp_path / "dropped.keras").read("config.json")))
+        assert flow.KerasFlow(layer).masks("lstm" if "lstm" in {x.name for x in every(layer)} else stack.name) == "none"
+
+
+def test_an_attention_takes_the_mask_off_the_tensor_that_a_dropout_returned(tmp_path: Path) -> None:
+    torch, layers = pytest.importorskip("torch"), keras.layers
+    ids = keras.Input((4,), dtype="int32")
+    embedded = layers.Embedding(7, 4, mask_zero=True)(ids)
+    dropped = layers.Dropout(0.1)(embedded)
+    ends = [layers.Attention()([embedded, embedded]), layers.MultiHeadAttention(2, 3)(dropped, dropped)]
+    model = keras.Model(ids, ends)
+    model.save(tmp_path / "masks.keras")
+    rc.scaffold(tmp_path / "masks.keras", "pytorch", tmp_path / "written.py")
+    scope: dict[str, Any] = {"__name__": "written"}
+    exec(compile((tmp_path / "written.py").read_text(), "written.py", "exec"), scope)
+    x = np.array([[1, 2, 0, 0], [3, 4, 5, 0]], np.int32)
+    with torch.no_grad():
+        outputs = scope["load"](str(tmp_path / "masks.keras"))(torch.tensor(x))
+    for output, wanted in zip(outputs, model(x), strict=True):
+        np.testing.assert_allclose(output.numpy(), np.asarray(wanted), atol=1e-6)

@@ -1,0 +1,252 @@
+"""Programs of torch, live and from files, whose numbers a run decides: what is changed in place, what is kept, what lengths give.
+
+Torch judges: the written code gives the numbers of two calls, or refuses, or raises; it never gives other numbers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rnnconvert as rc
+from tests.drawn import drawn, each
+from tests.requirements import needed
+from tests.test_scaffold import module_at
+from tests.test_scaffold_sources import spelled
+from tests.test_scaffold_targets import TARGETS, require
+
+pytestmark = pytest.mark.filterwarnings("ignore:::")  # torch warns of traces, and of what it calls old
+CLOSE = 2e-5
+KINDS = ("live", "script", "trace", "program")
+_MODULE = """import math
+from typing import List
+import torch
+
+
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = torch.nn.{layer}(3, 4, batch_first=True)
+        self.layer = torch.nn.Linear(4, 3)
+        self.register_buffer("h", torch.zeros(1, 2, 4))
+        self.register_buffer("n", torch.zeros(1))
+        self.weight = torch.nn.Parameter(torch.ones(4))
+        self.count = 0
+
+    def forward(self, x: torch.Tensor):
+        y = self.layer(self.rnn(x)[0])
+        {body}
+"""
+
+
+def stated(body: str, folder: Path, layer: str = "GRU") -> Any:
+    """Return a module that computes what a text says of x and y, what a recurrent and a dense layer give."""
+    torch = needed("torch", "torch")
+    path = folder / f"m{len(list(folder.iterdir()))}.py"
+    path.write_text(_MODULE.format(body=body.replace("; ", "\n        "), layer=layer))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    torch.manual_seed(0)
+    return module.M().eval()
+
+
+def in_kind(kind: str, module: Any, folder: Path, x: Any) -> tuple[Any, Any]:
+    """Return a module as a source, and what torch runs of it. Raises what torch raises for one that it cannot write."""
+    torch = needed("torch", "torch")
+    if kind == "live":
+        return module, module
+    path = folder / ("m.pt2" if kind == "program" else "m.pt")
+    if kind == "program":
+        auto = torch.export.Dim.AUTO
+        torch.export.save(torch.export.export(module, (x,), dynamic_shapes=({0: auto, 1: auto},)), path)
+        return path, torch.export.load(path).module()
+    (torch.jit.script(module) if kind == "script" else torch.jit.trace(module, x, check_trace=False)).save(str(path))
+    return path, torch.jit.load(str(path))
+
+
+def outcome(kind: str, body: str, folder: Path, xs: Sequence[Any], layer: str = "GRU") -> str:
+    """Return what becomes of a module: "refused", "equal", or "raises" where the written code refuses some of the inputs.
+
+    xs  inputs, the first of them the example; the written code takes this one, or none that torch takes
+    """
+    torch = needed("torch", "torch")
+    module = stated(body, folder, layer)
+    try:
+        source, truth = in_kind(kind, module, folder, xs[0])
+    except Exception:  # torch raises what it likes where it cannot script or export a module
+        return "not written by torch"
+    written = folder / "written.py"
+    try:
+        rc.scaffold(source, "pytorch", written, example=xs[:1] if kind == "live" else None, force=True)
+    except rc.RefusedError:
+        return "refused"
+    filled, outcomes = module_at(written).load(source if kind == "live" else str(source)), Counter[str]()
+    with torch.no_grad():
+        for x in [*xs[:1], *xs]:  # the example twice: the second call shows what the first one leaves
+            try:
+                wanted = truth(x)
+            except Exception:  # what torch refuses the written code refuses, too
+                with pytest.raises((ValueError, RuntimeError, IndexError)):
+                    filled(x)
+                continue
+            try:
+                got = filled(x)
+            except ValueError as error:
+                assert "expected" in str(error) and x is not xs[0], error
+                outcomes["raises"] += 1
+                continue
+            pairs = list(zip(got, wanted, strict=True)) if isinstance(wanted, tuple) else [(got, wanted)]
+            for number, (ours, theirs) in enumerate(pairs):
+                assert ours.shape == theirs.shape, (tuple(x.shape), number, ours.shape, theirs.shape)
+                off = (ours - theirs).abs().max().item() if theirs.numel() else 0.0
+                assert off < CLOSE, (tuple(x.shape), number, off)
+    return "raises" if outcomes["raises"] else "equal"
+
+
+IN_PLACE = [
+    *(f"y.{name}_()" for name in ("relu", "sigmoid", "tanh", "abs", "neg", "exp", "zero", "square", "floor", "cos")),
+    *(f"y.{name}_(2.0)" for name in ("add", "sub", "mul", "div", "fill", "clamp_min", "clamp_max")),
+    *("y.clamp_(-0.1, 0.1)", "y[:, :, 0] = 5.0", "y[..., 1] += 1", "y[:, 1:].mul_(2)", "y.view(-1).add_(1)", "y.transpose(1, 2).add_(1)"),
+    *("y.detach().add_(1)", "y.copy_(y * 2)", "y.masked_fill_(y > 0, 0.0)", "y.add_(1).mul_(2)", "y.chunk(3, -1)[0].add_(1)"),
+    *("y[:, 0].zero_()", "y.unsqueeze(0).add_(1)", "y.squeeze().add_(1)", "torch.relu_(y)", "torch.add(y, 1, out=y)", "y.addcmul_(y, y)"),
+    *("y.select(1, 0).add_(y[:, 1])", "z = y + 1; z.mul_(2); y.add_(z)", "z = y; z.mul_(2)", "y.index_fill_(1, torch.tensor([0]), 2.0)"),
+]
+"""What changes y, which is given afterwards."""
+_ALWAYS = ("y.mul_(2.0)", "y[:, :, 0] = 5.0")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_changed_in_place_is_given_as_it_is_then(tmp_path: Path, kind: str) -> None:
+    torch = needed("torch", "torch")
+    outcomes = Counter[str]()
+
+    def check(change: str) -> None:
+        outcomes[outcome(kind, f"z0 = y * 1; {change}; return (y, z0)", tmp_path, [torch.randn(2, 7, 3)])] += 1
+
+    each(drawn(IN_PLACE, 4 if kind in ("live", "program") else 12, f"in place {kind}", lambda change: change in _ALWAYS), check)
+    assert outcomes["equal"] and outcomes["refused"], outcomes
+
+
+KEPT = {
+    "self.h.copy_(y[:, -1:, :].transpose(0, 1).repeat(1, 1, 2)[..., :4]); return y": "h",
+    "z = self.rnn(x, self.h)[1]; self.h.copy_(z); return y": "h",
+    "self.n.add_(1); return y": "n",
+    "self.n.add_(1); return y * self.n": "n",
+    "self.n += 1; return y + self.n": "n",
+    "self.h[:, 0] = 1.0; return y": "h",
+    "self.h.view(-1).fill_(1.0); return y + self.h.mean()": "h",
+    "self.h.mul_(0.9).add_(0.1); return y + self.h.mean()": "h",
+    "z = self.h; z.add_(1); return y + z.mean()": "h",
+    "torch.add(self.n, 1, out=self.n); return y": "n",
+    "with torch.no_grad(): self.weight.mul_(0.5); return y + self.weight.mean()": "weight",
+}
+"""What leaves an array of the module changed, and which."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_call_leaves_changed_is_refused_by_name(tmp_path: Path, kind: str) -> None:
+    torch = needed("torch", "torch")
+    x, outcomes = torch.randn(2, 7, 3), Counter[str]()
+
+    def check(body: str) -> None:
+        module = stated(body, tmp_path)
+        try:
+            source, _ = in_kind(kind, module, tmp_path, x)
+        except Exception:  # torch raises what it likes
+            outcomes["not written by torch"] += 1
+            return
+        outcomes["refused"] += 1
+        with pytest.raises(rc.RefusedError, match=f"a call leaves '{KEPT[body]}' changed|the attribute {KEPT[body]}"):
+            rc.scaffold(source, "pytorch", tmp_path / "w.py", example=(x,) if kind == "live" else None)
+
+    each(drawn(KEPT, 4 if kind in ("live", "program") else 11, f"kept {kind}"), check)
+    assert outcomes["refused"], outcomes
+    for body in ("self.count += 1; return y * self.count", "self.count = self.count + 1; return y if self.count % 2 else -y"):
+        assert outcome(kind, body, tmp_path, [x, x]) != "equal" or kind == "trace"  # a trace keeps no numbers of Python's
+
+
+LENGTHS = {
+    "return y.sum(1) / y.shape[1]": "equal",
+    "return y * y.shape[1]": "equal",
+    "return y - y.shape[0]": "equal",
+    "return y[:, -1]": "equal",
+    "return y[:, : y.shape[1] - 1]": "equal",
+    "return y.reshape(-1, 3)": "equal",
+    "return y.mean(1)": "equal",
+    "return y.flip(1)": "equal",
+    "return y + torch.zeros(y.shape[1], 3)": "equal",
+    "return y.transpose(0, 1).reshape(y.shape[1], -1)": "equal",
+    **dict.fromkeys(
+        (
+            "return y * 2 if y.shape[1] > 20 else y",
+            "return y * 2 if y.shape[1] == 12 else y",
+            "return y * 2 if y.shape[1] == 1 else y",
+            "return y * 2 if y.shape[0] == 1 else y",
+            "return -y if y.shape[1] % 2 else y",
+            "return y * 2 if y.shape[0] * y.shape[1] > 30 else y",
+            "return y if y.shape[0] < y.shape[1] else -y",
+            "return y[:, y.shape[1] // 2]",
+            "return y * y.shape[1] ** -0.5",
+            "return y * math.sqrt(y.shape[1])",
+            "return y + math.log(y.shape[1])",
+            "return y / float(y.shape[1])",
+            "return y * (1.0 / y.shape[1])",
+            "return y[:, : min(5, y.shape[1])]",
+            "return y[:, -min(5, y.shape[1]) :]",
+            "return y[:, :: max(1, y.shape[1] // 3)]",
+            "return y.roll(y.shape[1] // 5, 1)",
+            "z = y[:, 0] * 0\n        for t in range(y.shape[1]): z = z * 0.5 + y[:, t]; return z",
+            "return y.squeeze()",
+            "return y.squeeze(0)",
+            "return y.sum(1) / (y.shape[1] - y.shape[1] // 10)",
+            "return y * torch.tensor(y.shape[1])",
+            "return y * torch.arange(y.shape[1]).unsqueeze(-1)",
+            "return torch.cat([y[:, -3:], y], 1)",
+            "return y[:, 3]",
+            "return y * (y.numel() // 3)",
+        ),
+        "",
+    ),
+}
+"""What modules compute of lengths; "equal" where the written code takes every length, "" where it may refuse some."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lengths_other_than_the_examples_give_no_other_numbers(tmp_path: Path, kind: str) -> None:
+    torch = needed("torch", "torch")
+    xs = [
+        torch.randn(*shape, 3, generator=torch.Generator().manual_seed(1)) for shape in ((2, 7), (2, 12), (2, 30), (1, 1), (1, 5), (9, 3))
+    ]
+
+    def check(body: str) -> None:
+        became = outcome(kind, body, tmp_path, xs, ("GRU", "LSTM")[len(body) % 2])
+        assert kind != "live" or became == LENGTHS[body] or not LENGTHS[body], became
+
+    always = ("return y.sum(1) / y.shape[1]", "return y * 2 if y.shape[1] > 20 else y")
+    each(drawn(LENGTHS, 4 if kind in ("live", "program") else 12, f"lengths {kind}", lambda body: body in always), check)
+
+
+@pytest.mark.parametrize("most", [6, 20])
+def test_proofs_keep_to_the_lengths_that_a_module_takes(tmp_path: Path, most: int) -> None:
+    torch = needed("torch", "torch")
+    module = stated(f"return y * 2 if y.shape[1] > {most} else y", tmp_path)
+    for steps, condition in ((5, f"x.shape[1] <= {most}"), (30, f"x.shape[1] >= {most + 1}")):
+        done = rc.scaffold(module, "pytorch", tmp_path / "w.py", example=torch.zeros(1, steps, 3), verify=True, force=True)
+        assert done.equal and any(condition in note for note in done.notes), done.notes
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_nothing_reads_is_left_out_with_a_note(tmp_path: Path, target: str) -> None:
+    require(target)
+    torch = needed("torch", "torch")
+    module = spelled(lambda m, x: m.head(m.layer(x)), layer=torch.nn.Linear(6, 4), head=torch.nn.Linear(4, 2), extra=torch.nn.Linear(4, 2))
+    done = rc.scaffold(module, target, tmp_path / "w.py", example=torch.zeros(2, 6), verify=True)
+    assert done.equal and any("nothing reads it: 'extra'" in note for note in done.notes)
+    module_at(tmp_path / "w.py").load(module)
