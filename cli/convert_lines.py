@@ -65,4 +65,4 @@ def _tell_left_out(summary: Summary, source: str) -> None:
     say(f"left out: {', '.join([*map(str, named[:_MOST]), *more, *map(str, groups)])}", hang=2)
     if named and moves_whole_models(summary.checkpoint.format) and moves_whole_models(summary.target_format):
         path = "FILE" if source == STREAM else source
-        say(f"  into a model of your own: {Command('transplant', path, into='MODEL', output='FILLED').flags}", hang=4)
+        say(f"  into a model of your own: {Command('transplant', path, into='MODEL', o='FILLED').flags}", hang=4)

@@ -15,8 +15,12 @@ from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging import rounding
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.cases import cases, shaken, solved, worse
+from rnnconvert.judging.comparison import unlike
+from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.judging.measure import Measure
+from rnnconvert.models.verify import WholeModels
 from rnnconvert.rewrites import each
+from rnnconvert.scaffolding.scaffold import _telling
 from rnnconvert.verification.verify import verify
 from tests.requirements import needed
 from tests.sources import checkpoint, stack
@@ -132,3 +136,30 @@ def test_the_error_of_a_gate_grows_with_what_it_multiplies(kind: str) -> None:
     for seed in range(10, 14):
         assert measure.explains(rounding.of_functions(model, [case], FLOAT32, seed)[0])
     assert not measure.explains(solved(scaled(model, "input", 1.001), [case])[0])
+
+
+def test_smaller_inputs_are_taken_where_values_explode() -> None:
+    """What is not compared on the usual inputs of a scaffold's proof is compared on smaller ones, and named in a note."""
+
+    def run(inputs: list[Array], earlier: list[Array]) -> WholeModels:
+        size = float(np.abs(inputs[0]).max())
+        assert inputs[1].dtype == np.int64 and inputs[1][0] == 7 and len(earlier) == 1
+        truth = np.full((2, 3), 1e5 * size)
+        floor = truth * (1 + size)
+        return WholeModels(
+            (compare(Output("", "output"), truth * 30 if size > 0.5 else truth, truth, Allowance([floor], np.dtype("f4"))),), ()
+        )
+
+    inputs = [np.ones((2, 3), "f4"), np.array([7])]
+    exploding = run(inputs, [inputs[0]])
+    assert exploding.verdict == "not compared" and not exploding.telling and "proves nothing" in str(exploding)
+    proof = _telling(run, inputs, [inputs[0]])
+    assert proof.verdict == "equal" and "0.1 times the usual" in " ".join(proof.notes)
+
+
+def test_a_difference_that_rounding_does_not_swamp_is_not_equal() -> None:
+    truth = np.full((2, 3), 5.0)
+    compared = compare(Output("", "output"), truth + 1, truth, Allowance([truth + 1e-6], np.dtype("f4")))
+    wrong_shape = unlike("", "output", (1, 3), (2, 3))
+    for comparison in (compared, wrong_shape):
+        assert WholeModels((comparison,), ()).verdict == "not equal"

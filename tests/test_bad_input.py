@@ -151,14 +151,14 @@ def test_a_file_of_another_kind_is_never_read_as_bare_numbers(tmp_path: Path) ->
     entries = json.loads((tmp_path / "described.bin.json").read_text())
     del entries["layers"][0]["crc32"]
     (tmp_path / "described.bin.json").write_text(json.dumps(entries))
-    beside = tmp_path / "beside.onnx"
+    data_file = tmp_path / "beside.onnx"
     onnx.save(
-        onnx.load(write(tmp_path / "plain.onnx", large)), beside, save_as_external_data=True, location="beside.data", size_threshold=0
+        onnx.load(write(tmp_path / "plain.onnx", large)), data_file, save_as_external_data=True, location="beside.data", size_threshold=0
     )
     net = write(tmp_path / "net.param", large)
     model = write(tmp_path / "model.json", large, target_format="tfjs")
     (shard,) = (tmp_path / entry for entry in json.loads(model.read_text())["weightsManifest"][0]["paths"])
-    places = {described: described, tmp_path / "beside.data": beside, net.with_suffix(".bin"): net, shard: model}
+    places = {described: described, tmp_path / "beside.data": data_file, net.with_suffix(".bin"): net, shard: model}
 
     def check(kind: str) -> None:
         lone = tmp_path / "lone.bin"

@@ -187,8 +187,8 @@ def test_a_draft_describes_every_array_or_says_that_it_leaves_it_out(number: int
     units, inputs = (int(random.integers(2, 7)) for _ in range(2))
     shapes = [(4 * units, inputs), (4 * units, units), (4 * units,), (units, inputs), (units, units), (3, units), (units,), (2, 2, 2)]
     names = ["wx.weight", "wh.weight", "wh.bias", "wmx.weight", "wmh.weight", "fc.weight", "scale", "conv.weight"]
-    kept = [at for at in range(len(names)) if at < 2 or random.random() < 0.6]
-    arrays = {names[at]: np.zeros(shapes[at], np.float32) for at in kept}
+    places = [at for at in range(len(names)) if at < 2 or random.random() < 0.6]
+    arrays = {names[at]: np.zeros(shapes[at], np.float32) for at in places}
     text = draft.lines(arrays)
     assert text
     listed = {line.removeprefix("#   ").strip('"') for line in text if line.startswith("#   ")}

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import collections
 import io
 import json
 import pickle
+import sys
+import types
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +19,8 @@ import pytest
 
 import rnnconvert as rc
 from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.formats.paddle import paddle_params
+from rnnconvert.formats.paddle import run as paddle_run
 from tests.drawn import each
 from tests.requirements import needed
 
@@ -261,3 +267,68 @@ def test_files_of_torch_run_in_a_process_of_their_own(tmp_path: Path, monkeypatc
         assert np.allclose(gave, expected, atol=1e-6)
         with pytest.raises(RnnConvertError, match="torch-cpu failed"):
             live.run(None, [x[:, :2]], [])
+
+
+def hostile_pickles(mark: Path) -> dict[str, bytes]:
+    """Return pickles of Paddle's form, each of which makes a file when Python opens it, or has names of functions in it."""
+    arrays = {"weight_ih_l0": np.zeros((4, 3), "f4")}
+    nested: Any = {**arrays, "more": {"deep": [Marks(mark)]}}
+    return {
+        **{f"protocol {number}": pickle.dumps({**arrays, "evil": Marks(mark)}, number) for number in (2, 3, 4)},
+        "nested": pickle.dumps(nested, 4),
+        "instead of a dictionary": pickle.dumps(Marks(mark), 2),
+        "a dotted name": b"\x80\x04}\x8c\x01a\x8c\x05numpy\x8c\x0cndarray.dump\x93s.",
+        "an attribute of a module": b"\x80\x04}\x8c\x01a\x8c\x05numpy\x8c\x04load\x93s.",
+        "an extension": b"\x80\x02}X\x01\x00\x00\x00a\x82\x01s.",
+        "a persistent object": b"\x80\x02}X\x01\x00\x00\x00aPb\ns.",
+    }
+
+
+def test_paddle_opens_no_pickle_that_names_more_than_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+
+    def load(file: str, return_numpy: bool) -> Any:
+        opened.append(file)
+        return pickle.loads(Path(file).read_bytes(), encoding="latin1")
+
+    paddle = types.SimpleNamespace(set_device=lambda _: None, load=load)
+    monkeypatch.setitem(sys.modules, "paddle", paddle)
+    mark, file = tmp_path / "MARK", tmp_path / "evil.pdparams"
+    for name, data in hostile_pickles(mark).items():
+        file.write_bytes(data)
+        with pytest.raises((NotImplementedError, pickle.UnpicklingError, ValueError)):
+            paddle_run.answer({"file": str(file), "layers": []})
+        assert not opened and not mark.exists(), name
+    layer = {"weight_ih_l0": np.zeros((4, 3), "f4"), "bias_ih_l0": np.ones(4, "f8")}
+    forms = [
+        pickle.dumps({**layer, "scale": np.float32(1)}, 4),
+        *(pickle.dumps(kind(layer), number) for kind in (dict, collections.OrderedDict) for number in (2, 3, 4)),
+        pickle.dumps({**layer, "named": ("lstm_0.w_0", layer["weight_ih_l0"]), "StructuredToParameterName@@": {}}, 4),
+    ]
+    paddle_params.write(file, layer)
+    monkeypatch.setattr(paddle_run, "_run", lambda *_: {"y": 1})
+    monkeypatch.setattr(paddle_run, "_parameters", lambda loaded, _: loaded)
+    for data in [*forms, file.read_bytes()]:
+        file.write_bytes(data)
+        assert paddle_run.answer({"file": str(file), "layers": [], "x": np.zeros(1), "hidden": [], "how": {}}) == {"y": 1}
+        assert opened.pop() == str(file)
+
+
+def test_no_loader_opens_pickles() -> None:
+    """Every call of a loader that could execute a pickle says that it may not."""
+    asked = {("np", "load"): ("allow_pickle", False), ("numpy", "load"): ("allow_pickle", False), ("torch", "load"): ("weights_only", True)}
+    seen: set[tuple[str, str]] = set()
+    for file in (path for folder in ("rnnconvert", "formats", "cli") for path in Path(folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name)):
+                continue
+            call = node.func.value.id, node.func.attr
+            assert call not in {("pickle", "load"), ("pickle", "loads"), ("pickle", "Unpickler"), ("joblib", "load")}, file
+            if call in asked:
+                seen.add(call)
+                word, value = asked[call]
+                assert any(word_of.arg == word and getattr(word_of.value, "value", None) is value for word_of in node.keywords), (
+                    file,
+                    node.lineno,
+                )
+    assert seen >= {("np", "load"), ("torch", "load")}

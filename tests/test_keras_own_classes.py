@@ -57,7 +57,7 @@ def _changed(source: Path, target: Path, change: Callable[[dict[str, Any]], None
     return target
 
 
-def _own(class_name: str, registered: bool) -> dict[str, Any]:
+def _entry_of_own(class_name: str, registered: bool) -> dict[str, Any]:
     module = "their.layers" if not registered else "__main__"
     return {"module": module, "class_name": class_name, "registered_name": f"my>{class_name}" if registered else class_name}
 
@@ -80,7 +80,7 @@ def _put(place: str, class_name: str, registered: bool) -> Callable[[dict[str, A
     def change(config: dict[str, Any]) -> None:
         layer = config["config"]["layers"][1]
         layer = layer["config"]["cell"] if place == "inside" else layer
-        layer |= _own(class_name, registered)
+        layer |= _entry_of_own(class_name, registered)
 
     return change
 

@@ -251,8 +251,8 @@ def test_a_norm_beside_a_bare_layer_is_refused_wherever_it_stands(
 ) -> None:
     arrays = kind(5, 6).state_dict()
     wide = 6 if norm == "state" else max(len(array) for array in arrays.values())
-    beside: nn.Module = {"rms": nn.RMSNorm, "batch": nn.BatchNorm1d}.get(norm, nn.LayerNorm)(wide)
-    for module, refused in ((beside, True), (nn.Linear(6, 3), False)):
+    norm_layer: nn.Module = {"rms": nn.RMSNorm, "batch": nn.BatchNorm1d}.get(norm, nn.LayerNorm)(wide)
+    for module, refused in ((norm_layer, True), (nn.Linear(6, 3), False)):
         for prefix in ("", "cell."):
             path = tmp_path / "beside.safetensors"
             save(

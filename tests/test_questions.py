@@ -23,7 +23,7 @@ READING = {
     "hidden_size": "5", "num_layers": "2", "bidirectional": "true", "bias_mode": "none",
     "projection_size": "2", "input_mode": "skip", "dtype": "float16", "layout": "keras.lstm", "init_state": "ones",
     "arrays": "lstm@0", "release": "0.1", "fc": "fc_0", "origin_mode": "true", "clip": "none", "unaccounted": "harmless",
-    "input_scale": "0.5", "config": "model.json",
+    "input_scale": "0.5", "reparametrised": "weight_norm", "config": "model.json",
 }  # fmt: skip
 
 

@@ -159,7 +159,7 @@ def test_json_has_the_verdict_first_and_finite_numbers_only() -> None:
     document["seconds"] = {"total": math.inf, "load": math.nan}
     shuffled = dict(sorted(document.items(), reverse=True))
     text = reports.render(shuffled, ".json")
-    assert [*json.loads(text)] == [*schema()["properties"]]
+    assert [*json.loads(text)] == [name for name in schema()["properties"] if name != "repair"]  # of what is not equal alone
     assert json.loads(text, parse_constant=pytest.fail)["seconds"] == {"total": "inf", "load": "nan"}
     assert next(line for line in text.splitlines() if '"error": [' in line).endswith("],")  # one list, one line
 

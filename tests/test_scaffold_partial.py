@@ -55,7 +55,7 @@ def test_what_is_not_known_raises_in_its_place_and_the_rest_is_filled(tmp_path: 
     require(target)
     model, path = saved(tmp_path)
     output, weights = tmp_path / "model.py", tmp_path / WEIGHTS[target]
-    with pytest.raises(rc.RefusedError, match=r"'mine'.* 'Mine'.* --partial writes the rest"):
+    with pytest.raises(rc.RefusedError, match=r"'mine'.* 'tests.test_scaffold_partial>Mine'.* --partial writes the rest"):
         rc.scaffold(path, target, output)
     assert not output.exists()
     done = rc.scaffold(path, target, output, weights=weights, partial=True)

@@ -99,7 +99,8 @@ def outcome(kind: str, body: str, folder: Path, xs: Sequence[Any], layer: str = 
             try:
                 got = filled(x)
             except ValueError as error:
-                assert "expected" in str(error) and x is not xs[0], error
+                # A scripted module does not say how many axes its input has: one without a batch may be taken.
+                assert "xpected" in str(error) and (x is not xs[0] or kind == "script"), error
                 outcomes["raises"] += 1
                 continue
             pairs = list(zip(got, wanted, strict=True)) if isinstance(wanted, tuple) else [(got, wanted)]
@@ -134,7 +135,7 @@ def test_what_is_changed_in_place_is_given_as_it_is_then(tmp_path: Path, kind: s
     assert outcomes["equal"] and outcomes["refused"], outcomes
 
 
-KEPT = {
+LEFT_CHANGED = {
     "self.h.copy_(y[:, -1:, :].transpose(0, 1).repeat(1, 1, 2)[..., :4]); return y": "h",
     "z = self.rnn(x, self.h)[1]; self.h.copy_(z); return y": "h",
     "self.n.add_(1); return y": "n",
@@ -163,13 +164,14 @@ def test_what_a_call_leaves_changed_is_refused_by_name(tmp_path: Path, kind: str
             outcomes["not written by torch"] += 1
             return
         outcomes["refused"] += 1
-        with pytest.raises(rc.RefusedError, match=f"a call leaves '{KEPT[body]}' changed|the attribute {KEPT[body]}"):
+        with pytest.raises(rc.RefusedError, match=f"a call leaves '{LEFT_CHANGED[body]}' changed|the attribute {LEFT_CHANGED[body]}"):
             rc.scaffold(source, "pytorch", tmp_path / "w.py", example=(x,) if kind == "live" else None)
 
-    each(drawn(KEPT, 4 if kind in ("live", "program") else 11, f"kept {kind}"), check)
+    each(drawn(LEFT_CHANGED, 4 if kind in ("live", "program") else 11, f"kept {kind}"), check)
     assert outcomes["refused"], outcomes
     for body in ("self.count += 1; return y * self.count", "self.count = self.count + 1; return y if self.count % 2 else -y"):
-        assert outcome(kind, body, tmp_path, [x, x]) != "equal" or kind == "trace"  # a trace keeps no numbers of Python's
+        # What torch wrote into a trace or a .pt2 holds the count of its example: that file is the source.
+        assert outcome(kind, body, tmp_path, [x, x]) != "equal" or kind in ("trace", "program")
 
 
 LENGTHS = {

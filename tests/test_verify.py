@@ -22,7 +22,7 @@ from rnnconvert.core.errors import ExecutorError, MissingPackageError, Unreadabl
 from rnnconvert.core.reference import FUNCTIONS, Function, Reference
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.judging import rounding as coarseness
-from rnnconvert.judging.case_kinds import CASES
+from rnnconvert.judging.case_kinds import CASES, Maker
 from rnnconvert.judging.cases import shaken, solved
 from rnnconvert.judging.rounding import ARITHMETICS, PERSISTENT
 from rnnconvert.language.layout import Sizes
@@ -630,3 +630,60 @@ def test_a_function_that_a_target_does_not_say_is_the_sources(target: str, funct
         "--on", "onnxruntime-cpu",
     )  # fmt: skip
     assert "not equal" not in result.output
+
+
+FAR = (
+    "softplus",
+    "elu",
+    "sigmoid",
+    "tanh",
+    "relu",
+    "linear",
+    "softsign",
+    "hard_sigmoid",
+    "leaky_relu",
+    "affine",
+    "scaled_tanh",
+    "thresholded_relu",
+)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_a_function_that_overflows_in_the_targets_kernel_is_named(kind: str, tmp_path: Path) -> None:
+    require("onnxruntime-cpu")
+    named: set[str] = set()
+
+    def check(function: str) -> None:
+        constants = {
+            "elu": (1.0,),
+            "hard_sigmoid": (0.2, 0.5),
+            "leaky_relu": (0.01,),
+            "affine": (1.5, 0.5),
+            "scaled_tanh": (1.5, 0.5),
+            "thresholded_relu": (0.5,),
+        }
+        cell = rc.Cell(kind, reset_after=True if kind == "gru" else None, activation=rc.Activation(function, *constants.get(function, ())))
+        write(random_stack(Sizes(kind, 3, 2, parts=BOTH), 5, np.float32, cell), tmp_path / f"{function}.onnx")
+        report = rc.verify(tmp_path / f"{function}.onnx", on=["onnxruntime-cpu"])
+        assert report.verdict in ("equal", "equal but for"), (function, report.verdict)
+        named.update(function for limit in report.document["limits"] if limit["kind"] == "overflow" and function in limit["words"])
+
+    for function in FAR:
+        check(function)
+    assert named == {"softplus"}
+
+
+def test_what_functions_that_may_overflow_read_lies_beyond_the_exponential() -> None:
+    for kind in ("rnn", "gru", "lstm"):
+        for scale in (0.01, 1.0):
+            cell = rc.Cell(kind, reset_after=True if kind == "gru" else None, activation=rc.Activation("softplus"))
+            stack = random_stack(Sizes(kind, 3, 4, parts=BOTH), 5, np.float32, cell)
+            stack = each(stack, lambda d, by=scale: d.with_arrays({key: np.asarray(a) * np.float32(by) for key, a in d.arrays.items()}))
+            case = CASES["saturating"](Maker(stack, 3, 4, 12))
+            assert case.far == ("softplus",)
+            for (part, _), array in stack.first.arrays.items():
+                if part == "input":
+                    reads = case.x @ np.asarray(array).T
+                    assert (np.abs(reads).max(axis=(0, 1)) > 88).all()
+    plain = random_stack(Sizes("lstm", 3, 4, parts=BOTH), 5)
+    assert CASES["saturating"](Maker(plain, 3, 4, 12)).far == ()

@@ -272,3 +272,12 @@ def test_a_pooling_of_less_than_a_window_stops_as_in_keras(kind: str, tmp_path: 
         agrees(model, [rows[:, :length]], tmp_path)
     with pytest.raises(Exception, match="cannot be reshaped"):
         run(tmp_path / "model.onnx", [rows[:, :3]])
+
+
+def test_a_function_that_overflows_in_onnxruntime_is_noted(tmp_path: Path) -> None:
+    k = needed("keras", "keras").layers
+    for name, activation, noted in (("LSTM", "softplus", True), ("GRU", "softplus", True), ("LSTM", "elu", False)):
+        x = k.Input((2, 3))
+        needed("keras", "keras").Model(x, getattr(k, name)(2, activation=activation)(x)).save(tmp_path / "model.keras")
+        done = export_model(tmp_path / "model.keras", tmp_path / "model.onnx", force=True)
+        assert any("infinity for Softplus" in note for note in done.notes) is noted, (name, activation)

@@ -55,7 +55,7 @@ def _loaded(path: str) -> dict[str, Array]:
     with pathlib.Path(path).open("rb") as file:
         zipped = file.read(2) == b"PK"
     if zipped:
-        with np.load(path) as archive:
+        with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     import h5py
 

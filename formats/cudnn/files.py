@@ -186,17 +186,17 @@ _LAYERS_TRIED = 4
 def _solved(path: Path, described: Mapping[str, Any], length: float, options: Options) -> dict[str, Any]:
     """Return the width of the input that the length of a buffer leaves, and the layers and directions if only one number of them fits.
 
-    Raises UsageError if no width is left, and where layers and directions are not said and several fit.
+    Raises UsageError if no width is left, and where layers and directions are unstated and several fit.
     """
     keys = ("num_layers", "bidirectional", "bias_mode", "projection_size")
-    known = {**described, **{key: _value(text) for key in keys if (text := options.get(key)) is not None}}
+    stated = {**described, **{key: _value(text) for key in keys if (text := options.get(key)) is not None}}
     tried = {"num_layers": range(1, 1 + _LAYERS_TRIED), "bidirectional": (False, True)}
-    open_keys = [key for key in tried if key not in known]
+    open_keys = [key for key in tried if key not in stated]
     fitting = []
     for values in itertools.product(*(tried[key] for key in open_keys)):
         choice = dict(zip(open_keys, values, strict=True))
-        sizes = form_of({**known, **choice, "input_size": 1})
-        layout = layout_of(str(known["cell"]))
+        sizes = form_of({**stated, **choice, "input_size": 1})
+        layout = layout_of(str(stated["cell"]))
         (least,) = shapes(layout, sizes)["params"]
         width, rest = divmod(length - least, sizes.num_directions * len(layout.order) * sizes.hidden_size)
         if not rest and width >= 0:
@@ -204,7 +204,7 @@ def _solved(path: Path, described: Mapping[str, Any], length: float, options: Op
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        sizes_in_words = ", ".join(f"{key}={_word(value)}" for key, value in known.items())
+        sizes_in_words = ", ".join(f"{key}={_word(value)}" for key, value in stated.items())
         raise UsageError(f"{path}: {length:g} numbers are those of no input_size with {sizes_in_words}")
     listed = "; ".join(", ".join(f"{key}={_word(value)}" for key, value in choice.items()) for choice in fitting)
     wanted = " and ".join(str(Setting(key, "...")) for key in open_keys)

@@ -36,9 +36,9 @@ def modern(path: object, stored: Stored, version: str = "") -> Stored:
     def spelled(name: str) -> str:
         return name.replace("\\", "/") if windows else name
 
-    told = stored.metadata_as(KerasMetadata)
-    attributes = told.get("attributes", {})
-    ranks = _Ranks(map(spelled, (*names, *told.get("empty", ()))))
+    of_keras = stored.metadata_as(KerasMetadata)
+    attributes = of_keras.get("attributes", {})
+    ranks = _Ranks(map(spelled, (*names, *of_keras.get("empty", ()))))
     counted_once = _minor(version) >= (2, 14)
 
     def new_name(name: str) -> str:

@@ -110,7 +110,7 @@ def _path() -> str:
 
 def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     """Run primitives of a file, each reading what the one before gives; see rnnconvert.running."""
-    with np.load(request["file"]) as archive:
+    with np.load(request["file"], allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     library = _DnnlLibrary(_path())
     activation = _ACTIVATIONS[request["how"].get("nonlinearity", "tanh")]

@@ -6,9 +6,11 @@ projected; a cell runs under paddle.nn.RNN, one step after the other.
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,14 @@ _NAME = re.compile(r"(?P<above>(?:.*?\.)??)(?:(?P<layer>\d+)\.)?cell(?P<side>_fw
 _BARE = re.compile(r"(?P<above>(?:.*\.)?)(?P<rest>(?:weight|bias)_(?:ih|hh|ho))", re.S)
 _CLASSES = {1: "SimpleRNN", 3: "GRU", 4: "LSTM"}
 """Paddle's classes by the number of gates in the rows of their weights."""
+_NAMED = {
+    *((f"numpy.{core}.multiarray", name) for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
+    *(("numpy", name) for name in ("ndarray", "dtype")),
+    *((builtins, "tuple") for builtins in ("builtins", "__builtin__")),
+    ("collections", "OrderedDict"),
+    ("_codecs", "encode"),
+}
+"""What the pickles of paddle.save name; nothing in it calls what a pickle hands to it, or keeps attributes that a pickle could set."""
 
 
 def versions(variant: Mapping[str, Any]) -> dict[str, str]:
@@ -47,12 +57,29 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
     import paddle
 
     paddle.set_device("cpu")
+    _check_pickle(request["file"])
     loaded = paddle.load(request["file"], return_numpy=True)
     arrays = _parameters(_flat(loaded, ""), request["layers"])
     dtype = str(next(iter(arrays.values())).dtype)
     if dtype not in ("float32", "float64"):
         raise NotImplementedError(f"{dtype}: Paddle's layers run in float32 and float64 on the CPU")
     return _run(arrays, dtype, Sequences.of(request), request["how"].get("nonlinearity"))
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Python's own machine, which paddle.load has too, with the names of numpy's arrays in dictionaries and no others."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a pickle names. Raises NotImplementedError for what paddle.save does not write."""
+        if (module, name) not in _NAMED:
+            raise NotImplementedError(f"its pickle names {module}.{name}, which is not executed: it may hold arrays and dictionaries alone")
+        return super().find_class(module, name)
+
+
+def _check_pickle(file: str) -> None:
+    """Raise NotImplementedError for a pickle that would execute anything: paddle.load executes what a pickle names."""
+    with Path(file).open("rb") as stream:
+        _PlainUnpickler(stream, encoding="latin1").load()
 
 
 def _flat(tree: Any, name: str) -> dict[str, Array]:

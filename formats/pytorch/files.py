@@ -218,8 +218,8 @@ def _neighbours(
     inside = {name: shape for name, shape in arrays.items() if name.startswith(prefix)}
     inside = {name: shape for name, shape in inside.items() if name not in claimed and name not in others}
     shaped = {name.removeprefix(prefix): shape for name, shape in inside.items() if isinstance(shape, tuple)}
-    beside = {prefix + name for name in norms(shaped, sizes, ".")}
-    return {name: shape for name, shape in inside.items() if counts(name, shape) or name in beside}
+    norm_names = {prefix + name for name in norms(shaped, sizes, ".")}
+    return {name: shape for name, shape in inside.items() if counts(name, shape) or name in norm_names}
 
 
 def silent(path: Path) -> bool:

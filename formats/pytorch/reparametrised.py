@@ -63,7 +63,7 @@ def computed(path: Path, arrays: Mapping[str, Source], options: Options) -> tupl
         options.ask(
             "reparametrised",
             assumed="weight_norm",
-            why="it has a parametrization of two arrays, original0 and original1, as weight norm has; it does not say which one it is",
+            why="it has a parametrization of two arrays, original0 and original1, as weight norm has; whose they are is unstated",
         )
     pieces = {name for derivation in derived.values() for name in derivation.pieces}
     plain: dict[str, Source] = {}

@@ -20,7 +20,7 @@ from typing import Any
 MODEL, PROGRAM = "models/model.json", "serialized_exported_program.json"
 """Where a program stands in an archive of torch's since 2.8, and in an older one."""
 
-_KEPT = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id", ".format_version")
+_RECORDS = ("archive_format", "archive_version", "byteorder", ".data/version", ".data/serialization_id", ".format_version")
 _PAYLOADS = ("data/weights/", "data/constants/")
 _NAME = re.compile(r"[\w.\-/ :+@]*")
 """What names may be, so that no code can stand in them."""
@@ -151,7 +151,7 @@ def _current(
     """Yield the parts of an archive of torch's since 2.8; without sample inputs torch writes no guards as Python."""
     if MODEL not in names:
         raise NotImplementedError(f"its archive has no {MODEL}")
-    for name in _KEPT:
+    for name in _RECORDS:
         if name in names:
             yield root + name, archive.read(names[name])
     yield root + MODEL, checked(archive.read(names[MODEL]))
@@ -232,7 +232,7 @@ def _check(value: Any, key: str) -> None:
 
 def _check_name(text: str) -> None:
     if not _NAME.fullmatch(text) or any(part.startswith("__") for part in text.split(".")):
-        raise NotImplementedError(f"{text[:80]!r} is no name, and torch might execute it")
+        raise NotImplementedError(f"{text[:80]!r} is not a plain name, and torch might execute it")
 
 
 def _check_text(text: str) -> None:
@@ -255,12 +255,12 @@ def _check_target(text: str) -> None:
         if names & _REACHES_FILES:
             raise NotImplementedError(f"it has an operator {text!r}, which torch lacks or which reaches files")
     elif not (_HIGHER.fullmatch(text) or _NUMBERS.fullmatch(text)):
-        raise NotImplementedError(f"it calls {text[:80]!r}, which is no operator on tensors")
+        raise NotImplementedError(f"it calls {text[:80]!r}, which is not an operator on tensors")
 
 
 def _check_expression(text: str) -> None:
     """Raise NotImplementedError for all but arithmetic of symbols: sympy evaluates any Python."""
-    wrong = NotImplementedError(f"{text[:80]!r} is no length of an axis, and torch would execute it")
+    wrong = NotImplementedError(f"{text[:80]!r} is not the length of an axis, and torch would execute it")
     if len(text) > _LONGEST:
         raise wrong
     try:

@@ -92,7 +92,7 @@ class Constants:
             if full in stored.arrays:
                 return program.stored(full)
             value = stored.metadata_as(TorchMetadata)["values"][full]
-            return values.Items([*value], kept=full) if isinstance(value, list) else value
+            return values.Items([*value], attribute=full) if isinstance(value, list) else value
 
         try:
             return statements.follow(values.ArchiveScope(kind, function, attribute))

@@ -15,9 +15,9 @@ from rnnconvert.core.limits import LAYER_NESTING
 from rnnconvert.core.malformed import malformed
 
 _PACKAGES = ("keras", "tf_keras", "tensorflow", "keras_core")
-_OWN = ">"
+_FROM = ">"
 """What parts the package or module of a class that is not built in from its name."""
-OWN_RECURRENT = f"rnnconvert{_OWN}OwnRecurrent"
+OWN_RECURRENT = f"rnnconvert{_FROM}OwnRecurrent"
 """The class of rnnconvert's own layers."""
 RECURRENT = (
     "RNN",
@@ -61,12 +61,12 @@ class Entry:
     @property
     def built_in(self) -> bool:
         """Whether the class is the framework's own, not one of a user's that may have the same name."""
-        return _OWN not in self.class_name
+        return _FROM not in self.class_name
 
     @property
     def short_class_name(self) -> str:
         """The class without package or module, as the paths of arrays are made of it: it says nothing about what the layer computes."""
-        return self.class_name.rpartition(_OWN)[2]
+        return self.class_name.rpartition(_FROM)[2]
 
     def inner(self, key: str) -> Entry | None:
         """Return a layer or cell inside this one: a wrapper's `layer`, an RNN's `cell`."""
@@ -97,18 +97,18 @@ def entry(value: Mapping[str, Any]) -> Entry:
 def _class_name(value: Mapping[str, Any]) -> str:
     """Return a layer's class; see Entry.
 
-    Keras names what it does not have itself as "package>Class" where it is registered: as the class itself in HDF5, beside it as
+    Keras names what it does not have itself as "package>Class" where it is registered: as the class itself in HDF5, with the class as
     registered_name from Keras 3 on. What nobody registered has its module alone, and in HDF5 a plain name.
     """
     class_name, registered = str(value.get("class_name", "")), str(value.get("registered_name") or "")
-    if _OWN in class_name:
+    if _FROM in class_name:
         return class_name
-    if _OWN in registered:
-        return f"{registered.rpartition(_OWN)[0]}{_OWN}{class_name}"
+    if _FROM in registered:
+        return f"{registered.rpartition(_FROM)[0]}{_FROM}{class_name}"
     module = str(value.get("module") or "")
     if module.partition(".")[0] in _PACKAGES or not (module or registered):
         return _RENAMED.get(class_name, class_name)
-    return f"{module}{_OWN}{class_name}"
+    return f"{module}{_FROM}{class_name}"
 
 
 def rank(built: object) -> int:

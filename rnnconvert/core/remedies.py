@@ -193,10 +193,11 @@ class Command(Remedy):
     @property
     def flags(self) -> str:
         """Return the line of a POSIX shell."""
-        options = [f"--{name}" for name, value in self.options.items() if value is True]
+        flags = {name: f"--{name}" if len(name) > 1 else f"-{name}" for name in self.options}
+        options = [flags[name] for name, value in self.options.items() if value is True]
         for name, value in self.options.items():
             values = value if isinstance(value, (list, tuple)) else [] if value is True else [value]
-            options += [word for each in values for word in (f"--{name}", str(each))]
+            options += [word for each in values for word in (flags[name], str(each))]
         return shlex.join(["rnnconvert", self.name, *map(as_word, self.words), *options])
 
     @property

@@ -35,6 +35,7 @@ Kind = Literal[
     "whole",
     "others",
     "folded",
+    "overflow",
 ]
 
 _ASIDE = ("chosen", "caller", "cast", "sample", "others")
@@ -58,8 +59,10 @@ class Limit:
            "stated": what one model states and the other does not; "states": states that only one model carries from call to
            call; "weights": a difference too small for any output to show; "units": units that no input exercised;
            "tolerance": the user's own, which would let zeros pass; "whole": layers that were joined, and whose source was not
-           run whole; "others": layers without recurrence that only one model has, or that fit in several ways; "folded": layers
-           without recurrence that differ, perhaps because a normalization was multiplied into them
+           run whole; "overflow": a function that an executor computes from an exponential
+           that is infinite where the function is not; "others": layers without recurrence that only one model has, or that
+           fit in several ways; "folded": layers without recurrence that differ, perhaps because a normalization was
+           multiplied into them
     layer  the layer it is about; "" for the module itself, or for all
     words  the whole in words
     """

@@ -395,8 +395,8 @@ class _Places:
         scopes = {group.name + mark for mark in self._separators if group.name} | {self._above(full) for full in own_names}
         nearby = [entry for scope in scopes for entry in self._at.get(scope, ()) if entry[1] not in own_names]
         shaped = {} if group.name else {full: tuple(array.shape) for full, array in self._arrays.items() if full not in own_names}
-        beside = norms(shaped, group.sizes, self._separators)  # a name is enough for what is under the layer's own
-        return [*(full for _, full in sorted(nearby) if self._counts(full, group)), *beside]
+        norm_names = norms(shaped, group.sizes, self._separators)  # a name is enough for what is under the layer's own
+        return [*(full for _, full in sorted(nearby) if self._counts(full, group)), *norm_names]
 
     def _counts(self, full: str, group: FoundLayer) -> bool:
         """Return whether an array states anything: one without elements does not, nor one at the top that no layer could own."""

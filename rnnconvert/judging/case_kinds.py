@@ -27,6 +27,7 @@ class Case:
     lengths     how many steps of each sequence count, (batch,); None for all
     way         the sequence whole, in two "halves" with the state carried over, or "steps" one by one
     cotangents  weights of each output in a sum whose gradients are compared; None for no gradients
+    far         functions that read more here than the exponential of float32 can give, although they are finite
     """
 
     name: str
@@ -37,6 +38,7 @@ class Case:
     lengths: Array | None = None
     way: Way = "whole"
     cotangents: Outputs | None = None
+    far: tuple[str, ...] = ()
 
     def solve(
         self, stack: Recurrent, dtype: Any = np.float64, readings: Collection[Reading] = (), functions: Mapping[str, Function] = FUNCTIONS
@@ -136,7 +138,38 @@ def _scaled(name: str, what: str, factor: float) -> Callable[[Maker], Case]:
 def _saturating(maker: Maker) -> Case:
     case = maker.case("saturating", "input and states so large that gates saturate and clips are reached")
     x, hidden, cell = (tuple(held(a * np.float32(30)) for a in arrays or ()) for arrays in ((case.x,), case.hidden, case.cell))
-    return replace(case, x=x[0], hidden=hidden, cell=cell)
+    far = tuple(overflowing(maker.stack))
+    larger = _factor(maker.stack, x[0]) if far else 1.0
+    return replace(case, x=held(x[0] * np.float32(larger)), hidden=hidden, cell=cell, far=far)
+
+
+OVERFLOWING = frozenset({"softplus", "elu", "selu", "silu", "gelu"})
+"""Functions that are finite for every number, and that a kernel may compute from an exponential that is not: beyond 88 in float32."""
+
+BEYOND = 128.0
+"""What each gate of such a function reads at the least in the case "saturating"."""
+
+_MOST_LARGER = 1e4
+
+
+def _factor(stack: Recurrent, x: Array) -> float:
+    """Return by what an input is multiplied so that what functions in `OVERFLOWING` read exceeds BEYOND."""
+    direction = stack.first
+    reads = [
+        float(np.abs(x @ np.asarray(source, np.float64).reshape(-1, x.shape[2]).T).max(axis=(0, 1)).min())
+        for (part, _), source in direction.arrays.items()
+        if part == "input"
+    ]
+    if not reads or not min(reads) > 0:
+        return 1.0
+    return min(max(1.0, BEYOND / min(reads)), _MOST_LARGER)
+
+
+def overflowing(stack: Recurrent) -> list[str]:
+    """Return the functions of a stack that a kernel may compute from an exponential that overflows."""
+    cells = [direction.cell for *_, direction in stack.directions()]
+    functions = [function for cell in cells for function in (cell.activation, cell.gate_activation, cell.output_activation)]
+    return list(dict.fromkeys(function.name for function in functions if function.name in OVERFLOWING))
 
 
 def _not_finite(maker: Maker) -> Case:

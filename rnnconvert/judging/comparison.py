@@ -69,9 +69,14 @@ class OutputComparison:
         error = abs(self.worst.found - self.worst.expected)
         return self.error if np.isnan(error) else error
 
+    @property
+    def swamped(self) -> bool:
+        """Whether it neither passes nor shows a difference: the rounding error is as large as the values, and not bounded by a sample."""
+        return not self.passed and not self.telling and bool(np.isfinite(self.worst.expected))
+
     def __str__(self) -> str:
         says = "" if self.telling else " (proves nothing: the rounding error is as large as the values)"
-        word = Verdict.of(equal=self.passed, compared=True).word
+        word = Verdict.of(equal=self.passed or self.swamped, compared=not self.swamped).word
         return f"{self.output}: {word}, off by {self.error_at_worst:.3g}, allowed {self.allowed:.3g}{says}"
 
 

@@ -156,7 +156,7 @@ def as_wide(shape: Shape, sizes: Sizes) -> bool:
 
 
 def norms(array_shapes: Mapping[str, Shape], sizes: Sizes, separators: str) -> list[str]:
-    """Return the arrays of modules that may norm the gates or the state of a layer beside them: arrays of a norm are alike, and as wide.
+    """Return the arrays of modules that may norm the gates or the state of a layer: arrays of a norm are alike, and as wide.
 
     array_shapes  by name, without what stands before the modules
     separators    what may stand between the name of a module and those of its arrays
@@ -168,10 +168,10 @@ def norms(array_shapes: Mapping[str, Shape], sizes: Sizes, separators: str) -> l
             modules.setdefault(name[:at], {})[name] = shape
     return [
         name
-        for own in modules.values()
-        if len({*own.values()}) == 1
-        and all((len(shape) == 1 or len(own) > 1) and as_wide((math.prod(shape),), sizes) for shape in own.values())
-        for name in own
+        for arrays in modules.values()
+        if len({*arrays.values()}) == 1
+        and all((len(shape) == 1 or len(arrays) > 1) and as_wide((math.prod(shape),), sizes) for shape in arrays.values())
+        for name in arrays
     ]
 
 

@@ -79,8 +79,8 @@ def prepare(target: Model, source: Model, wishes: Wishes) -> tuple[Transplant, d
     ]
     if wishes.strict:
         named = {word for words in mapping.layers for word in (words, *words.split(" + "))}
-        whole = ALL in accepted and all(entry.target.name in named for entry in pairing.pairs)
-        problems += unsettled(pairing, target, source, _INLINE if ALL in accepted else 0, whole)
+        by_name = ALL in accepted and all(entry.target.name in named for entry in pairing.pairs)
+        problems += unsettled(pairing, target, source, _INLINE if ALL in accepted else 0, by_name)
     if problems:
         raise TransplantError(target.title, source.title, problems)
     _decided(accepted, filling, unlike, flattening)

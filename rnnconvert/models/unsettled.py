@@ -13,11 +13,11 @@ from rnnconvert.models.names import listing
 from rnnconvert.models.pairs import Choice, Pairing
 
 
-def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0, whole: bool = False) -> list[str]:
+def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0, by_name: bool = False) -> list[str]:
     """Return what a strict transplant does not leave open; of the names of one memory, one is enough.
 
     inline  how many numbers an array of no layer may have that the code around the target states itself
-    whole   whether the code around the target, whose layers were paired by name, is known to read nothing else of the source
+    by_name  whether the code around the target, whose layers were paired by name, is known to read nothing else of the source
     """
     filled = target.memory(name for filled_pair in pairing.pairs for name in filled_pair.target.arrays)
     used = source.memory(name for used_pair in pairing.pairs for name in used_pair.source.arrays)
@@ -32,7 +32,7 @@ def unsettled(pairing: Pairing, target: Model, source: Model, inline: int = 0, w
         f"use {Flag('partial')}, which leaves out what does not fit"
         for unit in pairing.unused
         if not source.memory(unit.arrays) <= used
-        and not (whole or (unit.kinds == ("array",) and all(source.arrays[name].size <= inline for name in unit.arrays)))
+        and not (by_name or (unit.kinds == ("array",) and all(source.arrays[name].size <= inline for name in unit.arrays)))
     ]
     return problems
 

@@ -49,9 +49,14 @@ class WholeModels:
         """Equal only if everything that was compared agrees, and passing proves something of the models' own outputs."""
         outputs_compared = [comparison for comparison in self.comparisons if comparison.output.partition(" ")[0] == "output"]
         return Verdict.of(
-            equal=all(comparison.passed for comparison in self.comparisons),
-            compared=any(comparison.telling for comparison in outputs_compared),
+            equal=all(comparison.passed or comparison.swamped for comparison in self.comparisons),
+            compared=any(comparison.telling for comparison in outputs_compared) and not any(each.swamped for each in self.comparisons),
         )
+
+    @property
+    def telling(self) -> bool:
+        """Whether passing proves something of everything that was compared: where values explode, rounding is as large as they are."""
+        return all(comparison.telling for comparison in self.comparisons)
 
     @property
     def verdict(self) -> Word:

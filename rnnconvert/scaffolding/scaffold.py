@@ -11,6 +11,7 @@ from typing import IO, Any, Protocol
 from rnnconvert.containers.addresses import local
 from rnnconvert.containers.files import only_replace, replacing
 from rnnconvert.core.arguments import checked, unknown
+from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import NotEqualError, RefusedError, RnnConvertError, UsageError
 from rnnconvert.core.remedies import Flag, InPart
 from rnnconvert.files.load import model_path
@@ -326,6 +327,24 @@ def _count(scope: DescribedModel) -> int:
     )
 
 
+_SMALLER = (0.1, 0.01)
+"""By what inputs are multiplied, in turn, where the values that the usual ones lead to explode."""
+
+
+def _telling(run: Callable[[list[Array], list[Array]], WholeModels], *calls: list[Array]) -> WholeModels:
+    """Return what two models show on inputs, or on the largest smaller ones on which rounding is not as large as the values."""
+    at_full_size = run(*calls)
+    if at_full_size.telling:
+        return at_full_size
+    for factor in _SMALLER:
+        smaller = [[(x * factor).astype(x.dtype) if x.dtype.kind == "f" else x for x in arrays] for arrays in calls]
+        proof = run(*smaller)
+        if proof.telling:
+            note = f"inputs are {factor:g} times the usual ones, on which the values grow until rounding is as large as they are"
+            return replace(proof, notes=(*proof.notes, note))
+    return at_full_size
+
+
 def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify: bool, force: bool) -> Scaffolded:
     """Write the files, once they are proved where that is asked for."""
     proofs: list[WholeModels] = []
@@ -353,7 +372,8 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
             shapes = loaded.live.shapes if isinstance(loaded.live, LoadedFunction) else ()
             for inputs, earlier in zip(drawn(giver.description, shapes=shapes), drawn(giver.description, 100, shapes), strict=True):
-                proofs.append(report.verify(inputs, source=source, before=[earlier]))  # the second call: states would show in it
+                # The second call: states would show in it.
+                proofs.append(_telling(lambda *calls: report.verify(calls[0], source=source, before=[calls[1]]), inputs, earlier))
                 if not proofs[-1]:
                     raise NotEqualError(done.output or done.source, proofs[-1])
         if done.weights:

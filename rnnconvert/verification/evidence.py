@@ -9,6 +9,7 @@ from rnnconvert.core.printable import called
 from rnnconvert.core.verdict import EQUAL, NOT_EQUAL, Limit, Verdict
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Tolerance, tolerance
+from rnnconvert.verification.judgements import overflows
 from rnnconvert.verification.results import LayerResults, Results
 from rnnconvert.verification.running import REFERENCE
 
@@ -59,6 +60,7 @@ def _limits(layer: LayerResults, compared: Collection[str]) -> Iterator[Limit]:
     compared  the cases in which the last model was
     """
     yield from layer.limits
+    yield from overflows(layer)
     lacking = [] if layer.power is None else [case for case in layer.power.cases if case not in compared]
     if layer.power is not None and layer.power.words:
         yield Limit("units", layer.name, layer.power.words)

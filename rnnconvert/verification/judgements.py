@@ -10,6 +10,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.reference import Outputs
+from rnnconvert.core.verdict import Limit
 from rnnconvert.core.weights import GATE_PARTS
 from rnnconvert.judging.case_kinds import Case
 from rnnconvert.judging.comparison import OutputComparison, joined, parts, unlike
@@ -61,6 +62,9 @@ def _outputs(
         if name not in arrays or arrays[name].shape != expected.shape:
             continue
         near = [outputs_[name] for outputs_ in rough if name in outputs_ and outputs_[name].shape == expected.shape]
+        if case.far:
+            finite = _finite_sequences(arrays, truth, case).reshape([-1 if axis == "batch" else 1 for axis in axes])
+            mask = np.broadcast_to(finite, expected.shape) if mask is None else mask & finite
         output_name = name.partition("[")[0]
         allowance = Allowance(near, dtype, tolerance(output_name, tolerances))
         comparison = compare(Output(case.name, output_name, axes, mask), arrays[name], expected, allowance)
@@ -70,6 +74,27 @@ def _outputs(
             states.setdefault(output_name, []).append(comparison)
     for output_name, several in states.items():
         yield joined(output_name, several, "state")
+
+
+def _finite_sequences(arrays: Mapping[str, Array], truth: Outputs, case: Case) -> Array:
+    """Return which sequences of a batch have no number that is not finite although it should be: the rest of a sequence follows from it."""
+    finite = np.ones(case.x.shape[1], bool)
+    for name, expected, _, axes in parts(truth, case.lengths):
+        if name in arrays and arrays[name].shape == expected.shape:
+            overflowed = ~np.isfinite(arrays[name].astype(np.float64)) & np.isfinite(expected)
+            finite &= ~overflowed.any(axis=tuple(at for at, axis in enumerate(axes) if axis != "batch"))
+    return finite
+
+
+def overflows(layer: LayerResults) -> Iterator[Limit]:
+    """Yield the executors that give infinity or NaN for functions whose value is a finite number."""
+    for run in layer.runs:
+        for case in (case for case in layer.cases if case.far and case.name in run.outputs):
+            arrays = {name: array for name, array, *_ in parts(run.outputs[case.name], case.lengths)}
+            if not _finite_sequences(arrays, layer.basis(run.model).truth[case.name], case).all():
+                functions = " and ".join(case.far)
+                words = f"{run.executor} gives infinity or NaN for {functions} of numbers beyond 88, where the value is finite"
+                yield Limit("overflow", layer.name, words)
 
 
 def without(layer: LayerResults, run: LayerRun, comparisons: Sequence[OutputComparison]) -> dict[str, str]:

@@ -53,7 +53,12 @@ class Repair:
 
     def as_dict(self) -> dict[str, object]:
         """Return it as the report keeps it."""
-        return {**asdict(self), "options": {name: list(values) for name, values in self.options.items()}}
+        return {
+            **asdict(self),
+            "words": list(self.words),
+            "also": list(self.also),
+            "options": {name: list(values) for name, values in self.options.items()},
+        }
 
 
 def repair(a: str, b: str, plan: Plan) -> Repair:
@@ -63,7 +68,7 @@ def repair(a: str, b: str, plan: Plan) -> Repair:
     reasons: list[str] = []  # the second is that of the way that asks least of a whole model
     try:
         with new_folder() as scratch:
-            trial = _Trial(a, b, plan, scratch)
+            trial = _Attempt(a, b, plan, scratch)
             for way in (trial.transplanted, trial.transplanted_in_part, trial.converted):
                 try:
                     return way()
@@ -80,7 +85,7 @@ class _NoRepairError(RnnConvertError):
     """A command that was followed, and did not repair B."""
 
 
-class _Trial:
+class _Attempt:
     """Commands that may repair B, each followed in a scratch folder."""
 
     def __init__(self, a: str, b: str, plan: Plan, scratch: Path) -> None:

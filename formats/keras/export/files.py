@@ -7,7 +7,7 @@ used, known to change nothing, or the reason for a refusal.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,14 @@ def _compared(source: Path, exported: Path) -> WholeModels:
     return replace(proof, notes=(*loaded.notes, *proof.notes))
 
 
+def _overflowing(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield the recurrent nodes with a function that onnxruntime's kernel computes from an exponential that overflows."""
+    for node in graph.node:
+        functions = {name for attribute in node.attribute if attribute.name == "activations" for name in attribute.strings}
+        if b"Softplus" in functions:
+            yield f"{node.name}: onnxruntime's {node.op_type} gives infinity for Softplus of numbers beyond 88; Keras gives the number"
+
+
 def _check(top: SourceLayer) -> None:
     """Raise RefusedError for a layer or an operation that ONNX's table lacks."""
     for layer in top.walk():
@@ -178,7 +186,7 @@ class _ExportWalk(Walk[ModelTensor]):
         proto = helper.make_model(graph, opset_imports=[opset], ir_version=8, producer_name="rnnconvert")
         starts, ends = (tuple(map(described, group)) for group in (self.inputs, outputs))
         size = sum(map(nbytes, self.build.arrays.values()))
-        notes = tuple(in_half_precision(layer.entry.config for layer in self.top.walk()))
+        notes = (*in_half_precision(layer.entry.config for layer in self.top.walk()), *_overflowing(proto.graph))
         return proto, Exported(source, target, starts, ends, len(self.build.nodes), tuple(self.build.recurrent), size, notes=notes)
 
     def start(self, old: SourceLayer) -> ModelTensor:

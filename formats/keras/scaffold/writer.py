@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.scaffold.layers import RULES
 from rnnconvert.scaffolding.description import DescribedModel, Node, Value
 from rnnconvert.scaffolding.names import class_name, identifier
@@ -123,24 +122,50 @@ class KerasModule(Module):
 
     def text(self, name: str, first: bool) -> str:
         """Return the function."""
-        for check in self.file.checks if first else ():
-            if not re.fullmatch(r"\{0\} == \d+", check.text) or not check.axes[0][1]:  # keras.Input checks a length that is stated
-                reason = "a functional model of Keras does not compute lengths"
-                raise RefusedError("inputs of certain lengths alone", self.TITLE, f"{reason}: {self.checking(first)[0][7:-1]}")
+        checking = self._checking() if first else []
         default = "None" if first else f'"{identifier(self.scope.name)}"'
         lines = [f"def {name}(name={default}):", f'    """{self.title(first)}"""']
         starts = [
             f"{word} = {_input(value, identifier(value.name, 'x'))}" for word, value in zip(self.arguments, self.scope.inputs, strict=True)
         ]
         outputs = [self(value) for value in self.scope.outputs]
-        if len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined) and self._is_line():
+        if len(self._line) == len(self.lines) == len(self.scope.nodes) - len(self._joined) and self._is_line() and not checking:
             shapes = [line.partition("  # ")[2] for line in self.lines]
             rows = [f"        {_input(self.scope.inputs[0], '')},"]
             rows += [f"        {call},  # {shape}" for call, shape in zip(self._line, shapes, strict=True)]
             return "\n".join([*lines, "    return keras.Sequential([", *rows, "    ], name=name)"]) + "\n"
         listed = [words[0] if len(words) == 1 else f"[{', '.join(words)}]" for words in (self.arguments, outputs)]
-        lines += [f"    {line}" for line in (*starts, *self.lines)]
+        if checking:  # which gives what it reads: the model's own inputs are those before it
+            checking, listed[0] = [f"{_INPUTS} = [{', '.join(self.arguments)}]", *checking], _INPUTS
+        lines += [f"    {line}" for line in (*starts, *checking, *self.lines)]
         return "\n".join([*lines, f"    return keras.Model({listed[0]}, {listed[1]}, name=name)"]) + "\n"
+
+    def _checking(self) -> list[str]:
+        """Return the line that checks lengths that keras.Input does not, [] where it checks all of them."""
+        checks = [check for check in self.file.checks if not re.fullmatch(r"\{0\} == \d+", check.text) or not check.axes[0][1]]
+        if not checks:
+            return []
+        name, words = self.file.names.new("CheckedLengths"), ", ".join(self.arguments)
+        lines = []
+        for check in checks:
+            lengths = [f"{self.arguments[number]}.shape[{axis}]" for number, axis in check.axes]
+            condition, got = check.text.format(*lengths), ", ".join(f"{length} = {{{length}}}" for length in lengths)
+            lines += [f"if None not in ({', '.join(lengths)},) and not {condition}:"]
+            lines += [f'    raise ValueError(f"got {got}, expected {condition}")']
+        self.file.extras.append(_CHECKED.format(name=name, inputs=words, lines="\n".join(f"        {line}" for line in lines)))
+        return [f"{words}, = {name}()({_INPUTS})"]
+
+
+_INPUTS = "model_inputs"
+
+_CHECKED = '''class {name}(layers.Layer):
+    """Raise ValueError for inputs of lengths that the source does not take; one that is open while Keras traces is not checked."""
+
+    def call(self, inputs):
+        {inputs}, = inputs
+{lines}
+        return inputs
+'''
 
 
 _UNWRITTEN = '''class {name}(layers.Layer):

@@ -98,7 +98,7 @@ def compared(source: Path, written: Path, folder: Path) -> Proof:
 
 
 def _saved(path: Path) -> list[Array]:
-    with np.load(path) as archive:
+    with np.load(path, allow_pickle=False) as archive:
         return [archive[f"y{number}"] for number in range(len(archive.files))]
 
 

@@ -32,7 +32,7 @@ def main(framework: str, model: str, folder: str) -> dict[str, str]:
         live = keras.models.load_model(model, compile=False)
         if framework == "keras":
             np.savez(Path(folder, "x.npz"), **{f"x{n}": array for n, array in enumerate(inputs(keras, live))})
-        with np.load(Path(folder, "x.npz")) as archive:
+        with np.load(Path(folder, "x.npz"), allow_pickle=False) as archive:
             tensors = [archive[f"x{n}"] for n in range(len(archive.files))]
         save(Path(folder, f"{framework}.npz"), run(live, tensors))
         for seed in range(SHAKES if framework == "keras" else 0):

@@ -162,7 +162,7 @@ def _finite(inputs: Mapping[str, Array]) -> bool:
 
 
 def _saved(path: Path) -> list[Array]:
-    with np.load(path) as archive:
+    with np.load(path, allow_pickle=False) as archive:
         return [archive[str(number)] for number in range(len(archive.files))]
 
 

@@ -50,7 +50,7 @@ def main(folder: Path) -> dict[str, Any]:
             continue
         for source, out in job["runs"]:
             try:
-                with np.load(folder / source) as archive:
+                with np.load(folder / source, allow_pickle=False) as archive:
                     feed = {name: archive[str(n)] for n, name in enumerate(job["names"]) if name in wanted}
                 results = session.run(job["outputs"], feed)
                 np.savez(folder / out, **{str(n): array for n, array in enumerate(results)})

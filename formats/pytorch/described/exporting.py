@@ -6,9 +6,10 @@ torch.export unrolls a recurrent operator over its steps, and so fixes their num
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class LiveProgram:
             import torch
         except ImportError:
             raise MissingPackageError("torch", "describe a module") from None
-        self.module = module
+        self.module = _copied(module)
         self.harmless: dict[Place, set[int]] = {}
         self.example = tuple(value if isinstance(value, torch.Tensor) else torch.as_tensor(value) for value in example)
 
@@ -107,7 +108,14 @@ class LiveProgram:
 
     def _runs(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Return what the module gives; None for inputs that it does not take."""
-        return _given(self.module, inputs)
+        return _outputs_of(self.module, inputs)
+
+    def _changed(self, inputs: Sequence[Any]) -> list[str]:
+        """Return the parameters and buffers that a call changes, by name."""
+        arrays = {**dict(self.module.named_parameters()), **dict(self.module.named_buffers())}
+        versions = {name: array._version for name, array in arrays.items()}  # torch counts what changes a tensor in place
+        self._runs(inputs)
+        return [name for name, array in arrays.items() if array._version != versions[name]]
 
     def _unlike(self, program: Any, inputs: Sequence[Any]) -> Mapping[tuple[Place, ...], set[int]]:
         """Return the open lengths at which a program gives other numbers than its module, by their axes."""
@@ -117,7 +125,11 @@ class LiveProgram:
             for axis, size in enumerate(shapes[name]):
                 if not isinstance(size, int) and not str(size).isdigit():
                     opened.setdefault(str(size), []).append((number, axis))
-        if not _alike(_given(run, drawn := _drawn(inputs)), self._runs(drawn)):
+        computed = [_outputs_of(run, drawn := _drawn(inputs)), self._runs(drawn), self._runs(drawn)]
+        if not all(_alike(outputs, computed[0]) for outputs in computed[1:]):
+            changed = self._changed(drawn)
+            if changed:
+                raise kept_between_calls(changed)
             raise RefusedError("a module that gives other numbers from call to call", type(self.module).__name__, "its program does not")
         guards = "check_guards" in inspect.signature(program.module).parameters  # of torch 2.9 and later
         unguarded = program.module(check_guards=False) if guards else run
@@ -127,9 +139,9 @@ class LiveProgram:
             for other in sorted({*LENGTHS, length - 1, length + 1, 2 * length + 1} - {0, length}):
                 resized = _drawn(_resized(inputs, places, other))
                 wanted = self._runs(resized)
-                if wanted is None or _alike(_given(unguarded, resized), wanted):
+                if wanted is None or _alike(_outputs_of(unguarded, resized), wanted):
                     self.harmless.setdefault(places[0], set()).add(other)
-                elif _given(run, resized) is not None:  # what the program refuses its guards say
+                elif _outputs_of(run, resized) is not None:  # what the program refuses its guards say
                     unlike.setdefault(places, set()).add(other)
         return unlike
 
@@ -153,7 +165,21 @@ def _drawn(inputs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(torch.randn(x.shape, generator=generator).to(x) if x.is_floating_point() else x for x in inputs)
 
 
-def _given(run: Any, inputs: Sequence[Any]) -> list[Any] | None:
+def kept_between_calls(names: Iterable[str]) -> RefusedError:
+    """Return the refusal of a module that keeps what a call computes."""
+    why = f"a call leaves {' and '.join(map(repr, names))} changed, and the next call computes something else: hand it in and give it back"
+    return RefusedError("a module that keeps what a call computes", "a model written as code", why, "", "")
+
+
+def _copied(module: Any) -> Any:
+    """Return a module of the same parameters with its own buffers and attributes, which calls may change; itself if it cannot be copied."""
+    try:
+        return copy.deepcopy(module, {id(parameter): parameter for parameter in module.parameters()})
+    except (RuntimeError, TypeError, AttributeError):  # tensors that were computed from others, and what Python cannot copy
+        return module
+
+
+def _outputs_of(run: Any, inputs: Sequence[Any]) -> list[Any] | None:
     """Return the tensors that a module gives; None where it raises."""
     import torch
 
@@ -202,12 +228,12 @@ def _whole_recurrence() -> Iterator[None]:
     """Let recurrent operators over sequences that are not packed stand in a program as ours."""
     from torch.overrides import TorchFunctionMode
 
-    class Whole(TorchFunctionMode):  # type: ignore[misc]  # torch's classes have no types here
+    class WithRecurrentOperators(TorchFunctionMode):  # type: ignore[misc]  # torch's classes have no types here
         def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
             operator = _operators().get(function)
             if operator is None or keywords or len(arguments) != 9 or not isinstance(arguments[3], bool):
                 return function(*arguments, **(keywords or {}))
             return operator(*arguments)
 
-    with Whole():
+    with WithRecurrentOperators():
         yield

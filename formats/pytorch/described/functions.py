@@ -48,7 +48,7 @@ def pair(operation: str, dtype: str = "", scaled: bool = False, swapped: bool = 
     def rule(r: ProgramReading, call: BoundCall) -> Any:
         left, right = call("x"), call("other")
         if not isinstance(left, SourceTensor) and not isinstance(right, SourceTensor):
-            return _NUMBERS[operation](left, right)
+            return _number(operation, left, right)
         if operation == "add" and call("alpha", 1) == 1 and (dense := r.sum(left, right)) is not None:
             return dense
         like = left if isinstance(left, SourceTensor) and (left.dims or not isinstance(right, SourceTensor)) else right
@@ -78,19 +78,32 @@ def _ratio(left: Any, right: Any) -> Any:
     return left / right
 
 
-_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+_NUMBERS: dict[str, Callable[..., Any]] = {
     "add": numbers.add,
     "subtract": numbers.sub,
     "multiply": numbers.mul,
     "divide": _ratio,
     "power": numbers.pow,
+    "remainder": numbers.mod,
     "equal": numbers.eq,
     "not_equal": numbers.ne,
     "greater": numbers.gt,
     "less": numbers.lt,
     "greater_equal": numbers.ge,
     "less_equal": numbers.le,
+    "not": numbers.not_,
+    "neg": numbers.neg,
+    "abs": abs,
 }
+"""What operators give for Python's numbers and for lengths."""
+
+
+def _number(operation: str, *values: Any) -> Any:
+    """Return what an operator gives for numbers. Raises ValueError for one that is not computed, or not from a length."""
+    try:
+        return _NUMBERS[operation](*values)
+    except (KeyError, TypeError):
+        raise ValueError(f"{operation} of {' and '.join(map(repr, values))}") from None
 
 
 def _compared(operation: str) -> Rule:
@@ -99,25 +112,22 @@ def _compared(operation: str) -> Rule:
     def rule(r: ProgramReading, call: BoundCall) -> Any:
         left, right = call("x"), call("other")
         if isinstance(left, list) or isinstance(right, list) or isinstance(left, SourceTensor) or isinstance(right, SourceTensor):
-            return _NUMBERS[operation](left, right) if isinstance(left, list) else compare(r, call)
+            return _number(operation, left, right) if isinstance(left, list) else compare(r, call)
         difference = left - right
         if isinstance(difference, Size):
             if not (difference.positive or (-difference).positive):
                 raise r.build.refuse("a comparison of lengths", "its truth is decided by a run")
             difference = 1 if difference.positive else -1
-        return _NUMBERS[operation](difference, 0)
+        return _number(operation, difference, 0)
 
     return rule
-
-
-_OF_A_NUMBER: dict[str, Callable[[Any], Any]] = {"not": numbers.not_, "neg": numbers.neg, "abs": abs}
 
 
 def _unary(operation: str) -> Rule:
     def rule(r: ProgramReading, call: BoundCall) -> Any:
         x = call("x")
         if not isinstance(x, SourceTensor):
-            return _OF_A_NUMBER[operation](x)
+            return _number(operation, x)
         return operations.function(r.build, x, operation)
 
     return rule

@@ -15,7 +15,7 @@ from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.errors import RefusedError, RnnConvertError, UsageError
 from rnnconvert.files.load import load_with
 from rnnconvert.files.options import Options
-from rnnconvert.formats.pytorch.described.exporting import LiveProgram
+from rnnconvert.formats.pytorch.described.exporting import LiveProgram, kept_between_calls
 from rnnconvert.formats.pytorch.described.reading import ProgramReading
 from rnnconvert.formats.pytorch.metadata import TorchMetadata
 from rnnconvert.formats.pytorch.program.program import RECURRENT, OperatorProgram, Ref
@@ -81,9 +81,7 @@ def _program(path: Path) -> OperatorProgram:
         why = program if isinstance(program, str) else "what it gives is not stated plainly"
         raise RefusedError("a program that is not followed", "a model written as code", why, "", "")
     if program.changed:
-        names = " and ".join(map(repr, program.changed))
-        why = f"a call leaves {names} changed, and the next call computes something else: hand it in and give it back"
-        raise RefusedError("a module that keeps what a call computes", "a model written as code", why, "", "")
+        raise kept_between_calls(program.changed)
     return program  # type: ignore[no-any-return]
 
 

@@ -134,8 +134,11 @@ def _select(r: ProgramReading, call: BoundCall) -> SourceTensor:
 
 
 def _slice(r: ProgramReading, call: BoundCall) -> SourceTensor:
-    x, axis, step = call.tensor(), call.axis("dim", 0), call("step", 1)
-    return r.build.slice(x, axis, call("start", 0), call("end", 1 << 62), step)
+    x, axis = call.tensor(), call.axis("dim", 0)
+    start, end, step = call("start", 0), call("end", 1 << 62), call("step", 1)
+    if any(isinstance(bound, SourceTensor) for bound in (start, end, step)):
+        raise ValueError("bounds that a run decides")
+    return r.build.slice(x, axis, start, end, step)
 
 
 def _narrow(r: ProgramReading, call: BoundCall) -> SourceTensor:

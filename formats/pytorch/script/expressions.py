@@ -237,8 +237,8 @@ class Expressions:
     def _on_list(self, name: str, arguments: Sequence[Any]) -> Any:
         """Do what an operator does with a list that is known, or note that it is known no longer."""
         of = arguments[0] if arguments else None
-        if isinstance(of, Items) and of.kept and name not in _ON_LISTS:
-            self.program.changed[of.kept] = None
+        if isinstance(of, Items) and of.attribute and name not in _ON_LISTS:
+            self.program.changed[of.attribute] = None
         if name == "_set_item" and isinstance(of, dict) and isinstance(arguments[1], str | int) and self.level == 0:
             of[arguments[1]] = arguments[2]
             return None

@@ -55,14 +55,14 @@ class Items:
     """A list, or with names a tuple of the code's own class.
 
     level  in how many undecided branches and loops it was made; it is only known while it is not filled in deeper ones
-    kept   the module's attribute that it is, "" for other lists
+    attribute  the module's attribute that it is, "" for other lists
     """
 
     values: list[Any]
     level: int = 0
     names: tuple[str, ...] = ()
     complete: bool = True
-    kept: str = ""
+    attribute: str = ""
 
 
 @dataclass(eq=False)
