@@ -14,6 +14,7 @@ from rnnconvert.comparison.rounding import rounding_of
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RnnConvertError
 from rnnconvert.core.printable import listed, quoted
+from rnnconvert.core.verdict import Limit
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.differences import differences
 from rnnconvert.models.filling import NEUTRAL, MisfitError, in_order
@@ -45,6 +46,22 @@ class OtherLayers:
     uncompared: tuple[str, ...]
     folded: bool = False
 
+    @property
+    def refuted(self) -> tuple[str, ...]:
+        """Why the models are not equal, whatever their recurrent layers give."""
+        return () if self.folded else self.different
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What the comparison leaves open."""
+        words = "only one of the models has a normalization, which may have been multiplied into layers whose numbers differ"
+        folded = [Limit("folded", "", f"{words}: {', '.join(self.different)}")] if self.folded and self.different else []
+        return (*folded, *(Limit("others", "", f"not compared: {text}") for text in self.uncompared))
+
+
+NOT_LOOKED_AT = OtherLayers(0, (), ())
+"""What is known where a user chose some of the layers."""
+
 
 def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
     """Compare what is not recurrent in two files.
@@ -70,8 +87,7 @@ def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
     alone_b = _unpaired(target, pairing.unfilled, (matched.target for matched in pairing.pairs))
     uncompared += [f"{_names(units)}, only in {label}" for label, units in (("A", alone_a), ("B", alone_b)) if units]
     uncompared += [
-        f"{listed(choice.sources)} of A and {listed(choice.targets)} of B fit one another in several ways"
-        for choice in pairing.ambiguous
+        f"{listed(choice.sources)} of A and {listed(choice.targets)} of B fit one another in several ways" for choice in pairing.ambiguous
     ]
     folded = any(kind in _FOLDED for unit in (*alone_a, *alone_b) for kind in unit.kinds)
     return OtherLayers(equal, tuple(different), tuple(uncompared), folded)

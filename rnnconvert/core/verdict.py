@@ -40,7 +40,8 @@ Kind = Literal[
 
 _ASIDE = ("chosen", "caller", "cast", "sample", "others")
 """Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of
-the layer, what an element type costs that holds each weight as nearly as it can, what was compared beside the usual, and what is no recurrent layer."""
+the layer, what an element type costs that holds each weight as nearly as it can, what was compared beside the usual, and the
+layers without recurrence that have no counterpart."""
 
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
 """What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""

@@ -85,7 +85,9 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             stated += unshared(first, matched.own_names, second, matched.names)
         if not plan.layers:
             watch("comparing the other layers")
-            stated += _others(first, second, results)
+            others = compare_others(first, second)
+            results.refuted += others.refuted
+            stated += others.limits
     results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]
     results.seconds["load"] = time.perf_counter() - start
@@ -160,18 +162,6 @@ def proceed(
         results.seconds["wait"] = time.perf_counter() - start
         judge(results, subjects, lanes.recordings, prepared.tolerances)
         recorded.judge(results, subjects, prepared.tolerances)
-
-
-def _others(a: Checkpoint, b: Checkpoint, results: Results) -> Iterator[Limit]:
-    """Compare what is not recurrent: add to the results what refutes that the models are equal, and yield what is left open."""
-    others = compare_others(a, b)
-    if others.different and others.folded:
-        words = "only one of the models has a normalization, which may have been multiplied into layers whose numbers differ: "
-        yield Limit("folded", "", words + ". ".join(others.different))
-    else:
-        results.refuted += others.different
-    for words in others.uncompared:
-        yield Limit("others", "", f"not compared: {words}")
 
 
 def _model_of(subjects: Sequence[Subject], subject: Subject) -> Recurrent:
