@@ -17,18 +17,19 @@ from rnnconvert.core.printable import listed, quoted
 from rnnconvert.core.verdict import Limit
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.models.differences import differences
-from rnnconvert.models.filling import NEUTRAL, MisfitError, in_order
+from rnnconvert.models.filling import NEUTRAL, in_order
 from rnnconvert.models.flattening import Flattening
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.pairing import pair
 from rnnconvert.models.pairs import FilledPair
 from rnnconvert.models.readers import model_of
+from rnnconvert.models.same_cells import MisfitError
 
 _ROWS = 1 << 16
 """How many numbers of two arrays are compared at a time, so that no large matrix is held in double precision."""
 
 _FOLDED = ("batch_norm", "instance_norm", "layer_norm", "rms_norm", "group_norm")
-"""The kinds of layer that exporters multiply into the layers beside them."""
+"""The kinds of layer that exporters multiply into their neighbours."""
 
 
 @dataclass(frozen=True)

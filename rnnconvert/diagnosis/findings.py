@@ -31,7 +31,7 @@ class _TwoFiles(Generic[LayerFindings]):
         """The verdict, with all that it does not cover."""
         chosen = {name for layer in self.layers for name in self._pair(layer).own_names}
         left = [name for name in self.a.layers if name not in chosen]
-        limits = [not_chosen(left, self.a.path)] if left else []
+        limits: list[Limit] = [not_chosen(left, self.a.path)] if left else []
         limits += [limit for layer in self.layers for limit in self._limits(layer)]
         equal = all(layer.equal for layer in self.layers) and not self.others.refuted
         return Verdict.of(equal=equal, compared=bool(self.layers), limits=[*limits, *self.others.limits])
