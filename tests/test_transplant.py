@@ -818,3 +818,13 @@ def test_a_file_with_a_layer_of_ours_keeps_its_weights(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(3, 7, 4)).astype(np.float32)
     loaded = keras.models.load_model(tmp_path / "out.keras", compile=False)
     assert np.array_equal(in_keras(loaded, x), in_keras(model, x))
+
+
+def test_a_checkpoint_that_was_read_is_a_source(tmp_path: Path) -> None:
+    need_both()
+    import torch
+
+    source, target = torch.nn.GRU(3, 4), torch.nn.GRU(3, 4)
+    torch.save(source.state_dict(), tmp_path / "gru.pt")
+    rc.load_into(target, rc.load(tmp_path / "gru.pt"))
+    assert all(torch.equal(array, target.state_dict()[name]) for name, array in source.state_dict().items())

@@ -33,12 +33,15 @@ Kind = Literal[
     "units",
     "tolerance",
     "whole",
+    "others",
+    "folded",
     "overflow",
 ]
 
-_ASIDE = ("chosen", "caller", "cast", "sample")
+_ASIDE = ("chosen", "caller", "cast", "sample", "others")
 """Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of
-the layer, what an element type costs that holds each weight as nearly as it can, and what was compared beside the usual."""
+the layer, what an element type costs that holds each weight as nearly as it can, what was compared beside the usual, and the
+layers without recurrence that have no counterpart."""
 
 EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
 """What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""
@@ -57,7 +60,10 @@ class Limit:
            "stated": what one model states and the other does not; "states": states that only one model carries from call to
            call; "weights": a difference too small for any output to show; "units": units that no input exercised;
            "tolerance": the user's own, which would let zeros pass; "whole": layers that were joined, and whose source was not
-           run whole; "overflow": a function that an executor computes from an exponential that overflows
+           run whole; "overflow": a function that an executor computes from an exponential
+           that is infinite where the function is not; "others": layers without recurrence that only one model has, or that
+           fit in several ways; "folded": layers without recurrence that differ, perhaps because a normalization was
+           multiplied into them
     layer  the layer it is about; "" for the module itself, or for all
     words  the whole in words
     """

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Generic, TypeVar
 
 from rnnconvert.comparison.difference import Difference
+from rnnconvert.comparison.other_layers import NOT_LOOKED_AT, OtherLayers
 from rnnconvert.comparison.pairing import LayerPair
 from rnnconvert.core.printable import called, finite
 from rnnconvert.core.verdict import NOT_EQUAL, Limit, Verdict, not_chosen
@@ -23,15 +24,17 @@ class _TwoFiles(Generic[LayerFindings]):
     a: Checkpoint
     b: Checkpoint
     layers: tuple[LayerFindings, ...]
+    others: OtherLayers = NOT_LOOKED_AT
 
     @property
     def verdict(self) -> Verdict:
         """The verdict, with all that it does not cover."""
         chosen = {name for layer in self.layers for name in self._pair(layer).own_names}
         left = [name for name in self.a.layers if name not in chosen]
-        limits = [not_chosen(left, self.a.path)] if left else []
+        limits: list[Limit] = [not_chosen(left, self.a.path)] if left else []
         limits += [limit for layer in self.layers for limit in self._limits(layer)]
-        return Verdict.of(equal=all(layer.equal for layer in self.layers), compared=bool(self.layers), limits=limits)
+        equal = all(layer.equal for layer in self.layers) and not self.others.refuted
+        return Verdict.of(equal=equal, compared=bool(self.layers), limits=[*limits, *self.others.limits])
 
     @property
     def equal(self) -> bool:
@@ -45,6 +48,7 @@ class _TwoFiles(Generic[LayerFindings]):
         """Return all of it as JSON can hold it."""
         layers = [self._document(layer) for layer in self.layers]
         document = {"a": self.a.path, "b": self.b.path, "equal": self.equal, **self.verdict.as_dict(), "layers": layers}
+        document["other_layers"] = {"equal": self.others.equal, "different": list(self.others.different)}
         return {key: finite(value) for key, value in document.items()}
 
     def lines(self) -> Iterator[str]:
@@ -52,6 +56,7 @@ class _TwoFiles(Generic[LayerFindings]):
         for layer in self.layers:
             yield self._headline(layer)
             yield from (f"  {line}" for line in self.lines_of(layer))
+        yield from (f"differs, though not recurrent: {words}" for words in self.others.different)
         yield f"{self.a.path} and {self.b.path} {self._verdict()}"
 
     def __repr__(self) -> str:
@@ -92,6 +97,7 @@ class Comparison(_TwoFiles[Compared]):
 
     a, b    the files
     layers  each layer of A with its counterpart in B, and the differences of their weights and cells
+    others  what a comparison of the layers that are not recurrent showed
     """
 
     def _verdict(self) -> str:
@@ -118,6 +124,7 @@ class Findings(_TwoFiles[Diagnosed]):
 
     a, b    the files
     layers  each layer of A with its counterpart in B, and what was found
+    others  what a comparison of the layers that are not recurrent showed
     """
 
     def _verdict(self) -> str:

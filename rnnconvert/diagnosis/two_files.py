@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, overload
 
+from rnnconvert.comparison.other_layers import NOT_LOOKED_AT, OtherLayers, compare_others
 from rnnconvert.core.errors import UsageError
 from rnnconvert.diagnosis.files import compare_files, diagnose_files
 from rnnconvert.diagnosis.findings import Comparison, Findings
@@ -60,7 +61,7 @@ def diff(
     Raises what `load` raises, and UsageError if the pairs of layers are not certain.
     """
     first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
-    return Comparison(first, other, tuple(compare_files(first, other, _names(layers), _names(pairs))))
+    return Comparison(first, other, tuple(compare_files(first, other, _names(layers), _names(pairs))), _others(first, other, layers))
 
 
 @overload
@@ -113,7 +114,7 @@ def diagnose(
         return diagnose_sample(a, io, _names(layers), format_a, (*settings, *settings_a), seconds)
     first, other = _both(_Side("a", a, format_a, settings_a), _Side("b", b, format_b, settings_b), settings)
     diagnosed = diagnose_files(first, other, _names(layers), _names(pairs), Draw(cases, seed, batch, time, lengths))
-    return Findings(first, other, tuple(diagnosed))
+    return Findings(first, other, tuple(diagnosed), _others(first, other, layers))
 
 
 class _Side(NamedTuple):
@@ -144,6 +145,11 @@ def _both(a: _Side, b: _Side, settings: Sequence[str]) -> tuple[Checkpoint, Chec
     if isinstance(a.source, Checkpoint) and isinstance(b.source, Checkpoint) and settings:
         raise UsageError("settings decide how a file is read, but both are read already. Give them to load")
     return a.read(settings), b.read(settings)
+
+
+def _others(a: Checkpoint, b: Checkpoint, layers: Sequence[str] | str) -> OtherLayers:
+    """Compare what is not recurrent, unless the user chose layers."""
+    return NOT_LOOKED_AT if layers else compare_others(a, b)
 
 
 def _names(names: Sequence[str] | str) -> Sequence[str]:

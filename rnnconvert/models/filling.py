@@ -25,7 +25,7 @@ from rnnconvert.models.same_cells import MisfitError, same_cells, same_ends
 from rnnconvert.rewrites import DROP_ZEROS, Step, each, largest
 from rnnconvert.rewrites.fit_to_layout import ACCEPTS, fit_to_layout
 
-_NEUTRAL = {"bias": 0.0, "scale": 1.0, "shift": 0.0}
+NEUTRAL = {"bias": 0.0, "scale": 1.0, "shift": 0.0}
 """The value of a part that leaves the function of a layer without it unchanged."""
 
 
@@ -117,7 +117,7 @@ def _plain(filling: Filling, pair: FilledPair, target: Model, source: Model, ord
     layout, giving = pair.target.reading(pair.kind), pair.source.reading(pair.kind)
     parts = source.parts(pair.source, pair.kind)
     names = {tensor.part: pair.source.names[tensor.name] for tensor in tensors(giving, pair.source.names)}
-    _in_order(pair, parts, orders)
+    in_order(pair, parts, orders)
     for tensor in tensors(layout, pair.target.names):
         full = pair.target.names[tensor.name]
         old = target.arrays[full]
@@ -129,8 +129,8 @@ def _plain(filling: Filling, pair: FilledPair, target: Model, source: Model, ord
                     f"{quoted(pair.target.name)}: the {tensor.part} ({full!r}) cannot be filled from {names[tensor.part]!r}: {error}"
                 ) from None
             _put(filling, pair, target, full, array, (names[tensor.part],))
-        elif tensor.part in _NEUTRAL:
-            value = _NEUTRAL[tensor.part]
+        elif tensor.part in NEUTRAL:
+            value = NEUTRAL[tensor.part]
             _put(filling, pair, target, full, np.full(old.shape, value, old.dtype), ())
             detail = f"{full} written as {'zeros' if value == 0 else 'ones'}: the source has none"
             filling.steps.append(Step(f"a neutral {tensor.part}", pair.target.name, detail, True))
@@ -140,15 +140,15 @@ def _plain(filling: Filling, pair: FilledPair, target: Model, source: Model, ord
                 "it normalises by that of each batch"
             )
     for part, array in parts.items():
-        if part not in _NEUTRAL or (array != _NEUTRAL[part]).any():
-            size = "" if part not in _NEUTRAL else f" (as large as {largest(array)[0]:.6g})"
+        if part not in NEUTRAL or (array != NEUTRAL[part]).any():
+            size = "" if part not in NEUTRAL else f" (as large as {largest(array)[0]:.6g})"
             raise MisfitError(
                 f"{quoted(pair.target.name)}: {quoted(pair.source.name)} of the source has a {part}{size}, {names[part]!r}, and the "
                 f"target was made without one"
             )
 
 
-def _in_order(pair: FilledPair, parts: dict[str, Array], orders: Flattening) -> None:
+def in_order(pair: FilledPair, parts: dict[str, Array], orders: Flattening) -> None:
     """Bring a layer's rows and columns into the order in which the target flattens a convolution's output."""
     if pair.kind == "dense":
         out, into = parts["weight"].shape

@@ -77,7 +77,7 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
 
     Raises what `load` raises, and UsageError for an object of an unknown framework.
     """
-    if isinstance(value, (str, os.PathLike, bytes, bytearray)) or hasattr(value, "read"):
+    if not isinstance(value, Checkpoint) and (isinstance(value, (str, os.PathLike, bytes, bytearray)) or hasattr(value, "read")):
         chosen = Options(options, settings)
         value = load_with(value, format, chosen)
         chosen.ledger.check_used(value.path)
@@ -90,7 +90,8 @@ def model_of(value: Any, format: str | None = None, settings: tuple[str, ...] = 
         )
     if isinstance(value, Checkpoint):
         reader = reader_of(value.format)
-        return reader.of_checkpoint(value) if reader is not None else _by_names(value)
+        from_file = value.read is not None or bool(value.arrays)  # one that was made in Python has its layers alone
+        return reader.of_checkpoint(value) if reader is not None and from_file else _by_names(value)
     for reader in dict.fromkeys(readers().values()):
         if reader.takes(value):
             return reader.of_live(value)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from rnnconvert.comparison.other_layers import compare_others
 from rnnconvert.comparison.pairing import LayerPair, pair
 from rnnconvert.comparison.stating import unshared
 from rnnconvert.containers.addresses import local
@@ -82,6 +83,11 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             ours = _as_turned(ours, theirs)
             subjects += [ours, _as_turned(theirs, ours)]
             stated += unshared(first, matched.own_names, second, matched.names)
+        if not plan.layers:
+            watch("comparing the other layers")
+            others = compare_others(first, second)
+            results.refuted += others.refuted
+            stated += others.limits
     results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]
     results.seconds["load"] = time.perf_counter() - start

@@ -47,6 +47,7 @@ def _proves(run: Mapping[str, Any], label: str) -> bool:
 
 def reasons(results: Results) -> Iterator[str]:
     """Yield why layers are not equal, whatever their outputs are: each with the layer's name."""
+    yield from results.refuted
     for layer in results.layers.values():
         yield from (f"{called(layer.name)}: {reason}" for reason in layer.refuted)
         if layer.whole is not None and layer.whole.status == "not equal":

@@ -112,7 +112,8 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
         "command": command,
         **verdict.as_dict(),
         "reasons": list(reasons(results)),
-        "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}",
+        "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}"
+        + (f"; other layers differ: {len(results.refuted)}" if results.refuted else ""),
         "models": [asdict(model) for model in results.models],
         "settings": {
             **results.settings,

@@ -126,7 +126,8 @@ class LayerResults:
 class Results:
     """Runs of the layers of one model, or of two.
 
-    limits  what was left out of the files
+    limits   what was left out of the files
+    refuted  why the models are not equal, whatever their recurrent layers give: other layers with other numbers or settings
     """
 
     created: str
@@ -137,6 +138,7 @@ class Results:
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
+    refuted: list[str] = field(default_factory=list)
 
     def save(self, path: str | Path) -> None:
         """Write it as one .safetensors file. Raises UsageError if that cannot be written."""
