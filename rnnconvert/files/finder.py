@@ -6,6 +6,7 @@ and those of packages that only have layouts. Others are made of it by saying wh
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -415,11 +416,11 @@ class _Places:
         own_scopes = {self._above(full) for full in own_names}
         if len(own_scopes) < 2:
             return []
-        around = {self._above(scope[:-1]) for scope in own_scopes}
+        around = self._above(os.path.commonprefix([*own_scopes]))
         further = {
             full: tuple(self._arrays[full].shape)
             for scope, entries in self._at.items()
-            if scope and scope not in own_scopes and self._above(scope[:-1]) in around
+            if scope and scope not in own_scopes and self._above(scope[:-1]) == around
             for _, full in entries
         }
         own_shapes = [tuple(self._arrays[full].shape) for full in own_names]
