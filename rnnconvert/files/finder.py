@@ -416,7 +416,7 @@ class _Places:
         own_scopes = {self._above(full) for full in own_names}
         if len(own_scopes) < 2:
             return []
-        around = self._above(os.path.commonprefix([*own_scopes]))
+        around = self._above(os.path.commonprefix([*own_scopes]))  # noqa: RUF071  # of names, not of paths: it ends at a separator
         further = {
             full: tuple(self._arrays[full].shape)
             for scope, entries in self._at.items()
