@@ -115,8 +115,8 @@ def wrong_layer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_report_on_a_wrong_layer_is_short_and_begins_with_the_cause(width: int, browser: Any, wrong_layer: Path) -> None:
     tab = browser.new_page(viewport={"width": width, "height": 800})
     tab.goto(wrong_layer.as_uri())
-    assert tab.evaluate("document.documentElement.scrollHeight") < 2000
-    for text in ("Not equal", "gates i and f", "rnnconvert convert"):
+    assert tab.evaluate("document.documentElement.scrollHeight") < 2100
+    for text in ("Not equal", "gates i and f", "rnnconvert transplant"):
         box = tab.locator(f"header :text('{text}')").first.bounding_box()
         assert box is not None and box["y"] + box["height"] < 800, text
     tab.close()
