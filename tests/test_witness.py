@@ -555,8 +555,12 @@ def test_an_executor_that_runs_no_model_whole(tmp_path: Path) -> None:
     def pools(request: Mapping[str, Any]) -> None:
         """Run a model that needs ten steps."""
         seen = request["witness"]
-        x = seen.draw([None, "batch", 3])
-        seen.twice(lambda: seen.record("a", x[:10].reshape(10, -1, 3)))
+
+        def call(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+            seen.record("a", arrays[0][:10].reshape(10, -1, 3))
+            return {"y": arrays[0]}
+
+        seen.run(seen.calls([seen.input("x", [None, "batch", 3])]), call)
 
     def needs_far_more(request: Mapping[str, Any]) -> None:
         request["witness"].draw([1 << 24, None, 3])

@@ -18,7 +18,7 @@ from rnnconvert.running.sequences import STATES, Sequences
 
 from .run_model import Chain, ComputedGraph, NamedLayers, WholeModel, cells_of, directions, every, load, state_count
 from .run_saved import folder_of, run_whole
-from .run_witness import chosen, forget, inputs, watch
+from .run_witness import chosen, forget, output_names, shaking, stated, watch
 
 Array = np.ndarray
 
@@ -111,15 +111,14 @@ def witness(request: Mapping[str, Any]) -> None:
         _without_tf32(request["variant"]["backend"])
     for name, layer in chosen(list(every(model)), seen.layers, seen).items():
         watch(layer, name, seen, _array, lambda value: [] if value is None else keras.tree.flatten(value), state_count)
-    drawn = inputs(model, seen)
     structure = getattr(model, "_inputs_struct", None)
 
-    def packed() -> Any:
-        copies = [np.array(array) for array in drawn]  # a backend may share them with the model, which changes them in place
-        return copies[0] if structure is None else keras.tree.pack_sequence_as(structure, copies)
+    def call(arrays: Sequence[Array]) -> dict[str, Array]:
+        packed = arrays[0] if structure is None else keras.tree.pack_sequence_as(structure, list(arrays))
+        # Without `training`: to state it would undo what a call of a layer in the model states itself.
+        return output_names(model, seen.named(model(packed), _array))
 
-    # Without `training`: to state it would undo what a call of a layer in the model states itself.
-    seen.twice(lambda: model(packed()), lambda: forget(model))
+    seen.run(stated(model, seen), call, lambda: forget(model), shaking(model))
 
 
 def _without_tf32(backend: str) -> None:

@@ -8,8 +8,7 @@ A layer's calls are where the function reads its variables; the operators of a c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +55,31 @@ def run_whole(folder: str, seen: Any) -> None:
             if not any(map(layer.scope.match, callers)):  # what a call of the layer calls itself is no other call
                 layer.record(graph, values, seen)
 
+    def shake(move: Callable[[Array], Array]) -> None:
+        for number, (variable, value) in enumerate(begun):
+            begun[number] = variable, value if value.dtype.name == "bfloat16" else move(loaded_values[number])
+
+    loaded_values = [value for _, value in begun]
     runner = FunctionRunner(called)
     having = [caller for caller in functions if any(layer.is_in(caller) for layer in watched)]
-    for function in having or functions[:1]:
-        inputs = [*_inputs(function, variables, seen), *function.captured_inputs]
-        seen.twice(partial(runner.run, function.graph, inputs), reset)
+    # What is handed in is for the model; what is drawn is for its layers, each in a function that has it.
+    for function in (having or functions)[: None if having and seen.handed is None else 1]:
+        names = _output_names(function)
+
+        def call(arrays: Sequence[Array], function: Any = function, names: Sequence[str] = names) -> dict[str, Array]:
+            fed = [tensorflow.cast(array, tensor.dtype) for array, tensor in zip(arrays, function.graph.inputs)]
+            results = runner.run(function.graph, [*fed, *function.captured_inputs])
+            return {name: _array(tensor) for name, tensor in zip(names, results)}
+
+        seen.run(_inputs(function, variables, seen), call, reset, shake)
+
+
+def _output_names(function: Any) -> list[str]:
+    """Return the names of a function's outputs, in the order of its graph: that of their names."""
+    structured = function.structured_outputs
+    if isinstance(structured, Mapping):
+        return [str(key) for key in sorted(structured)][: len(function.graph.outputs)]
+    return [str(number) for number in range(len(function.graph.outputs))]
 
 
 def _distinct(signatures: Mapping[str, Any]) -> list[Any]:
@@ -91,20 +110,20 @@ def _chosen(seen: Any, variables: Sequence[Any]) -> Iterator[tuple[str, list[Any
             seen.explain(name, f"the names of the SavedModel's variables do not show which layer is {name!r}")
 
 
-def _inputs(function: Any, variables: Sequence[Any], seen: Any) -> list[Any]:
-    """Return random inputs of a function, in its order; what embeddings and masks leave out comes last."""
-    import tensorflow
-
+def _inputs(function: Any, variables: Sequence[Any], seen: Any) -> list[list[Array]]:
+    """Return the inputs of each call of a function, in its order; what embeddings and masks leave out comes last."""
     count = len(function.graph.inputs) - len(function.captured_inputs)
     rows = [int(variable.shape[0]) for variable in variables if variable.name.partition(":")[0].endswith("/embeddings")]
-    drawn_inputs = []
-    for tensor in function.graph.inputs[:count]:
+    keywords = list(function.structured_input_signature[1])
+    names = sorted(keywords) if len(keywords) == count else [tensor.op.name for tensor in function.graph.inputs[:count]]
+    inputs = []
+    for name, tensor in zip(names, function.graph.inputs[:count]):
         if tensor.shape.rank is None:
             raise NotImplementedError(f"the model's input {tensor.name} does not state its axes")
         kind = "int32" if rows and tensor.shape.rank == 2 else tensor.dtype.name
-        drawn = seen.draw(list(tensor.shape), kind, min(rows, default=None), 0)
-        drawn_inputs.append(tensorflow.cast(drawn, tensor.dtype))
-    return drawn_inputs
+        inputs.append(seen.input(name, list(tensor.shape), kind, min(rows, default=None), 0))
+    calls: list[list[Array]] = seen.calls(inputs)
+    return calls
 
 
 class _Watched:

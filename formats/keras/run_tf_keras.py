@@ -16,7 +16,7 @@ from rnnconvert.running.sequences import Sequences, outputs
 
 from .run_model import STATES, directions, prepared, with_slashes
 from .run_saved import folder_of, run_whole
-from .run_witness import chosen, forget, inputs, watch
+from .run_witness import chosen, forget, output_names, shaking, stated, watch
 
 Array = np.ndarray
 
@@ -59,10 +59,13 @@ def witness(request: Mapping[str, Any]) -> None:
     model = _loaded(request["file"])
     for name, layer in chosen(list(_every(model)), seen.layers, seen).items():
         watch(layer, name, seen, _array, lambda value: [] if value is None else tensorflow.nest.flatten(value), _count)
-    drawn = inputs(model, seen)
-    arguments = drawn[0] if len(drawn) == 1 else tensorflow.nest.pack_sequence_as(model.input, drawn)
-    # Without `training`: to state it would undo what a call of a layer in the model states itself.
-    seen.twice(lambda: model(arguments), lambda: forget(model))
+
+    def call(arrays: Sequence[Array]) -> dict[str, Array]:
+        packed = arrays[0] if len(arrays) == 1 else tensorflow.nest.pack_sequence_as(model.input, list(arrays))
+        # Without `training`: to state it would undo what a call of a layer in the model states itself.
+        return output_names(model, seen.named(model(packed), _array))
+
+    seen.run(stated(model, seen), call, lambda: forget(model), shaking(model))
 
 
 @functools.lru_cache(maxsize=1)

@@ -81,30 +81,52 @@ def _by_kind(slots: Sequence[tuple[int, int, int]], states: list[Array]) -> tupl
     return [group[0] for group in ordered], [group[1] for group in ordered if len(group) > 1]
 
 
-def inputs(model: Any, witness: Any) -> list[Any]:
-    """Return random inputs of a model in the order of its `inputs`; what its embeddings and masks leave out comes last.
+def stated(model: Any, witness: Any) -> list[list[Array]]:
+    """Return the inputs of each call of a model, in the order of its `inputs`; what its embeddings and masks leave out comes last.
 
-    Raises NotImplementedError for a model that does not state its inputs.
+    Raises NotImplementedError for a model that does not state its inputs, and for inputs of others that are handed in.
     """
     try:
-        stated = list(model.inputs or ())
+        tensors = list(model.inputs or ())
     except (AttributeError, ValueError):
-        stated = []
-    if not stated:
+        tensors = []
+    if not tensors:
         raise NotImplementedError("the model does not state its inputs")
     layers = list(_layers(model))
     tables = [int(layer.input_dim) for layer in layers if type(layer).__name__ == "Embedding"]
     masks = [getattr(layer, "mask_value", None) for layer in layers if type(layer).__name__ == "Masking"]
     zero = any(getattr(layer, "mask_zero", False) for layer in layers)
-    result = []
-    for tensor in stated:
+    integral, inputs = [], []
+    for tensor in tensors:
         dtype = getattr(tensor.dtype, "name", None) or str(tensor.dtype)
-        integral = "int" in dtype or bool(tables and len(tensor.shape) == 2)
+        integral.append("int" in dtype or bool(tables and len(tensor.shape) == 2))
         mask = next(iter(masks), None)
-        padding = (0 if zero else None) if integral or len(tensor.shape) == 2 else mask
-        drawn = witness.draw(list(tensor.shape), "int32" if integral else dtype, min(tables, default=None), padding)
-        result.append(drawn.astype(dtype) if integral and dtype != "bfloat16" else drawn)
-    return result
+        padding = (0 if zero else None) if integral[-1] or len(tensor.shape) == 2 else mask
+        inputs.append(
+            witness.input(tensor.name, list(tensor.shape), "int32" if integral[-1] else dtype, min(tables, default=None), padding)
+        )
+    types = [getattr(tensor.dtype, "name", None) or str(tensor.dtype) for tensor in tensors]
+    return [
+        [array.astype(dtype) if rows and dtype != "bfloat16" else array for array, dtype, rows in zip(call, types, integral)]
+        for call in witness.calls(inputs)
+    ]
+
+
+def output_names(model: Any, outputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return outputs under the names of the layers that give them, where the model gives a list of those."""
+    names = list(getattr(model, "output_names", None) or ())
+    flat = set(outputs) <= {"output", *map(str, range(len(outputs)))}
+    return dict(zip(names, outputs.values())) if flat and len(names) == len(set(names)) == len(outputs) else dict(outputs)
+
+
+def shaking(model: Any) -> Callable[[Callable[[Array], Array]], None]:
+    """Return what replaces each weight of a model as it is now by what a function returns for it."""
+    begun = [np.asarray(weight) for weight in model.get_weights()]
+
+    def shake(move: Callable[[Array], Array]) -> None:
+        model.set_weights([move(weight) if weight.dtype.kind == "f" else weight for weight in begun])
+
+    return shake
 
 
 def _layers(model: Any) -> Iterator[Any]:

@@ -104,11 +104,13 @@ def _signature(path: Path) -> LoadedFunction:
     config = (keras_metadata(path).model or {}).get("config", {})
     names = _ordered(served.inputs, config.get("input_layers"))
 
-    def call(*inputs: Array) -> list[Array]:
-        if len(inputs) != len(names):
-            raise UsageError(f"{path} has {len(names)} inputs ({', '.join(names)}), but {len(inputs)} were given")
-        arrays = {name: np.asarray(array).astype(served.inputs[name][0]) for name, array in zip(names, inputs, strict=True)}
-        results = served.call(arrays)
+    def call(calls: Sequence[Sequence[Array]]) -> list[Array]:
+        results: dict[str, Array] = {}
+        for inputs in calls:
+            if len(inputs) != len(names):
+                raise UsageError(f"{path} has {len(names)} inputs ({', '.join(names)}), but {len(inputs)} were given")
+            arrays = {name: np.asarray(array).astype(served.inputs[name][0]) for name, array in zip(names, inputs, strict=True)}
+            results = served.call(arrays)
         return [results[name] for name in _ordered(results, config.get("output_layers"))]
 
     return LoadedFunction(call, str(path), tuple(served.inputs[name][1] for name in names))

@@ -76,11 +76,13 @@ def witness(request: Mapping[str, Any]) -> None:
     for name in seen.layers:
         if name not in layers:
             seen.explain(name, f"the model has no layer {name!r}")
-    feeds = {blob: _fed(seen, blob, dims, every) for blob, dims in _inputs(request["file"]).items()}
+    inputs = _inputs(request["file"])
+    calls = seen.calls([seen.input(blob, _stated(blob, dims, every)) for blob, dims in inputs.items()])
     wanted = list(dict.fromkeys(blob for layer in layers.values() for blob in (*layer["in"], *layer["out"])))
+    last = _unread(request["file"])
 
-    def run() -> None:
-        values = _run(net, feeds, wanted)
+    def call(arrays: Sequence[Array]) -> dict[str, Array]:
+        values = _run(net, dict(zip(inputs, arrays, strict=True)), list(dict.fromkeys([*wanted, *last])))
         for label, layer in layers.items():
             read, gives = ([values[blob] for blob in layer[side]] for side in ("in", "out"))
             states, finals = ([_rows(value) for value in some[1:]] for some in (read, gives))
@@ -91,19 +93,32 @@ def witness(request: Mapping[str, Any]) -> None:
                 states=[*states, *[None] * (2 - len(states))],
                 finals=[*finals, *[None] * (2 - len(finals))],
             )
+        return {blob: values[blob] for blob in last}
 
-    seen.twice(run)
+    seen.run(calls, call)
 
 
-def _fed(seen: Any, blob: str, dims: list[int], layers: Mapping[str, Any]) -> Array:
-    """Return an input; ncnn's files often leave out its sizes, and the width is then that of a layer that reads it.
+def _stated(blob: str, dims: list[int], layers: Mapping[str, Any]) -> list[int]:
+    """Return the sizes of an input; ncnn's files often leave them out, and the width is then that of a layer that reads it.
 
     Raises NotImplementedError where no recurrent layer does: ncnn itself checks nothing.
     """
     widths = [layer["width"] for layer in layers.values() if layer["in"][0] == blob]
     if not dims and not widths:
         raise NotImplementedError(f"its input {blob} states no sizes")
-    return np.asarray(seen.draw(dims or [0, widths[0]]))  # 0: an open axis
+    return dims or [0, widths[0]]  # 0: an open axis
+
+
+def _unread(file: str) -> list[str]:
+    """Return the blobs that a model gives: those that no layer reads."""
+    read, blobs = set(), []  # type: set[str], list[str]
+    for line in Path(file).read_text(encoding="utf-8").splitlines()[2:]:
+        words = line.split()
+        if len(words) > 3:
+            ins, outs = int(words[2]), int(words[3])
+            read.update(words[4 : 4 + ins])
+            blobs += words[4 + ins : 4 + ins + outs]
+    return [blob for blob in blobs if blob not in read]
 
 
 def _rows(state: Array) -> list[Array]:
@@ -152,7 +167,7 @@ def _net(file: str) -> Any:
 
 
 def _run(net: Any, feeds: Mapping[str, Array], blobs: Sequence[str]) -> dict[str, Array]:
-    """Return what these blobs are, given others."""
+    """Return what these blobs are, blobs others."""
     import ncnn
 
     run = net.create_extractor()

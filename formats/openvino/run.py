@@ -6,7 +6,7 @@ Source: OpenVINO's Python API, 2026.4.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ CANNOT = {
 }
 VARIANTS: dict[str, dict[str, Any]] = {"openvino-cpu": {"device": "cpu"}}
 
+_FLOATS = (np.float32, np.float64)
 _SEQUENCES = {"LSTMSequence": 2, "GRUSequence": 1, "RNNSequence": 1}
 """The operations, and how many states each has."""
 
@@ -56,10 +57,12 @@ def witness(request: Mapping[str, Any]) -> None:
     for name in seen.layers:
         if name not in nodes:
             seen.explain(name, f"the model has no sequence {name!r}, only {', '.join(nodes)}")
-    feeds = []
-    for parameter in model.inputs:
+    inputs = []
+    for place, parameter in enumerate(model.inputs):
         dims = [axis.get_length() if axis.is_static else None for axis in parameter.get_partial_shape()]
-        feeds.append(seen.draw(dims, np.dtype(parameter.get_element_type().to_dtype()).name))
+        inputs.append(seen.input(_name(parameter, str(place)), dims, np.dtype(parameter.get_element_type().to_dtype()).name))
+    calls = seen.calls(inputs)
+    outputs_ = [_name(output, str(place)) for place, output in enumerate(model.outputs)]
     chosen = {name: nodes[name] for name in seen.layers if name in nodes}
     places: dict[str, list[int]] = {}
     total = len(model.outputs)
@@ -71,8 +74,8 @@ def witness(request: Mapping[str, Any]) -> None:
         total += len(values)
     ready = _compiled(core, model)
 
-    def run() -> None:
-        done = ready(feeds)
+    def call(arrays: Sequence[Array]) -> dict[str, Array]:
+        done = ready(list(arrays))
         for name, node in chosen.items():
             count = _SEQUENCES[node.get_type_name()]
             read = [np.asarray(done[place]) for place in places[name]]
@@ -85,8 +88,26 @@ def witness(request: Mapping[str, Any]) -> None:
                 states=[*(list(state.swapaxes(0, 1)) for state in states), *[[]] * (2 - count)],
                 finals=[*(list(final.swapaxes(0, 1)) for final in finals), *[[]] * (2 - count)],
             )
+        return {name: np.asarray(done[place]) for place, name in enumerate(outputs_)}
 
-    seen.twice(run)
+    constants = [operation for operation in model.get_ops() if operation.get_type_name() == "Constant"]
+    begun = [(operation, np.array(operation.data)) for operation in constants if operation.get_element_type().to_dtype() in _FLOATS]
+
+    def shake(move: Callable[[Array], Array]) -> None:
+        nonlocal ready
+        for number, (operation, values) in enumerate(begun):
+            if values.size > 1:  # one number may be an exponent, or what others are compared with
+                other = library().opset13.constant(move(values))
+                operation.output(0).replace(other.output(0))
+                begun[number] = other, values
+        ready = _compiled(core, model)
+
+    seen.run(calls, call, shake=shake)
+
+
+def _name(port: Any, place: str) -> str:
+    """Return the name of an input or an output, or its place where it has none."""
+    return str(next(iter(sorted(port.get_names())), place))
 
 
 def _compiled(core: Any, model: Any) -> Any:

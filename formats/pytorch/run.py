@@ -15,7 +15,7 @@ import numpy as np
 from rnnconvert.running.sequences import Sequences
 
 from .run_module import array, solved
-from .run_witness import outputs_of, run_whole
+from .run_witness import run_whole
 
 Array = np.ndarray
 
@@ -55,12 +55,6 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def witness(request: Mapping[str, Any]) -> None:
     """Run the model of a TorchScript archive or an exported program whole; see rnnconvert.running."""
     run_whole(request, array)
-
-
-def call(request: Mapping[str, Any]) -> list[Array]:
-    """Return what the model of a TorchScript archive or an exported program gives; see rnnconvert.running."""
-    file = request["file"]
-    return outputs_of(file, Path(file).stat().st_mtime_ns, request["call"], array)
 
 
 @functools.lru_cache(maxsize=1)

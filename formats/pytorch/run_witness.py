@@ -8,7 +8,6 @@ is. Sources: aten/src/ATen/native/native_functions.yaml and RNN.cpp; torch/libra
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,52 +39,41 @@ def run_whole(request: Mapping[str, Any], array: Callable[[Any], Array]) -> None
     file, seen = request["file"], request["witness"]
     with torch.no_grad():
         if _is_program(file):
-            model, inputs = _program(file, seen)
-            named = {name: value for name, value in (*model.named_parameters(), *model.named_buffers())}
+            model, calls = _program(file, seen)
         else:
             model = _archive(file)
-            named = {name: value for name, value in (*model.named_parameters(), *model.named_buffers())}
-            inputs = _accepted(model, named, seen)
+            calls = _handed(model, seen) if seen.handed is not None else _accepted(model, seen)
+        named = _tensors_of(model)
+        begun = {name: value.clone() for name, value in named.items()}
+
+        def shake(move: Callable[[Array], Array]) -> None:
+            for name, value in begun.items():
+                moves = value.dtype in (torch.float32, torch.float64)
+                named[name].copy_(torch.from_numpy(move(value.numpy())) if moves else value)
+
         with _kernels(_Recorder(seen, named, array)):
-            seen.twice(lambda: _called(model, *inputs[0], **inputs[1]))
+            seen.run(calls, lambda arrays: seen.named(_called(model, arrays), array), shake=shake if named else None)
 
 
-@functools.lru_cache(maxsize=1)
-def _callable(file: str, written: int) -> Any:
-    """Return the module of an archive or a program; loaded once for all calls."""
-    return loaded(file).module() if _is_program(file) else _archive(file)
+def _tensors_of(model: Any) -> dict[str, Any]:
+    return {name: value for name, value in (*model.named_parameters(), *model.named_buffers())}
 
 
-def outputs_of(file: str, written: int, arrays: Sequence[Array] | None, array: Callable[[Any], Array]) -> list[Array]:
-    """Return what a model gives for arrays, in the element type of its parameters; nothing for None, once it is loaded."""
+def _called(model: Any, arrays: Sequence[Array]) -> Any:
+    """Call a model on arrays, in the element type of its weights."""
     import torch
 
-    model = _callable(file, written)
-    if arrays is None:
-        return []
-    first = next((parameter for parameter in model.parameters() if parameter.is_floating_point()), None)
-    inputs = [torch.from_numpy(np.array(values)) for values in arrays]
-    if first is not None:
-        inputs = [tensor.to(first.dtype) if tensor.is_floating_point() else tensor for tensor in inputs]
-    with torch.no_grad():
-        return [array(tensor) for tensor in _tensors(model(*inputs))]
+    dtype = _dtype(model)
+    tensors = [torch.from_numpy(np.ascontiguousarray(values)) for values in arrays]
+    return model(*[tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors])
 
 
-def _tensors(outputs: Any) -> list[Any]:
-    """Return the tensors in what a model gives, in order."""
-    if isinstance(outputs, dict):
-        outputs = list(outputs.values())
-    if isinstance(outputs, (list, tuple)):
-        return [tensor for output in outputs if output is not None for tensor in _tensors(output)]
-    return [outputs]
-
-
-def _called(model: Any, *positional: Any, **named: Any) -> Any:
-    """Call a model on copies of its inputs, which it may change in place."""
+def _dtype(model: Any) -> Any:
+    """Return the element type of a model's floating-point weights, float32 where it has none."""
     import torch
 
-    copies = torch.utils._pytree.tree_map(lambda value: value.clone() if isinstance(value, torch.Tensor) else value, (positional, named))
-    return model(*copies[0], **copies[1])
+    every = (*_tensors_of(model).values(), *(_constants(model) if hasattr(model, "inlined_graph") else ()))
+    return next((value.dtype for value in every if value.is_floating_point()), torch.float32)
 
 
 def _is_program(file: str) -> bool:
@@ -107,27 +95,51 @@ def _archive(file: str) -> Any:
     raise NotImplementedError(f"{Path(file).name} holds weights alone, and no model around them")
 
 
-def _program(file: str, seen: Any) -> tuple[Any, tuple[list[Any], dict[str, Any]]]:
-    """Return the module of an exported program, and inputs for it."""
+def _program(file: str, seen: Any) -> tuple[Callable[..., Any], list[list[Array]]]:
+    """Return the module of an exported program, which takes its tensors in their order, and the inputs of each call."""
     import torch
 
     program = loaded(file)
     values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes if node.op == "placeholder"}
     limits = getattr(program, "range_constraints", {})
-
-    def drawn(spec: Any) -> Any:
-        if spec.arg.__class__.__name__ == "ConstantArgument":
-            return spec.arg.value
+    specs = [spec for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    tensors = [spec for spec in specs if spec.arg.__class__.__name__ != "ConstantArgument"]
+    inputs = []
+    for spec in tensors:
         value = values[spec.arg.name]
         if not isinstance(value, torch.Tensor):
             raise NotImplementedError(f"its input {spec.arg.name} is a {type(value).__name__}")
-        dims = [_length(dim, limits, seen) for dim in value.shape]
-        return _tensor(seen.draw(dims, str(value.dtype).rpartition(".")[2]), value.dtype)
+        dims = [_length(dim, limits, seen) if seen.handed is None else _open(dim) for dim in value.shape]
+        inputs.append(seen.input(spec.arg.name, dims, str(value.dtype).rpartition(".")[2]))
+    module = program.module()
 
-    specs = [spec for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
-    flat = [drawn(spec) for spec in specs]
-    positional, named = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
-    return program.module(), (list(positional), dict(named))
+    class OfTensors(torch.nn.Module):
+        """The module, called with its tensors alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *handed: Any) -> Any:
+            left = list(handed)
+            flat = [left.pop(0) if spec in tensors else spec.arg.value for spec in specs]
+            flat = [value.to(values[spec.arg.name].dtype) if spec in tensors else value for spec, value in zip(specs, flat)]
+            positional, named = torch.utils._pytree.tree_unflatten(flat, program.call_spec.in_spec)
+            return self.module(*positional, **named)
+
+    return OfTensors(), seen.calls(inputs)
+
+
+def _open(dim: Any) -> int | str:
+    """Return the length of an axis of an exported program, or the name of one that is open."""
+    return dim if isinstance(dim, int) else str(dim.node.expr)
+
+
+def _handed(model: Any, seen: Any) -> list[list[Array]]:
+    """Return inputs of an archive, which states how many it takes, and not their shapes."""
+    needed = [argument for argument in model.forward.schema.arguments[1:] if not argument.has_default_value()]
+    calls: list[list[Array]] = seen.calls([seen.input(argument.name, None, "") for argument in needed])
+    return calls
 
 
 def _length(dim: Any, limits: Mapping[Any, Any], seen: Any) -> int:
@@ -143,19 +155,11 @@ def _length(dim: Any, limits: Mapping[Any, Any], seen: Any) -> int:
     return length
 
 
-def _tensor(array: Array, dtype: Any) -> Any:
-    import torch
-
-    return torch.as_tensor(array).to(dtype)
-
-
-def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any], dict[str, Any]]:
-    """Return inputs that an archive runs on: it states how many it takes, and not their shapes.
+def _accepted(model: Any, seen: Any) -> list[list[Array]]:
+    """Return inputs that an archive runs on, twice: it states how many it takes, and not their shapes.
 
     Raises NotImplementedError if it runs on none of those that are tried.
     """
-    import torch
-
     kinds = [str(argument.type()) for argument in itertools.islice(model.forward.graph.inputs(), 1, None)]
     defaults = [argument.has_default_value() for argument in model.forward.schema.arguments[1:]]
     needed = [kind for kind, optional in zip(kinds, defaults) if not optional]
@@ -164,22 +168,20 @@ def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any
         strange = next((kind for kind, is_tensor in zip(needed, tensors) if not is_tensor), "nothing")
         raise NotImplementedError(f"it takes {strange}, and does not state which values")
     batch, time = seen.length("batch"), seen.length("time")
-    matrices = [value for value in (*named.values(), *_constants(model)) if value.ndim >= 2]
-    dtype = next((value.dtype for value in matrices if value.is_floating_point()), torch.float32)
+    matrices = [value for value in (*_tensors_of(model).values(), *_constants(model)) if value.ndim >= 2]
     # An archive's own order: what is used first stands first.
     widths = dict.fromkeys(int(value.shape[1]) for value in matrices if value.is_floating_point())
     rows = min((int(value.shape[0]) for value in matrices), default=3)
-    element = str(dtype).rpartition(".")[2]
 
-    def floats(*dims: int) -> Callable[[], Any]:
-        return lambda: _tensor(seen.draw(dims, element), dtype)
+    def floats(*dims: int) -> Callable[[], Array]:
+        return lambda: seen.draw(dims)
 
     first = [floats(batch, time, width) for width in widths]
-    first.append(lambda: torch.as_tensor(seen.draw((batch, time), "int64", rows)))
+    first.append(lambda: seen.draw((batch, time), "int64", rows))
     first += [floats(time, width) for width in widths]
     first += [floats(batch, width, time) for width in widths]
-    others: list[Callable[[], Any]] = [
-        lambda: torch.full((batch,), time),
+    others: list[Callable[[], Array]] = [
+        lambda: np.full((batch,), time),
         *(floats(1, batch, width) for width in widths),
         *(floats(batch, width) for width in widths),
         *first,
@@ -188,11 +190,11 @@ def _accepted(model: Any, named: Mapping[str, Any], seen: Any) -> tuple[list[Any
     for choice in itertools.islice(itertools.product(first, *[others] * (len(needed) - 1)), _TRIES):
         inputs = [maker() for maker in choice]
         try:
-            _called(model, *inputs)
+            _called(model, [array.copy() for array in inputs])
         except Exception as problem:  # a shape that it does not take
             error = " ".join(str(problem).split())[-200:]
             continue
-        return inputs, {}
+        return [inputs, inputs]
     raise NotImplementedError(f"it runs on no inputs that were tried, and does not state which it takes: {error}")
 
 

@@ -6,7 +6,7 @@ An operator by its name is taken out of its model with LiteRT's own schema, and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,39 +61,91 @@ def witness(request: Mapping[str, Any]) -> None:
             operators[name], turned[name] = _operator_of(model, name)
         except NotImplementedError as error:
             seen.explain(name, str(error))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        interpreter = _interpreter(content, keep=True)
-    feeds = []
-    for detail in interpreter.get_input_details():
+    ready = _Ready(content)
+    inputs = []
+    for name, detail in zip(ready.input_names, ready.inputs, strict=True):
         dims = [int(size) if size > 0 else None for size in detail["shape_signature"]]
-        drawn = seen.draw(dims, "float32" if detail["quantization"][0] else np.dtype(detail["dtype"]).name)
-        if dims != list(detail["shape"]):
-            interpreter.resize_tensor_input(detail["index"], drawn.shape)
-        feeds.append((detail["index"], _stored(drawn, detail["quantization"], detail["dtype"]) if drawn.dtype.kind == "f" else drawn))
-    interpreter.allocate_tensors()
-    scales = {
-        tensor_detail["index"]: (tensor_detail["quantization"], tensor_detail["dtype"])
-        for tensor_detail in interpreter.get_tensor_details()
-    }
+        inputs.append(seen.input(name, dims, "float32" if detail["quantization"][0] else np.dtype(detail["dtype"]).name))
+    calls = seen.calls(inputs)
 
-    def run() -> None:
-        for index, drawn in feeds:
-            interpreter.set_tensor(index, drawn)
-        interpreter.invoke()
+    def call(arrays: Sequence[Array]) -> dict[str, Array]:
+        ready.invoke(arrays)
         for name, operator in operators.items():
             # Where the directions are not merged, each has an output of its own.
-            values = [
-                [_meant(interpreter.get_tensor(int(place)), *scales[int(place)]) for place in some]
-                for some in (operator.inputs[:1], operator.outputs)
-            ]
+            values = [[ready.value(int(place)) for place in some] for some in (operator.inputs[:1], operator.outputs)]
             x, y = (np.concatenate(some, axis=-1) for some in values)
             if not getattr(operator.builtinOptions, "timeMajor", False):
                 x, y = x.swapaxes(0, 1), y.swapaxes(0, 1)
             before, behind = turned[name]
             seen.record(name, x[::-1] if before else x, y[::-1] if behind else y)
+        return {name: ready.value(int(detail["index"])) for name, detail in zip(ready.output_names, ready.outputs, strict=True)}
 
-    seen.twice(run, interpreter.reset_all_variables)
+    def shake(move: Callable[[Array], Array]) -> None:
+        nonlocal ready
+        ready = _Ready(_moved(content, move))
+
+    seen.run(calls, call, lambda: ready.interpreter.reset_all_variables(), shake)
+
+
+class _Ready:
+    """A model whose every tensor can be read after it ran."""
+
+    def __init__(self, content: bytes) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.interpreter = _interpreter(content, keep=True)
+        self.inputs, self.outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()
+        signature = next(iter(self.interpreter.get_signature_list().items()), None)
+        self.input_names, self.output_names = (
+            self._named(signature, side, details) for side, details in (("inputs", self.inputs), ("outputs", self.outputs))
+        )
+        self.interpreter.allocate_tensors()
+        self._scales = {detail["index"]: (detail["quantization"], detail["dtype"]) for detail in self.interpreter.get_tensor_details()}
+
+    def _named(self, signature: Any, side: str, details: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the names of inputs or outputs: those of the first signature, otherwise those of their tensors."""
+        if signature is None:
+            return [str(detail["name"]) for detail in details]
+        runner = self.interpreter.get_signature_runner(signature[0])
+        by_index = {int(detail["index"]): name for name, detail in getattr(runner, f"get_{side[:-1]}_details")().items()}
+        return [by_index.get(int(detail["index"]), str(detail["name"])) for detail in details]
+
+    def invoke(self, arrays: Sequence[Array]) -> None:
+        """Run the model on its inputs, in their order."""
+        shapes = [tuple(self.interpreter.get_tensor(detail["index"]).shape) for detail in self.inputs]
+        if shapes != [array.shape for array in arrays]:
+            for detail, array in zip(self.inputs, arrays, strict=True):
+                self.interpreter.resize_tensor_input(detail["index"], array.shape)
+            self.interpreter.allocate_tensors()
+        for detail, array in zip(self.inputs, arrays, strict=True):
+            fed = _stored(array, detail["quantization"], detail["dtype"]) if array.dtype.kind == "f" else array
+            self.interpreter.set_tensor(detail["index"], fed)
+        self.interpreter.invoke()
+
+    def value(self, index: int) -> Array:
+        """Return the numbers that a tensor stands for, after a run."""
+        return _meant(self.interpreter.get_tensor(index), *self._scales[index])
+
+
+def _moved(content: bytes, move: Callable[[Array], Array]) -> bytes:
+    """Return a model whose float32 constants are moved."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = _parsed(content)
+    constants = {tensor.buffer for graph in model.subgraphs for tensor in graph.tensors if tensor.type == schema.TensorType.FLOAT32}
+    for number in constants:
+        buffer = model.buffers[number]
+        if buffer.data is not None and len(buffer.data) > 4:  # one number may be an exponent, or what others are compared with
+            buffer.data = np.frombuffer(move(np.frombuffer(bytes(buffer.data), "<f4")).tobytes(), np.uint8)
+    return _packed(model)
+
+
+def _packed(model: Any) -> bytes:
+    import flatbuffers
+
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output())
 
 
 def _interpreter(content: bytes, keep: bool = False) -> Any:
@@ -219,8 +271,6 @@ def _operator_of(model: Any, name: str) -> tuple[Any, tuple[bool, bool]]:
 
 def _alone(content: bytes, name: str) -> tuple[bytes, tuple[bool, bool]]:
     """Return a model of one recurrent operator of another, and whether the time is turned around before it and behind it."""
-    import flatbuffers
-
     model = _parsed(content)
     graph, words = model.subgraphs[0], _words(model)
     chosen, turned = _operator_of(model, name)
@@ -228,6 +278,4 @@ def _alone(content: bytes, name: str) -> tuple[bytes, tuple[bool, bool]]:
     unpacking = [feeding[int(tensor)] for tensor in chosen.inputs if int(tensor) in feeding and int(tensor) != int(chosen.inputs[0])]
     graph.operators, model.subgraphs, model.signatureDefs = [*unpacking, chosen], [graph], None
     graph.inputs, graph.outputs = [int(chosen.inputs[0])], [int(place) for place in chosen.outputs]
-    builder = flatbuffers.Builder(1024)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output()), turned
+    return _packed(model), turned

@@ -71,41 +71,43 @@ class Loaded:
 class LoadedFunction:
     """A model that was loaded as a function: it runs, and its layers are not seen.
 
-    call    gives the outputs for inputs, all of them arrays
+    call    gives what the model gives for the inputs of one call after another, all of them arrays: the outputs of the last
     title   what it is, for messages
     shapes  those of its inputs, None for an axis of any size; () where it does not say
     """
 
-    call: Callable[..., Sequence[Array]]
+    call: Callable[[Sequence[Sequence[Array]]], Sequence[Array]]
     title: str
     shapes: tuple[tuple[int | None, ...], ...] = ()
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
         """Return what the function gives after calls on those before; what it keeps between calls begins as it was loaded."""
-        for earlier in before:
-            self.call(*earlier)
-        return Ran(tuple(np.array(output) for output in self.call(*inputs)), {})
+        return Ran(tuple(np.array(output) for output in self.call([*before, inputs])), {})
 
     def shaken(self, live: Any, seed: int) -> Any:
         """Raise UsageError: a function cannot be copied with other weights."""
         raise UsageError(f"{self.title} is a function, whose weights cannot be changed")
 
 
-def apart(name: str, path: Path) -> Callable[..., Sequence[Array]]:
+def apart(name: str, path: Path) -> Callable[[Sequence[Sequence[Array]]], Sequence[Array]]:
     """Return a function that calls the model of a file in an executor's own process, with its limits; the process ends with it.
 
-    Raises UsageError for a file that it refuses or cannot load. The function raises ExecutorError where the model does not run.
+    Raises UsageError for a file that it refuses or cannot load. The function raises ExecutorError where the model does not run,
+    UsageError for inputs that the model does not take.
     """
     ended = contextlib.ExitStack()
     process = ended.enter_context(running(executor(name)))
 
-    def call(*inputs: Array) -> Sequence[Array]:
-        outputs: Sequence[Array] = process.ask(file=str(path), call=[np.asarray(array) for array in inputs])["outputs"]
-        return outputs
+    def call(calls: Sequence[Sequence[Array]]) -> Sequence[Array]:
+        unnamed = [[("", np.asarray(array)) for array in inputs] for inputs in calls]
+        answer = process.ask(file=str(path), layers=[], witness={"layers": [], "seed": 0, "calls": unnamed})
+        if "misfit" in answer:
+            raise UsageError(f"{path} is not run on these inputs: {answer['misfit']}")
+        return [array for _, array in answer["outputs"][-1]] if calls else []
 
     weakref.finalize(call, ended.close)
     try:
-        process.ask(file=str(path), call=None)
+        call([])
     except ExecutorError as error:
         raise UsageError(f"{path} is not run: {error.problem}") from None
     return call

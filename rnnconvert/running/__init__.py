@@ -20,8 +20,6 @@ rnnconvert (rnnconvert.running.child). It has
     answer(request)   runs layers of a file
     versions(variant) if it is there, versions by name of what this variant runs beside NEEDS
     witness(request)  if it is there, runs the model of a file whole: see below
-    call(request)     if it is there, returns what the model of a file gives for the arrays in request["call"], or [] where that is None:
-                      the model is then only loaded
 
 Beside them some have a `run` for arrays instead of a file and the `Sequences` of a request, which this project's tests call
 without a process between.
@@ -54,10 +52,13 @@ and so is the answer:
     notes       what a reader of the report should know: {"providers": {"gru": "CUDAExecutionProvider"}}; of cuDNN
                 "bytes" and "offsets", the layout that the library itself reports (rnnconvert.formats.cudnn.run.layout)
 
-The request of `witness` has variant, file and "witness", a Witness (rnnconvert/running/witness.py). `witness` draws the model's
-inputs with its `draw`, lets it run the model `twice`, and hands each call of the layers that it names in `layers` to `record`:
-what the layer reads and gives there, in the axes above, its mask and its states. A layer whose calls it cannot record it
-explains. An executor without `witness` runs no model whole: what lies between joined layers is then not run, and said to be so.
+The request of `witness` has variant, file and "witness": {"layers": names of recurrent layers, "seed": of what is drawn, "calls":
+the inputs of one call after another, each call a list of [name, array], or None where inputs are drawn, "shakes": how often it runs
+once more with other weights}. `witness` receives it as a Witness (rnnconvert/running/witness.py): it states the model's inputs to it,
+lets it `run` the model, and hands each call of the layers to `record`: what the layer reads and gives there, in the axes above, its
+mask and its states. A layer whose calls it cannot record it explains. The answer is that of Witness.answer, or {"misfit": why} for
+inputs that are not the model's. An executor without `witness` runs no model whole: what lies between joined layers is then not run,
+and said to be so.
 
 float16 and bfloat16 outputs are given as float32. `answer` raises NotImplementedError for what the framework
 does not do, its message saying what and why; any other error is a failure.

@@ -1,14 +1,14 @@
-"""What a model's recurrent layers receive and give when the model itself runs, whole, on random inputs.
+"""What a model, and its recurrent layers, receive and give when the model itself runs, whole.
 
 This file belongs to the far side of the pipe, as child.py does: it imports numpy and nothing of rnnconvert. An
-executor's `witness(request)` receives a `Witness` as request["witness"]: it draws the model's inputs with it, runs the
-model twice, and records every call of the layers that are asked for.
+executor's `witness(request)` receives a `Witness` as request["witness"]: it declares the model's inputs to it, and gets
+arrays for them, drawn or handed in; then it lets it run the model, and records every call of the layers that are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,20 +25,67 @@ class TooLargeError(NotImplementedError):
     """An input or a recording is larger than is run."""
 
 
-class Witness:
-    """Inputs of a model, and the calls of its layers in each of its runs.
+class InputsError(NotImplementedError):
+    """Inputs that are handed in are not those that a model takes."""
 
-    layers  the names of the layers that are asked for
+
+class ModelInput(NamedTuple):
+    """An input as its model states it.
+
+    dims     its lengths; a name, or None, for an open axis; None for axes that are not stated
+    below    what integers stay below: the rows of a table; 3 if None
+    padding  of an input (batch, time, ...): what its last sequence ends with
     """
 
-    def __init__(self, layers: Sequence[str], seed: int, sizes: Sequence[int]) -> None:
+    name: str
+    dims: Sequence[Any] | None
+    dtype: str = "float32"
+    below: int | None = None
+    padding: float | None = None
+
+
+class Witness:
+    """Inputs of a model, what it gives for them, and the calls of its layers in each of its runs.
+
+    layers  the names of the layers that are asked for
+    handed   inputs of one call after another, each with its name, or ""; None where they are drawn
+    shakes  how often the model runs once more with each of its weights about one unit in the last place off
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[str],
+        seed: int,
+        sizes: Sequence[int],
+        handed: Sequence[Sequence[tuple[str, Array]]] | None = None,
+        shakes: int = 0,
+    ) -> None:
         self.layers = list(layers)
+        self.handed, self._shakes, self._seed = handed, shakes, seed
         self._random, self._sizes = np.random.RandomState(seed), sizes
         self._open: dict[Any, int] = {}
-        self._inputs: list[Array] = []
+        self._inputs: Sequence[Array] = []
+        self._stated: Sequence[ModelInput] = []
         self._runs: list[dict[str, list[dict[str, Any]]]] = []
+        self._outputs: list[list[tuple[str, Array]]] = []
+        self._shaken: list[list[tuple[str, Array]]] = []
+        self._shaking = False
         self._reasons: dict[str, str] = {}
         self._numbers = 0
+
+    input = ModelInput
+    """An input as its model states it, for executors, which cannot import it from here."""
+
+    def calls(self, stated: Sequence[ModelInput]) -> list[list[Array]]:
+        """Return the inputs of each call of a model that states these: those that are handed in, or twice the same ones, drawn.
+
+        Raises InputsError for others than the model states, NotImplementedError for those that cannot be drawn.
+        """
+        self._stated = self._stated or stated
+        if self.handed is not None:
+            return [_fitting(stated, call) for call in self.handed]
+        drawn = [_cast(self.draw(each.dims or [], each.dtype, each.below, each.padding), each.dtype) for each in stated]
+        return [drawn, drawn]
 
     def length(self, axis: Any) -> int:
         """Return the length of an open axis, by its name or its place: the same one for every input."""
@@ -76,18 +123,43 @@ class Witness:
             raise NotImplementedError(f"one of its inputs holds {dtype}, and nothing says which values it takes")
         if padding is not None and drawn.ndim > 1 and drawn.shape[1] > 2:
             drawn[-1, -2:] = padding
-        self._inputs.append(drawn.copy())
         return drawn
 
-    def twice(self, run: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
-        """Run the model twice on the same inputs: what is random in it gives other numbers.
+    def run(
+        self,
+        calls: Sequence[Sequence[Array]],
+        call: Callable[[list[Array]], Mapping[str, Array]],
+        reset: Callable[[], Any] = lambda: None,
+        shake: Callable[[Callable[[Array], Array]], Any] | None = None,
+    ) -> None:
+        """Run the model on the inputs of each call: where they are drawn, what is random in it gives other numbers the second time.
 
-        reset  forgets what a run left behind
+        call   returns the model's outputs by their names for copies of its inputs, in its order
+        reset  forgets what a call left behind: calls that are handed in follow on one another
+        shake  replaces each weight of the model as it was loaded by what a function returns for it; None where it cannot
         """
-        for _ in range(2):
-            reset()
-            self._runs.append({})
-            run()
+        outputs = self._sequence(calls, call, reset)
+        if self._outputs:  # of a model with several functions the first counts, and the others show their layers
+            return
+        self._inputs, self._outputs = calls[0] if calls else [], outputs
+        for number in range(self._shakes if shake is not None else 0):
+            self._shaking = True
+            shake(_mover(self._seed + number))
+            self._shaken.append(self._sequence(calls[-1:] if self.handed is None else calls, call, reset)[-1])
+
+    def _sequence(
+        self, calls: Sequence[Sequence[Array]], call: Callable[[list[Array]], Mapping[str, Array]], reset: Callable[[], Any]
+    ) -> list[list[tuple[str, Array]]]:
+        results = []
+        for number, arrays in enumerate(calls):
+            if number == 0 or self.handed is None:
+                reset()
+            self._runs += [] if self._shaking else [{}]
+            outputs = call([array.copy() for array in arrays])
+            results.append([(str(name), np.array(array, order="C")) for name, array in outputs.items()])
+            if sum(array.size for _, array in results[-1]) > LARGEST:
+                raise TooLargeError("what it gives is too large to be kept for a proof")
+        return results
 
     def record(
         self,
@@ -105,6 +177,8 @@ class Witness:
         states  hidden and cell states that it receives; None where it receives none
         finals  hidden and cell states that it gives; None where it gives none
         """
+        if self._shaking:
+            return
         last = y is not None and y.ndim == 2
         values = {"x": x, "y": None if last else y, "last": y if last else None, "mask": mask}
         call: dict[str, Any] = {name: None if array is None else np.array(array, order="C") for name, array in values.items()}
@@ -121,9 +195,69 @@ class Witness:
         """Say why the calls of a layer are not recorded."""
         self._reasons[layer] = why
 
+    def named(self, values: Any, array: Callable[[Any], Array], name: str = "") -> dict[str, Array]:
+        """Return what a model gives, however it is nested, each by its path in it: "0", "head", "head.1"; "output" for one alone."""
+        if not isinstance(values, (Mapping, list, tuple)):
+            return {name or "output": array(values)}
+        pairs = values.items() if isinstance(values, Mapping) else enumerate(values)
+        result: dict[str, Array] = {}
+        for key, value in pairs:
+            if value is not None:
+                result.update(self.named(value, array, f"{name}.{key}".lstrip(".")))
+        return result
+
     def answer(self) -> dict[str, Any]:
-        """Return what the pipe carries: the calls of each layer in each run, reasons by layer, and the inputs."""
-        return {"runs": self._runs, "reasons": self._reasons, "inputs": self._inputs}
+        """Return what the pipe carries: the calls of each layer in each run, and reasons by layer.
+
+        inputs   of the first call
+        stated   the model's inputs, as it states them
+        outputs  of each run, with their names
+        shaken   outputs of the last call, of each run with other weights
+        """
+        return {
+            "runs": self._runs,
+            "reasons": self._reasons,
+            "inputs": self._inputs,
+            "stated": [[each.name, None if each.dims is None else list(each.dims), each.dtype] for each in self._stated],
+            "outputs": self._outputs,
+            "shaken": self._shaken,
+        }
+
+
+def _fitting(stated: Sequence[ModelInput], call: Sequence[tuple[str, Array]]) -> list[Array]:
+    """Return the inputs of a call in the model's order and types; they go by their names, where these are the model's."""
+    names = [each.name for each in stated]
+    if len(call) != len(names):
+        raise InputsError(f"it takes {len(names)} inputs ({', '.join(names)}), got {len(call)}")
+    by_name = dict(call)
+    ordered = [by_name[name] for name in names] if set(by_name) == set(names) else [array for _, array in call]
+    lengths: dict[str, int] = {}
+    for each, array in zip(stated, ordered):  # noqa: B905 - Python 3.7 runs this file, too
+        if each.dims is None:
+            continue
+        if array.ndim != len(each.dims):
+            raise InputsError(f"its input {each.name} has {len(each.dims)} axes, got {array.shape}")
+        for axis, (dim, length) in enumerate(zip(each.dims, array.shape)):  # noqa: B905
+            expected = lengths.setdefault(dim, length) if isinstance(dim, str) and dim else dim
+            if isinstance(expected, int) and expected > 0 and expected != length:
+                raise InputsError(f"axis {axis} of its input {each.name} is {expected}, got {length} ({array.shape})")
+    return [_cast(array, each.dtype) for each, array in zip(stated, ordered)]  # noqa: B905
+
+
+def _mover(seed: int) -> Callable[[Array], Array]:
+    """Return a function that moves numbers about one unit in the last place of their type, up or down."""
+    random = np.random.RandomState(seed)
+
+    def moved(values: Array) -> Array:
+        step = np.where(random.rand(*values.shape) < 0.5, -0.5, 0.5)
+        return np.asarray(values.astype(np.float64) * (1 + step * np.finfo(values.dtype).eps)).astype(values.dtype)
+
+    return moved
+
+
+def _cast(array: Array, dtype: str) -> Array:
+    """Return numbers in the type of an input, "" for any; numpy has no bfloat16, for which float32 stands."""
+    return array.astype({"bfloat16": "float32", "": array.dtype}.get(dtype, dtype))
 
 
 def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
@@ -134,9 +268,17 @@ def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     if not hasattr(module, "witness"):
         raise NotImplementedError("it runs layers by name, and no model as a whole")
     wanted = request["witness"]
+    handed, shakes = wanted.get("calls"), wanted.get("shakes", 0)
+    if handed is not None:
+        recorder = Witness(wanted["layers"], wanted["seed"], SIZES[0], handed, shakes)
+        try:
+            module.witness({**request, "witness": recorder})
+        except InputsError as misfit:
+            return {"misfit": str(misfit)}
+        return recorder.answer()
     error: tuple[str, ...] = ()
     for sizes in SIZES:
-        recorder = Witness(wanted["layers"], wanted["seed"], sizes)
+        recorder = Witness(wanted["layers"], wanted["seed"], sizes, None, shakes)
         try:
             module.witness({**request, "witness": recorder})
             return recorder.answer()
