@@ -265,7 +265,7 @@ def test_files_of_torch_run_in_a_process_of_their_own(tmp_path: Path, monkeypatc
         live = open_file(tmp_path / name).live
         (gave,) = live.run(None, [x], []).outputs
         assert np.allclose(gave, expected, atol=1e-6)
-        with pytest.raises(RnnConvertError, match="torch-cpu failed|is 3, got 2"):
+        with pytest.raises(RnnConvertError, match=r"torch-cpu failed|is 3, got 2"):
             live.run(None, [x[:, :2]], [])
 
 
