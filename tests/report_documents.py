@@ -113,7 +113,7 @@ def document(layers: Sequence[Document], models: int = 2, **more: Any) -> Docume
         "schema": "rnnconvert-report-1", "rnnconvert": "0.1.0", "created": "2026-11-21T12:00:00+00:00",
         "command": "rnnconvert verify model.pt model.onnx --gradients",
         "verdict": "not equal" if bad else "equal" if results and not missing else "not compared",
-        "limits": [], "reasons": [],
+        "scope": "weights", "whole": None, "limits": [], "reasons": [],
         "summary": f"{sum(results)} of {len(results)} comparisons passed on {executors} executors",
         "models": [_model(label, path, layers) for label, path in (("A", "models/encoder.pt"), ("B", "encoder.onnx"))][:models],
         "settings": {"seed": 0, "batch": 4, "time": 12, "cases": ["states", "lengths"], "lengths": None, "gradients": True,

@@ -168,13 +168,13 @@ def test_the_verdict_of_every_combination(layers: list[list[Any]], models: int, 
     results = Results("", "", models=[ModelFile(label, "", "", 0, "") for label in "AB"[:models]])
     results.layers = {str(number): LayerResults(str(number), "") for number in range(len(layers))}
     named = [[{**run, "comparisons": [{"case": "states", **entry} for entry in run["comparisons"]]} for run in runs] for runs in layers]
-    conclusion = concluded(results, named)
+    conclusion, _ = concluded(results, named)
     assert (conclusion.word, bool(conclusion)) == (verdict, verdict == "equal")
     for status, word in (("equal", verdict), ("not run", "equal layer by layer, not run whole"), ("not equal", "not equal")):
         for layer in results.layers.values():
             layer.whole = ModelRun(status, "it has another order")
         if layers and verdict == "equal":
-            assert concluded(results, named).word == word
+            assert concluded(results, named)[0].word == word
 
 
 # Numbers that say nothing -------------------------------------------------------------------------

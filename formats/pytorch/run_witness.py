@@ -51,8 +51,12 @@ def run_whole(request: Mapping[str, Any], array: Callable[[Any], Array]) -> None
                 moves = value.dtype in (torch.float32, torch.float64)
                 named[name].copy_(torch.from_numpy(move(value.numpy())) if moves else value)
 
+        def reset() -> None:
+            for name, value in model.named_buffers():
+                value.copy_(begun[name])
+
         with _kernels(_Recorder(seen, named, array)):
-            seen.run(calls, lambda arrays: seen.named(_called(model, arrays), array), shake=shake if named else None)
+            seen.run(calls, lambda arrays: seen.named(_called(model, arrays), array), reset, shake if named else None)
 
 
 def _tensors_of(model: Any) -> dict[str, Any]:
@@ -95,7 +99,7 @@ def _archive(file: str) -> Any:
     raise NotImplementedError(f"{Path(file).name} holds weights alone, and no model around them")
 
 
-def _program(file: str, seen: Any) -> tuple[Callable[..., Any], list[list[Array]]]:
+def _program(file: str, seen: Any) -> tuple[Any, list[list[Array]]]:
     """Return the module of an exported program, which takes its tensors in their order, and the inputs of each call."""
     import torch
 
@@ -113,7 +117,7 @@ def _program(file: str, seen: Any) -> tuple[Callable[..., Any], list[list[Array]
         inputs.append(seen.input(spec.arg.name, dims, str(value.dtype).rpartition(".")[2]))
     module = program.module()
 
-    class OfTensors(torch.nn.Module):
+    class OfTensors(torch.nn.Module):  # type: ignore[misc]  # torch states no types here
         """The module, called with its tensors alone."""
 
         def __init__(self) -> None:

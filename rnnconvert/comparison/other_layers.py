@@ -28,6 +28,9 @@ from rnnconvert.models.same_cells import MisfitError
 _ROWS = 1 << 16
 """How many numbers of two arrays are compared at a time, so that no large matrix is held in double precision."""
 
+_PLURALS = ("embeddings", "numbers")
+"""Parts whose names are plurals."""
+
 _FOLDED = ("batch_norm", "instance_norm", "layer_norm", "rms_norm", "group_norm")
 """The kinds of layer that exporters multiply into their neighbours."""
 
@@ -39,12 +42,14 @@ class OtherLayers:
     equal       how many layers of A have the numbers and settings of B's
     different   the layers that have others, each with what differs, in words
     uncompared  what was not compared, and why, in words
+    only_in     the labels of the models that have layers which the other lacks
     folded      whether numbers may differ because a normalization was multiplied into them: only one of the models has it
     """
 
     equal: int
     different: tuple[str, ...]
     uncompared: tuple[str, ...]
+    only_in: tuple[str, ...] = ()
     folded: bool = False
 
     @property
@@ -86,12 +91,13 @@ def compare_others(a: Checkpoint, b: Checkpoint) -> OtherLayers:
         different += [f"{_both(matched)}: {'; '.join(apart)}"] if apart else []
     alone_a = _unpaired(source, pairing.unused, (matched.source for matched in pairing.pairs))
     alone_b = _unpaired(target, pairing.unfilled, (matched.target for matched in pairing.pairs))
-    uncompared += [f"{_names(units)}, only in {label}" for label, units in (("A", alone_a), ("B", alone_b)) if units]
+    only_in = {label: units for label, units in (("A", alone_a), ("B", alone_b)) if units}
+    uncompared += [f"{_names(units)}, only in {label}" for label, units in only_in.items()]
     uncompared += [
         f"{listed(choice.sources)} of A and {listed(choice.targets)} of B fit one another in several ways" for choice in pairing.ambiguous
     ]
     folded = any(kind in _FOLDED for unit in (*alone_a, *alone_b) for kind in unit.kinds)
-    return OtherLayers(equal, tuple(different), tuple(uncompared), folded)
+    return OtherLayers(equal, tuple(different), tuple(uncompared), tuple(only_in), folded)
 
 
 def _without_recurrence(model: Model) -> Model:
@@ -134,7 +140,7 @@ def _apart(part: str, ours: Array, theirs: Array) -> Iterator[str]:
         return
     error = max((_excess(*rows) for rows in _rows(ours, theirs)), default=0.0)
     if error > 0:
-        yield f"its {part or 'numbers'} {'differ' if not part or part.endswith('s') else 'differs'} by up to {error:.2g}"
+        yield f"its {part or 'numbers'} {'differ' if not part or part in _PLURALS else 'differs'} by up to {error:.2g}"
 
 
 def _rows(ours: Array, theirs: Array) -> Iterator[tuple[Array, Array]]:

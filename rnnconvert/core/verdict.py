@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-Word = Literal["equal", "equal but for", "equal layer by layer, not run whole", "not equal", "not compared"]
+Word = Literal["equal", "equal but for", "recurrent layers equal", "equal layer by layer, not run whole", "not equal", "not compared"]
 
 EQUAL: Word = "equal"
 BUT_FOR: Word = "equal but for"
+LAYERS: Word = "recurrent layers equal"
 BY_LAYER: Word = "equal layer by layer, not run whole"
 NOT_EQUAL: Word = "not equal"
 NOT_COMPARED: Word = "not compared"
@@ -34,17 +35,29 @@ Kind = Literal[
     "tolerance",
     "whole",
     "others",
+    "rest",
+    "outputs",
     "folded",
     "overflow",
 ]
 
 _ASIDE = ("chosen", "caller", "cast", "sample", "others")
 """Limits that leave the word "equal" unchanged, and are named with it: what the user chose not to compare, what is an input of
-the layer, what an element type costs that holds each weight as nearly as it can, what was compared beside the usual, and the
-layers without recurrence that have no counterpart."""
+the layer, what an element type costs that holds each weight as nearly as it can, what was compared beside the usual, and layers
+without recurrence whose numbers were not compared where the whole models were."""
 
-EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, NOT_EQUAL: 1, NOT_COMPARED: 5}
-"""What the command line returns for each under --strict. Without it, BUT_FOR and BY_LAYER are 0."""
+EXIT_CODES: Mapping[Word, int] = {EQUAL: 0, BUT_FOR: 6, BY_LAYER: 7, LAYERS: 8, NOT_EQUAL: 1, NOT_COMPARED: 5}
+"""What the command line returns for each under --strict. Without it, BUT_FOR, BY_LAYER and LAYERS are 0."""
+
+Scope = Literal["whole", "weights", "layers", ""]
+SCOPES: Mapping[Scope, str] = {
+    "whole": "both models ran whole, and give the same",
+    "weights": "every weight was compared",
+    "layers": "",
+    "": "",
+}
+"""What "equal" speaks of: models that ran whole; all weights of the files; their recurrent layers alone; or, where nothing says it, the
+executors that ran one model."""
 
 ROUNDED, OTHER_NUMBERS = "rounded to", "other numbers"
 """How the names of causes begin where no layout is wrong: each number stands in its place."""
@@ -60,10 +73,11 @@ class Limit:
            "stated": what one model states and the other does not; "states": states that only one model carries from call to
            call; "weights": a difference too small for any output to show; "units": units that no input exercised;
            "tolerance": the user's own, which would let zeros pass; "whole": layers that were joined, and whose source was not
-           run whole; "overflow": a function that an executor computes from an exponential
-           that is infinite where the function is not; "others": layers without recurrence that only one model has, or that
-           fit in several ways; "folded": layers without recurrence that differ, perhaps because a normalization was
-           multiplied into them
+           run whole; "overflow": a function that an executor computes from an exponential that is infinite where the function
+           is not; "others": layers without recurrence that only one model has, or that fit in several ways; "rest": these, or
+           what lies around the recurrent layers, where the models did not run whole; "outputs": what whole models give differs,
+           where something else is left out that may explain it; "folded": layers without recurrence that differ, perhaps because
+           a normalization was multiplied into them
     layer  the layer it is about; "" for the module itself, or for all
     words  the whole in words
     """
@@ -86,39 +100,43 @@ def not_chosen(names: Iterable[str], path: str) -> Limit:
 class Verdict:
     """What a comparison has shown; true only where everything is equal.
 
-    word    one of five
+    word    one of six
     limits  what it does not cover
+    scope   what it speaks of
     """
 
     word: Word
     limits: tuple[Limit, ...] = ()
+    scope: Scope = ""
 
     @classmethod
-    def of(cls, *, equal: bool, compared: bool, limits: Iterable[Limit] = ()) -> Verdict:
+    def of(cls, *, equal: bool, compared: bool, limits: Iterable[Limit] = (), scope: Scope = "") -> Verdict:
         """Return the verdict that evidence allows.
 
         equal     whether nothing was found to differ
         compared  whether everything that was to be compared was
         limits    what was left out or is left open
+        scope     what was compared
         """
         distinct = tuple(dict.fromkeys(limits))
         if not equal:
-            return cls(NOT_EQUAL, distinct)
+            return cls(NOT_EQUAL, distinct, scope)
         if not compared:
-            return cls(NOT_COMPARED, distinct)
-        if any(limit.kind == "whole" for limit in distinct):
-            return cls(BY_LAYER, distinct)
-        return cls(BUT_FOR if any(limit.kind not in _ASIDE for limit in distinct) else EQUAL, distinct)
+            return cls(NOT_COMPARED, distinct, scope)
+        kinds = {limit.kind for limit in distinct if limit.kind not in _ASIDE}
+        if "whole" in kinds:
+            return cls(BY_LAYER, distinct, scope)
+        return cls(BUT_FOR if kinds - {"rest"} else LAYERS if kinds else EQUAL, distinct, scope)
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Verdict:
         """Return the verdict that a report holds."""
         limits = (Limit(limit["kind"], limit["layer"], limit["words"]) for limit in document.get("limits", ()))
-        return cls(document["verdict"], tuple(limits))
+        return cls(document["verdict"], tuple(limits), document.get("scope", ""))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as the fields of a report."""
-        return {"verdict": self.word, "limits": [asdict(limit) for limit in self.limits]}
+        return {"verdict": self.word, "scope": self.scope, "limits": [asdict(limit) for limit in self.limits]}
 
     def __bool__(self) -> bool:
         return self.word == EQUAL

@@ -12,6 +12,7 @@ from rnnconvert.reports.words import (
     BY_LAYER,
     DIFFERENT,
     EQUAL,
+    LAYERS,
     Document,
     amount,
     badness,
@@ -78,7 +79,7 @@ def remedy(document: Document) -> tuple[str, str]:
 def finding(document: Document) -> str:
     """Say in one sentence what is wrong, with the files' names; what was proved, where nothing is."""
     verdict = Verdict.read(document)
-    if verdict.word in (EQUAL, BUT_FOR, BY_LAYER):
+    if verdict.word in (EQUAL, BUT_FOR, BY_LAYER, LAYERS):
         return _proved(document, verdict)
     wrong = [layer for layer in document["layers"] if not good(layer)]
     if verdict.word == DIFFERENT:
@@ -101,6 +102,8 @@ def _proved(document: Document, verdict: Verdict) -> str:
     remarks = "".join(f" {remark}." for remark in verdict.remarks)
     if verdict.word == BY_LAYER:
         return f"{subject(document)}: each layer computes the same{on}, but the whole source was not run: {exceptions}.{remarks}"
+    if verdict.word == LAYERS:
+        return f"The recurrent layers of {subject(document)} compute the same{on}; {exceptions}.{remarks}"
     left = f". Exceptions: {exceptions}" if exceptions else ""
     if len(document["models"]) < 2:
         return f"{subject(document)} computes what its weights say{on}{left}.{remarks}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL
+from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, EQUAL, LAYERS
 from rnnconvert.reports.findings import finding, headline
 from rnnconvert.reports.words import Document, clean, pair
 
@@ -22,7 +22,7 @@ def of_report(document: Document) -> list[str]:
     if document["verdict"] == EQUAL:
         return []
     path = document["models"][-1]["path"] if document["models"] else ""
-    level = "warning" if document["verdict"] in (BUT_FOR, BY_LAYER) else "error"
+    level = "warning" if document["verdict"] in (BUT_FOR, BY_LAYER, LAYERS) else "error"
     text = headline(document)
     text = text if len(text) <= _LONGEST else finding(document)  # half a command is none
     return [annotation(text, f"{document['verdict']}: {pair(document)}", path, level)]

@@ -40,7 +40,9 @@ def _verdict(document: words.Document, number: int) -> ElementTree.Element:
     """Return a suite of one test case, which passes only where everything is equal."""
     group, verdict = words.clean(words.pair(document)), Verdict.read(document)
     case = _element("testcase", name="verdict", classname=group, time="0.000")
-    if not verdict:
+    if verdict.word == words.LAYERS:
+        case.append(_element("skipped", message=words.clean(findings.finding(document))))
+    elif not verdict:
         text = findings.headline(document)
         kind = "failure" if verdict.word == words.DIFFERENT else "error"
         case.append(_element(kind, text, message=words.clean(text), type=verdict.word))

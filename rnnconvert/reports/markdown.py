@@ -18,6 +18,7 @@ _SIGNS: dict[str, str] = {
     words.EQUAL: "\N{WHITE HEAVY CHECK MARK}",
     words.BUT_FOR: "\N{WARNING SIGN}",
     words.BY_LAYER: "\N{WARNING SIGN}",
+    words.LAYERS: "\N{WARNING SIGN}",
     words.DIFFERENT: "\N{CROSS MARK}",
     words.UNCOMPARED: "\N{WHITE CIRCLE}",
 }

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from rnnconvert.core.printable import json_of
-from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, NOT_COMPARED, NOT_EQUAL
+from rnnconvert.core.verdict import BUT_FOR, BY_LAYER, LAYERS, NOT_COMPARED, NOT_EQUAL
 from rnnconvert.reports.findings import causes, failures, headline
 from rnnconvert.reports.words import Document, called, clean, figures, worst
 
@@ -17,6 +17,7 @@ _RULES: dict[str, tuple[str, str]] = {
     NOT_EQUAL: ("not-equal", "Two models do not compute the same."),
     NOT_COMPARED: ("not-compared", "Nothing proves that two models compute the same."),
     BUT_FOR: ("equal-but-for", "Two models compute the same, but for what was left out."),
+    LAYERS: ("rest-not-compared", "The recurrent layers of two models compute the same; the rest was not compared."),
     BY_LAYER: ("not-run-whole", "Layer by layer two models compute the same; the whole source was not run."),
 }
 """The rule of each verdict that is less than equal: its name and what it says."""

@@ -25,6 +25,7 @@ _COLOURS: dict[str, str] = {
     words.EQUAL: "green",
     words.BUT_FOR: "yellow",
     words.BY_LAYER: "yellow",
+    words.LAYERS: "yellow",
     words.DIFFERENT: "red",
     words.UNCOMPARED: "yellow",
 }
@@ -77,7 +78,9 @@ def _strip(layer: words.Document, paint: Style) -> Iterator[str]:
 def verdict_line(document: words.Document, style: Style | None = None) -> str:
     """Return the verdict with its summary, on one line."""
     paint = style or (lambda text, colour: text)
-    remarks = "".join(f"; {remark}" for remark in Verdict.read(document).remarks)
+    verdict = Verdict.read(document)
+    rest = [limit for limit in verdict.exceptions if limit.kind == "rest"]
+    remarks = "".join(f"; {remark}" for remark in (*rest, *verdict.remarks))
     return f"{paint(document['verdict'], _COLOURS[document['verdict']])}: {words.clean(document['summary'] + remarks, 2000)}"
 
 

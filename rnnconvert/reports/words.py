@@ -14,12 +14,13 @@ from rnnconvert.core.printable import abridged
 Document = dict[str, Any]
 """A report, or a part of one, as `schema.json` describes it."""
 
-EQUAL, BUT_FOR, BY_LAYER = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER
+EQUAL, BUT_FOR, BY_LAYER, LAYERS = verdicts.EQUAL, verdicts.BUT_FOR, verdicts.BY_LAYER, verdicts.LAYERS
 DIFFERENT, UNCOMPARED = verdicts.NOT_EQUAL, verdicts.NOT_COMPARED
 SYMBOLS: dict[str, str] = {
     EQUAL: "\N{CHECK MARK}",
     BUT_FOR: "\N{ALMOST EQUAL TO}",
     BY_LAYER: "\N{ALMOST EQUAL TO}",
+    LAYERS: "\N{ALMOST EQUAL TO}",
     DIFFERENT: "\N{BALLOT X}",
     UNCOMPARED: "\N{MIDDLE DOT}",
     "refused": "\N{CIRCLED DIVISION SLASH}",

@@ -68,7 +68,7 @@ class Witness:
         self._stated: Sequence[ModelInput] = []
         self._runs: list[dict[str, list[dict[str, Any]]]] = []
         self._outputs: list[list[tuple[str, Array]]] = []
-        self._shaken: list[list[tuple[str, Array]]] = []
+        self._shaken: list[list[list[tuple[str, Array]]]] = []
         self._shaking = False
         self._reasons: dict[str, str] = {}
         self._numbers = 0
@@ -142,10 +142,12 @@ class Witness:
         if self._outputs:  # of a model with several functions the first counts, and the others show their layers
             return
         self._inputs, self._outputs = calls[0] if calls else [], outputs
-        for number in range(self._shakes if shake is not None else 0):
+        if shake is None:
+            return
+        for number in range(self._shakes):
             self._shaking = True
             shake(_mover(self._seed + number))
-            self._shaken.append(self._sequence(calls[-1:] if self.handed is None else calls, call, reset)[-1])
+            self._shaken.append(self._sequence(calls, call, reset))
 
     def _sequence(
         self, calls: Sequence[Sequence[Array]], call: Callable[[list[Array]], Mapping[str, Array]], reset: Callable[[], Any]
@@ -212,7 +214,7 @@ class Witness:
         inputs   of the first call
         stated   the model's inputs, as it states them
         outputs  of each run, with their names
-        shaken   outputs of the last call, of each run with other weights
+        shaken   outputs of each call, of each sequence of calls with other weights
         """
         return {
             "runs": self._runs,
@@ -257,7 +259,7 @@ def _mover(seed: int) -> Callable[[Array], Array]:
 
 def _cast(array: Array, dtype: str) -> Array:
     """Return numbers in the type of an input, "" for any; numpy has no bfloat16, for which float32 stands."""
-    return array.astype({"bfloat16": "float32", "": array.dtype}.get(dtype, dtype))
+    return array.astype("float32" if dtype == "bfloat16" else dtype or array.dtype, copy=False)
 
 
 def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             watch("comparing the other layers")
             others = compare_others(first, second)
             results.refuted += others.refuted
+            results.only_in += others.only_in
             stated += others.limits
     results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]
@@ -161,6 +162,10 @@ def proceed(
             results.seconds[name] = results.seconds.get(name, 0.0) + seconds
         results.seconds["wait"] = time.perf_counter() - start
         judge(results, subjects, lanes.recordings, prepared.tolerances)
+        if not prepared.alone and not plan.layers:
+            start = time.perf_counter()
+            results.whole = lanes.models_compared(prepared.tolerances)
+            results.seconds["models"] = time.perf_counter() - start
         recorded.judge(results, subjects, prepared.tolerances)
 
 

@@ -6,25 +6,28 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rnnconvert.core.printable import called
-from rnnconvert.core.verdict import EQUAL, NOT_EQUAL, Limit, Verdict
+from rnnconvert.core.verdict import EQUAL, NOT_EQUAL, Limit, Scope, Verdict
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import Tolerance, tolerance
 from rnnconvert.verification.judgements import overflows
-from rnnconvert.verification.results import LayerResults, Results
+from rnnconvert.verification.results import LayerResults, ModelsCompared, Results
 from rnnconvert.verification.running import REFERENCE
 
 Runs = Sequence[Mapping[str, Any]]
 
 
-def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limit] = ()) -> Verdict:
-    """Return the verdict that results allow: equal only if a framework ran every layer of the last model, all runs that were
-    asked for ran and agree, and nothing was left out.
+_EXPLAIN = ("merge", "mask", "precision", "states", "stated", "whole", "overflow", "folded")
+"""Limits that may explain why whole models give something else although their layers agree."""
+
+
+def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limit] = ()) -> tuple[Verdict, list[str]]:
+    """Return the verdict that results allow, and why the models are not equal beside what the runs show: equal only if a framework ran
+    every layer of the last model, all runs that were asked for ran and agree, and nothing was left out.
 
     layers     the runs of each layer, as the report has them
     tolerated  outputs that the user's own tolerances leave uncompared
     """
     runs = [run for layer in layers for run in layer]
-    equal = not any(run["verdict"] == NOT_EQUAL for run in runs) and not any(reasons(results))
     label = "B" if len(results.models) > 1 else "A"
     proved = layers and all(any(_proves(run, label) for run in layer) for layer in layers)
     missing = [run for run in runs if run["status"] != "ran" and (run["required"] or run["status"] == "failed")]
@@ -36,7 +39,41 @@ def concluded(results: Results, layers: Sequence[Runs], tolerated: Iterable[Limi
         apart = any(run["verdict"] == NOT_EQUAL for run in layer_runs)
         # That no output shows other weights is true only where none does.
         limits += (limit for limit in _limits(layer, compared) if not (apart and limit.kind == "weights"))
-    return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits)
+    scope, limits = _scope(results, limits)
+    whole, why = results.whole, list(_reasons(results))
+    differs = whole is not None and whole.status == "not equal" and not _is_part(whole, results)
+    if whole is not None and differs and any(limit.kind in _EXPLAIN for limit in limits):
+        limits.append(Limit("outputs", "", f"the whole models give something else: {whole.reason}"))
+    elif whole is not None and differs:
+        alike = "" if results.refuted or any(run["verdict"] == NOT_EQUAL for run in runs) else _AROUND
+        why.insert(0, f"the whole models give something else: {whole.reason}{alike}")
+    equal = not why and not any(run["verdict"] == NOT_EQUAL for run in runs)
+    return Verdict.of(equal=equal, compared=bool(proved) and not missing and not idle, limits=limits, scope=scope), why
+
+
+_AROUND = ". Their recurrent layers are equal, and so are the weights of the others: what differs lies between or around them"
+
+
+def _is_part(whole: ModelsCompared, results: Results) -> bool:
+    """Return whether one model has layers that the other lacks, and not the reverse: what it gives further is no contradiction."""
+    return whole.status == "not equal" and len(results.only_in) == 1
+
+
+def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit]]:
+    """Return what was compared of two models, and the limits with those that follow from it."""
+    if len(results.models) < 2:
+        return "", list(limits)
+    whole = results.whole
+    alone = [Limit("rest", "", f"not compared: {text}") for text in (whole.alone if whole is not None else ())]
+    if whole is not None and whole.status != "not compared" and not _is_part(whole, results):
+        return ("layers" if alone else "whole"), [*limits, *alone]
+    rest = [Limit("rest", limit.layer, limit.words) if limit.kind == "others" else limit for limit in limits]
+    if whole is not None and whole.bare and not any(limit.kind == "rest" for limit in rest):
+        rest.append(Limit("rest", "", f"not compared: what lies around the recurrent layers ({whole.reason})"))
+    elif whole is not None and not whole.bare:
+        rest.append(Limit("others", "", f"the models were not compared whole: {whole.reason}"))
+    complete = not any(limit.kind in ("rest", "chosen") for limit in rest)
+    return ("weights" if complete else "layers"), rest
 
 
 def _proves(run: Mapping[str, Any], label: str) -> bool:
@@ -45,7 +82,7 @@ def _proves(run: Mapping[str, Any], label: str) -> bool:
     return proves and any(comparison["output"] == "y" for comparison in run["comparisons"])
 
 
-def reasons(results: Results) -> Iterator[str]:
+def _reasons(results: Results) -> Iterator[str]:
     """Yield why layers are not equal, whatever their outputs are: each with the layer's name."""
     yield from results.refuted
     for layer in results.layers.values():

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from rnnconvert.containers.temporary import new_folder
@@ -19,10 +20,11 @@ from rnnconvert.core.errors import ExecutorError
 from rnnconvert.judging.judging import Tolerance
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import Executor
+from rnnconvert.verification.models import RunningModel, compare_models
 from rnnconvert.verification.plan import Plan, Watch
 from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.recording import Recording, record, wanted
-from rnnconvert.verification.results import LayerResults, Results
+from rnnconvert.verification.results import LayerResults, ModelsCompared, Results
 from rnnconvert.verification.running import Subject, rounding, run, runs_as_written
 
 Steady = Callable[[LayerResults, LayerRun], bool]
@@ -96,10 +98,13 @@ class Lanes:
         self._pool = ThreadPoolExecutor(max(1, jobs or os.cpu_count() or 1))
         self._waiting: list[Future[None]] = []
         self._subjects = subjects
+        self._alone = {subject.model for subject in subjects} == {"A"}
         self._seed = plan.seed
         self._recordings: dict[str, Recording] = {}
         self._unrecorded: dict[str, list[str]] = {}
         self._recorded_now: set[str] = set()
+        self._models: dict[str, RunningModel] = {}
+        self._kept = contextlib.ExitStack()
 
     def __enter__(self) -> Lanes:
         # A context of their own: numpy's error states are those of the thread that asks.
@@ -115,6 +120,7 @@ class Lanes:
             for process in list(self._processes):
                 process.kill()
         self._pool.shutdown(wait=True, cancel_futures=True)
+        self._kept.close()
 
     def report_progress(self) -> None:
         """Tell how many cases have run, of all that are to run, from now on."""
@@ -155,23 +161,34 @@ class Lanes:
         """What each model showed when it ran whole, by its label, or why it did not run; nothing where no executor takes its file."""
         return {**{label: "; ".join(whys) for label, whys in self._unrecorded.items()}, **self._recordings}
 
-    def _record(self, process: Process, folder: Path) -> None:
-        """Run whole the models whose own files an executor takes, once each."""
+    def models_compared(self, tolerances: Mapping[str, Tolerance]) -> ModelsCompared | None:
+        """Return what both models give when they run whole on the same inputs; None where one of them did not run."""
+        if len(self._models) < 2 or self._stopped:
+            return None
+        self._watch("running both models on the same inputs")
+        return compare_models(self._models["A"], self._models["B"], tolerances)
+
+    def _record(self, process: Process, folder: Path) -> bool:
+        """Run whole the models whose own files an executor takes, once each; return whether one ran."""
         executor = process.executor
+        ran = False
         for label in dict.fromkeys(subject.model for subject in self._subjects):
             recorded = [subject for subject in self._subjects if subject.model == label and subject.checkpoint.format == executor.format]
-            recorded = [subject for subject in recorded if wanted(subject) and runs_as_written(executor, subject)]
+            recorded = [subject for subject in recorded if wanted(subject, self._alone) and runs_as_written(executor, subject)]
             with self._lock:
                 if not recorded or label in self._recordings or label in self._recorded_now or self._stopped:
                     continue
                 self._recorded_now.add(label)
             self._watch(f"{executor.name}: running {label} whole")
             try:
-                self._recordings[label] = record(process, recorded, folder, self._seed)
+                self._models[label] = running_model(process, recorded, folder, self._seed)
+                self._recordings[label] = self._models[label].recording
+                ran = True
             except ExecutorError as error:
                 self._unrecorded.setdefault(label, []).append(f"{executor.name}: {error.problem}")
             finally:
                 self._recorded_now.discard(label)
+        return ran
 
     def _run(self, lane: _Lane) -> None:
         waiting = lane.subjects
@@ -194,9 +211,10 @@ class Lanes:
         """
         refused, strange = [], []
         begin = time.perf_counter()
-        with new_folder() as folder, running(executor) as process, contextlib.ExitStack() as ours:
-            ours.callback(self._processes.remove, process)
+        with contextlib.ExitStack() as ours:
+            folder, process = ours.enter_context(new_folder()), ours.enter_context(running(executor))
             self._processes.append(process)
+            ours.callback(self._processes.remove, process)
             process.timeout = self._timeout
             with contextlib.suppress(ExecutorError):  # a framework that cannot be imported fails at every layer, and says so
                 process.warm_up()
@@ -221,8 +239,17 @@ class Lanes:
                     refused.append(subject)
                 elif outcome.status == "ran" and "own file" in outcome.notes:
                     strange.append(subject)
-            self._record(process, Path(folder))
+            if self._record(process, Path(folder)):
+                with self._lock:
+                    self._kept.push(ours.pop_all())  # it runs the model again, beside the other one
         return refused, strange
+
+
+def running_model(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> RunningModel:
+    """Run the model of some layers whole, and return it with what it showed. Raises ExecutorError if it does not run."""
+    file, recording = record(process, subjects, folder, seed)
+    dtype = max((subject.stack.dtype for subject in subjects), key=lambda dtype: float(ml_dtypes.finfo(dtype).eps))
+    return RunningModel(process, file, recording, dtype)
 
 
 def types(subjects: Sequence[Subject], used: Iterable[Executor], loaded: Results | None = None) -> dict[str, set[str]]:

@@ -17,12 +17,16 @@ from rnnconvert.running.parent import Process
 from rnnconvert.verification.running import Subject, own_file, rounding
 
 SMALL = 1 << 20
-"""Files of more bytes are run whole only where layers were joined: to load a model again takes time."""
+"""A file of more bytes is run whole only beside another, or where layers were joined: to load a model again takes time."""
+
+MOST_BYTES = 1 << 26
+"""The same for two files that are compared."""
 
 MOST_FILES = 16
 """A folder of more files is not a small model."""
 
 Calls = Sequence[Mapping[str, Any]]
+NamedArrays = Sequence[tuple[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -32,36 +36,81 @@ class Recording:
     executor  what ran it
     runs      in each run, the calls of each layer by its name (rnnconvert.running.witness.Witness.record)
     reasons   why a layer's calls are not recorded, by its name
-    inputs    the inputs of the model
+    inputs    the inputs of the model, with their names
+    stated    the names of its inputs, and their lengths as it states them: names or None for open axes; None where it does not
+    outputs   what it gave in the first run, by name
+    random    whether it gave something else in the second
     rounding  the element types that the executor rounds like, by that of the weights
     """
 
     executor: str
     runs: Sequence[Mapping[str, Calls]]
     reasons: Mapping[str, str]
-    inputs: Sequence[Array]
+    inputs: NamedArrays
+    stated: Sequence[tuple[str, Sequence[Any] | None]]
+    outputs: Mapping[str, Array]
+    random: bool
     rounding: Mapping[str, str]
 
+    def calls(self) -> Iterator[list[NamedArrays]]:
+        """Yield inputs of calls one after the other: the same ones twice and longer ones, then without these."""
+        longer = _longer(self.inputs, self.stated)
+        if longer is not None:
+            yield [self.inputs, self.inputs, longer]
+        yield [self.inputs, self.inputs]
 
-def wanted(subject: Subject) -> bool:
-    """Return whether the model of a layer is run whole: where layers were joined, or where it takes next to no time."""
+
+_MORE, _LESS = 11, 2
+"""Other lengths of open axes: of the second, and of the first, which is most often the batch."""
+
+
+def _longer(inputs: NamedArrays, stated: Sequence[tuple[str, Sequence[Any] | None]]) -> NamedArrays | None:
+    """Return inputs of other lengths and values; None where no axis is open.
+
+    What stands at the end of a sequence, as filling, stays there.
+    """
+    lengths: dict[int, int] = {}
+    result = []
+    for (name, array), (_, dims) in zip(inputs, stated, strict=True):
+        for axis, length in enumerate(array.shape[:2]):
+            fixed = dims is not None and isinstance(dims[axis], int) and dims[axis] > 0
+            if fixed:
+                continue
+            lengths.setdefault(length, _MORE if axis else _LESS)
+            array = array.take(np.arange(lengths[length]) * length // lengths[length], axis)
+        result.append((name, array * np.asarray(1.5, array.dtype) if array.dtype.kind == "f" else array))
+    return result if lengths else None
+
+
+def wanted(subject: Subject, alone: bool) -> bool:
+    """Return whether the model of a layer is run whole: where layers were joined, or where it takes little time.
+
+    alone  whether there is no other model to compare it with
+    """
     path = Path(subject.checkpoint.file)
     files = [path] if path.is_file() else itertools.islice(path.rglob("*"), MOST_FILES + 1)
     sizes = [file.stat().st_size for file in files if file.is_file()]
-    return len(subject.pieces) > 1 or (0 < len(sizes) <= MOST_FILES and sum(sizes) <= SMALL)
+    return len(subject.pieces) > 1 or (0 < len(sizes) <= MOST_FILES and sum(sizes) <= (SMALL if alone else MOST_BYTES))
 
 
-def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> Recording:
-    """Run the model of these layers whole. Raises ExecutorError if the executor does not."""
+def record(process: Process, subjects: Sequence[Subject], folder: Path, seed: int) -> tuple[str, Recording]:
+    """Run the model of these layers whole; return the file that ran. Raises ExecutorError if the executor does not."""
     names = list(dict.fromkeys(name for subject in subjects for name in subject.pieces))
     executor = process.executor
-    answer = process.ask(file=own_file(executor, subjects[0], folder), layers=[], witness={"layers": names, "seed": seed})
+    file = own_file(executor, subjects[0], folder)
+    answer = process.ask(file=file, layers=[], witness={"layers": names, "seed": seed})
     with malformed(lambda what: ExecutorError(executor.name, f"its recording is not one: {what}")):
         runs = [{str(name): [_checked(call) for call in calls] for name, calls in run.items()} for run in answer["runs"]]
-        inputs = [np.asarray(array) for array in answer["inputs"]]
+        stated = [(str(name), None if dims is None else list(dims)) for name, dims, _ in answer["stated"]]
+        names = [name for name, _ in stated] or [""] * len(answer["inputs"])
+        inputs = [(name, np.asarray(array)) for name, array in zip(names, answer["inputs"], strict=True)]
+        stated = stated or [("", None)] * len(inputs)
+        outputs, again = ({str(name): np.asarray(array) for name, array in run} for run in answer["outputs"][:2])
         reasons = {str(name): str(why) for name, why in answer["reasons"].items()}
     types = {kind for subject in subjects for kind in (str(subject.stack.dtype), subject.computed_in)}
-    return Recording(executor.name, runs, reasons, inputs, {dtype: rounding(executor, dtype) for dtype in types})
+    rounds = {dtype: rounding(executor, dtype) for dtype in types}
+    random = any(not np.allclose(array, again[name], 1e-3, 1e-3, equal_nan=True) for name, array in outputs.items())
+    return file, Recording(executor.name, runs, reasons, inputs, stated, outputs, random, rounds)
 
 
 def _checked(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.core.printable import finite
-from rnnconvert.core.verdict import EQUAL, NOT_COMPARED, NOT_EQUAL, Verdict
+from rnnconvert.core.verdict import EQUAL, NOT_COMPARED, NOT_EQUAL, SCOPES, Verdict
 from rnnconvert.judging.comparison import OutputComparison
 from rnnconvert.judging.judging import FACTOR, ULPS, Tolerance, tolerance
-from rnnconvert.verification.evidence import concluded, reasons, zeros_would_pass
+from rnnconvert.verification.evidence import concluded, zeros_would_pass
 from rnnconvert.verification.judgements import judgements_of, plain, without
 from rnnconvert.verification.ready import LayerRun
 from rnnconvert.verification.results import LayerResults, Results
@@ -39,7 +39,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """ "equal", "equal but for", "equal layer by layer, not run whole", "not equal" or "not compared"."""
+        """ "equal", "equal but for", "recurrent layers equal", "equal layer by layer, not run whole", "not equal" or "not compared"."""
         return self.conclusion.word
 
     @property
@@ -54,7 +54,7 @@ class Report:
     def exit_code(self) -> int:
         """0 equal, or without `strict` equal with something left out; 1 not equal, a run failed, or a stated difference was not
         shown; 4 where an executor that was asked for does not do this; 5 where none ran; 6 equal but for what is named;
-        7 equal layer by layer, and not run whole.
+        7 equal layer by layer, and not run whole; 8 equal in the recurrent layers, and the rest not compared.
         """
         if self.verdict != NOT_COMPARED:
             return self.conclusion.exit_code(self.strict)
@@ -103,7 +103,7 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
     all_judged = {name: [comparison for several in each for comparison in several] for name, each in judgements.items()}
     _check_tolerances(tolerances, {comparison.output for several in all_judged.values() for comparison in several})
     tolerated = [limit for name, several in all_judged.items() for limit in zeros_would_pass(name, several, tolerances)]
-    verdict = concluded(results, [layer["runs"] for layer in layers], tolerated)
+    verdict, why = concluded(results, [layer["runs"] for layer in layers], tolerated)
     executors = sorted({run["executor"] for run in runs if run["comparisons"] and run["executor"] != REFERENCE})
     result = {
         "schema": SCHEMA,
@@ -111,10 +111,12 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
         "created": results.created,
         "command": command,
         **verdict.as_dict(),
-        "reasons": list(reasons(results)),
+        "reasons": why,
         "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}"
-        + (f"; other layers differ: {len(results.refuted)}" if results.refuted else ""),
+        + (f"; other layers differ: {len(results.refuted)}" if results.refuted else "")
+        + (f"; {SCOPES[verdict.scope]}" if verdict.word == EQUAL and SCOPES[verdict.scope] else ""),
         "models": [asdict(model) for model in results.models],
+        "whole": None if results.whole is None else asdict(results.whole),
         "settings": {
             **results.settings,
             "factor": FACTOR,

@@ -74,6 +74,32 @@ class ModelRun:
 
 
 @dataclass
+class ModelsCompared:
+    """What both models gave when they ran whole on the same inputs.
+
+    status     "equal"; "not equal"; or "not compared"
+    reason     why it is not equal, or was not compared
+    error      the largest absolute error
+    allowed    what was allowed where that is
+    outputs    the outputs that were compared
+    alone      outputs of one model alone, in words
+    bare       whether one of them, and not the other, is nothing but recurrent layers
+    notes      how B is called otherwise than A
+    executors  what ran them, A's first
+    """
+
+    status: Literal["equal", "not equal", "not compared"]
+    reason: str = ""
+    error: float = 0.0
+    allowed: float = 0.0
+    outputs: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    bare: bool = False
+    notes: tuple[str, ...] = ()
+    executors: tuple[str, ...] = ()
+
+
+@dataclass
 class Cast:
     """What B's own weights give, where they are A's, each rounded to another element type or as a rewrite rounds it.
 
@@ -128,6 +154,8 @@ class Results:
 
     limits   what was left out of the files
     refuted  why the models are not equal, whatever their recurrent layers give: other layers with other numbers or settings
+    only_in  the labels of the models with layers without recurrence that the other lacks
+    whole    what both models gave when they ran whole; None where there is one, or one of them did not run
     """
 
     created: str
@@ -139,6 +167,8 @@ class Results:
     warnings: list[str] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     refuted: list[str] = field(default_factory=list)
+    only_in: list[str] = field(default_factory=list)
+    whole: ModelsCompared | None = None
 
     def save(self, path: str | Path) -> None:
         """Write it as one .safetensors file. Raises UsageError if that cannot be written."""

@@ -163,7 +163,7 @@ def _unconnected(subject: Subject, recording: Recording) -> str:
     first, *later = ([call["x"] for call in recording.runs[0].get(name, ())] for name in subject.pieces)
     for name, sequences in zip(subject.pieces[1:], later, strict=True):
         for x in sequences:
-            reads_input = any(is_input(x, array) for array in recording.inputs)
+            reads_input = any(is_input(x, array) for _, array in recording.inputs)
             if reads_input and not any(np.array_equal(x, array) or np.array_equal(x, array[::-1]) for array in first):
                 return name
     return ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,7 +97,7 @@ class CallJudge:
                 if any(any(map(np.any, call["hidden"])) and not follows(before, call) for before, call in pairs):
                     return f"the model changes the states of {name!r} from one step to the next"
             for call in calls:
-                if call.get("steps", 1) > 1 and any(map(functools.partial(is_input, call["x"][::-1]), self.recording.inputs)):
+                if call.get("steps", 1) > 1 and any(is_input(call["x"][::-1], array) for _, array in self.recording.inputs):
                     return f"the model calls {name!r} step by step, from the last step to the first"
         return ""
 
@@ -234,7 +233,7 @@ class CallJudge:
 
     def _from_caller(self, state: Array) -> bool:
         """Return whether a state is, row by row, what a caller of the model passes."""
-        rows = {row.tobytes() for model_input in self.recording.inputs for row in rows_of(model_input, state.shape[1])}
+        rows = {row.tobytes() for _, model_input in self.recording.inputs for row in rows_of(model_input, state.shape[1])}
         return all(row.tobytes() in rows for row in rows_of(state, state.shape[1]))
 
     def _why(self, number: int, place: int, calls: Calls) -> str:

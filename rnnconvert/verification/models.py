@@ -1,0 +1,297 @@
+"""Both models run whole on the same inputs: what they give decides whether they are one model, whatever their layers are.
+
+The inputs are those that the executor of one of them drew. Both models run on them twice, one call after the other, and once on
+longer ones. Outputs are paired by their names, otherwise by their order or by their values. Rounding explains as much as outputs
+move when every weight is about one unit in the last place off, in the model of the coarser element type.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from rnnconvert.core.arrays import Array
+from rnnconvert.core.errors import ExecutorError
+from rnnconvert.core.malformed import malformed
+from rnnconvert.core.printable import listed, quoted
+from rnnconvert.judging.comparison import OutputComparison
+from rnnconvert.judging.judging import Allowance, Output, Tolerance, compare, tolerance
+from rnnconvert.running.parent import Process
+from rnnconvert.verification.recording import NamedArrays, Recording, is_input
+from rnnconvert.verification.results import ModelsCompared
+
+SHAKES = 3
+"""How often the weights are moved: the largest difference counts."""
+
+_ORDERS = 6
+"""How many orders of inputs without common names are tried."""
+
+
+class _MisfitError(Exception):
+    """Inputs that a model does not take."""
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """The outputs of each call by their names, and those of each run with other weights."""
+
+    outputs: Sequence[dict[str, Array]]
+    shaken: Sequence[Sequence[dict[str, Array]]]
+
+
+@dataclass(frozen=True)
+class RunningModel:
+    """A model whose file an executor has run whole, and can run again.
+
+    file   its path, as the executor takes it
+    dtype  the coarsest element type of its weights
+    """
+
+    process: Process
+    file: str
+    recording: Recording
+    dtype: np.dtype[Any]
+
+    def run(self, calls: Sequence[NamedArrays]) -> _Calls:
+        """Return what the model gives for the inputs of one call after another.
+
+        Raises _MisfitError for inputs that it does not take, or does not run on.
+        """
+        request = {"layers": [], "seed": 0, "calls": calls, "shakes": SHAKES}
+        try:
+            answer = self.process.ask(file=self.file, layers=[], witness=request)
+        except ExecutorError as error:
+            raise _MisfitError(f"{error.executor}: {error.problem}") from None
+        if "misfit" in answer:
+            raise _MisfitError(str(answer["misfit"]))
+        with malformed(lambda what: ExecutorError(self.process.executor.name, f"what it gave is not outputs: {what}")):
+            return _Calls(_by_call(answer["outputs"]), [_by_call(outputs) for outputs in answer["shaken"]])
+
+
+def _by_call(outputs: Sequence[Sequence[tuple[str, Any]]]) -> list[dict[str, Array]]:
+    return [{str(name): np.asarray(array) for name, array in call} for call in outputs]
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a model takes the inputs of the other.
+
+    order   their places, in its own order; None where their names say it
+    turned  whether it has the first two axes of sequences exchanged
+    """
+
+    order: tuple[int, ...] | None
+    turned: bool
+
+    def of(self, inputs: NamedArrays) -> list[tuple[str, Array]]:
+        """Return inputs as the model takes them."""
+        chosen = inputs if self.order is None else [("", inputs[place][1]) for place in self.order]
+        return [(name, _exchanged(array) if self.turned and array.ndim > 2 else array) for name, array in chosen]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the calls of both models differ, in words."""
+        moved = self.order is not None and self.order != tuple(sorted(self.order))
+        notes = ["its inputs stand in another order"] if moved else []
+        return (*notes, *(["the first two axes of its sequences are exchanged"] if self.turned else []))
+
+
+def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, Tolerance]) -> ModelsCompared:
+    """Run both models on the same inputs and compare their outputs; "not compared" says why they could not be."""
+    executors = (a.recording.executor, b.recording.executor)
+    for label, model in (("A", a), ("B", b)):
+        if model.recording.random:
+            return ModelsCompared("not compared", f"{label} gives other numbers when it runs again: something in it is random")
+    bare = [_bare(model.recording) for model in (a, b)]
+    if bare[0] != bare[1]:
+        inner, outer = ("A", "B") if bare[0] else ("B", "A")
+        return ModelsCompared("not compared", f"{inner} holds recurrent layers alone, and {outer} computes more around them", bare=True)
+    coarser = max((a, b), key=lambda model: float(ml_dtypes.finfo(model.dtype).eps))
+    chosen: ModelsCompared | None = None
+    for ran_a, ran_b, notes in _runs(a, b):
+        if isinstance(ran_a, str):
+            chosen = chosen or ModelsCompared("not compared", ran_a)
+            continue
+        assert isinstance(ran_b, _Calls)
+        judge = _Judge(ran_a, ran_b, coarser is b, coarser.dtype, all(bare), "exchanged" in " ".join(notes), tolerances)
+        result = replace(judge.result(), notes=notes)
+        if result.status == "equal":
+            return replace(result, executors=executors)
+        if chosen is None or chosen.status == "not compared":
+            chosen = result
+    assert chosen is not None
+    return replace(chosen, executors=executors)
+
+
+def _runs(a: RunningModel, b: RunningModel) -> Iterator[tuple[_Calls | str, _Calls | None, tuple[str, ...]]]:
+    """Yield what both gave, for each way to hand the inputs of one to the other, or why they did not run."""
+    for giver, taker, label in ((a, b, "B"), (b, a, "A")):
+        ran = False
+        for way in _ways(giver.recording, taker.recording):
+            for calls in giver.recording.calls():
+                try:
+                    theirs, ours = taker.run([way.of(call) for call in calls]), giver.run(calls)
+                except _MisfitError as misfit:
+                    yield f"{label} does not run on the inputs of the other: {misfit}", None, ()
+                    continue
+                ran = True
+                yield (ours, theirs, way.notes) if giver is a else (theirs, ours, way.notes)
+                break
+        if ran:
+            return
+
+
+def _ways(giver: Recording, taker: Recording) -> Iterator[_Way]:
+    """Yield the ways in which a model may take the inputs of another, the likeliest first."""
+    places = range(len(giver.inputs))
+    names = {name for name, _ in giver.inputs}
+    named = len(places) < 2 or ("" not in names and names == {name for name, _ in taker.stated})
+    orders = [None] if named else itertools.islice(itertools.permutations(places), _ORDERS)
+    for order in list(orders):
+        for turned in (False, True) if any(array.ndim > 2 for _, array in giver.inputs) else (False,):
+            yield _Way(order, turned)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    """Compares what two models gave in each of their calls.
+
+    by_b        whether B's weights, the coarser ones, say what rounding explains
+    bare        whether both models are recurrent layers alone
+    turned      whether B has the first two axes of sequences exchanged
+    """
+
+    a: _Calls
+    b: _Calls
+    by_b: bool
+    dtype: np.dtype[Any]
+    bare: bool
+    turned: bool
+    tolerances: Mapping[str, Tolerance]
+
+    def result(self) -> ModelsCompared:
+        """Return what the outputs show, paired so that they agree, if they do."""
+        if not self.a.shaken and not self.b.shaken:
+            return ModelsCompared("not compared", "the weights of neither can be moved, so the effect of rounding is unknown")
+        ours, theirs = self.a.outputs[0], self.b.outputs[0]
+        results = [self._of(pairs) for pairs in self._pairings(ours, theirs)]
+        if results:
+            return next((result for result in results if result.status == "equal"), results[0])
+        if len(ours) == len(theirs) == 1:
+            (array,), (other,) = ours.values(), theirs.values()
+            return ModelsCompared("not compared" if self.bare else "not equal", f"A gives {array.shape}, and B {other.shape}")
+        return ModelsCompared("not compared", f"A gives {_shapes(ours)}, and B {_shapes(theirs)}: no shape is in both")
+
+    def _pairings(self, ours: Mapping[str, Array], theirs: Mapping[str, Array]) -> Iterator[list[tuple[str, str]]]:
+        """Yield pairs of outputs of like shapes: by name, otherwise by order, and by value."""
+        by_name = set(ours) == set(theirs)
+        if by_name or len(ours) == len(theirs):
+            pairs = [(name, name if by_name else other) for name, other in zip(ours, theirs, strict=True)]
+            if all(self._as_ours(theirs[other], ours[name]) is not None for name, other in pairs):
+                yield pairs
+                if by_name:
+                    return
+        left, pairs = dict(theirs), []
+        for name, array in ours.items():
+            forms = {other: self._as_ours(value, array) for other, value in left.items()}
+            near = {other: _distance(array, form) for other, form in forms.items() if form is not None}
+            if near:
+                pairs.append((name, min(near, key=lambda other: near[other])))
+                del left[pairs[-1][1]]
+        if pairs:
+            yield pairs
+
+    def _of(self, pairs: Sequence[tuple[str, str]]) -> ModelsCompared:
+        comparisons = [self._compared(call, name, other) for call in range(len(self.a.outputs)) for name, other in pairs]
+        wrong = [comparison for comparison in comparisons if not comparison.passed and not comparison.swamped]
+        worst = max(wrong or comparisons, key=lambda comparison: comparison.ratio)
+        alone = [f"output {quoted(name)}, only in A" for name in self.a.outputs[0] if name not in dict(pairs)]
+        paired = {other for _, other in pairs}
+        alone += [f"output {quoted(name)}, only in B" for name in self.b.outputs[0] if name not in paired and not self.bare]
+        result = ModelsCompared("equal", "", worst.error, worst.allowed, tuple(dict(pairs)), tuple(alone))
+        if wrong:
+            words = f"{worst.output} is off by {worst.error:.2g}, where rounding explains {worst.allowed:.1g}"
+            return replace(result, status="not equal", reason=words)
+        if not any(comparison.telling for comparison in comparisons) or any(comparison.swamped for comparison in comparisons):
+            return replace(result, status="not compared", reason="their values explode, and rounding is as large as they are")
+        return result
+
+    def _as_ours(self, theirs: Array, ours: Array) -> Array | None:
+        """Return an output of B in the shape of one of A, None for one that has another."""
+        forms = [theirs]
+        if self.turned and theirs.ndim > 2:
+            forms.insert(0, _exchanged(theirs))
+        if self.bare:
+            forms += [form.reshape([length for length in form.shape if length != 1]) for form in forms]
+        squeezed = [length for length in ours.shape if length != 1]
+        for form in forms:
+            if form.shape == ours.shape:
+                return form
+            if self.bare and list(form.shape) == squeezed:
+                return form.reshape(ours.shape)
+        return None
+
+    def _compared(self, call: int, name: str, other: str) -> OutputComparison:
+        truth = self.a.outputs[call][name]
+        value = self._as_ours(self.b.outputs[call][other], truth)
+        label = "the output" if len(self.a.outputs[0]) == 1 else f"output {quoted(name)}"
+        if value is None:
+            value = np.full_like(truth, np.nan, np.float64)
+        by_b = (self.by_b and bool(self.b.shaken)) or not self.a.shaken
+        floors = []
+        for shaken in self.b.shaken if by_b else self.a.shaken:
+            moved = self._as_ours(shaken[call][other], truth) if by_b else shaken[call][name]
+            if moved is not None:
+                floors.append(truth + (moved.astype(np.float64) - value.astype(np.float64)) if by_b else moved)
+        axes = tuple(f"axis {axis}" for axis in range(truth.ndim))
+        return compare(Output("whole", label, axes), value, truth, Allowance(floors, self.dtype, tolerance(label, self.tolerances)))
+
+
+def _exchanged(array: Array) -> Array:
+    return np.ascontiguousarray(array.swapaxes(0, 1))
+
+
+def _distance(array: Array, other: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.nan_to_num(np.abs(array.astype(np.float64) - other.astype(np.float64))).max(initial=0.0))
+
+
+def _shapes(outputs: Mapping[str, Array]) -> str:
+    return listed(str(array.shape) for array in outputs.values())
+
+
+def _bare(recording: Recording) -> bool:
+    """Return whether a model is nothing but recurrent layers: they read its inputs or one another, and their outputs are its own.
+
+    Sequences may be turned around, and states of several layers put together.
+    """
+    calls = [call for several in recording.runs[0].values() for call in several]
+    sequences = [call["y"] for call in calls if call["y"] is not None]
+    inputs = [array for _, array in recording.inputs if array.ndim == 3]
+    own = [np.squeeze(value) for y in sequences for value in (y, y[::-1])] + [
+        np.squeeze(call["last"]) for call in calls if call["last"] is not None
+    ]
+    for part in ("h_n", "c_n"):
+        states = [list(call[part]) for call in calls if call[part]]
+        several = [*states, [state for of_layer in states for state in of_layer]]
+        alike = [group for group in several if group and len({state.shape for state in group}) == 1]
+        own += [np.squeeze(np.stack(group)) for group in alike] + [np.squeeze(state) for of_layer in states for state in of_layer]
+
+    def chained(x: Array) -> bool:
+        forms = (x, x[::-1])
+        return any(is_input(form, array) for form in forms for array in inputs) or _among(forms, sequences)
+
+    def among_own(output: Array) -> bool:
+        flat = np.squeeze(output)
+        return _among((flat, flat.swapaxes(0, 1)) if flat.ndim > 1 else (flat,), own)
+
+    return bool(calls) and all(chained(call["x"]) for call in calls) and all(map(among_own, recording.outputs.values()))
+
+
+def _among(forms: Sequence[Array], arrays: Sequence[Array]) -> bool:
+    return any(form.shape == array.shape and np.array_equal(form, array) for form in forms for array in arrays)
