@@ -224,7 +224,8 @@ class VerifyOptions(NamedTuple):
 def verify(asked: VerifyOptions) -> None:
     """Prove that A and B compute the same; or A, in every framework.
 
-    Both are model files, or results that `run` saved.
+    Both are model files, or results that `run` saved. "Equal" speaks of whole models, which ran on the same inputs; otherwise of every
+    weight. Where only recurrent layers could be compared, the verdict says so and names the rest.
     """
     from rnnconvert import reports as forms
     from rnnconvert.verification import explaining

@@ -115,6 +115,7 @@ def document(layers: Sequence[Document], models: int = 2, **more: Any) -> Docume
         "verdict": "not equal" if bad else "equal" if results and not missing else "not compared",
         "scope": "weights", "whole": None, "limits": [], "reasons": [],
         "summary": f"{sum(results)} of {len(results)} comparisons passed on {executors} executors",
+        "missing_packages": [],
         "models": [_model(label, path, layers) for label, path in (("A", "models/encoder.pt"), ("B", "encoder.onnx"))][:models],
         "settings": {"seed": 0, "batch": 4, "time": 12, "cases": ["states", "lengths"], "lengths": None, "gradients": True,
                      "inputs": None, "factor": 8, "ulps": 4,

@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+import rnnconvert as rc
+from rnnconvert import reports
+from rnnconvert.reports.findings import finding
 from rnnconvert.running.parent import Process, running
 from rnnconvert.running.registry import executor
 from rnnconvert.verification.collect import prepare
@@ -18,8 +23,10 @@ from rnnconvert.verification.models import compare_models
 from rnnconvert.verification.plan import Plan
 from rnnconvert.verification.results import ModelsCompared
 from tests import drawn as drawing
+from tests import report_documents as documents
+from tests.commands import call
 from tests.drawn import NotComparedError, drawn, each
-from tests.model_specs import CHANGES, INPUT, given, random_spec, save
+from tests.model_specs import CHANGES, INPUT, given, keras_model, random_spec, save
 
 EXECUTORS = {".keras": "keras-tensorflow", ".onnx": "onnxruntime-cpu", ".pt": "torch-cpu", ".pt2": "torch-cpu"}
 ENDINGS = [
@@ -84,3 +91,48 @@ def test_a_pair_is_equal_exactly_where_its_outputs_are(endings: tuple[str, str],
 
     cases = list(itertools.product(seeds, CHANGES))
     each(drawn(cases, 8, "-".join(endings)), check)
+
+
+def test_equal_says_what_it_speaks_of(tmp_path: Path) -> None:
+    """The whole models, every weight, or the recurrent layers: in the text, the exit code, JUnit, Python, and of diff and diagnose."""
+    spec = next(each_spec for each_spec in map(random_spec, range(100)) if each_spec.steps[-1] == ("act", "softmax"))
+    model = keras_model(spec)
+    model.save(tmp_path / "a.keras")
+    model.save(tmp_path / "same.keras")
+    keras_model(replace(spec, steps=spec.steps[:-1])).save(tmp_path / "open.keras")
+    model.save_weights(tmp_path / "weights.weights.h5")
+    rc.convert(tmp_path / "a.keras", tmp_path / "layers.onnx")
+
+    def verified(b: str, *more: str) -> tuple[int, str, rc.Report]:
+        words = ["verify", tmp_path / "a.keras", tmp_path / b, "--report", tmp_path / "report.json", "--report", tmp_path / "report.xml"]
+        result = call(*words, "--on", "keras-tensorflow", "--on", "onnxruntime-cpu", "--no-explain", "--case", "default states", *more)
+        return result.exit_code, result.stdout, reports.read(tmp_path / "report.json")
+
+    def case(name: str) -> str:
+        """The state of a test case of the verdict's suite."""
+        cases = ElementTree.parse(tmp_path / "report.xml").iter("testcase")
+        return next(next((child.tag for child in found), "passed") for found in cases if found.get("name") == name)
+
+    code, text, document = verified("same.keras", "--strict")
+    assert (code, document["verdict"], document["scope"]) == (0, "equal", "whole")
+    assert text.splitlines()[-1].endswith("; both models ran whole, and give the same") and case("whole models") == "passed"
+    code, text, document = verified("open.keras")
+    assert (code, document["verdict"], case("whole models"), case("verdict")) == (1, "not equal", "failure", "failure")
+    assert "what differs lies between or around them" in text
+    code, text, document = verified("weights.weights.h5")
+    assert (code, document["verdict"], document["scope"]) == (0, "equal", "weights") and "; every weight was compared" in text
+    assert (verified("layers.onnx", "--strict")[0], verified("layers.onnx")[0]) == (8, 0)
+    code, text, document = verified("layers.onnx")
+    assert (document["verdict"], document["scope"], case("verdict")) == ("recurrent layers equal", "layers", "skipped")
+    assert "'head', only in A" in text.splitlines()[-1] and not rc.Report(document)
+    assert str(rc.diff(tmp_path / "a.keras", tmp_path / "same.keras")).splitlines()[-1].startswith("every weight of ")
+    findings = rc.diff(tmp_path / "a.keras", tmp_path / "layers.onnx")
+    assert str(findings).splitlines()[-1].startswith("the recurrent layers of ") and not findings
+    assert "the recurrent layers of " in str(rc.diagnose(tmp_path / "a.keras", tmp_path / "layers.onnx"))
+
+
+def test_without_a_framework_the_package_is_named(tmp_path: Path) -> None:
+    document = documents.document([documents.layer("a", [])])
+    document["missing_packages"] = ["keras", "tensorflow"]
+    assert finding(document).endswith("To run them: pip install keras tensorflow")
+    assert "pip install keras tensorflow" in str(rc.NotEqualError("a.onnx", rc.Report(document)))

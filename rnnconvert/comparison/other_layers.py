@@ -62,7 +62,7 @@ class OtherLayers:
         """What the comparison leaves open."""
         words = "only one of the models has a normalization, which may have been multiplied into layers whose numbers differ"
         folded = [Limit("folded", "", f"{words}: {', '.join(self.different)}")] if self.folded and self.different else []
-        return (*folded, *(Limit("others", "", f"not compared: {text}") for text in self.uncompared))
+        return (*folded, *(Limit("rest", "", f"not compared: {text}") for text in self.uncompared))
 
 
 NOT_LOOKED_AT = OtherLayers(0, (), ())

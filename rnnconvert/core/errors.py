@@ -147,8 +147,10 @@ def not_written(target: object, report: Any) -> str:
     from rnnconvert.core.verdict import BY_LAYER, NOT_COMPARED  # for this error alone: dataclasses take time to import
 
     if report.verdict == NOT_COMPARED:
+        packages = getattr(report, "document", {}).get("missing_packages")
+        run = f"To have it verified: pip install {' '.join(packages)}. Or convert" if packages else "Convert"
         return (
-            f"{target} was not written: its outputs were not compared with the source's. Convert without {Flag('verify')}, and compare "
+            f"{target} was not written: its outputs were not compared with the source's. {run} without {Flag('verify')}, and compare "
             "the weights: rnnconvert diff"
         )
     if report.verdict != BY_LAYER:

@@ -10,7 +10,7 @@ from rnnconvert.comparison.difference import Difference
 from rnnconvert.comparison.other_layers import NOT_LOOKED_AT, OtherLayers
 from rnnconvert.comparison.pairing import LayerPair
 from rnnconvert.core.printable import called, finite
-from rnnconvert.core.verdict import NOT_EQUAL, Limit, Verdict, not_chosen
+from rnnconvert.core.verdict import LAYERS, NOT_COMPARED, NOT_EQUAL, Limit, Verdict, not_chosen
 from rnnconvert.diagnosis.files import Compared, Diagnosed, cause
 from rnnconvert.files.checkpoint import Checkpoint
 
@@ -34,7 +34,9 @@ class _TwoFiles(Generic[LayerFindings]):
         limits: list[Limit] = [not_chosen(left, self.a.path)] if left else []
         limits += [limit for layer in self.layers for limit in self._limits(layer)]
         equal = all(layer.equal for layer in self.layers) and not self.others.refuted
-        return Verdict.of(equal=equal, compared=bool(self.layers), limits=[*limits, *self.others.limits])
+        limits += self.others.limits
+        complete = self.others is not NOT_LOOKED_AT and not any(limit.kind in ("rest", "chosen") for limit in limits)
+        return Verdict.of(equal=equal, compared=bool(self.layers), limits=limits, scope="weights" if complete else "layers")
 
     @property
     def equal(self) -> bool:
@@ -57,10 +59,10 @@ class _TwoFiles(Generic[LayerFindings]):
             yield self._headline(layer)
             yield from (f"  {line}" for line in self.lines_of(layer))
         yield from (f"differs, though not recurrent: {words}" for words in self.others.different)
-        yield f"{self.a.path} and {self.b.path} {self._verdict()}"
+        yield self._verdict(f"{self.a.path} and {self.b.path}")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.a.path} and {self.b.path}: they {self._verdict()}>"
+        return f"<{type(self).__name__}: {self._verdict(f'{self.a.path} and {self.b.path}')}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -70,9 +72,10 @@ class _TwoFiles(Generic[LayerFindings]):
         from rnnconvert.core.notebook import listing
 
         rows = [(self._headline(layer), "\n".join(self.lines_of(layer))) for layer in self.layers]
-        return listing(f"{self.a.path} and {self.b.path} {self._verdict()}", rows)
+        return listing(self._verdict(f"{self.a.path} and {self.b.path}"), rows)
 
-    def _verdict(self) -> str:
+    def _verdict(self, files: str) -> str:
+        """Say what the verdict on two files is, and what of them it speaks of."""
         raise NotImplementedError
 
     def _pair(self, layer: LayerFindings) -> LayerPair:
@@ -100,8 +103,15 @@ class Comparison(_TwoFiles[Compared]):
     others  what a comparison of the layers that are not recurrent showed
     """
 
-    def _verdict(self) -> str:
-        return f"are {self.verdict}"
+    def _verdict(self, files: str) -> str:
+        verdict = self.verdict
+        if verdict.word in (NOT_EQUAL, NOT_COMPARED):
+            return f"{files} are {verdict}"
+        if verdict.scope == "weights":
+            return f"every weight of {files} is {verdict}"
+        if verdict.word == LAYERS:
+            return f"the recurrent layers of {files} are equal; {'; '.join(map(str, verdict.limits))}"
+        return f"the recurrent layers of {files} are {verdict}"
 
     def _pair(self, layer: Compared) -> LayerPair:
         return layer.pair
@@ -127,10 +137,13 @@ class Findings(_TwoFiles[Diagnosed]):
     others  what a comparison of the layers that are not recurrent showed
     """
 
-    def _verdict(self) -> str:
+    def _verdict(self, files: str) -> str:
         verdict = self.verdict
+        if verdict.word == NOT_EQUAL:
+            return f"{files} do not compute the same"
         left = "".join(f"; {limit}" for limit in verdict.limits)
-        return f"compute the same{left}" if verdict.word != NOT_EQUAL else "do not compute the same"
+        others = ", and the weights of the others are equal" if verdict.scope == "weights" and self.others.equal else ""
+        return f"the recurrent layers of {files} compute the same{others}{left}"
 
     def _pair(self, layer: Diagnosed) -> LayerPair:
         return layer.compared.pair

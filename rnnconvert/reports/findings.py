@@ -123,7 +123,9 @@ def _uncompared(document: Document) -> str:
         return f"{subject(document)}: nothing was compared. {refused[0]['executor']}: {refused[0]['reason']}"
     paths = [model["path"] for model in document["models"] if model.get("kept") is not False]
     weights = f" To compare the weights: {Command('diff', *paths)}." if len(paths) > 1 else ""
-    return f"{subject(document)}: nothing was compared, as no framework here ran it.{weights} What can run: rnnconvert executors"
+    packages = document.get("missing_packages") or []
+    install = f"To run them: pip install {' '.join(packages)}" if packages else "What can run: rnnconvert executors"
+    return f"{subject(document)}: nothing was compared, as no framework here ran it.{weights} {install}"
 
 
 def _cause(document: Document, wrong: list[Document]) -> str:

@@ -37,7 +37,7 @@ def _suite(document: words.Document, layer: words.Document, number: int) -> Elem
 
 
 def _verdict(document: words.Document, number: int) -> ElementTree.Element:
-    """Return a suite of one test case, which passes only where everything is equal."""
+    """Return a suite of one test case, which passes only where everything is equal, and one of both models that ran whole."""
     group, verdict = words.clean(words.pair(document)), Verdict.read(document)
     case = _element("testcase", name="verdict", classname=group, time="0.000")
     if verdict.word == words.LAYERS:
@@ -46,8 +46,22 @@ def _verdict(document: words.Document, number: int) -> ElementTree.Element:
         text = findings.headline(document)
         kind = "failure" if verdict.word == words.DIFFERENT else "error"
         case.append(_element(kind, text, message=words.clean(text), type=verdict.word))
+    cases = [case, *_whole(document, group)]
     limits = [(f"left out: {limit.kind}", str(limit)) for limit in verdict.limits]
-    return _suite_of(document, group, number, [case], limits, str(verdict))
+    return _suite_of(document, group, number, cases, limits, str(verdict))
+
+
+def _whole(document: words.Document, group: str) -> Iterator[ElementTree.Element]:
+    """Yield the test case of both models that ran whole; skipped where they were not compared."""
+    whole = document.get("whole")
+    if whole is None:
+        return
+    case = _element("testcase", name="whole models", classname=group, time="0.000")
+    if whole["status"] == "not equal":
+        case.append(_element("failure", whole["reason"], message=words.clean(whole["reason"]), type=whole["status"]))
+    elif whole["status"] == "not compared":
+        case.append(_element("skipped", message=words.clean(whole["reason"])))
+    yield case
 
 
 def _suite_of(

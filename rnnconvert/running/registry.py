@@ -7,7 +7,7 @@ them is a JSON file: $RNNCONVERT_EXECUTORS, or executors.json in the user's fold
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -82,6 +82,12 @@ class Executor:
         if self.python == sys.executable:
             return child.about(self._module, dict(self.settings))
         return _asked(self)
+
+    @property
+    def missing_packages(self) -> list[str]:
+        """The packages, as pip calls them, that it imports and that are not installed here."""
+        needs = [*child.needed(self._module, dict(self.settings)), *filter(None, [self.settings.get("backend")])]
+        return [name.replace("_", "-") for name in dict.fromkeys(needs) if importlib.util.find_spec(name) is None]
 
     @property
     def absent(self) -> str:

@@ -66,8 +66,9 @@ def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit
     whole = results.whole
     alone = [Limit("rest", "", f"not compared: {text}") for text in (whole.alone if whole is not None else ())]
     if whole is not None and whole.status != "not compared" and not _is_part(whole, results):
-        return ("layers" if alone else "whole"), [*limits, *alone]
-    rest = [Limit("rest", limit.layer, limit.words) if limit.kind == "others" else limit for limit in limits]
+        aside = [Limit("others", limit.layer, limit.words) if limit.kind == "rest" else limit for limit in limits]
+        return ("layers" if alone else "whole"), [*aside, *alone]
+    rest = list(limits)
     if whole is not None and whole.bare and not any(limit.kind == "rest" for limit in rest):
         rest.append(Limit("rest", "", f"not compared: what lies around the recurrent layers ({whole.reason})"))
     elif whole is not None and not whole.bare:

@@ -76,12 +76,20 @@ def lanes_of(prepared: Prepared, executors: Sequence[Executor], present: Sequenc
     for format in [*sorted(formats), *sorted(others)]:
         candidates = [executor for executor in present if executor.format == format]
         if not candidates and format in formats:
-            lacking = [f"{executor.name}: {executor.absent}" for executor in executors if executor.format == format]
-            results.warnings.append(f"no executor here runs {format} files ({'; '.join(lacking) or 'none exists'})")
+            results.warnings.append(f"no executor here runs {format} files ({_absent(executors, format, results)})")
         waiting = [subject for subject in subjects if format == subject.checkpoint.format or format not in formats]
         if candidates and waiting:
             lanes.append(_Lane(candidates, waiting, False))
     return lanes
+
+
+def _absent(executors: Sequence[Executor], format: str, results: Results) -> str:
+    """Return why no executor runs a format, and note the packages that the first of them lacks."""
+    first = next((executor for executor in executors if executor.format == format), None)
+    if first is None:
+        return "none exists"
+    results.missing_packages += [name for name in first.missing_packages if name not in results.missing_packages]
+    return f"{first.name}: {first.absent}"
 
 
 class Lanes:

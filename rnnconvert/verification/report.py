@@ -115,6 +115,7 @@ def document(results: Results, tolerances: Mapping[str, Tolerance], command: str
         "summary": f"{passed} of {len(comparisons)} comparisons passed on {', '.join(executors) or 'no framework'}"
         + (f"; other layers differ: {len(results.refuted)}" if results.refuted else "")
         + (f"; {SCOPES[verdict.scope]}" if verdict.word == EQUAL and SCOPES[verdict.scope] else ""),
+        "missing_packages": results.missing_packages,
         "models": [asdict(model) for model in results.models],
         "whole": None if results.whole is None else asdict(results.whole),
         "settings": {

@@ -156,6 +156,7 @@ class Results:
     refuted  why the models are not equal, whatever their recurrent layers give: other layers with other numbers or settings
     only_in  the labels of the models with layers without recurrence that the other lacks
     whole    what both models gave when they ran whole; None where there is one, or one of them did not run
+    missing_packages  what pip has to install so that a framework runs the files
     """
 
     created: str
@@ -169,6 +170,7 @@ class Results:
     refuted: list[str] = field(default_factory=list)
     only_in: list[str] = field(default_factory=list)
     whole: ModelsCompared | None = None
+    missing_packages: list[str] = field(default_factory=list)
 
     def save(self, path: str | Path) -> None:
         """Write it as one .safetensors file. Raises UsageError if that cannot be written."""
