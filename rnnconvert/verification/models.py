@@ -25,8 +25,8 @@ from rnnconvert.running.parent import Process
 from rnnconvert.verification.recording import NamedArrays, Recording, is_input
 from rnnconvert.verification.results import ModelsCompared
 
-SHAKES = 3
-"""How often the weights are moved: the largest difference counts."""
+SHAKES = 2
+"""How often the weights of one of the models are moved: the largest difference counts."""
 
 _ORDERS = 6
 """How many orders of inputs without common names are tried."""
@@ -57,12 +57,12 @@ class RunningModel:
     recording: Recording
     dtype: np.dtype[Any]
 
-    def run(self, calls: Sequence[NamedArrays]) -> _Calls:
-        """Return what the model gives for the inputs of one call after another.
+    def run(self, calls: Sequence[NamedArrays], shakes: int) -> _Calls:
+        """Return what the model gives for the inputs of one call after another, and as often with other weights.
 
         Raises _MisfitError for inputs that it does not take, or does not run on.
         """
-        request = {"layers": [], "seed": 0, "calls": calls, "shakes": SHAKES}
+        request = {"layers": [], "seed": 0, "calls": calls, "shakes": shakes}
         try:
             answer = self.process.ask(file=self.file, layers=[], witness=request)
         except ExecutorError as error:
@@ -113,7 +113,7 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
         return ModelsCompared("not compared", f"{inner} holds recurrent layers alone, and {outer} computes more around them", bare=True)
     coarser = max((a, b), key=lambda model: float(ml_dtypes.finfo(model.dtype).eps))
     chosen: ModelsCompared | None = None
-    for ran_a, ran_b, notes in _runs(a, b):
+    for ran_a, ran_b, notes in _runs(a, b, coarser):
         if isinstance(ran_a, str):
             chosen = chosen or ModelsCompared("not compared", ran_a)
             continue
@@ -128,14 +128,14 @@ def compare_models(a: RunningModel, b: RunningModel, tolerances: Mapping[str, To
     return replace(chosen, executors=executors)
 
 
-def _runs(a: RunningModel, b: RunningModel) -> Iterator[tuple[_Calls | str, _Calls | None, tuple[str, ...]]]:
+def _runs(a: RunningModel, b: RunningModel, coarser: RunningModel) -> Iterator[tuple[_Calls | str, _Calls | None, tuple[str, ...]]]:
     """Yield what both gave, for each way to hand the inputs of one to the other, or why they did not run."""
     for giver, taker, label in ((a, b, "B"), (b, a, "A")):
         ran = False
         for way in _ways(giver.recording, taker.recording):
             for calls in giver.recording.calls():
                 try:
-                    theirs, ours = taker.run([way.of(call) for call in calls]), giver.run(calls)
+                    ours, theirs = _both(giver, taker, calls, [way.of(call) for call in calls], coarser)
                 except _MisfitError as misfit:
                     yield f"{label} does not run on the inputs of the other: {misfit}", None, ()
                     continue
@@ -144,6 +144,15 @@ def _runs(a: RunningModel, b: RunningModel) -> Iterator[tuple[_Calls | str, _Cal
                 break
         if ran:
             return
+
+
+def _both(
+    giver: RunningModel, taker: RunningModel, calls: Sequence[NamedArrays], taken: Sequence[NamedArrays], coarser: RunningModel
+) -> tuple[_Calls, _Calls]:
+    """Run both models, one of them with other weights, too: the coarser, unless its weights are constants that cannot be moved."""
+    theirs = taker.run(taken, SHAKES if taker is coarser else 0)
+    ours = giver.run(calls, 0 if theirs.shaken else SHAKES)
+    return ours, theirs if ours.shaken or theirs.shaken else taker.run(taken, SHAKES)
 
 
 def _ways(giver: Recording, taker: Recording) -> Iterator[_Way]:
