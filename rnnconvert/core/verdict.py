@@ -53,7 +53,7 @@ Scope = Literal["whole", "weights", "layers", ""]
 SCOPES: Mapping[Scope, str] = {
     "whole": "both models ran whole, and give the same",
     "weights": "every weight was compared",
-    "layers": "",
+    "layers": "recurrent layers alone were compared",
     "": "",
 }
 """What "equal" speaks of: models that ran whole; all weights of the files; their recurrent layers alone; or, where nothing says it, the

@@ -88,6 +88,7 @@ def prepare(a: str, b: str | None, plan: Plan, watch: Watch = lambda text, done=
             others = compare_others(first, second)
             results.refuted += others.refuted
             results.only_in += others.only_in
+            results.others_compared = True
             stated += others.limits
     results.warnings = [*_assumed(models), *_unused(plan)]
     results.limits = [*left_out(every, first), *stated]

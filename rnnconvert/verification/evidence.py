@@ -73,7 +73,7 @@ def _scope(results: Results, limits: Sequence[Limit]) -> tuple[Scope, list[Limit
         rest.append(Limit("rest", "", f"not compared: what lies around the recurrent layers ({whole.reason})"))
     elif whole is not None and not whole.bare:
         rest.append(Limit("others", "", f"the models were not compared whole: {whole.reason}"))
-    complete = not any(limit.kind in ("rest", "chosen") for limit in rest)
+    complete = results.others_compared and not any(limit.kind in ("rest", "chosen") for limit in rest)
     return ("weights" if complete else "layers"), rest
 
 
