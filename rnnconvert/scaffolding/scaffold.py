@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -349,6 +351,11 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
         file.write_text(done.text, encoding="utf-8")
 
     def prove(file: Path) -> Any:
+        with ThreadPoolExecutor(1) as beside:  # the source's framework is imported in its process while the target's is in this one
+            opening = beside.submit(contextvars.copy_context().run, giver.open) if verify else None
+            return filled_and_proved(file, opening)
+
+    def filled_and_proved(file: Path, opening: Future[Any] | None) -> Any:
         model, layers = target.model(file)
         report = load_into(
             model,
@@ -359,8 +366,8 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
             flatten="same",
             settings=[f"{key}={file}" for key, file in giver.description.options.items()],
         )
-        if verify:
-            source = giver.open()
+        if opening is not None:
+            source = opening.result()
             seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
             shapes = source.shapes if isinstance(source, FileModel) else ()
