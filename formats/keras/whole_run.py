@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rnnconvert.containers import json_text
 from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import ExecutorError, MissingPackageError, UsageError, show_as
@@ -67,8 +68,8 @@ def _configured() -> str:
     """Return the backend in the user's settings of Keras, "" where there are none."""
     home = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
     try:
-        return str(json.loads((home / "keras.json").read_text(encoding="utf-8")).get("backend", ""))
-    except (OSError, ValueError, AttributeError):  # as for Keras, what is no file of settings sets nothing
+        return str(dict(json_text.loads((home / "keras.json").read_bytes(), "keras.json")).get("backend", ""))
+    except (OSError, ValueError, TypeError):  # as for Keras, what is no file of settings sets nothing
         return ""
 
 

@@ -125,7 +125,7 @@ def _program(file: str, seen: Any) -> tuple[Callable[..., Any], list[list[Array]
         inputs.append(seen.input(spec.arg.name, dims, str(value.dtype).rpartition(".")[2]))
     module = program.module()
 
-    class OfTensors(torch.nn.Module):
+    class OfTensors(torch.nn.Module):  # type: ignore[misc]
         """The module, called with its tensors alone."""
 
         def __init__(self) -> None:
