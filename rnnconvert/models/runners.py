@@ -130,11 +130,19 @@ class FileModel:
         return self._given(answer["outputs"][-1], answer["runs"][-1], places), [self._given(*each, places) for each in shaken]
 
     def drawn(self) -> list[Array]:
-        """Return inputs that are drawn for it. Raises UsageError for a model that runs on none."""
+        """Return inputs that are drawn for it; where it masks steps, the first sequence has a gap, and the last one is shorter.
+
+        Raises UsageError for a model that runs on none.
+        """
         try:
-            return [np.asarray(array) for array in self._asked(None, (), 0)["inputs"]]
+            answer = self._asked(None, (), 0)
         except ExecutorError as error:
             raise UsageError(f"{self.path} does not run on inputs that are drawn for it: {error.problem}") from None
+        inputs = [np.array(array) for array in answer["inputs"]]
+        for array, padding in zip(inputs, answer["paddings"], strict=True):
+            if padding is not None and array.ndim > 1 and array.shape[1] > 3:
+                array[0, 1] = padding
+        return inputs
 
     def _asked(self, calls: Sequence[Any] | None, layers: Sequence[str], shakes: int) -> dict[str, Any]:
         wanted = {"layers": layers, "seed": 0, "calls": calls, "shakes": shakes, "exact": True}

@@ -229,6 +229,7 @@ class Witness:
 
         inputs       of the first call
         stated       the model's inputs, as it states them
+        paddings     what ends the sequences of each, or None
         outputs      of each run, with their names
         shaken       outputs of the last call, of each run with other weights
         shaken_runs  what the layers gave in it
@@ -239,6 +240,7 @@ class Witness:
             "reasons": self._reasons,
             "inputs": self._inputs,
             "stated": [[each.name, None if each.dims is None else list(each.dims), each.dtype] for each in self._stated],
+            "paddings": [each.padding for each in self._stated],
             "outputs": self._outputs,
             "shaken": self._shaken,
             "shaken_runs": self._shaken_runs,
