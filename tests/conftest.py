@@ -21,6 +21,7 @@ from rnnconvert.containers import apart
 from rnnconvert.core.malformed import strictly
 from rnnconvert.core.remedies import of_the_command_line
 from rnnconvert.formats.keras.upgrade import proof as upgrade_proof
+from rnnconvert.models import runners as model_runners
 from rnnconvert.verification import lanes
 from tests import drawn, ready, requirements, slow, workers
 
@@ -134,10 +135,11 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def kept_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Verification finds its executors running already, and the proof of an upgrade its frameworks imported."""
+    """Verification and runs of whole models find their executors running, and the proof of an upgrade its frameworks imported."""
     if "own_processes" not in request.keywords:
         monkeypatch.setattr(lanes, "running", workers.running)
-        monkeypatch.setattr(upgrade_proof, "subprocess", ready.Instead(lambda command: f"tensorflow {command[2]}"))
+        monkeypatch.setattr(upgrade_proof, "subprocess", ready.Instead(lambda command: f"tensorflow {command[4]}"))
+        monkeypatch.setattr(model_runners, "running", workers.running)
 
 
 @pytest.fixture(autouse=True)

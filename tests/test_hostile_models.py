@@ -18,14 +18,21 @@ import numpy as np
 import pytest
 
 import rnnconvert as rc
-from rnnconvert.core.errors import RnnConvertError
+from rnnconvert.core.errors import ExecutorError, RnnConvertError
+from rnnconvert.formats.keras.run_loading import refuse_code
 from rnnconvert.formats.paddle import paddle_params
 from rnnconvert.formats.paddle import run as paddle_run
+from rnnconvert.models.runners import FileModel
+from rnnconvert.running import parent
+from rnnconvert.running.registry import built_in
+from tests import frameworks
+from tests.commands import call
 from tests.drawn import each
-from tests.requirements import needed
+from tests.requirements import need, needed
 
 pytestmark = pytest.mark.filterwarnings("ignore:::")
 Parts = dict[str, bytes]
+ROOT = Path(__file__).parent.parent
 
 
 class Marks:
@@ -262,11 +269,219 @@ def test_files_of_torch_run_in_a_process_of_their_own(tmp_path: Path, monkeypatc
     for module in (torch.jit, torch.export):
         monkeypatch.setattr(module, "load", never)
     for name in ("a.pt", "b.pt2"):
-        live = open_file(tmp_path / name).live
-        (gave,) = live.run(None, [x], []).outputs
+        live = open_file(tmp_path / name)
+        ran, shaken = live.ran([x], [], shakes=2)
+        (gave,) = ran.outputs
         assert np.allclose(gave, expected, atol=1e-6)
-        with pytest.raises(RnnConvertError, match=r"torch-cpu failed|is 3, got 2"):
-            live.run(None, [x[:, :2]], [])
+        assert len(shaken) == 2 and all(0 < np.abs(other.outputs[0] - gave).max() < 1e-6 for other in shaken)
+        with pytest.raises(RnnConvertError, match=r"does not run on these inputs|is 3, got 2"):
+            live.ran([x[:, :2]], [])
+
+
+def of_code(mark: Path) -> Any:
+    """Return a function of Python that makes a file when a layer calls it."""
+    return eval(f"lambda x: (open({str(mark)!r}, 'w').close(), x)[1]")
+
+
+def with_lambda(keras: Any, folder: Path, mark: Path) -> list[Path]:
+    """Return files of a model whose Lambda makes a file when the model is loaded."""
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((7, 3)), layers.LSTM(4, return_sequences=True, name="l"), layers.Lambda(of_code(mark))])
+    files = [folder / f"evil.{ending}" for ending in ("keras", "h5")]
+    for file in files:
+        model.save(file)
+        mark.unlink(missing_ok=True)
+        keras.models.load_model(file, compile=False, safe_mode=False)(np.zeros((1, 7, 3), "f4"))
+        assert mark.exists()
+        mark.unlink()
+    return files
+
+
+def every_command(file: Path, folder: Path, inputs: Path) -> list[tuple[object, ...]]:
+    """Return the commands that reach a loader with a file."""
+    return [
+        ("scaffold", file, "--to", "pytorch", "-o", folder / "out.py", "--verify", "--partial", "--force"),
+        ("scaffold", file, "--to", "pytorch", "-o", folder / "out.py", "--verify", "--force"),
+        ("export", file, folder / "out.onnx", "--verify", "--force"),
+        ("transplant", file, "--into", file, "-o", folder / f"out{file.suffix or '.pb'}", "--verify", inputs, "--force"),
+        ("verify", file, file),
+        ("convert", file, folder / "out.onnx", "--verify", "--force"),
+        ("upgrade", file, folder / "out.keras", "--verify", "--force"),
+        ("fuse", file, folder / f"fused{file.suffix}", "--force"),
+    ]
+
+
+def run_all(file: Path, folder: Path, mark: Path) -> str:
+    """Run every command on a file, which must execute nothing of it; return what they print."""
+    np.save(folder / "x.npy", np.ones((2, 7, 3), "f4"))
+    texts = []
+    for words in every_command(file, folder, folder / "x.npy"):
+        result = call(*words)
+        assert result.exit_code in range(7), (words, result.output)
+        assert not mark.exists(), words
+        texts.append(result.output)
+    return "\n".join(texts)
+
+
+def refusals(file: Path, *runners: Any) -> list[str]:
+    """Return how executors refuse a file that is run whole, and one of whose layers is."""
+    texts = []
+    for runner in runners:
+        with parent.running(runner) as process:
+            for more in ({"witness": {"layers": [], "seed": 0}}, {"x": np.ones((7, 1, 3), "f4"), "hidden": None, "cell": None}):
+                with pytest.raises(ExecutorError) as error:
+                    process.ask(file=str(file), layers=["l"], lengths=None, cotangents=None, how={}, **more)
+                assert error.value.refused, error.value
+                texts.append(error.value.problem)
+    return texts
+
+
+def test_no_code_of_a_lambda_is_executed(tmp_path: Path) -> None:
+    keras, mark = needed("keras", "keras"), tmp_path / "MARK"
+    runner = built_in()["keras-tensorflow"]
+    need("keras-tensorflow", runner.absent)
+    for file in with_lambda(keras, tmp_path, mark):
+        assert "Lambda" in run_all(file, tmp_path, mark)
+        assert all("brings" in text and "Keras would execute" in text for text in refusals(file, runner))
+        with pytest.raises(rc.UsageError, match="brings"):
+            FileModel(file, [runner.name])
+        assert not mark.exists()
+
+
+def test_tf_keras_executes_no_code_of_an_old_file(tmp_path: Path) -> None:
+    runner, mark, file = frameworks.tf_keras(), tmp_path / "MARK", tmp_path / "old.h5"
+    script = f"""
+import sys, numpy as np, tf_keras as keras
+L = keras.layers
+act = eval("lambda x: (open({str(mark)!r}, 'w').close(), x)[1]")
+keras.Sequential([keras.Input((7, 3)), L.LSTM(4, return_sequences=True, name="l"), L.Lambda(act)]).save(sys.argv[1])
+"""
+    frameworks.by_keras_2(script, file)
+    mark.unlink()
+    frameworks.by_keras_2("import sys, tf_keras; tf_keras.models.load_model(sys.argv[1], compile=False)", file)
+    assert mark.exists()  # what tf_keras by itself does, in spite of its safe mode
+    mark.unlink()
+    assert "Lambda" in run_all(file, tmp_path, mark)
+    assert all("tf_keras would execute" in text for text in refusals(file, runner))
+    assert not mark.exists()
+
+
+def test_functions_of_modules_are_not_called() -> None:
+    def function(name: str, module: str, registered: str = "") -> dict[str, Any]:
+        layer = {"class_name": "function", "config": name, "module": module, "registered_name": registered}
+        return {"layers": [{"class_name": "Lambda", "config": {"function": layer}}]}
+
+    for config in (
+        function("system", "os", "system"), function("get_file", "keras.utils", "get_file"), function("eval", "builtins", "eval"),
+        {"class_name": "TorchModuleWrapper", "config": {}}, {"class_name": "__lambda__", "config": {"value": ["4wEA"]}},
+        {"class_name": "Lambda", "config": {"function_type": "function", "function": "Popen", "module": "subprocess"}},
+    ):  # fmt: skip
+        with pytest.raises(NotImplementedError, match=r"would (execute|call)"):
+            refuse_code(config, "Keras")
+    for config in (
+        function("mine", "builtins", "function"), function("relu", "keras.activations"), {"class_name": "Mine", "module": "my.layers"},
+        {"class_name": "Lambda", "config": {"function_type": "function", "function": "relu", "module": "keras.activations"}}, None,
+    ):  # fmt: skip
+        refuse_code(config, "Keras")
+
+
+def test_a_saved_model_writes_and_reads_no_file(tmp_path: Path) -> None:
+    keras, tf = needed("keras", "keras"), needed("tensorflow", "tensorflow")
+    from tensorflow.python.trackable import resource
+
+    mark, runner = tmp_path / "MARK", built_in()["keras-tensorflow"]
+    model = keras.Sequential([keras.layers.Input((7, 3)), keras.layers.LSTM(4, return_sequences=True, name="l")])
+    x = np.ones((2, 7, 3), np.float32)
+
+    def writes(x: Any) -> Any:
+        with tf.control_dependencies([tf.io.write_file(str(mark), "x")]):
+            return tf.identity(x)
+
+    class Made(resource.CapturableResource):  # type: ignore[misc]
+        def _create_resource(self) -> Any:
+            return tf.raw_ops.HashTableV2(key_dtype=tf.int64, value_dtype=tf.int64)
+
+        def _initialize(self) -> Any:
+            writes(tf.constant(0))
+
+    def saves(x: Any) -> Any:
+        with tf.control_dependencies([tf.raw_ops.Save(filename=str(mark), tensor_names=["a"], data=[x])]):
+            return tf.identity(x)
+
+    ways: dict[str, Callable[[Any], Any]] = {
+        "WriteFile": writes,
+        "ReadFile": lambda x: x + tf.cast(tf.strings.length(tf.io.read_file(__file__)), tf.float32),
+        "Save": saves,
+        "EagerPyFunc": lambda x: tf.ensure_shape(tf.py_function(lambda y: y, [x], tf.float32), x.shape),
+        "in its resources": lambda x: x,
+    }
+    for name, way in ways.items():
+        folder = tmp_path / name.replace(" ", "_")
+        module = tf.Module()
+        module.model = model
+        if name == "in its resources":
+            module.table = Made()
+        serve = tf.function(lambda x, way=way: {"y": model(way(x))}, input_signature=[tf.TensorSpec((None, 7, 3), tf.float32)])
+        tf.saved_model.save(module, str(folder), {"serving_default": serve.get_concrete_function()})
+        mark.unlink(missing_ok=True)
+        tf.saved_model.load(str(folder)).signatures["serving_default"](tf.constant(x))
+        assert mark.exists() == (name in ("WriteFile", "Save", "in its resources")), name
+        mark.unlink(missing_ok=True)
+        run_all(folder, tmp_path, mark)
+        with pytest.raises(rc.UsageError, match="reaches beyond the model"):
+            FileModel(folder, [runner.name]).ran([x], [])
+        assert not mark.exists(), name
+
+
+def test_torchscript_writes_and_reads_no_file(tmp_path: Path) -> None:
+    torch, mark = needed("torch", "torch"), tmp_path / "MARK"
+
+    class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.l = torch.nn.LSTM(3, 4, batch_first=True)
+
+        def forward(self, x: Any) -> Any:
+            return self.l(x)[0]
+
+    torch.jit.trace(Net().eval(), torch.zeros(2, 7, 3)).save(tmp_path / "good.pt")
+    with zipfile.ZipFile(tmp_path / "good.pt") as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    (code,) = [name for name in parts if name.endswith(f"{Path(__file__).stem}.py") or name.endswith("code/__torch__.py")][:1] or [""]
+    code = code or next(name for name in parts if "/code/" in name and name.endswith(".py") and b"def forward" in parts[name])
+    for number, line in enumerate((f'torch.save(x, "{mark}")', f'ops.aten.save(x, "{mark}")', f'torch . save(x, "{mark}")')):
+        text = parts[code].decode()
+        start = text.index(":\n", text.index("def forward", text.index("l:") if "l:" in text else 0)) + 2
+        file = written(tmp_path / f"evil{number}.pt", {**parts, code: (text[:start] + f"    {line}\n" + text[start:]).encode()})
+        torch.jit.load(file)(torch.zeros(2, 7, 3))
+        assert mark.exists(), line
+        mark.unlink()
+        run_all(file, tmp_path, mark)
+        with pytest.raises(rc.UsageError, match="reaches beyond the model"):
+            FileModel(file, ["torch-cpu"])
+        assert not mark.exists(), line
+    assert FileModel(tmp_path / "good.pt", ["torch-cpu"]).ran([np.ones((2, 7, 3), "f4")], [])[0].outputs
+
+
+def test_no_pickle_of_arrays_or_weights_is_executed(tmp_path: Path) -> None:
+    mark, good = tmp_path / "MARK", tmp_path / "good.onnx"
+    rc.convert(ROOT / "examples" / "encoder.keras", good)
+    arrays = np.array([Marks(mark)], dtype=object)
+    np.save(tmp_path / "evil.npy", arrays, allow_pickle=True)
+    np.savez(tmp_path / "evil.npz", x=arrays)
+    for name in ("evil.npy", "evil.npz"):
+        for words in (
+            ("transplant", ROOT / "examples" / "encoder.keras", "--into", ROOT / "examples" / "encoder.keras", "-o", tmp_path / "o.keras",
+             "--verify", tmp_path / name),
+            ("verify", good, good, "--inputs", tmp_path / name),
+            ("convert", tmp_path / name, tmp_path / "o.onnx", "--verify"),
+        ):  # fmt: skip
+            result = call(*words)
+            assert result.exit_code in (2, 3, 4), (words, result.output)
+            assert not mark.exists(), words
+    for name in ("evil.pt", "evil.pkl", "evil.joblib", "evil.pdparams"):
+        (tmp_path / name).write_bytes(pickle.dumps({"weight_ih_l0": np.zeros((4, 3), "f4"), "evil": Marks(mark)}, 4))
+        run_all(tmp_path / name, tmp_path, mark)
 
 
 def hostile_pickles(mark: Path) -> dict[str, bytes]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 import rnnconvert as rc
 from rnnconvert.core.errors import NotEqualError
 from rnnconvert.judging.judging import Allowance, Output, compare
-from rnnconvert.models.runners import moved, runners
+from rnnconvert.models import runners as model_runners
+from rnnconvert.models.runners import FileModel, moved, runners
 from rnnconvert.running.registry import built_in
 from tests.commands import call
 from tests.drawn import drawn, each
@@ -41,6 +44,25 @@ def model_of(keras: Any, seed: int) -> Any:
     return keras.Sequential(
         [layers.Input((7, 3)), layers.GRU(5, return_sequences=True, name="g"), layers.LSTM(4, name="l"), layers.Dense(2, name="d")]
     )  # fmt: skip
+
+
+def test_what_is_not_installed_is_named_with_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keras = ["keras-tensorflow", "keras-torch", "keras-jax"]
+    cases = [
+        (keras, {"keras"}, "keras"), (keras, {"tensorflow", "torch", "jax"}, "tensorflow"), (keras[1:], {"torch", "jax"}, "torch"),
+        (["onnxruntime-cpu"], {"onnxruntime"}, "onnxruntime"), (["torch-cpu"], {"torch"}, "torch"),
+    ]  # fmt: skip
+    find = importlib.util.find_spec
+
+    def check(case: tuple[list[str], set[str], str]) -> None:
+        names, absent, package = case
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in absent else find(name, *more))
+        monkeypatch.setattr(model_runners, "executors", lambda: {name: replace(built_in()[name]) for name in names})
+        with pytest.raises(rc.MissingPackageError, match=f"needed to run .*model.* pip install {package}$") as error:
+            FileModel(tmp_path / "model", names)
+        assert error.value.exit_code == 5
+
+    each(cases, check, str)
 
 
 def test_a_file_of_keras_2_is_run_as_it_was_meant() -> None:
@@ -85,7 +107,8 @@ def test_programs_of_torch_and_saved_models_run(tmp_path: Path) -> None:
     for name in ("traced.pt", "exported.pt2"):
         report = rc.load_into(other := Net(), tmp_path / name)
         proof = report.verify(X)
-        assert proof.equal and "cannot be seen" in proof.unseen[0], name
+        assert proof.equal and not proof.unseen, name
+        assert [comparison.output.partition(" ")[0] for comparison in proof.comparisons] == ["rnn", "output"], name
         with torch.no_grad():
             other.head.weight += 0.01
         assert not report.verify(X).equal, name

@@ -12,14 +12,14 @@ from rnnconvert.core.arrays import FLOATS, Array
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.jax.arrays import named_arrays, with_arrays
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Loaded, Ran, moved
+from rnnconvert.models.runners import FileModel, Ran, moved
 
 NAME = "nnx"
 BY_APPLY = True
 """Whether a function of the caller's runs a tree instead, where one is handed in."""
 
 
-def open_file(path: Path) -> Loaded:
+def open_file(path: Path, config: Path | None = None) -> FileModel:
     """Raise UsageError: a file of arrays holds no code."""
     raise UsageError(f"{path} holds a tree without code. Hand in the module: report.verify(inputs, source=module)")
 

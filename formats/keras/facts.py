@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from rnnconvert.containers.layer_config import Entry, every
 from rnnconvert.core.notes import LayerNote
-from rnnconvert.formats.keras.policy import MIXED, policy_of
+from rnnconvert.formats.keras.policy import policy_of
+from rnnconvert.formats.keras.run_exact import MIXED
 from rnnconvert.graphs.layered import Layered, LayerStep
 from rnnconvert.graphs.layered_operators import MAY_MASK, drops
 

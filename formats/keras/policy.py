@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-MIXED = ("mixed_float16", "mixed_bfloat16")
-"""The policies of layers whose weights are float32 and which compute in a coarser type."""
+from rnnconvert.formats.keras.run_exact import MIXED
 
 
 def policy_of(config: Mapping[str, Any]) -> str:

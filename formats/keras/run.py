@@ -16,6 +16,7 @@ import numpy as np
 
 from rnnconvert.running.sequences import STATES, Sequences
 
+from .run_exact import exact
 from .run_model import Chain, ComputedGraph, NamedLayers, WholeModel, cells_of, directions, every, load, state_count
 from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, output_names, shaking, stated, watch
@@ -106,7 +107,9 @@ def witness(request: Mapping[str, Any]) -> None:
             raise NotImplementedError("a SavedModel runs whole on TensorFlow")
         run_whole(folder, seen)
         return
-    model = load(request["file"])
+    model, note = exact(load(request["file"])) if seen.exact else (load(request["file"]), "")
+    if note:
+        seen.note(note)
     if request["variant"]["device"] == "cuda":
         _without_tf32(request["variant"]["backend"])
     for name, layer in chosen(list(every(model)), seen.layers, seen).items():
@@ -118,7 +121,14 @@ def witness(request: Mapping[str, Any]) -> None:
         # Without `training`: to state it would undo what a call of a layer in the model states itself.
         return output_names(model, seen.named(model(packed), _array))
 
-    seen.run(stated(model, seen), call, lambda: forget(model), shaking(model))
+    seen.run(stated(model, seen), call, lambda: forget(model), shaking(model, _gated(model), keras.ops))
+
+
+def _gated(model: Any) -> list[Any]:
+    """Return the cells of a model whose gates have a function of their own."""
+    import keras
+
+    return [cell for cell in model._flatten_layers() if isinstance(cell, (keras.layers.LSTMCell, keras.layers.GRUCell))]
 
 
 def _without_tf32(backend: str) -> None:

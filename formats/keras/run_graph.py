@@ -6,6 +6,7 @@ is otherwise out of reach. Sources: tensorflow/python/eager/execute.py, tensorfl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,8 +17,18 @@ _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _BRANCHES = ("If", "StatelessIf")
 _LOOPS = ("While", "StatelessWhile")
 _NOTHING = ("NoOp", "Assert")
-_OUTSIDE = ("ReadFile", "WriteFile", "MatchingFiles", "Save", "SaveV2", "PyFunc", "EagerPyFunc", "PyFuncStateless")
+_OUTSIDE = re.compile(
+    r"(Read|Write)File|MatchingFiles|(Save|Restore)(V2|Slices?)?|MergeV2Checkpoints|.*PyFunc.*|.*Reader(V2)?|Debug.*|.*Summary.*Writer.*"
+    r"|Write.*Summary|.*(TFRecord|TextLine|FixedLengthRecord|Cache|Snapshot|Save|Load)Dataset.*"
+)
 """Operators that reach beyond the model: a model's own run has no need of them."""
+
+
+def refuse_outside(node: Any) -> None:
+    """Raise NotImplementedError for an operator that reaches beyond the model, by its NodeDef."""
+    stream = node.attr["output_stream"].s if node.op == "PrintV2" else b""
+    if _OUTSIDE.fullmatch(node.op) or stream.startswith(b"file:"):
+        raise NotImplementedError(f"its graph has an operator that reaches beyond the model, {node.op} ({node.name})")
 
 
 class FunctionRunner:
@@ -86,8 +97,7 @@ def _computed(operator: Any, read: list[Any]) -> Sequence[Any]:
     import tensorflow
     from tensorflow.python.eager import context, execute
 
-    if operator.type in _OUTSIDE:
-        raise NotImplementedError(f"the model has an operator {operator.type}, which reaches beyond it")
+    refuse_outside(operator.node_def)
     if operator.type == "Const":
         return [tensorflow.constant(tensorflow.make_ndarray(operator.node_def.attr["value"].tensor))]
     attributes: list[Any] = []

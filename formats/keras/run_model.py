@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .run_loading import refuse_code
+
 STATES = {"LSTMCell": 2, "GRUCell": 1, "SimpleRNNCell": 1}
 """The number of states of each cell whose states are understood here."""
 
@@ -27,6 +29,7 @@ def load(file: str) -> Any:
         raise NotImplementedError(f"{Path(file).name} holds weights without a model; Keras runs a .keras file, or an .h5")
     try:
         with with_slashes(file) as readable, _without_dead_keys(readable) as alive:
+            refuse_code(config_of(alive), "Keras")
             return keras.models.load_model(alive, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         message = " ".join(str(error).split())
@@ -107,6 +110,11 @@ def _without_dead_keys(file: str) -> Iterator[str]:
             with h5py.File(copy, "r+") as archive:
                 archive.attrs["model_config"] = alive
         yield str(copy)
+
+
+def config_of(file: str) -> Any:
+    """Return the model's configuration that a file has; None if it has none."""
+    return json.loads(_config(file, zipfile.is_zipfile(file)) or "null")
 
 
 def _config(file: str, zipped: bool) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .run_graph import FunctionRunner, Values
+from .run_loading import check_graph, checked
 
 Array = np.ndarray
 
@@ -37,7 +38,12 @@ def run_whole(folder: str, seen: Any) -> None:
     """
     import tensorflow
 
-    loaded = tensorflow.saved_model.load(folder)
+    meta_graph = checked(folder)
+    try:
+        loaded = tensorflow.saved_model.load(folder)
+    except Exception:  # objects that this TensorFlow does not know, such as Keras 2's optimizers: its graph runs without them
+        _run_graph(folder, meta_graph, seen)
+        return
     functions = _distinct(loaded.signatures)
     if not functions:
         raise NotImplementedError("the SavedModel has no signature: nothing says which of its functions is the model")
@@ -72,6 +78,39 @@ def run_whole(folder: str, seen: Any) -> None:
             return {name: _array(tensor) for name, tensor in zip(names, results)}
 
         seen.run(_inputs(function, variables, seen), call, reset, shake)
+
+
+def _run_graph(folder: str, meta_graph: Any, seen: Any) -> None:
+    """Run what a SavedModel serves, with no object of it but its variables; its layers are not seen.
+
+    Raises NotImplementedError for an operator that reaches beyond the model, and for a SavedModel that serves nothing.
+    """
+    import tensorflow
+
+    for name in seen.layers:
+        seen.explain(name, "TensorFlow does not know the objects of the SavedModel, and its graph shows no layers")
+    signatures = {name: meta_graph.signature_def[name] for name in sorted(meta_graph.signature_def) if not name.startswith("__")}
+    served = signatures.get("serving_default", next(iter(signatures.values()), None))
+    if served is None:
+        raise NotImplementedError("the SavedModel has no signature: nothing says which of its functions is the model")
+    check_graph(meta_graph, [entry.name for entry in served.outputs.values()])
+    graph = tensorflow.Graph()
+    log = tensorflow.get_logger()
+    log.setLevel("ERROR")  # it would advise the loader that just failed
+    with tensorflow.compat.v1.Session(graph=graph) as session:
+        with graph.as_default():
+            tensorflow.compat.v1.saved_model.load(session, ["serve"], folder)
+        places = {name: graph.get_tensor_by_name(entry.name) for name, entry in sorted(served.inputs.items())}
+        results = {name: graph.get_tensor_by_name(entry.name) for name, entry in sorted(served.outputs.items())}
+        inputs = [
+            seen.input(name, None if place.shape.rank is None else list(place.shape), place.dtype.name) for name, place in places.items()
+        ]
+
+        def call(arrays: Sequence[Array]) -> dict[str, Array]:
+            values = session.run(results, dict(zip(places.values(), arrays)))
+            return {name: _array(value) for name, value in values.items()}
+
+        seen.run(seen.calls(inputs), call)
 
 
 def _output_names(function: Any) -> list[str]:
@@ -120,7 +159,7 @@ def _inputs(function: Any, variables: Sequence[Any], seen: Any) -> list[list[Arr
     for name, tensor in zip(names, function.graph.inputs[:count]):
         if tensor.shape.rank is None:
             raise NotImplementedError(f"the model's input {tensor.name} does not state its axes")
-        kind = "int32" if rows and tensor.shape.rank == 2 else tensor.dtype.name
+        kind = "int32" if rows and tensor.shape.rank == 2 and seen.handed is None else tensor.dtype.name
         inputs.append(seen.input(name, list(tensor.shape), kind, min(rows, default=None), 0))
     calls: list[list[Array]] = seen.calls(inputs)
     return calls

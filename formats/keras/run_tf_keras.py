@@ -14,7 +14,8 @@ import numpy as np
 
 from rnnconvert.running.sequences import Sequences, outputs
 
-from .run_model import STATES, directions, prepared, with_slashes
+from .run_loading import refuse_code
+from .run_model import STATES, config_of, directions, prepared, with_slashes
 from .run_saved import folder_of, run_whole
 from .run_witness import chosen, forget, output_names, shaking, stated, watch
 
@@ -65,7 +66,8 @@ def witness(request: Mapping[str, Any]) -> None:
         # Without `training`: to state it would undo what a call of a layer in the model states itself.
         return output_names(model, seen.named(model(packed), _array))
 
-    seen.run(stated(model, seen), call, lambda: forget(model), shaking(model))
+    cells = [cell for cell in model._flatten_layers() if type(cell).__name__ in ("LSTMCell", "GRUCell")]
+    seen.run(stated(model, seen), call, lambda: forget(model), shaking(model, cells, tensorflow))
 
 
 @functools.lru_cache(maxsize=1)
@@ -87,6 +89,7 @@ def _loaded(file: str) -> Any:
         raise NotImplementedError(f"{Path(file).name} holds weights without a model; tf_keras runs a .keras file, or an .h5")
     try:
         with with_slashes(file) as readable:
+            refuse_code(config_of(readable), "tf_keras")
             return tf_keras.models.load_model(readable, compile=False)
     except (ValueError, TypeError, KeyError, AttributeError, ImportError, OSError) as error:
         message = " ".join(str(error).split())

@@ -7,11 +7,13 @@ model hands on. Sources: keras/src/layers/layer.py and keras/src/layers/rnn/*.py
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from .run_exact import shut_gates
 from .run_model import cells_of, directions
 
 Array = np.ndarray
@@ -99,7 +101,7 @@ def stated(model: Any, witness: Any) -> list[list[Array]]:
     integral, inputs = [], []
     for tensor in tensors:
         dtype = getattr(tensor.dtype, "name", None) or str(tensor.dtype)
-        integral.append("int" in dtype or bool(tables and len(tensor.shape) == 2))
+        integral.append("int" in dtype or bool(witness.handed is None and tables and len(tensor.shape) == 2))
         mask = next(iter(masks), None)
         padding = (0 if zero else None) if integral[-1] or len(tensor.shape) == 2 else mask
         inputs.append(
@@ -119,12 +121,21 @@ def output_names(model: Any, outputs: Mapping[str, Array]) -> dict[str, Array]:
     return dict(zip(names, outputs.values())) if flat and len(names) == len(set(names)) == len(outputs) else dict(outputs)
 
 
-def shaking(model: Any) -> Callable[[Callable[[Array], Array]], None]:
-    """Return what replaces each weight of a model as it is now by what a function returns for it."""
+def shaking(model: Any, cells: Sequence[Any], ops: Any) -> Callable[[Callable[[Array], Array]], None]:
+    """Return what replaces each weight of a model as it is now by what a function returns for it, and has its gates be off, too.
+
+    cells  those of its LSTMs and GRUs
+    ops    has the functions sign and cos of their framework
+    """
     begun = [np.asarray(weight) for weight in model.get_weights()]
+    undo: list[Callable[[], None]] = []
+    seeds = itertools.count()
 
     def shake(move: Callable[[Array], Array]) -> None:
         model.set_weights([move(weight) if weight.dtype.kind == "f" else weight for weight in begun])
+        while undo:
+            undo.pop()()
+        undo.append(shut_gates(cells, ops, next(seeds)))
 
     return shake
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rnnconvert.models.runners import Loaded
 from rnnconvert.scaffolding.description import Description
 
 NAME = "keras"
@@ -15,10 +14,3 @@ def describe(path: Path, config: Path | None = None, partial: bool = False) -> D
     from rnnconvert.formats.keras.describe.model import describe as describe_model
 
     return describe_model(path, config, partial)
-
-
-def open_file(path: Path, config: Path | None = None) -> Loaded:
-    """Return the live model of a file, or of weights and the file that states their model: see formats/keras/whole_run.py."""
-    from rnnconvert.formats.keras.whole_run import open_file as opened
-
-    return opened(path, config)

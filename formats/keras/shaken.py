@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -10,11 +9,8 @@ import numpy as np
 
 from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.keras.live import numbers
-from rnnconvert.judging.rounding import WAVES
+from rnnconvert.formats.keras.run_exact import shut_gates
 from rnnconvert.models.runners import moved
-
-_BOUNDED = ("tanh", "sigmoid", "hard_sigmoid", "softsign", "hard_tanh")
-"""Functions whose values a gate's own rounding cannot make more of than rounding at 1."""
 
 
 def shaken(live: Any, seed: int) -> Any:
@@ -34,21 +30,7 @@ def shaken(live: Any, seed: int) -> Any:
         if plain.dtype.kind == "f" or plain.dtype == ml_dtypes.bfloat16:
             plain = moved(plain, float(ml_dtypes.finfo(plain.dtype).eps), generator).astype(plain.dtype)
         target.assign(plain)
-    for cell in copy._flatten_layers():
-        if isinstance(cell, (keras.layers.LSTMCell, keras.layers.GRUCell)) and cell.activation.__name__ not in _BOUNDED:
-            eps = float(ml_dtypes.finfo(cell.compute_dtype).eps)
-            cell.recurrent_activation = _off(cell.recurrent_activation, eps / 2, seed)
+    shut_gates(
+        [cell for cell in copy._flatten_layers() if isinstance(cell, (keras.layers.LSTMCell, keras.layers.GRUCell))], keras.ops, seed
+    )
     return copy
-
-
-def _off(function: Callable[[Any], Any], step: float, seed: int) -> Callable[[Any], Any]:
-    """Return a gate's function that is off by a step, up or down with its argument.
-
-    A gate that is shut does not feel its weights move, but is as inexact as another; what it multiplies may be large.
-    """
-    from keras import ops
-
-    def gate(x: Any) -> Any:
-        return function(x) + step * ops.sign(ops.cos(WAVES * x + seed))
-
-    return gate

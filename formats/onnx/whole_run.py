@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from rnnconvert.containers.temporary import new_folder
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.core.errors import MissingPackageError, UsageError, show_as
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Loaded, Ran, Tap, moved
+from rnnconvert.models.runners import FileModel, Ran, Tap, moved
 
 if TYPE_CHECKING:
     import onnx
@@ -20,14 +22,23 @@ if TYPE_CHECKING:
 NAME = "onnx"
 
 
-def open_file(path: Path) -> Loaded:
-    """Return the model of a file, with its external data."""
-    import onnx
-
+def open_file(path: Path, config: Path | None = None) -> FileModel:
+    """Return the model of a file, with its external data; one in text runs as a binary copy."""
     from rnnconvert.formats.onnx.proto.file import TEXT_SUFFIXES
 
-    # onnx takes .onnxtxt for a language of its own.
-    return Loaded(onnx.load(path, format="textproto" if path.suffix in TEXT_SUFFIXES else None))
+    if path.suffix not in TEXT_SUFFIXES:
+        return FileModel(path, ["onnxruntime-cpu"])
+    import onnx
+
+    until = contextlib.ExitStack()
+    with contextlib.ExitStack() as failing:
+        failing.push(until)
+        copy = until.enter_context(new_folder()) / "model.onnx"
+        onnx.save(onnx.load(path, format="textproto"), copy)  # onnx takes .onnxtxt for a language of its own
+        show_as(copy, path)
+        opened = FileModel(path, ["onnxruntime-cpu"], copy, until=until)
+        failing.pop_all()
+    return opened
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:

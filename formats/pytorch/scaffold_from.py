@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rnnconvert.models.runners import Loaded
 from rnnconvert.scaffolding.description import Description
 
 NAME = "pytorch"
@@ -38,10 +37,3 @@ def describe_live(module: Any, example: Sequence[Any], partial: bool = False) ->
     from rnnconvert.formats.pytorch.described.model import describe_live as describe_module
 
     return describe_module(module, example, partial)
-
-
-def open_file(path: Path, config: Path | None = None) -> Loaded:
-    """Return the live program of a file: see formats/pytorch/whole_run.py."""
-    from rnnconvert.formats.pytorch.whole_run import open_file as opened
-
-    return opened(path)

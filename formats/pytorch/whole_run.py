@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import re
 import zipfile
 from collections.abc import Sequence
@@ -13,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import MissingPackageError, UsageError
+from rnnconvert.core.errors import UsageError
 from rnnconvert.formats.pytorch.live import numbers
 from rnnconvert.formats.pytorch.run_program import is_program
 from rnnconvert.models.model import Unit
-from rnnconvert.models.runners import Loaded, LoadedFunction, Ran, Tap, apart, moved
+from rnnconvert.models.runners import FileModel, Ran, Tap, moved
 
 NAME = "pytorch"
 
 
-def open_file(path: Path) -> Loaded:
-    """Load a program that torch.jit.save or torch.export.save wrote, in an executor's process.
+def open_file(path: Path, config: Path | None = None) -> FileModel:
+    """Return the program of a file that torch.jit.save or torch.export.save wrote.
 
     Raises UsageError for a file of weights, which holds no code, MissingPackageError without torch.
     """
@@ -32,9 +31,7 @@ def open_file(path: Path) -> Loaded:
     exported = is_program(names)
     if not scripted and not exported:
         raise UsageError(f"{path} holds weights without code. Hand in the live module: report.verify(inputs, source=module)")
-    if importlib.util.find_spec("torch") is None:
-        raise MissingPackageError("torch", f"run {path}")
-    return Loaded(LoadedFunction(apart("torch-cpu", path), str(path)))
+    return FileModel(path, ["torch-cpu"])
 
 
 def run(live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:

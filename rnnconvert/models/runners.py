@@ -1,9 +1,9 @@
-"""One module a framework: a whole live model run on inputs, with what each recurrent layer gives on the way.
+"""One module a framework: a whole model run on inputs, with what each recurrent layer gives on the way.
 
 A module here has
 
     NAME                              the format's name
-    open_file(path)                   the live model of a file, as Loaded, or a UsageError that says why a file is not enough
+    open_file(path, config)           the model of a file, which its executor runs, or a UsageError that says why a file is not enough
     run(live, inputs, units, before)  what the model gives, and its recurrent layers; stateful layers begin anew, and go on from one
                                       call `before` to the next
     shaken(live, seed)                a copy with every weight about one unit in the last place off
@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,11 +23,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from rnnconvert.core.arrays import Array
-from rnnconvert.core.errors import ExecutorError, UsageError
+from rnnconvert.core.errors import AbsentExecutorError, ExecutorError, MissingPackageError, UsageError
 from rnnconvert.language import registry
-from rnnconvert.models.model import Unit
+from rnnconvert.models.model import Model, Unit
+from rnnconvert.models.readers import model_of
 from rnnconvert.running.parent import running
-from rnnconvert.running.registry import executor
+from rnnconvert.running.registry import Executor, executors
 
 
 @dataclass(frozen=True)
@@ -55,62 +57,142 @@ class Ran:
     taps: Mapping[str, Tap]
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """What a file was loaded as.
+class FileModel:
+    """The model of a file, which an executor runs in a process of its own, with its limits; the process ends with it.
 
-    live   the live model; or a Program, where a framework gives a function alone
-    notes  what a reader of the comparison should know of it
+    path    the file as its user has it
+    notes   what a reader of a comparison should know of how it runs
+    shapes  those of its inputs, None for an axis of any size; () for an input that does not say
     """
 
-    live: Any
-    notes: tuple[str, ...] = ()
+    def __init__(
+        self,
+        path: Path,
+        executors: Sequence[str],
+        run: Path | None = None,
+        *,
+        notes: Sequence[str] = (),
+        inputs: Sequence[str] = (),
+        outputs: Sequence[str] = (),
+        settings: tuple[str, ...] = (),
+        until: contextlib.ExitStack | None = None,
+    ) -> None:
+        """Load it.
 
+        executors  their names: the first one that can run here runs it
+        run        the file that runs in its place, None for itself
+        inputs     the names of its inputs in their order, where that is not the executor's; outputs likewise
+        settings   how the file is read where its layers are looked at
+        until      what is closed with it: a folder with the file that runs
 
-@dataclass(frozen=True)
-class LoadedFunction:
-    """A model that was loaded as a function: it runs, and its layers are not seen.
+        Raises UsageError for a file that the executor refuses or cannot load, MissingPackageError without one.
+        """
+        self.path, self._run, self._inputs, self._outputs, self._settings = path, run or path, inputs, outputs, settings
+        ended = until or contextlib.ExitStack()
+        weakref.finalize(self, ended.close)
+        self._process = ended.enter_context(running(_able(executors, path)))
+        try:
+            answer = self._asked([], (), 0)
+        except ExecutorError as error:
+            raise UsageError(f"{path} is not run: {error.problem}") from None
+        self._names = [str(name) for name, _, _ in answer["stated"]]
+        self.notes = (*notes, *map(str, answer["notes"]))
+        stated = dict(zip(self._names, (dims or () for _, dims, _ in answer["stated"]), strict=True))
+        self.shapes = tuple(
+            tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in stated[name]) for name in _ordered(self._names, inputs)
+        )
 
-    call    gives what the model gives for the inputs of one call after another, all of them arrays: the outputs of the last
-    title   what it is, for messages
-    shapes  those of its inputs, None for an axis of any size; () where it does not say
-    """
+    @functools.cached_property
+    def model(self) -> Model:
+        """The layers of the file."""
+        return model_of(self.path, settings=self._settings)
 
-    call: Callable[[Sequence[Sequence[Array]]], Sequence[Array]]
-    title: str
-    shapes: tuple[tuple[int | None, ...], ...] = ()
+    def ran(
+        self, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = (), shakes: int = 0
+    ) -> tuple[Ran, list[Ran]]:
+        """Return what the model gives after calls on those before, and what it gives with its weights moved, several times.
 
-    def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:
-        """Return what the function gives after calls on those before; what it keeps between calls begins as it was loaded."""
-        return Ran(tuple(np.array(output) for output in self.call([*before, inputs])), {})
-
-    def shaken(self, live: Any, seed: int) -> Any:
-        """Raise UsageError: a function cannot be copied with other weights."""
-        raise UsageError(f"{self.title} is a function, whose weights cannot be changed")
-
-
-def apart(name: str, path: Path) -> Callable[[Sequence[Sequence[Array]]], Sequence[Array]]:
-    """Return a function that calls the model of a file in an executor's own process, with its limits; the process ends with it.
-
-    Raises UsageError for a file that it refuses or cannot load. The function raises ExecutorError where the model does not run,
-    UsageError for inputs that the model does not take.
-    """
-    ended = contextlib.ExitStack()
-    process = ended.enter_context(running(executor(name)))
-
-    def call(calls: Sequence[Sequence[Array]]) -> Sequence[Array]:
-        unnamed = [[("", np.asarray(array)) for array in inputs] for inputs in calls]
-        answer = process.ask(file=str(path), layers=[], witness={"layers": [], "seed": 0, "calls": unnamed})
+        Raises UsageError for inputs that the model does not take, and where it does not run on them.
+        """
+        names = _ordered(self._names, self._inputs)
+        calls = [
+            [(names[place] if len(names) == len(call) else "", np.asarray(array)) for place, array in enumerate(call)]
+            for call in (*before, inputs)
+        ]
+        places = _places(units)
+        try:
+            answer = self._asked(calls, list(places), shakes)
+        except ExecutorError as error:
+            raise UsageError(f"{self.path} does not run on these inputs: {error.problem}") from None
         if "misfit" in answer:
-            raise UsageError(f"{path} is not run on these inputs: {answer['misfit']}")
-        return [array for _, array in answer["outputs"][-1]] if calls else []
+            raise UsageError(f"{self.path} is not run on these inputs: {answer['misfit']}")
+        shaken = zip((outputs[-1] for outputs in answer["shaken"]), answer["shaken_runs"], strict=True)
+        return self._given(answer["outputs"][-1], answer["runs"][-1], places), [self._given(*each, places) for each in shaken]
 
-    weakref.finalize(call, ended.close)
-    try:
-        call([])
-    except ExecutorError as error:
-        raise UsageError(f"{path} is not run: {error.problem}") from None
-    return call
+    def drawn(self) -> list[Array]:
+        """Return inputs that are drawn for it; where it masks steps, the first sequence has a gap, and the last one is shorter.
+
+        Raises UsageError for a model that runs on none.
+        """
+        try:
+            answer = self._asked(None, (), 0)
+        except ExecutorError as error:
+            raise UsageError(f"{self.path} does not run on inputs that are drawn for it: {error.problem}") from None
+        inputs = [np.array(array) for array in answer["inputs"]]
+        for array, padding in zip(inputs, answer["paddings"], strict=True):
+            if padding is not None and array.ndim > 1 and array.shape[1] > 3:
+                array[0, 1] = padding
+        return inputs
+
+    def _asked(self, calls: Sequence[Any] | None, layers: Sequence[str], shakes: int) -> dict[str, Any]:
+        wanted = {"layers": layers, "seed": 0, "calls": calls, "shakes": shakes, "exact": True}
+        return self._process.ask(file=str(self._run), layers=[], witness=wanted)
+
+    def _given(self, outputs: Sequence[Any], run: Mapping[str, Any], places: Mapping[str, str]) -> Ran:
+        by_name = {str(name): np.asarray(array) for name, array in outputs}
+        taps = {places[name]: _tap(calls) for name, calls in run.items()}
+        return Ran(tuple(by_name[name] for name in _ordered(list(by_name), self._outputs)), {k: tap for k, tap in taps.items() if tap})
+
+
+def _able(names: Sequence[str], path: Path) -> Executor:
+    """Return the first executor that can run here. Raises MissingPackageError with what the first one lacks."""
+    every = [executors()[name] for name in names]
+    able = next((each for each in every if not each.absent), None)
+    if able is None:
+        raise MissingPackageError(every[0].lacking, f"run {path}") if every[0].lacking else AbsentExecutorError(names[0], every[0].absent)
+    return able
+
+
+def _ordered(names: Sequence[str], stated: Sequence[str]) -> list[str]:
+    """Return names in a stated order, where that is one of the same names."""
+    return list(stated) if sorted(stated) == sorted(names) else list(names)
+
+
+def _places(units: Sequence[Unit]) -> dict[str, str]:
+    """Return the units whose output their framework's layer gives, by its name: of a stack that is the last one."""
+    return {re.sub(r"\[\d+\]$", "", unit.name): unit.name for unit in units}
+
+
+def _tap(calls: Sequence[Mapping[str, Any]]) -> Tap | None:
+    """Return what a layer gave in its first call; a cell, called step by step, in all that go on from it."""
+    first, *rest = calls
+    if first["last"] is not None:
+        return Tap(last=first["last"], lengths=_lengths(first["mask"]))
+    if first["y"] is None:
+        return None
+    steps = [first["y"]]
+    for call in rest:
+        if len(first["y"]) != 1 or call["y"] is None or call["y"].shape != first["y"].shape:
+            break
+        steps.append(call["y"])
+    return Tap(np.concatenate(steps), lengths=_lengths(first["mask"]))
+
+
+def _lengths(mask: Array | None) -> Array | None:
+    """Return how many steps of each sequence count, (time, batch), where those are its first ones."""
+    if mask is None or not (mask[:-1] >= mask[1:]).all():
+        return None
+    return np.asarray(mask.sum(axis=0))
 
 
 class ModelRunner(Protocol):
@@ -122,8 +204,8 @@ class ModelRunner(Protocol):
 
     NAME: str
 
-    def open_file(self, path: Path) -> Loaded:
-        """Return the live model of a file."""
+    def open_file(self, path: Path, config: Path | None = None) -> FileModel:
+        """Return the model of a file, or of weights and the file that states their model."""
         ...
 
     def run(self, live: Any, inputs: Sequence[Array], units: Sequence[Unit], before: Sequence[Sequence[Array]] = ()) -> Ran:

@@ -23,7 +23,7 @@ from rnnconvert.judging.judging import Allowance, Output, compare
 from rnnconvert.models.alignment import align
 from rnnconvert.models.model import Model, Unit
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import Loaded, LoadedFunction, ModelRunner, Ran, moved, runners
+from rnnconvert.models.runners import FileModel, ModelRunner, Ran, moved, runners
 
 Apply = Callable[..., Any]
 
@@ -96,10 +96,8 @@ class ModelCalls:
     apply: Apply | None = None
     before: Any = ()
 
-    def runner(self, model: Model) -> ModelRunner | _CallersFramework | LoadedFunction:
+    def runner(self, model: Model) -> ModelRunner | _CallersFramework:
         """Return what runs a model. Raises UsageError for one without code."""
-        if isinstance(model.live, LoadedFunction):
-            return model.live
         runner = runners().get(model.framework)
         if runner is not None and not (self.apply is not None and getattr(runner, "BY_APPLY", False)):
             return runner
@@ -109,27 +107,30 @@ class ModelCalls:
             )
         return _CallersFramework(self.apply)
 
-    def run(self, model: Model) -> Ran:
-        """Return what a model gives. Raises UsageError where its framework raises anything."""
+    def run(self, model: Model, shakes: int = 0) -> tuple[Ran, list[Ran]]:
+        """Return what a model gives, and what it gives with its weights moved, several times; nothing where it cannot be copied.
+
+        Raises UsageError where its framework raises anything.
+        """
+        units, before = [unit for unit in model.units if unit.stack is not None], [_several(call) for call in self.before]
+        if isinstance(model.live, FileModel):
+            return model.live.ran(_several(self.inputs), units, before, shakes)
+        runner = self.runner(model)
+
+        def run(live: Any) -> Ran:
+            return runner.run(live, _several(self.inputs), units, before)
+
         try:
-            return self._run(model, model.live)
+            ran = run(model.live)
         except RnnConvertError:
             raise
         except Exception as error:  # a framework raises what it likes
             text = (str(error).splitlines() or [type(error).__name__])[0]
             raise UsageError(f"{model.title} does not run on these inputs: {type(error).__name__}: {text}") from error
-
-    def shaken(self, model: Model) -> list[Ran]:
-        """Return what a model gives with its weights moved, several times; nothing where it cannot be copied."""
-        runner = self.runner(model)
         try:
-            return [self._run(model, runner.shaken(model.live, seed)) for seed in range(SHAKES)]
+            return ran, [run(runner.shaken(model.live, seed)) for seed in range(shakes)]
         except UsageError:
-            return []
-
-    def _run(self, model: Model, live: Any) -> Ran:
-        units = [unit for unit in model.units if unit.stack is not None]
-        return self.runner(model).run(live, _several(self.inputs), units, [_several(call) for call in self.before])
+            return ran, []
 
 
 def compared(
@@ -145,10 +146,10 @@ def compared(
     other = source_calls or calls
     ours, our_notes = _opened(target, calls)
     theirs, notes = _opened(source, other)
-    ran_ours, truth = calls.run(ours), other.run(theirs)
-    shaken = other.shaken(theirs)
+    truth, shaken = other.run(theirs, SHAKES)
     by_source = bool(shaken)
-    rounding = _Rounding(ours, shaken or calls.shaken(ours), by_source)
+    ran_ours, our_shaken = calls.run(ours, 0 if by_source else SHAKES)
+    rounding = _Rounding(ours, shaken or our_shaken, by_source)
     if not rounding.runs:
         raise UsageError("neither model can be copied, so the effect of rounding is unknown")
     comparisons, unseen = [], []
@@ -179,8 +180,8 @@ def compared_with_kept(target: Any, names: Iterable[str], calls: ModelCalls, exp
     """
     ours, notes = _opened(target, calls)
     truth = Ran(tuple(_arrays(expected)), {})
-    result = calls.run(ours)
-    rounding = _Rounding(ours, calls.shaken(ours), by_source=False)
+    result, shaken = calls.run(ours, SHAKES)
+    rounding = _Rounding(ours, shaken, by_source=False)
     if not rounding.runs:
         raise UsageError("the model cannot be copied, so the effect of rounding is unknown")
     unseen = tuple(f"{name}: only the outputs of the whole model were kept" for name in names)
@@ -205,20 +206,18 @@ def _several(inputs: Any) -> list[Array]:
 
 def _opened(source: Any, calls: ModelCalls) -> tuple[Model, tuple[str, ...]]:
     """Return a model that runs, in the element type of its weights where that can be had, and how it was loaded and changed."""
-    model, notes = model_of(source), tuple[str, ...]()
     if isinstance(source, (str, Path)):
-        runner = calls.runner(model)
-        assert not isinstance(runner, LoadedFunction)  # what was just read is a file, and no function
-        loaded = runner.open_file(model_path(local(source)))
-        notes = loaded.notes
-        if isinstance(loaded.live, LoadedFunction):
-            return replace(model, live=loaded.live), notes
-        model = model_of(loaded.live)
+        model = model_of(source)
+        opened = calls.runner(model).open_file(model_path(local(source)))
+        return replace(model, live=opened), opened.notes
+    if isinstance(source, FileModel):
+        return replace(source.model, live=source), source.notes
+    model = model_of(source)
     exact = getattr(runners().get(model.framework), "exact", None)
-    if exact is None or isinstance(model.live, LoadedFunction):
-        return model, notes
+    if exact is None:
+        return model, ()
     live, note = exact(model.live)
-    return replace(model, live=live), (*notes, *filter(None, [note]))
+    return replace(model, live=live), tuple(filter(None, [note]))
 
 
 class _CallersFramework:
@@ -227,7 +226,7 @@ class _CallersFramework:
     def __init__(self, apply: Apply) -> None:
         self.apply = apply
 
-    def open_file(self, path: Path) -> Loaded:
+    def open_file(self, path: Path, config: Path | None = None) -> FileModel:
         """Raise UsageError: a file of arrays by their paths holds no code."""
         raise UsageError(f"{path} holds a tree without code. Hand it in as your function takes it: source=tree")
 

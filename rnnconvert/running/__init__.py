@@ -54,11 +54,11 @@ and so is the answer:
 
 The request of `witness` has variant, file and "witness": {"layers": names of recurrent layers, "seed": of what is drawn, "calls":
 the inputs of one call after another, each call a list of [name, array], or None where inputs are drawn, "shakes": how often it runs
-once more with other weights}. `witness` receives it as a Witness (rnnconvert/running/witness.py): it states the model's inputs to it,
-lets it `run` the model, and hands each call of the layers to `record`: what the layer reads and gives there, in the axes above, its
-mask and its states. A layer whose calls it cannot record it explains. The answer is that of Witness.answer, or {"misfit": why} for
-inputs that are not the model's. An executor without `witness` runs no model whole: what lies between joined layers is then not run,
-and said to be so.
+once more with other weights, "exact": whether a model that computes in a coarser type than its weights have is to compute in theirs}.
+`witness` receives it as a Witness (rnnconvert/running/witness.py): it states the model's inputs to it, lets it `run` the model, and
+hands each call of the layers to `record`: what the layer reads and gives there, in the axes above, its mask and its states. A layer
+whose calls it cannot record it explains. The answer is that of Witness.answer, or {"misfit": why} for inputs that are not the model's.
+An executor without `witness` runs no model whole: what lies between joined layers is then not run, and said to be so.
 
 float16 and bfloat16 outputs are given as float32. `answer` raises NotImplementedError for what the framework
 does not do, its message saying what and why; any other error is a failure.

@@ -2,6 +2,7 @@
 
     python child.py EXECUTOR_FILE [--bounded]  answers requests until its input ends
     python child.py EXECUTOR_FILE --about  says what is missing and which versions are there, as JSON
+    python child.py --script FILE ARGUMENT...  runs a script within the same bounds
 
 A message is eight bytes of length and as many of an .npz archive, whose entry "message" is JSON; an array in it stands
 as {"__array__": entry}. It imports numpy and nothing of rnnconvert.
@@ -13,10 +14,11 @@ import sys
 
 if __name__ == "__main__":
     # This folder has modules named like the frameworks that they run.
-    if sys.argv[2:3] == ["--bounded"]:
+    if "--bounded" in sys.argv[2:3] or "--script" in sys.argv[1:2]:
         import offline  # type: ignore[import-not-found]  # noqa: F401  (what it does has to be done before numpy starts threads)
     sys.path.pop(0)
 
+import atexit
 import contextlib
 import ctypes
 import importlib.util
@@ -24,6 +26,7 @@ import io
 import json
 import os
 import pathlib
+import runpy
 import threading
 import traceback
 import types
@@ -294,5 +297,17 @@ def main() -> None:
         send(answers, answer)
 
 
+def run_script(words: Sequence[str]) -> None:
+    """Run a script with its arguments within the bounds of an executor; it has `load` as a name of its own."""
+    bound()
+    sys.argv[:] = words
+    runpy.run_path(words[0], {"load": load}, run_name="__main__")
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--script"]:
+        run_script(sys.argv[2:])
+    else:
+        main()
+        atexit._run_exitfuncs()  # frameworks take seconds to take themselves apart
+        os._exit(0)

@@ -97,6 +97,11 @@ def _limits(executor: Executor) -> list[str]:
     return [] if executor.settings.get("device") == "cuda" else ["--bounded"]
 
 
+def script(python: str, file: str, *arguments: str) -> list[str]:
+    """Return the command that runs a script under a Python, with the limits of an executor."""
+    return [python, str(Path(child.__file__)), "--script", file, *arguments]
+
+
 def _patience(request: Mapping[str, Any]) -> float:
     """Return how many seconds a request of this size may take."""
     size: float = sum(array.nbytes for array in request.values() if hasattr(array, "nbytes"))

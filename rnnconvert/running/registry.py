@@ -94,6 +94,12 @@ class Executor:
         """Why it cannot run here, or "" if it can."""
         return str(self.about["absent"])
 
+    @property
+    def lacking(self) -> str:
+        """The first package that it lacks under this Python, "" where it is another thing or another Python."""
+        needs = [*child.needed(self._module, self.settings), *filter(None, [self.settings.get("backend")])]
+        return next(filter(child.missing, ([need] for need in needs)), [""])[0] if self.python == sys.executable else ""
+
 
 def _asked(executor: Executor) -> dict[str, Any]:
     """Return what the executor's own Python reports."""

@@ -48,8 +48,9 @@ class Witness:
     """Inputs of a model, what it gives for them, and the calls of its layers in each of its runs.
 
     layers  the names of the layers that are asked for
-    handed   inputs of one call after another, each with its name, or ""; None where they are drawn
+    handed  inputs of one call after another, each with its name, or ""; None where they are drawn
     shakes  how often the model runs once more with each of its weights about one unit in the last place off
+    exact   whether a model that computes in a coarser type than its weights have is to compute in theirs, where it can
     """
 
     def __init__(
@@ -59,17 +60,21 @@ class Witness:
         sizes: Sequence[int],
         handed: Sequence[Sequence[tuple[str, Array]]] | None = None,
         shakes: int = 0,
+        exact: bool = False,
     ) -> None:
-        self.layers = list(layers)
+        self.layers, self.exact = list(layers), exact
         self.handed, self._shakes, self._seed = handed, shakes, seed
         self._random, self._sizes = np.random.RandomState(seed), sizes
         self._open: dict[Any, int] = {}
         self._inputs: Sequence[Array] = []
         self._stated: Sequence[ModelInput] = []
         self._runs: list[dict[str, list[dict[str, Any]]]] = []
+        self._recorded: dict[str, list[dict[str, Any]]] = {}
         self._outputs: list[list[tuple[str, Array]]] = []
         self._shaken: list[list[list[tuple[str, Array]]]] = []
+        self._shaken_runs: list[dict[str, list[dict[str, Any]]]] = []
         self._shaking = False
+        self._notes: list[str] = []
         self._reasons: dict[str, str] = {}
         self._numbers = 0
 
@@ -138,7 +143,7 @@ class Witness:
         reset  forgets what a call left behind: calls that are handed in follow on one another
         shake  replaces each weight of the model as it was loaded by what a function returns for it; None where it cannot
         """
-        outputs = self._sequence(calls, call, reset)
+        outputs = self._sequence(calls, call, reset, self._runs)
         if self._outputs:  # of a model with several functions the first counts, and the others show their layers
             return
         self._inputs, self._outputs = calls[0] if calls else [], outputs
@@ -147,16 +152,23 @@ class Witness:
         for number in range(self._shakes):
             self._shaking = True
             shake(_mover(self._seed + number))
-            self._shaken.append(self._sequence(calls, call, reset))
+            runs: list[dict[str, list[dict[str, Any]]]] = []
+            self._shaken.append(self._sequence(calls, call, reset, runs))
+            self._shaken_runs += runs[-1:]
 
     def _sequence(
-        self, calls: Sequence[Sequence[Array]], call: Callable[[list[Array]], Mapping[str, Array]], reset: Callable[[], Any]
+        self,
+        calls: Sequence[Sequence[Array]],
+        call: Callable[[list[Array]], Mapping[str, Array]],
+        reset: Callable[[], Any],
+        runs: list[dict[str, list[dict[str, Any]]]],
     ) -> list[list[tuple[str, Array]]]:
         results = []
         for number, arrays in enumerate(calls):
             if number == 0 or self.handed is None:
                 reset()
-            self._runs += [] if self._shaking else [{}]
+            runs.append({})
+            self._recorded = runs[-1]
             outputs = call([array.copy() for array in arrays])
             results.append([(str(name), np.array(array, order="C")) for name, array in outputs.items()])
             if sum(array.size for _, array in results[-1]) > LARGEST:
@@ -166,7 +178,7 @@ class Witness:
     def record(
         self,
         layer: str,
-        x: Array,
+        x: Array | None,
         y: Array | None = None,
         mask: Array | None = None,
         states: Sequence[Sequence[Array] | None] = (None, None),
@@ -179,8 +191,8 @@ class Witness:
         states  hidden and cell states that it receives; None where it receives none
         finals  hidden and cell states that it gives; None where it gives none
         """
-        if self._shaking:
-            return
+        if self._shaking:  # what rounding moves is what a layer gives
+            x, states, finals = None, (None, None), (None, None)
         last = y is not None and y.ndim == 2
         values = {"x": x, "y": None if last else y, "last": y if last else None, "mask": mask}
         call: dict[str, Any] = {name: None if array is None else np.array(array, order="C") for name, array in values.items()}
@@ -189,13 +201,17 @@ class Witness:
                 call[name] = None if several is None else [np.array(state, order="C") for state in several]
         for value in call.values():
             self._numbers += sum(array.size for array in (value if isinstance(value, list) else [value]) if array is not None)
-        if self._numbers > 4 * LARGEST:
+        if self._numbers > (4 + self._shakes) * LARGEST:
             raise TooLargeError("what its layers read and give is too large to be kept for a proof")
-        self._runs[-1].setdefault(layer, []).append(call)
+        self._recorded.setdefault(layer, []).append(call)
 
     def explain(self, layer: str, why: str) -> None:
         """Say why the calls of a layer are not recorded."""
         self._reasons[layer] = why
+
+    def note(self, text: str) -> None:
+        """Say how the model ran, where that is not as it stands."""
+        self._notes.append(text)
 
     def named(self, values: Any, array: Callable[[Any], Array], name: str = "") -> dict[str, Array]:
         """Return what a model gives, however it is nested, each by its path in it: "0", "head", "head.1"; "output" for one alone."""
@@ -211,18 +227,24 @@ class Witness:
     def answer(self) -> dict[str, Any]:
         """Return what the pipe carries: the calls of each layer in each run, and reasons by layer.
 
-        inputs   of the first call
-        stated   the model's inputs, as it states them
-        outputs  of each run, with their names
-        shaken   outputs of each call, of each sequence of calls with other weights
+        inputs       of the first call
+        stated       the model's inputs, as it states them
+        paddings     what ends the sequences of each, or None
+        outputs      of each run, with their names
+        shaken       outputs of each call, of each sequence of calls with other weights
+        shaken_runs  what the layers gave in the last call of each of these
+        notes        how the model ran, where that is not as it stands
         """
         return {
             "runs": self._runs,
             "reasons": self._reasons,
             "inputs": self._inputs,
             "stated": [[each.name, None if each.dims is None else list(each.dims), each.dtype] for each in self._stated],
+            "paddings": [each.padding for each in self._stated],
             "outputs": self._outputs,
             "shaken": self._shaken,
+            "shaken_runs": self._shaken_runs,
+            "notes": self._notes,
         }
 
 
@@ -272,7 +294,7 @@ def witnessed(module: Any, request: dict[str, Any]) -> dict[str, Any]:
     wanted = request["witness"]
     handed, shakes = wanted.get("calls"), wanted.get("shakes", 0)
     if handed is not None:
-        recorder = Witness(wanted["layers"], wanted["seed"], SIZES[0], handed, shakes)
+        recorder = Witness(wanted["layers"], wanted["seed"], SIZES[0], handed, shakes, bool(wanted.get("exact")))
         try:
             module.witness({**request, "witness": recorder})
         except InputsError as misfit:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextvars
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -21,7 +23,7 @@ from rnnconvert.models.load import load_into
 from rnnconvert.models.model import Model
 from rnnconvert.models.prepare import ALL
 from rnnconvert.models.readers import model_of
-from rnnconvert.models.runners import Loaded, LoadedFunction
+from rnnconvert.models.runners import FileModel, runners
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import WholeModels
 from rnnconvert.scaffolding.composed import recompose
@@ -39,10 +41,6 @@ class Source(Protocol):
 
     def describe(self, path: Path, config: Path | None = None, partial: bool = False) -> Description:
         """Return the model of a file, or of weights and the file that states their model; `partial` leaves out what is not known."""
-        ...
-
-    def open_file(self, path: Path, config: Path | None = None) -> Loaded:
-        """Return the live model of the same."""
         ...
 
 
@@ -88,7 +86,7 @@ class Scaffolded:
     target    the framework
     text      the file of Python
     layers    how many layers it has
-    notes     what is left out, and how the model ran
+    notes     what a reader of the model should know
     output    where the file was written, "" where it was not
     weights   where the weights were written, ""
     proof     what both models gave, each time on other inputs
@@ -228,13 +226,13 @@ class _Giver:
     value        the path or the object
     label        what messages and the written file call it
     description  its model
-    open         returns the live model
+    open         returns the model as it runs: the object, or the file in its executor
     """
 
     value: Any
     label: str
     description: Description
-    open: Callable[[], Loaded]
+    open: Callable[[], Any]
 
 
 def _in_part(source: Any, example: Any, config: Path | None, target: Target) -> str:
@@ -253,13 +251,13 @@ def _giver(source: Any, example: Any, config: Path | None, partial: bool = False
             raise UsageError("A live module is followed on an example: hand in example=(its first input, ...)")
         inputs = example if isinstance(example, (list, tuple)) else (example,)
         description = _named(live.describe_live(source, inputs, partial), model_of(source), partial)  # type: ignore[attr-defined]
-        return _Giver(source, type(source).__name__, description, lambda: Loaded(source))
+        return _Giver(source, type(source).__name__, description, lambda: source)
     if example is not None:
         raise UsageError("example= decides nothing: it is for live modules, and a file states its own inputs")
     path = local(source)
     origin, description = described(path, config, partial)
     options = {key: Path(file) for key, file in description.options.items()}
-    return _Giver(path, path.name, description, lambda: sources()[origin].open_file(model_path(path), **options))
+    return _Giver(path, path.name, description, lambda: runners()[origin].open_file(model_path(path), **options))
 
 
 def sources() -> dict[str, Source]:
@@ -348,12 +346,16 @@ def _telling(run: Callable[[list[Array], list[Array]], WholeModels], *calls: lis
 def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify: bool, force: bool) -> Scaffolded:
     """Write the files, once they are proved where that is asked for."""
     proofs: list[WholeModels] = []
-    notes: list[str] = []
 
     def write(file: Path) -> None:
         file.write_text(done.text, encoding="utf-8")
 
     def prove(file: Path) -> Any:
+        with ThreadPoolExecutor(1) as beside:  # the source's framework is imported in its process while the target's is in this one
+            opening = beside.submit(contextvars.copy_context().run, giver.open) if verify else None
+            return filled_and_proved(file, opening)
+
+    def filled_and_proved(file: Path, opening: Future[Any] | None) -> Any:
         model, layers = target.model(file)
         report = load_into(
             model,
@@ -364,13 +366,11 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
             flatten="same",
             settings=[f"{key}={file}" for key, file in giver.description.options.items()],
         )
-        if verify:
-            loaded = giver.open()
-            notes.extend(loaded.notes)
-            source = giver.value if isinstance(loaded.live, LoadedFunction) else loaded.live  # a function does not say what it is of
+        if opening is not None:
+            source = opening.result()
             seen = _seen(giver.description)
             report = replace(report, filled=tuple(entry for entry in report.filled if entry.kind != "recurrent" or entry.source in seen))
-            shapes = loaded.live.shapes if isinstance(loaded.live, LoadedFunction) else ()
+            shapes = source.shapes if isinstance(source, FileModel) else ()
             for inputs, earlier in zip(drawn(giver.description, shapes=shapes), drawn(giver.description, 100, shapes), strict=True):
                 # The second call: states would show in it.
                 proofs.append(_telling(lambda *calls: report.verify(calls[0], source=source, before=[calls[1]]), inputs, earlier))
@@ -392,4 +392,4 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
     else:
         with replacing(Path(done.output)) as part:
             part.write(done.text.encode())
-    return replace(done, proof=tuple(proofs), notes=(*done.notes, *dict.fromkeys(notes)))
+    return replace(done, proof=tuple(proofs))

@@ -35,7 +35,6 @@ from rnnconvert.formats.keras.export.shapes import SHAPES
 from rnnconvert.formats.keras.export.source import read
 from rnnconvert.formats.keras.export.space import SPACE
 from rnnconvert.formats.keras.policy import in_half_precision
-from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.formats.keras.upgrade.old import SourceLayer, is_shape
 from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
@@ -129,12 +128,9 @@ def export_model(
 
 
 def _compared(source: Path, exported: Path) -> WholeModels:
-    """Return what the model gives in Keras and the graph in onnxruntime, for inputs that Keras draws."""
+    """Return what the model gives in Keras and the graph in onnxruntime, for inputs that are drawn for it."""
     loaded = whole_run.open_file(source)
-    import keras
-
-    proof = compared(str(exported), loaded.live, [], ModelCalls(upgrade_run.inputs(keras, loaded.live)))
-    return replace(proof, notes=(*loaded.notes, *proof.notes))
+    return compared(str(exported), loaded, [], ModelCalls(loaded.drawn()))
 
 
 def _overflowing(graph: onnx.GraphProto) -> Iterator[str]:

@@ -9,7 +9,8 @@ from typing import Any
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import RefusedError
 from rnnconvert.formats.keras.defaults import DEFAULTS
-from rnnconvert.formats.keras.policy import MIXED, policy_of
+from rnnconvert.formats.keras.policy import policy_of
+from rnnconvert.formats.keras.run_exact import MIXED
 from rnnconvert.formats.keras.upgrade.old import SourceLayer
 
 TARGET = "ONNX"

@@ -24,6 +24,7 @@ from rnnconvert.core.verdict import Verdict, Word
 from rnnconvert.formats.keras.upgrade import run as upgrade_run
 from rnnconvert.judging.comparison import OutputComparison, unlike
 from rnnconvert.judging.judging import Allowance, Output, compare
+from rnnconvert.running.parent import script
 from rnnconvert.running.registry import executors
 
 _PATIENCE = 600
@@ -112,7 +113,7 @@ def _python(framework: str) -> str:
 
 def _run(framework: str, model: Path, folder: Path) -> None:
     """Run a model in a process of its own."""
-    command = [_python(framework), str(Path(upgrade_run.__file__)), framework, str(model), str(folder)]
+    command = script(_python(framework), str(Path(upgrade_run.__file__)), framework, str(model), str(folder))
     environment = {"CUDA_VISIBLE_DEVICES": "", "KERAS_BACKEND": "tensorflow", **os.environ}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, env=environment, check=False)

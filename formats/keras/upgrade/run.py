@@ -29,6 +29,7 @@ def main(framework: str, model: str, folder: str) -> dict[str, str]:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # nothing here needs them, and each takes a second
     keras = __import__(framework)
     try:
+        refuse_code(Path(model), framework)
         live = keras.models.load_model(model, compile=False)
         if framework == "keras":
             np.savez(Path(folder, "x.npz"), **{f"x{n}": array for n, array in enumerate(inputs(keras, live))})
@@ -41,6 +42,16 @@ def main(framework: str, model: str, folder: str) -> dict[str, str]:
     except Exception as error:  # a framework raises what it likes
         return {"failed": f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"}
     return {}
+
+
+def refuse_code(model: Path, framework: str) -> None:
+    """Raise NotImplementedError for a model that would execute code while it is loaded: see formats/keras/run_loading.py."""
+    room, load = Path(__file__).resolve().parents[1], globals()["load"]  # of rnnconvert/running/child.py, which runs this script
+    loading = load(str(room / "run_loading.py"))
+    if model.is_dir():
+        loading.checked(str(model))
+    else:
+        loading.refuse_code(load(str(room / "run_model.py")).config_of(str(model)), framework)
 
 
 def leaves(model: Any) -> Iterator[Any]:
