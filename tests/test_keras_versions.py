@@ -19,7 +19,13 @@ from tests.frameworks import KERAS_WARNS
 pytestmark = KERAS_WARNS
 
 GOLDEN = Path(__file__).parent / "golden" / "keras_versions"
+UNWRITTEN = {("3.0", "whole.h5"), ("3.1", "whole.h5"), ("3.2", "whole.h5")}
+"""What a version could not write: these end with an error over two datasets of one name, for a wrapper's layer has two kernels."""
 VERSIONS = sorted((file.name.removesuffix(".tar.xz") for file in GOLDEN.glob("*.tar.xz")), key=natural)
+
+
+def test_every_minor_version_is_there() -> None:
+    assert [*(f"2.{minor}" for minor in range(6, 16)), *(f"3.{minor}" for minor in range(16))] == VERSIONS
 
 
 @pytest.fixture
@@ -69,9 +75,11 @@ def test_layers_of_every_version(version: str, folder: Path) -> None:
     answers = expected_outputs(folder)
     for model in ("whole", "plain"):
         of_model = {name.partition("/")[2]: y for name, y in answers.items() if name.startswith(f"{model}/")}
-        named = load(folder / f"{model}.h5")
+        assert (folder / f"{model}.h5").exists() == ((version, f"{model}.h5") not in UNWRITTEN)
+        if (version, f"{model}.h5") not in UNWRITTEN:
+            check_named(load(folder / f"{model}.h5"), of_model)
+        named = load(folder / f"{model}.keras")
         check_named(named, of_model)
-        check_named(load(folder / f"{model}.keras"), of_model)
         weights = load(folder / f"{model}.weights.h5")
         places = [[name for name, stack in named.layers.items() if same_arrays(stack, layer)] for layer in weights.layers.values()]
         assert sorted(places) == sorted([name] for name in named.layers) and not weights.unread
