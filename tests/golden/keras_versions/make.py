@@ -101,6 +101,8 @@ with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/{name}"
         if name != "own":
             model.save(path + ".keras")
+            if keras.__version__.startswith("2.12."):
+                model.save(path + "_zipped.keras", save_format="keras")
             try:
                 model.save(path + ".h5")
             except ValueError as error:  # Keras 3.0 to 3.2 give two datasets of a wrapper's layer one name
