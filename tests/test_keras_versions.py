@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from pathlib import Path
 
@@ -26,6 +27,27 @@ VERSIONS = sorted((file.name.removesuffix(".tar.xz") for file in GOLDEN.glob("*.
 
 def test_every_minor_version_is_there() -> None:
     assert [*(f"2.{minor}" for minor in range(6, 16)), *(f"3.{minor}" for minor in range(16))] == VERSIONS
+
+
+def of_range(text: str) -> list[str]:
+    """Return the versions from one to another of the same major version."""
+    first, _, last = text.partition(" to ")
+    major, _, minor = first.partition(".")
+    return [f"{major}.{number}" for number in range(int(minor), int((last or first).partition(".")[2]) + 1)]
+
+
+def test_the_table_of_the_documentation_says_what_each_version_wrote() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "reads.md").read_text(encoding="utf-8")
+    rows = [row.strip("| ").split(" | ") for row in text.splitlines() if re.match(r"\| [23]\.\d+ ", row)]
+    assert [version for row in rows for version in of_range(row[0])] == VERSIONS
+    for versions, *cells in rows:
+        for version in of_range(versions):
+            with tarfile.open(GOLDEN / f"{version}.tar.xz") as packed:
+                files = {file.name: packed.extractfile(file).read(4) for file in packed if file.name.startswith(("whole", "plain"))}  # type: ignore[union-attr]
+            for ending, cell in zip((".h5", ".keras", ".weights.h5"), cells, strict=True):
+                heads = {head for name, head in files.items() if re.fullmatch(rf"[a-z_]+{re.escape(ending)}", name)}
+                assert heads == {head for word, head in (("HDF5", b"\x89HDF"), ("zip", b"PK\3\4")) if word in cell}, (version, ending)
+            assert ("whole.h5" in files) == ("fail to write" not in cells[0]), version
 
 
 @pytest.fixture

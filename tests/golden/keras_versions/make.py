@@ -3,7 +3,7 @@
 VERSION.tar.xz holds what it wrote: `whole`, a functional model with several layers of each class, `plain`, whose layers have one shape and
 no names of their own, and `own`, a class's weights; all have an optimizer that took one step of the size 0, so that their numbers stay
 short ones, which are packed well. answers.npz has what each model makes of `inputs` of its width, under the model's name, and what each
-recurrent layer makes of those of its own, under model/layer.
+recurrent layer makes of those of its own, under model/layer. NAME_zipped.keras is what 2.12 writes as the later ones.
 
 Keras 2 came with TensorFlow 2.6 to 2.15 of the same number, on Python 3.9 (tensorflow-cpu==2.N.*, keras==2.N.*, numpy==1.23.5); Keras 3 ran
 on PyTorch 2.13 and Python 3.11 (KERAS_BACKEND=torch).
@@ -102,7 +102,7 @@ with tempfile.TemporaryDirectory() as folder:
         if name != "own":
             model.save(path + ".keras")
             if keras.__version__.startswith("2.12."):
-                model.save(path + "_zipped.keras", save_format="keras")
+                model.save(path + "_zipped.keras", save_format="keras_v3")
             try:
                 model.save(path + ".h5")
             except ValueError as error:  # Keras 3.0 to 3.2 give two datasets of a wrapper's layer one name
