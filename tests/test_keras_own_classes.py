@@ -146,18 +146,18 @@ def test_no_command_reads_fills_or_compares_an_own_class_as_the_built_in_one(mod
 
     def check(case: tuple[str, str, bool]) -> None:
         place, class_name, _ = case
-        built_in, own = models[place], _changed(models[place], tmp_path / "own.keras", _put(*case))
-        inspected = call("inspect", own).output
+        built_in, changed = models[place], _changed(models[place], tmp_path / "own.keras", _put(*case))
+        inspected = call("inspect", changed).output
         if "no recurrent layer could be read" not in inspected:
             assert place == "in front" and "'identity', of a class that is not built in" in inspected
-            assert rc.verify(built_in, own).verdict == "equal but for"
-            assert "'identity', of a class that is not built in" in str(rc.diff(built_in, own))
+            assert rc.verify(built_in, changed).verdict == "equal but for"
+            assert "'identity', of a class that is not built in" in str(rc.diff(built_in, changed))
             return
         assert f">{class_name}' is not one of Keras's own" in inspected
         for command in (rc.verify, rc.diff):
             with pytest.raises(rc.RnnConvertError, match="no recurrent layers"):
-                command(built_in, own)
-        for source, target in ((own, built_in), (built_in, own)):
+                command(built_in, changed)
+        for source, target in ((changed, built_in), (built_in, changed)):
             done = call("transplant", source, "--into", target, "-o", tmp_path / "filled.keras")
             assert done.exit_code == 4 and not (tmp_path / "filled.keras").exists(), done.output
 

@@ -236,7 +236,7 @@ def _read_archive(file: Opened, options: Options) -> Checkpoint:
     text = stored.metadata_as(FileMetadata).get("__metadata__", {}).get(KEY)
     if text is None:
         return _only_array(path, stored, options)
-    layers = {}
+    layers: dict[str, Recurrent] = {}
     for entry in _parse(path, text):
         name = str(entry.get("name"))
         tensor = str(entry.get("tensor", name))

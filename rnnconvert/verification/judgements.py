@@ -79,7 +79,7 @@ def _outputs(
 def _finite_sequences(arrays: Mapping[str, Array], references: Sequence[Outputs], case: Case) -> Array:
     """Return which sequences of a batch have no number that is not finite although it should be: the rest of a sequence follows from it.
 
-    references  the truth, and what the reference gives in coarser types: states that grow beyond these are no fault of a function
+    references  the truth, and what the reference gives in coarser types: that states grow beyond these is not a fault of a function
     """
     expected = [{name: array for name, array, *_ in parts(outputs, case.lengths)} for outputs in references]
     finite = np.ones(case.x.shape[1], bool)
