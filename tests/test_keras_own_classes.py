@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
+import shutil
+import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -20,6 +23,7 @@ from rnnconvert.formats.keras.describe.layers import LAYERS
 from rnnconvert.formats.keras.export.files import _SUPPORTED
 from rnnconvert.formats.keras.upgrade import tables
 from rnnconvert.graphs import layered_operators
+from tests.commands import call
 from tests.drawn import drawn, each
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -131,6 +135,69 @@ def test_no_command_takes_an_own_class_for_the_built_in_one_of_its_name(models: 
             assert "may mask steps" in str(rc.convert(path, tmp_path / "y.onnx", force=True))
 
     each(drawn(cases, 40, "own classes", always=lambda case: case[1] in ("Bidirectional", "TimeDistributed", "StackedRNNCells")), check)
+
+
+OFTEN = ("Bidirectional", "TimeDistributed", "StackedRNNCells", "LSTM")
+"""The names whose cases are tried in every run."""
+
+
+def test_no_command_reads_fills_or_compares_an_own_class_as_the_built_in_one(models: dict[str, Path], tmp_path: Path) -> None:
+    cases = [(place, class_name, registered) for place in models for class_name in CLASSES for registered in (True, False)]
+
+    def check(case: tuple[str, str, bool]) -> None:
+        place, class_name, _ = case
+        built_in, changed = models[place], _changed(models[place], tmp_path / "own.keras", _put(*case))
+        inspected = call("inspect", changed).output
+        if "no recurrent layer could be read" not in inspected:
+            assert place == "in front" and "'identity', of a class that is not built in" in inspected
+            assert rc.verify(built_in, changed).verdict == "equal but for"
+            assert "'identity', of a class that is not built in" in str(rc.diff(built_in, changed))
+            return
+        assert f">{class_name}' is not one of Keras's own" in inspected
+        for command in (rc.verify, rc.diff):
+            with pytest.raises(rc.RnnConvertError, match="no recurrent layers"):
+                command(built_in, changed)
+        for source, target in ((changed, built_in), (built_in, changed)):
+            done = call("transplant", source, "--into", target, "-o", tmp_path / "filled.keras")
+            assert done.exit_code == 4 and not (tmp_path / "filled.keras").exists(), done.output
+
+    each(drawn(cases, 10, "commands of own classes", always=lambda case: case[1] in OFTEN and case[2]), check)
+
+
+def _entries(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every layer and cell in a configuration, but for the models and what gives them their inputs."""
+    if isinstance(value, dict):
+        named = isinstance(value.get("config"), dict) and "name" in value["config"]
+        if named and value.get("class_name") not in ("Functional", "Sequential", "InputLayer"):
+            yield value
+        value = [*value.values()]
+    for inner in value if isinstance(value, list) else ():
+        yield from _entries(inner)
+
+
+def test_own_classes_in_a_file_of_keras_2_are_neither_read_nor_upgraded(tmp_path: Path) -> None:
+    with tarfile.open(Path(__file__).parent / "golden" / "keras_versions" / "2.15.tar.xz") as packed:
+        packed.extract("whole.h5", tmp_path, filter="data")
+    with h5py.File(tmp_path / "whole.h5") as file:
+        config = str(file.attrs["model_config"])
+    count = len([*_entries(json.loads(config))])
+    layers = set(rc.load(tmp_path / "whole.h5").layers)
+
+    def check(number: int) -> None:
+        document = json.loads(config)
+        changed = [*_entries(document)][number]
+        wrapped = {id(inner): outer["config"]["name"] for outer in _entries(document) for inner in _entries(outer["config"])}
+        name = wrapped.get(id(changed), changed["config"].get("name"))
+        changed["class_name"] = f"my>{changed['class_name']}"
+        path = tmp_path / "own.h5"
+        shutil.copy(tmp_path / "whole.h5", path)
+        with h5py.File(path, "r+") as file:
+            file.attrs["model_config"] = json.dumps(document)
+        with pytest.raises(rc.RnnConvertError, match="my>"):
+            rc.upgrade(path, tmp_path / "new.keras", force=True)
+        assert set(rc.load(path).layers) == layers - {name}
+
+    each(drawn(range(count), 8, "own classes of Keras 2"), check)
 
 
 @keras.saving.register_keras_serializable("own_classes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tarfile
 from pathlib import Path
 
@@ -19,7 +20,34 @@ from tests.frameworks import KERAS_WARNS
 pytestmark = KERAS_WARNS
 
 GOLDEN = Path(__file__).parent / "golden" / "keras_versions"
+UNWRITTEN = {("3.0", "whole.h5"), ("3.1", "whole.h5"), ("3.2", "whole.h5")}
+"""What a version could not write: these end with an error over two datasets of one name, for a wrapper's layer has two kernels."""
 VERSIONS = sorted((file.name.removesuffix(".tar.xz") for file in GOLDEN.glob("*.tar.xz")), key=natural)
+
+
+def test_every_minor_version_is_there() -> None:
+    assert [*(f"2.{minor}" for minor in range(6, 16)), *(f"3.{minor}" for minor in range(16))] == VERSIONS
+
+
+def of_range(text: str) -> list[str]:
+    """Return the versions from one to another of the same major version."""
+    first, _, last = text.partition(" to ")
+    major, _, minor = first.partition(".")
+    return [f"{major}.{number}" for number in range(int(minor), int((last or first).partition(".")[2]) + 1)]
+
+
+def test_the_table_of_the_documentation_says_what_each_version_wrote() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "reads.md").read_text(encoding="utf-8")
+    rows = [row.strip("| ").split(" | ") for row in text.splitlines() if re.match(r"\| [23]\.\d+ ", row)]
+    assert [version for row in rows for version in of_range(row[0])] == VERSIONS
+    for versions, *cells in rows:
+        for version in of_range(versions):
+            with tarfile.open(GOLDEN / f"{version}.tar.xz") as packed:
+                files = {file.name: packed.extractfile(file).read(4) for file in packed if file.name.startswith(("whole", "plain"))}  # type: ignore[union-attr]
+            for ending, cell in zip((".h5", ".keras", ".weights.h5"), cells, strict=True):
+                heads = {head for name, head in files.items() if re.fullmatch(rf"[a-z_]+{re.escape(ending)}", name)}
+                assert heads == {head for word, head in (("HDF5", b"\x89HDF"), ("zip", b"PK\3\4")) if word in cell}, (version, ending)
+            assert ("whole.h5" in files) == ("fail to write" not in cells[0]), version
 
 
 @pytest.fixture
@@ -69,9 +97,12 @@ def test_layers_of_every_version(version: str, folder: Path) -> None:
     answers = expected_outputs(folder)
     for model in ("whole", "plain"):
         of_model = {name.partition("/")[2]: y for name, y in answers.items() if name.startswith(f"{model}/")}
-        named = load(folder / f"{model}.h5")
-        check_named(named, of_model)
-        check_named(load(folder / f"{model}.keras"), of_model)
+        assert (folder / f"{model}.h5").exists() == ((version, f"{model}.h5") not in UNWRITTEN)
+        if (version, f"{model}.h5") not in UNWRITTEN:
+            check_named(load(folder / f"{model}.h5"), of_model)
+        for file in folder.glob(f"{model}*.keras"):
+            check_named(load(file), of_model)
+        named = load(folder / f"{model}.keras")
         weights = load(folder / f"{model}.weights.h5")
         places = [[name for name, stack in named.layers.items() if same_arrays(stack, layer)] for layer in weights.layers.values()]
         assert sorted(places) == sorted([name] for name in named.layers) and not weights.unread

@@ -168,7 +168,7 @@ def test_two_members_of_one_name(path: Path) -> None:
     members(path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("config.json", b"{}")
-    with pytest.raises(UnreadableError, match="two members"):
+    with pytest.raises(UnreadableError, match="two things in it have the name"):
         keras_zip.read(path)
 
 

@@ -212,7 +212,7 @@ def test_random_damage_is_unreadable_or_read(tmp_path: Path) -> None:
         (struct.pack("<QQQIi", 0x112, 0, 1, 0xF993FAC9, 3), "stored as the unknown type 3"),
         (struct.pack("<QQQQQ", 0x112, 0, 0, 1, 1 << 50), "0 arrays and 1 names"),
         (file_of({"a": np.ones(2)})[:-1] + b"\xff", "not valid text"),
-        (file_of({"a": np.ones(2), "b": np.ones(2)})[:-1] + b"a", "two arrays are named 'a'"),
+        (file_of({"a": np.ones(2), "b": np.ones(2)})[:-1] + b"a", "two things in it have the name 'a'"),
         (b"\x12\x02" + bytes(40), "does not begin"),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_readme_beside_arrays_is_named_and_a_second_member_is_damage(tmp_path:
     assert any("README.txt: it is not an array" in warning for warning in rc.load(path).warnings)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr(name, b"")
-    with pytest.raises(rc.UnreadableError, match=f"two entries named '{name}'"):
+    with pytest.raises(rc.UnreadableError, match=f"two things in it have the name '{name}'"):
         rc.load(path)
 
 

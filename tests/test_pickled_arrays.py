@@ -274,7 +274,7 @@ def test_one_array_twice_under_a_name_is_one(tmp_path: Path) -> None:
 
 def test_two_arrays_of_one_path_are_refused(tmp_path: Path) -> None:
     tree = {"a": {"b": np.ones(2)}, "a/b": np.zeros(2)}
-    with pytest.raises(UnreadableError, match="two of its arrays are called 'a/b'"):
+    with pytest.raises(UnreadableError, match="two things in it have the name 'a/b'"):
         pickled_arrays.read(pickled(tree, tmp_path / "m.pkl"))
 
 

@@ -435,7 +435,7 @@ def test_other_zip_archives(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_two_entries_of_one_name(tmp_path: Path) -> None:
     path = make(tmp_path / "m.pt", tensor(), ("data/0", FLOATS), ("data/0", bytes(16)))
-    with pytest.raises(UnreadableError, match="two entries"):
+    with pytest.raises(UnreadableError, match="two things in it have the name"):
         zip_reader.read(path)
 
 

@@ -27,6 +27,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.malformed import malformed
+from rnnconvert.core.names import add
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Recurrent
@@ -235,15 +236,13 @@ def _read_archive(file: Opened, options: Options) -> Checkpoint:
     text = stored.metadata_as(FileMetadata).get("__metadata__", {}).get(KEY)
     if text is None:
         return _only_array(path, stored, options)
-    layers = {}
+    layers: dict[str, Recurrent] = {}
     for entry in _parse(path, text):
         name = str(entry.get("name"))
         tensor = str(entry.get("tensor", name))
-        if name in layers:
-            raise UnreadableError(path, f"the description names two layers {name!r}")
         if tensor not in stored.arrays:
             raise UnreadableError(path, f"the description names a buffer {tensor!r}, which is not in the file")
-        layers[name] = _stack(path, name, entry, stored.arrays[tensor], options)
+        add(layers, name, _stack(path, name, entry, stored.arrays[tensor], options), path)
     used = {str(entry.get("tensor", entry.get("name"))) for entry in _parse(path, text)}
     others = {n: a for n, a in stored.arrays.items() if n not in used}
     doubts = tuple(

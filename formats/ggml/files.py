@@ -12,6 +12,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.names import add
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.opened import STATED, Opened, Seen
 
@@ -61,7 +62,7 @@ class Ggml(ArrayFiles):
                 raise UnreadableError(file.path, f"at byte {at} is an array of {dimensions} dimensions and numbers of the kind {number}")
             shape = integers(dimensions)[::-1]
             name = view(data, at, (length,), np.dtype("u1"), file.path, "a name").tobytes().decode("utf-8", "replace")
-            arrays[name] = view(data, at + length, shape, _NUMBERS[number], file.path, name)
+            add(arrays, name, view(data, at + length, shape, _NUMBERS[number], file.path, name), file.path)
             at += length + arrays[name].nbytes
         return Stored(arrays, GgmlMetadata(version=struct.unpack_from("<3i", file.head, len(_BEGIN))))
 

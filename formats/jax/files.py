@@ -13,6 +13,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.cells import TANH
 from rnnconvert.core.errors import MissingPackageError, UnreadableError
+from rnnconvert.core.names import add
 from rnnconvert.core.notes import LayerNote
 from rnnconvert.core.weights import Recurrent
 from rnnconvert.files.adapter import Job, WriteResult, loading, put
@@ -76,7 +77,7 @@ def read(name: str, path: Path, options: Options) -> Checkpoint:
     evidence = []
     weights = _weights(stored)
     for cell in find(weights, (name,), doubts=doubts):
-        layers[cell.name] = read_cell(cell, stored.arrays, options, from_file=True)
+        add(layers, cell.name, read_cell(cell, stored.arrays, options, from_file=True), path)
         used |= set(cell.names.values())
         evidence.append(f"{cell.name or 'the file itself'}: arrays named as those of {cell.layout.class_name}")
     warnings = []

@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
         raise UnreadableError(path, f"it has {data.size} bytes, but a BSON document has at most {LARGEST}")
     bson = import_bson()
     try:
-        document = bson.decode(data.tobytes())
+        document = bson.decode(data.tobytes(), codec_options=bson.CodecOptions(document_class=_Document))
     except Exception as error:  # the library lets errors of several types through on damaged bytes
         raise UnreadableError(path, f"not a valid BSON document: {str(error)[:200].rstrip('.')}", _REMEDY) from None
     return _BsonReader(path, document).read()
@@ -67,6 +67,15 @@ def import_bson() -> Any:
             "pymongo", "read and write files of BSON.jl", f"Install it with: pip install {requirement('julia')}"
         ) from None
     return bson
+
+
+class _Document(dict[str, Any]):
+    """A document on its way, which takes one value for each name."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in self:
+            raise ValueError(f"two things in it have the name {name!r}")
+        super().__setitem__(name, value)
 
 
 class _BsonReader:

@@ -74,7 +74,7 @@ class JuliaFiles(ArrayFiles):
         if jld2.looks_like(file.head):
             return file.cached(jld2.read)
         if file.head[:2] == b"PK":
-            return _by_paths(file.cached(npz_file.read))
+            return _by_paths(file.path, file.cached(npz_file.read))
         return named(file.path, file.cached(julia_bson.read), self.fields)
 
     def layer(self, group: FoundLayer, stored: Stored, options: Options) -> Recurrent:
@@ -146,10 +146,10 @@ def _by_struct(stored: Stored) -> Stored:
     return Stored(stored.arrays, {**stored.metadata, "values_by_struct": structs})
 
 
-def _by_paths(stored: Stored) -> Stored:
+def _by_paths(path: object, stored: Stored) -> Stored:
     """Return an archive by paths: its names may be words with dots between them, and its single numbers are not arrays."""
     dotted = not any("/" in name for name in stored.arrays)
-    by_path = {name.replace(".", "/") if dotted else name: array for name, array in stored.arrays.items()}
+    by_path = renamed(stored.arrays, lambda name: name.replace(".", "/") if dotted else name, path)
     values = {name: array.item() for name, array in by_path.items() if array.ndim == 0}
     arrays = {name: array for name, array in by_path.items() if array.ndim}
     return Stored(arrays, {**stored.metadata, "values": values, "types": {}})

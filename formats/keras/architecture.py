@@ -12,7 +12,6 @@ from rnnconvert.containers.files import map_file
 from rnnconvert.containers.layer_config import entry, every, of_file
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import ARCHITECTURE_BYTES, ENTRIES
-from rnnconvert.core.malformed import Fields
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.files import YAML, is_architecture, stored_in
 from rnnconvert.formats.keras.metadata import KerasMetadata
@@ -56,14 +55,8 @@ def _text(path: Path) -> bytes:
 
 
 def _json(path: Path) -> Any:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = Fields(pairs)
-        if len(values) < len(pairs):
-            raise UnreadableError(path, "it has two values for one key of an object")
-        return values
-
     try:
-        return json_text.loads(_text(path), path, object_pairs_hook=unique)
+        return json_text.loads(_text(path), path)
     except UnreadableError:
         raise
     except ValueError:
@@ -101,7 +94,13 @@ def _yaml(path: Path) -> Any:
         raise UsageError(f"{path}: YAML needs the package pyyaml. Install it, or give what model.to_json wrote") from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Safe YAML, and the tuples that Keras wrote into it."""
+        """Safe YAML without two values for one key, and the tuples that Keras wrote into it."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            values: dict[Any, Any] = super().construct_mapping(node, deep)
+            if len(values) < len(node.value):
+                raise yaml.constructor.ConstructorError(None, None, "a key appears twice", node.start_mark)
+            return values
 
     Loader.add_constructor("tag:yaml.org,2002:python/tuple", Loader.construct_sequence)
     try:

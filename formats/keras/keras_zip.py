@@ -27,6 +27,7 @@ from rnnconvert.containers.temporary import room_for
 from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array, Pieced, nbytes
 from rnnconvert.core.errors import RnnConvertError, UnreadableError, UsageError, unwritable
+from rnnconvert.core.names import named
 from rnnconvert.formats.keras.metadata import KerasMetadata
 
 METADATA = "metadata.json"
@@ -66,14 +67,11 @@ def _members(path: object, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInf
     infos = archive.infolist()
     if len(infos) > MEMBERS:
         raise UnreadableError(path, f"the zip has {len(infos)} members, more than {MEMBERS}")
-    members: dict[str, zipfile.ZipInfo] = {}
+    members = named(((info.filename, info) for info in infos), path)
     for info in infos:
         parts = info.filename.replace("\\", "/").split("/")
-        if info.filename in members:
-            raise UnreadableError(path, f"the zip has two members named {info.filename!r}")
         if ".." in parts or parts[0] == "" or parts[0].endswith(":"):
             raise UnreadableError(path, f"the zip has a member that leads out of it, {info.filename!r}")
-        members[info.filename] = info
     for name in (CONFIG, METADATA, WEIGHTS):
         if name not in members:
             raise UnreadableError(path, f"the zip has no member {name!r}, so it is not a .keras file")

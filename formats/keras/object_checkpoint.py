@@ -21,7 +21,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.malformed import malformed
-from rnnconvert.core.names import natural
+from rnnconvert.core.names import add, natural
 from rnnconvert.formats.keras.metadata import KerasMetadata
 
 _MODEL = "saved_model.pb"
@@ -102,7 +102,7 @@ def _variables(path: Path, index: Path, layers: Mapping[str, str]) -> tuple[dict
     arrays: dict[str, Array] = {}
     for place, key in named:
         if key in stored.arrays:
-            arrays.setdefault(names[place] if count[names[place]] == 1 else place, stored.arrays[key])
+            add(arrays, names[place] if count[names[place]] == 1 else place, stored.arrays[key], path)
     return arrays, _is_tf_keras(nodes)
 
 

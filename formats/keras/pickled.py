@@ -17,6 +17,7 @@ from rnnconvert.containers.pickle_values import Foreign
 from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.names import named
 from rnnconvert.files.opened import Opened
 from rnnconvert.formats.keras.metadata import KerasMetadata
 
@@ -39,8 +40,8 @@ def read(path: Path) -> Stored:
     layers: Mapping[str, Mapping[str, Any]] = {name: group for name, group in state[_WEIGHTS].items() if isinstance(group, dict)}
     attributes = {"": _texts(state), _WEIGHTS: _texts(state[_WEIGHTS])}
     attributes |= {f"{_WEIGHTS}/{name}": _texts(group) for name, group in layers.items()}
-    arrays = {f"{_WEIGHTS}/{layer}/{name}": array for layer, group in layers.items() for name, array in _arrays(path, group)}
-    return Stored(arrays, KerasMetadata(attributes=attributes))
+    arrays = ((f"{_WEIGHTS}/{layer}/{name}", array) for layer, group in layers.items() for name, array in _arrays(path, group))
+    return Stored(named(arrays, path), KerasMetadata(attributes=attributes))
 
 
 def _state(path: Path) -> tuple[str, Mapping[str, Any]]:

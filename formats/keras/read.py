@@ -12,6 +12,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import FLOATS
 from rnnconvert.core.cells import HARD_SIGMOID_KERAS_2, HARD_SIGMOID_KERAS_3, SIGMOID, TANH, Activation, Cell
 from rnnconvert.core.errors import RefusedError, UnreadableError, UsageError
+from rnnconvert.core.names import add
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.printable import called
 from rnnconvert.core.remedies import Flag
@@ -141,7 +142,8 @@ class LayerReader:
         stated = {name: where for name, where in entries.items() if where is not None}
         try:
             for ours_as, ours, names in keras_ours.find_own(self.model, self.stored.arrays, self.attributes):
-                layers[ours.name], stated[ours.name] = ours, ours_as
+                add(layers, ours.name, ours, self.path)
+                stated[ours.name] = ours_as
                 own_names[ours.name] = names
                 configured[ours.name] = ours.name
                 used.update(names.values())

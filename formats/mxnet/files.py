@@ -178,11 +178,15 @@ def _bare(full: str) -> str:
     return matched["name"]
 
 
+_FLAT = re.compile(r"(parameters|rnn_param)\Z")
+
+
 def _groups(path: object, arrays: Mapping[str, Array]) -> list[_LayerArrays]:
     """Return arrays that are named as one layer's, in the order of the file. Raises UnreadableError if two have one name."""
     names_by_group: dict[tuple[str, str], dict[str, str]] = {}
     expressions = {style: _expression(_layouts(style)) for style in _STYLES if style != "flat"}
     learned = [full for full in arrays if not full.startswith("aux:")]
+    flat: list[str] = []
     for name, full in distinct(learned, lambda full: _plain_spelling(_bare(full)), path).items():
         for style, expression in expressions.items():
             match = expression.fullmatch(name)
@@ -191,9 +195,10 @@ def _groups(path: object, arrays: Mapping[str, Array]) -> list[_LayerArrays]:
                 names[match["local"]] = full
                 break
         else:
-            match = re.fullmatch(r"(?P<prefix>.*?)(?P<local>parameters|rnn_param)", name, re.S)
-            if match and arrays[full].ndim == 1:
-                names_by_group[match["prefix"], "flat"] = {match["local"]: full}
+            if _FLAT.search(name) and arrays[full].ndim == 1:
+                flat.append(full)
+    for prefix, full in distinct(flat, lambda full: _FLAT.sub("", _plain_spelling(_bare(full))), path).items():
+        names_by_group[prefix, "flat"] = {"parameters": full}
     return [_LayerArrays(prefix, style, names) for (prefix, style), names in names_by_group.items() if len(names) > 1 or style == "flat"]
 
 

@@ -20,7 +20,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import AXES
-from rnnconvert.core.names import first_twice
+from rnnconvert.core.names import named
 
 MAGIC = struct.pack("<Q", 0x112)
 """The beginning of a list."""
@@ -122,18 +122,18 @@ def read(path: str | os.PathLike[str]) -> Stored:
             unreadable[len(result)] = str(error)
             result.append(None)
     names = [str(number) for number in range(len(result))]
-    named = reader.number("Q")
-    if named:
-        if named != count:
-            reader.fail(f"it has {count} arrays and {named} names")
+    name_count = reader.number("Q")
+    if name_count:
+        if name_count != count:
+            reader.fail(f"it has {count} arrays and {name_count} names")
         names = [_name(reader) for _ in result]
     if reader.at != reader.data.size:
         reader.fail(f"its names end at byte {reader.at}, but it has {reader.data.size} bytes")
-    twice = first_twice(names)
-    if twice is not None:
-        raise UnreadableError(path, f"two arrays are named {twice!r}")
-    arrays = {name: array for name, array in zip(names, result, strict=True) if array is not None}
-    return Stored(arrays, FileMetadata(unreadable={names[place]: why for place, why in unreadable.items()}))
+    values = named(zip(names, result, strict=True), path)
+    return Stored(
+        {name: array for name, array in values.items() if array is not None},
+        FileMetadata(unreadable={names[place]: why for place, why in unreadable.items()}),
+    )
 
 
 class _LeftOutError(Exception):

@@ -23,7 +23,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import BFLOAT16, Array, Pieced, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import ENTRIES, PICKLED_NESTING
-from rnnconvert.core.names import checked_name
+from rnnconvert.core.names import add, checked_name
 
 NAMES = "StructuredToParameterName@@"
 """The entry with Paddle's own name for each parameter."""
@@ -66,10 +66,8 @@ def read(path: str | os.PathLike[str]) -> Stored:
         array = numpy_value(value) if isinstance(value, Foreign) else None
         if array is None:
             unreadable[name] = f"it is not an array but {_called(value)}"
-        elif name in arrays:
-            raise UnreadableError(path, f"two arrays are called {name!r}")
         else:
-            arrays[name] = array.view(BFLOAT16) if array.dtype == np.uint16 else array
+            add(arrays, name, array.view(BFLOAT16) if array.dtype == np.uint16 else array, path)
     return Stored(arrays, PaddleMetadata(unreadable=unreadable, names=root.get(NAMES, {})))
 
 

@@ -17,6 +17,7 @@ from rnnconvert.containers.files import map_file
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import PROGRAM_BYTES
 from rnnconvert.core.malformed import malformed
+from rnnconvert.core.names import add
 from rnnconvert.formats.paddle.program import ProgramOperator, StatedProgram, Value
 
 BEGINS = b'{"base_code":{"magic":"pir"'
@@ -55,7 +56,7 @@ def _operators(listed: list[dict[str, Any]], parameters: dict[str, tuple[int, ..
             name, results = str(entry["A"][3]), entry["O"]
             names[results["%"]] = (name,)
             if entry["OA"][0]:
-                parameters[name] = tuple(int(length) for length in results["TT"]["D"][1])
+                add(parameters, name, tuple(int(length) for length in results["TT"]["D"][1]), "it")
             continue
         dialect, _, operator = kind.partition(".")
         results = [value["%"] for value in entry["O"]]

@@ -22,7 +22,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.core.arrays import FLOATS, Array, is_float
 from rnnconvert.core.cells import RELU, TANH, Activation, Cell, Clip
 from rnnconvert.core.errors import NotALayerError, UnreadableError
-from rnnconvert.core.names import natural
+from rnnconvert.core.names import add, natural
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Flag, Setting
 from rnnconvert.core.weights import Call, Direction, Layer, Recurrent, Unknown
@@ -402,7 +402,7 @@ class _CellReader:
             self._leave(LayerNote(name, str(error), UNREAD))
             return
         cell = layout.cell.replace(activation=RELU) if self.options.get("cell", name) == "rnn_relu" else layout.cell
-        self.layers[name] = assemble(name, cell, unpack(layout, sizes, {local: array}), sizes.num_directions)
+        add(self.layers, name, assemble(name, cell, unpack(layout, sizes, {local: array}), sizes.num_directions), path)
         self.flat.add(full)
         self.evidence.append(f"{name}: the vector of {layout.class_name}, according to the options")
 

@@ -17,6 +17,7 @@ from rnnconvert.containers.stored import Stored
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.notes import UNREAD, LayerNote
+from rnnconvert.files.adapter import unique
 from rnnconvert.files.checkpoint import Checkpoint
 from rnnconvert.files.finder import ArrayFiles
 from rnnconvert.files.opened import STATED, Opened, Seen
@@ -45,6 +46,7 @@ class _NetworkWalk:
     def __init__(self, data: Array, path: Path) -> None:
         self.data, self.path, self.at = data, path, 0
         self.arrays: dict[str, Array] = {}
+        self.names: set[str] = set()
         self.unread: list[LayerNote] = []
         self.integers = False
 
@@ -73,6 +75,8 @@ class _NetworkWalk:
         _, _, flags, width, _, _ = self.numbers("bbIiii")
         name = f"{above}/{self.text() or kind}".strip("/")
         name = name if kind not in ("RTLReversed", "TTBReversed", "XYTranspose") else f"{name}({kind})"
+        name = unique(name, self.names)
+        self.names.add(name)
         if kind in _PLUMBING:
             for _ in range(self.numbers("I")):
                 self.layer(name, depth + 1)

@@ -16,6 +16,7 @@ from rnnconvert.containers.reading import charging
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import MissingFileError, UnreadableError
 from rnnconvert.core.limits import SHARD_FILES
+from rnnconvert.core.names import add
 from rnnconvert.files.raw import map_bare
 
 _TYPES = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "bool": "u1", "uint8": "u1", "uint16": "<u2"}
@@ -51,9 +52,7 @@ def read(path: Path, manifest: Any) -> tuple[dict[str, Array], dict[str, str], l
         at = 0
         for entry in _list(path, group.get("weights"), "weights"):
             name, array, how, at = _entry(path, entry, data, at)
-            if name in arrays:
-                raise UnreadableError(path, f"it has two weights that are both called {name!r}")
-            arrays[name] = array
+            add(arrays, name, array, path)
             if how:
                 narrow[name] = how
         if at != data.size:

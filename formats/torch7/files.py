@@ -9,6 +9,7 @@ import numpy as np
 
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import NotALayerError, UsageError
+from rnnconvert.core.names import add, named
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
@@ -74,7 +75,7 @@ def read(path: Path, options: Options) -> Checkpoint:
         try:
             if module.name in OTHERS:
                 raise NotALayerError("a class whose equations are unknown")
-            layers[place] = _two(place, module, options) if module.name in TWO_WAYS else _single(place, module, options)
+            add(layers, place, _two(place, module, options) if module.name in TWO_WAYS else _single(place, module, options), path)
             evidence.append(f"{place or 'the file itself'}: {module.name}")
             options.facts(place, f"the {module.name}", _unknown(module, path))
             if any(module.fields.get(name) in values for name, values in KEPT_STATES.items()):
@@ -90,7 +91,8 @@ def read(path: Path, options: Options) -> Checkpoint:
         warnings.append(f"{turned} reverses the order of a sequence: a layer between two such modules reads from the end")
     layers = {place: layers[place].replace(calls=received) for place, received in calls(objects, layers).items()}
     order = [place for place, _ in everything if place in layers]
-    tensors = {place: entry for place, entry in everything if isinstance(entry, np.ndarray) and entry.size and _apart(place, layers)}
+    arrays = ((place, entry) for place, entry in everything if isinstance(entry, np.ndarray) and entry.size)
+    tensors = named(((place, array) for place, array in arrays if _apart(place, layers)), path)
     return Checkpoint(
         str(path),
         NAME,

@@ -11,7 +11,8 @@ from typing import Any
 
 from rnnconvert.batch import stores
 from rnnconvert.containers.asking import is_url
-from rnnconvert.core.errors import MissingFileError, UsageError
+from rnnconvert.containers.json_text import fields_of
+from rnnconvert.core.errors import MissingFileError, UnreadableError, UsageError
 from rnnconvert.core.remedies import Flag
 from rnnconvert.core.text_file import read_text
 from rnnconvert.files import detect
@@ -176,13 +177,13 @@ def _manifest(path: Path, folder: str, to: str, ending: str, settings: tuple[str
             continue
         try:
             result.append(_item(line.strip(), path.suffix == ".jsonl", folder, to, ending, settings))
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, UnreadableError) as error:
             result.append(Item(f"{path}:{number}", "", wrong=f"line {number} of {path}: {error}"))
     return result
 
 
 def _item(line: str, as_json: bool, folder: str, to: str, ending: str, settings: tuple[str, ...]) -> Item:
-    fields = json.loads(line) if as_json else {"source": line}
+    fields = json.loads(line, object_pairs_hook=fields_of("it")) if as_json else {"source": line}
     if not isinstance(fields, dict) or not isinstance(fields.get("source"), str) or not fields["source"]:
         raise ValueError('expected an object with a source, as in {"source": "model.pt"}')
     for key, value in fields.items():

@@ -17,9 +17,10 @@ from rnnconvert.containers import json_text
 from rnnconvert.containers.companions import companion
 from rnnconvert.containers.reading import charging, read_small
 from rnnconvert.containers.stored import Stored
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, identical
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import C_BRACES, C_BYTES, C_FILES
+from rnnconvert.core.names import add
 
 _COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)|//[^\n]*", re.S)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([\w.-]{1,200})"', re.M)
@@ -98,7 +99,7 @@ def read(path: Path) -> CSource:
             before = re.findall(r"\w+", text[max(0, match.start() - 80) : match.start()])
             kind = before[-1] if before else ""
             if sizes.strip():
-                source.arrays[name] = _numbers(header, name, inside)
+                _add(source.arrays, name, _numbers(header, name, inside), header)
             else:
                 source.words[name] = kind, [word.strip() for word in inside.split(",")]
         source.text += text
@@ -106,8 +107,17 @@ def read(path: Path) -> CSource:
 
 
 def arrays(source: CSource) -> dict[str, Array]:
-    """Return every array and vector of numbers, in the shape that its braces have."""
-    return {**dict(tables(source.text)), **source.arrays}
+    """Return every array and vector of numbers, in the shape that its braces have. Raises UnreadableError if two have one name."""
+    values: dict[str, Array] = {}
+    for name, array in tables(source.text):
+        _add(values, name, array, source.files[0])
+    return {**values, **source.arrays}
+
+
+def _add(values: dict[str, Array], name: str, array: Array, path: Path) -> None:
+    """Add an array. The same numbers may stand under one name again, as in the branches of an #if; others may not."""
+    if name not in values or not identical(values[name], array):
+        add(values, name, array, path)
 
 
 def stored(path: Path) -> Stored:

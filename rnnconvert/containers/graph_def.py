@@ -17,6 +17,7 @@ from rnnconvert.containers import wire
 from rnnconvert.containers.files import lowered, map_file
 from rnnconvert.containers.graph_def_node import GraphDefNode
 from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.names import named
 
 _RESOURCE = 20
 """DataType's DT_RESOURCE."""
@@ -105,10 +106,10 @@ def read_saved(path: Path) -> list[GraphDef]:
 
 
 def _graph(data: memoryview, path: Path) -> GraphDef:
-    nodes = {node.name: node for node in _nodes(data, path)}
+    nodes = named(((node.name, node) for node in _nodes(data, path)), path)
     if not nodes:
         raise UnreadableError(path, "its graph has no nodes")
-    return GraphDef(nodes, dict(_functions(data, path)))
+    return GraphDef(nodes, named(_functions(data, path), path))
 
 
 def _functions(data: memoryview, path: Path) -> Iterator[tuple[str, GraphDefFunction]]:

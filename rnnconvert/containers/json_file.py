@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from rnnconvert.containers.files import map_file, replacing
+from rnnconvert.containers.json_text import fields_of
 from rnnconvert.core.arrays import Array, Pieced
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import DOCUMENT_NESTING, JSON_AXES, JSON_BYTES, JSON_LISTS, JSON_TEXTS
-from rnnconvert.core.malformed import Fields
 from rnnconvert.core.names import checked_name
 
 _FEW = 1 << 14  # numbers written at once
@@ -45,18 +44,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         if count > most:
             raise UnreadableError(path, f"it is JSON with {count} {what}, and at most {most} are read")
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = Fields(pairs)
-        if len(result) < len(pairs):
-            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-            raise UnreadableError(path, f"it is JSON with two values for the key {twice!r} of one object")
-        return result
-
     def constant(word: str) -> Any:
         raise UnreadableError(path, f"it has the number {word}, which JSON does not have and a weight cannot be")
 
     try:
-        tree = json.loads(text.decode("utf-8-sig"), object_pairs_hook=unique, parse_constant=constant)
+        tree = json.loads(text.decode("utf-8-sig"), object_pairs_hook=fields_of(path), parse_constant=constant)
     except UnreadableError:
         raise
     except RecursionError:

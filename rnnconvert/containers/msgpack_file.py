@@ -20,7 +20,7 @@ from rnnconvert.core.arrays import BFLOAT16, Array, nbytes
 from rnnconvert.core.errors import UnreadableError, UsageError
 from rnnconvert.core.limits import NESTING
 from rnnconvert.core.malformed import malformed
-from rnnconvert.core.names import checked_name
+from rnnconvert.core.names import checked_name, named
 
 MAX_ARRAY = 2**31 - 1
 """The most bytes of one array that flax's own writer puts in one piece."""
@@ -55,12 +55,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     tree = reader.value()
     if not isinstance(tree, dict) or reader.at != data.size:
         raise UnreadableError(path, f"it is not a msgpack file with one dictionary: the first value ends at byte {reader.at}")
-    arrays: dict[str, Array] = {}
-    for name, value in _leaves(tree, path):
-        if name in arrays:
-            raise UnreadableError(path, f"two of its arrays have the path {name!r}")
-        arrays[name] = value
-    return Stored(arrays, FileMetadata(unreadable=reader.unreadable))
+    return Stored(named(_leaves(tree, path), path), FileMetadata(unreadable=reader.unreadable))
 
 
 def plain(path: str | os.PathLike[str]) -> tuple[Array, Any]:

@@ -16,6 +16,7 @@ from rnnconvert.containers.stored import FileMetadata, Stored
 from rnnconvert.containers.stored_zip import StoredZip
 from rnnconvert.containers.zips import Archive
 from rnnconvert.core.arrays import Array, Pieced, nbytes
+from rnnconvert.core.names import distinct
 
 _SUFFIX = ".npy"
 _MODELS = {"data.pkl", "config.json", "configuration.json", "constants.pkl"}
@@ -50,8 +51,7 @@ def read(path: str | os.PathLike[str]) -> Stored:
     archive = Archive(path)
     arrays: dict[str, Array] = {}
     unreadable: dict[str, str] = {}
-    for entry in archive:
-        name = entry.removesuffix(_SUFFIX)
+    for name, entry in distinct(archive, lambda entry: entry.removesuffix(_SUFFIX), path).items():
         if name == entry:
             if not entry.endswith("/"):
                 unreadable[name] = "it is not an array (.npy), and was left out"

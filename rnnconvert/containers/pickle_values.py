@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rnnconvert.core.names import first_twice
+
 
 @dataclass(frozen=True)
 class Global:
@@ -144,7 +146,11 @@ def _make_dict(*args: Any) -> dict[Any, Any]:
         if isinstance(arg, dict):
             return arg
         if isinstance(arg, list):
-            return {plain_key(pair[0]): pair[1] for pair in arg}
+            keys = [plain_key(pair[0]) for pair in arg]
+            twice = first_twice(keys)
+            if twice is not None:
+                raise ValueError(f"two things in it have the name {twice!r}")
+            return {key: pair[1] for key, pair in zip(keys, arg, strict=True)}
     return {}
 
 

@@ -12,10 +12,10 @@ from rnnconvert.containers.numpy_values import content, numpy_value
 from rnnconvert.containers.pickle_values import Foreign, Global, Key
 from rnnconvert.containers.reading import Reading, charging
 from rnnconvert.containers.stored import FileMetadata, Stored
-from rnnconvert.core.arrays import Array
+from rnnconvert.core.arrays import Array, identical
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import NESTING
-from rnnconvert.core.names import checked_name
+from rnnconvert.core.names import add, checked_name
 
 _STEPS = 100
 """What a value costs of the budget: about as many steps as reading a small array takes."""
@@ -68,16 +68,11 @@ def read(path: str | os.PathLike[str]) -> Stored:
             unreadable.setdefault(name, element)
         elif name in arrays:
             budget.work(element.nbytes, path)
-            if not _same(element, arrays[name]):
-                raise UnreadableError(path, f"two of its arrays are called {name!r}")
+            if not identical(element, arrays[name]):  # NumPy pickles two equal states of its random numbers
+                add(arrays, name, element, path)
         else:
             arrays[name] = element
     return Stored(arrays, FileMetadata(unreadable=unreadable, makers=makers))
-
-
-def _same(first: Array, other: Array) -> bool:
-    """Return whether two arrays are equal in every bit, as the two states are with which NumPy pickles random numbers."""
-    return (first.dtype, first.shape) == (other.dtype, other.shape) and first.tobytes() == other.tobytes()
 
 
 def _walk(of: tuple[object, Reading], value: Any, name: str, depth: int) -> Iterator[tuple[str, Array | str | Global]]:

@@ -24,6 +24,7 @@ from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import PICKLE_BYTES, PICKLE_NAME, PICKLE_STEPS, PICKLES
 from rnnconvert.core.malformed import MALFORMED
+from rnnconvert.core.names import add
 
 _PROTOCOL = 0x80
 """What a pickle of the protocols 2 to 5 begins with."""
@@ -289,7 +290,7 @@ class _Machine:
         if not isinstance(entries, dict) or len(items) % 2:
             self._fail(f"its pickle sets an entry of a {type(target).__name__}")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            entries[plain_key(key)] = value
+            add(entries, plain_key(key), value, self._path)
 
     # ---- names, and the calls that are not made
 

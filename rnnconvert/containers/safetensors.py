@@ -114,14 +114,8 @@ def _header_length(data: Array, path: object) -> int:
 
 
 def _json_object(text: bytes, path: object) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        result = dict(pairs)
-        if len(result) != len(pairs):
-            raise ValueError("a name appears twice")
-        return result
-
     try:
-        value = json_text.loads(text.decode("utf-8"), path, object_pairs_hook=unique)
+        value = json_text.loads(text.decode("utf-8"), path)
     except UnreadableError:
         raise
     except ValueError as error:

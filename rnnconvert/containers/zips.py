@@ -17,6 +17,7 @@ from rnnconvert.containers.window import Window
 from rnnconvert.core.arrays import Array
 from rnnconvert.core.errors import UnreadableError
 from rnnconvert.core.limits import INFLATION, UNPACKED_BYTES
+from rnnconvert.core.names import named
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 
@@ -42,11 +43,7 @@ class Archive:
                 path, f"it is not a complete zip archive ({error})", "The file is truncated or damaged; fetch it again."
             ) from None
         self._reading.work(8 * len(entries), path)
-        self._entries: dict[str, zipfile.ZipInfo] = {}
-        for entry in entries:
-            if entry.filename in self._entries:
-                raise UnreadableError(path, f"its zip archive has two entries named {entry.filename!r}")
-            self._entries[entry.filename] = entry
+        self._entries = named(((entry.filename, entry) for entry in entries), path)
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

@@ -62,6 +62,11 @@ def is_float(array: Array) -> bool:
     return str(array.dtype.newbyteorder("=")) in FLOATS
 
 
+def identical(first: Array, other: Array) -> bool:
+    """Return whether two arrays are of one type and shape and equal in every bit."""
+    return (first.dtype, first.shape) == (other.dtype, other.shape) and first.tobytes() == other.tobytes()
+
+
 @runtime_checkable
 class Pieced(Protocol):
     """An array that can be written out in order without being held in memory."""

@@ -32,6 +32,25 @@ def first_twice(names: Iterable[str]) -> str | None:
     return None
 
 
+def add(values: dict[str, T], name: str, value: T, path: object) -> None:
+    """Add a value of a file under its name. Raises UnreadableError if another has that name: neither replaces the other."""
+    if name in values:
+        raise UnreadableError(
+            path,
+            f"two things in it have the name {name!r}: which of them is meant is not known",
+            "Rename or remove one of the two in the file",
+        )
+    values[name] = value
+
+
+def named(pairs: Iterable[tuple[str, T]], path: object) -> dict[str, T]:
+    """Return the values of a file by their names. Raises UnreadableError if two have one name."""
+    values: dict[str, T] = {}
+    for name, value in pairs:
+        add(values, name, value, path)
+    return values
+
+
 def renamed(values: Mapping[str, T], new_name: Callable[[str], str], path: object) -> dict[str, T]:
     """Return the values of a file under other names. Raises UnreadableError if two would have one name: neither replaces the other."""
     return dict(zip(distinct(values, new_name, path), values.values(), strict=True))

@@ -21,6 +21,7 @@ from rnnconvert.core.arrays import Array, Pieced, is_float
 from rnnconvert.core.cells import RELU, TANH, Cell
 from rnnconvert.core.errors import NotALayerError, UnreadableError, UsageError
 from rnnconvert.core.limits import NAME_LENGTH
+from rnnconvert.core.names import add
 from rnnconvert.core.notes import UNREAD, LayerNote
 from rnnconvert.core.remedies import Setting
 from rnnconvert.core.weights import Layer, Recurrent
@@ -88,7 +89,7 @@ class ArrayFiles:
         layers: dict[str, Recurrent] = {}
         attributes = stored.metadata_as(FileMetadata).get("attributes", {})
         for group in groups:
-            layers[group.name] = self.layer(group, stored, options)
+            add(layers, group.name, self.layer(group, stored, options), path)
             stated = attributes_of(attributes, list(group.names.values()), whole_file=not group.name)
             options.facts(group.name, "its attributes", stated)
             warnings += [LayerNote(group.name, text) for text in _cautions(group.layout, layers[group.name])]

@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx
 
-from rnnconvert.core.errors import UnreadableError
+from rnnconvert.core.names import named
 from rnnconvert.formats.onnx.proto.file import DTYPES, OnnxFile
 from rnnconvert.graphs.program.operations import AttributeReference, Body, Declared, Operation, Program, StoredNumbers
 
@@ -84,11 +84,7 @@ class _ProgramReader:
         self.file = file
 
     def graph(self, graph: onnx.GraphProto, path: str) -> Body:
-        stored: dict[str, StoredNumbers] = {}
-        for tensor in graph.initializer:
-            if tensor.name in stored:
-                raise UnreadableError(self.file.path, f"two initializers of {path} have the name {tensor.name!r}")
-            stored[tensor.name] = self.stored(tensor)
+        stored = named(((tensor.name, self.stored(tensor)) for tensor in graph.initializer), f"{self.file.path}, {path}")
         declared = [_declared(value) for value in (*graph.input, *graph.value_info, *graph.output)]
         nodes = [self.operation(node, path) for node in graph.node]
         return Body(nodes, [value.name for value in graph.input], [value.name for value in graph.output], stored, declared)

@@ -1,10 +1,12 @@
 """Have one version of Keras write models with their outputs: run it with `python make.py` where that version is installed.
 
 VERSION.tar.xz holds what it wrote: `whole`, a functional model with several layers of each class, `plain`, whose layers have one shape and
-no names of their own, and `own`, a class's weights; all have trained for one step. answers.npz has what each model makes of `inputs` of
-its width, under the model's name, and what each recurrent layer makes of those of its own, under model/layer.
+no names of their own, and `own`, a class's weights; all have an optimizer that took one step of the size 0, so that their numbers stay
+short ones, which are packed well. answers.npz has what each model makes of `inputs` of its width, under the model's name, and what each
+recurrent layer makes of those of its own, under model/layer. NAME_zipped.keras is what 2.12 writes as the later ones.
 
-Keras 2 came with TensorFlow 2.6 to 2.15 of the same number (tensorflow-cpu==2.N.*, numpy<2); Keras 3 ran on PyTorch (KERAS_BACKEND=torch).
+Keras 2 came with TensorFlow 2.6 to 2.15 of the same number, on Python 3.9 (tensorflow-cpu==2.N.*, keras==2.N.*, numpy==1.23.5); Keras 3 ran
+on PyTorch 2.13 and Python 3.11 (KERAS_BACKEND=torch).
 """
 
 import os
@@ -89,17 +91,23 @@ with tempfile.TemporaryDirectory() as folder:
         model = build()
         model(inputs(3))
         draw = np.random.default_rng(number)
-        model.set_weights([draw.normal(size=array.shape) * 0.7 for array in model.get_weights()])
+        model.set_weights([np.round(draw.normal(size=array.shape) * 45) / 64 for array in model.get_weights()])
         model.compile("adam", "mse", run_eagerly=True)
-        model.fit(inputs(3), np.zeros(model(inputs(3)).shape), verbose=0)
         answers[name] = outputs(model, 3)
+        model.fit(inputs(3), answers[name], sample_weight=np.zeros(answers[name].shape[:-1]), verbose=0)
         for layer in recurrent(model):
             assert name + "/" + layer.name not in answers
             answers[name + "/" + layer.name] = outputs(layer, width(layer))
         path = f"{folder}/{name}"
         if name != "own":
-            model.save(path + ".h5")
             model.save(path + ".keras")
+            if keras.__version__.startswith("2.12."):
+                model.save(path + "_zipped.keras", save_format="keras_v3")
+            try:
+                model.save(path + ".h5")
+            except ValueError as error:  # Keras 3.0 to 3.2 give two datasets of a wrapper's layer one name
+                print(name, error)
+                Path(path + ".h5").unlink()
         model.save_weights(path + ".weights.h5")
     np.savez(f"{folder}/answers.npz", **answers)
     target = Path(sys.argv[1] if len(sys.argv) > 1 else HERE) / f"{'.'.join(keras.__version__.split('.')[:2])}.tar.xz"
