@@ -19,12 +19,13 @@ from rnnconvert.core.errors import NotEqualError, RnnConvertError, UnreadableErr
 from rnnconvert.models.verify import WholeModels
 
 Written = TypeVar("Written")
+Proof = TypeVar("Proof", WholeModels, None)
 
 
-def kept_if_equal(
-    target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], WholeModels]
-) -> tuple[Written, WholeModels]:
+def kept_if_equal(target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], Proof]) -> tuple[Written, Proof]:
     """Write a file, and those that belong to it, and put it in its place once it is proved.
+
+    prove  returns what the runs showed, or raises NotEqualError itself
 
     Raises NotEqualError where it gives something else, and what writing and running raise; nothing is written then.
     """
@@ -42,7 +43,7 @@ def kept_if_equal(
         except OSError as error:
             raise unwritable(target, error) from None
         proof = prove(path)
-        if not proof:
+        if proof is not None and proof.exit_code:
             raise NotEqualError(target, proof)
         before = old_data(target)
         files = sorted(Path(folder).iterdir(), key=lambda file: file.name == target.name)

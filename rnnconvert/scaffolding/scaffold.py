@@ -353,7 +353,7 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
     def write(file: Path) -> None:
         file.write_text(done.text, encoding="utf-8")
 
-    def prove(file: Path) -> Any:
+    def prove(file: Path) -> None:
         model, layers = target.model(file)
         report = load_into(
             model,
@@ -379,7 +379,6 @@ def _written_and_proved(done: Scaffolded, target: Target, giver: _Giver, verify:
         if done.weights:
             with replacing(Path(done.weights)) as part:
                 target.save(report.model, part, Path(done.weights).name)
-        return True
 
     if not done.output:
         from rnnconvert.containers.temporary import new_folder, room_for

@@ -41,6 +41,7 @@ from rnnconvert.formats.keras.walk import Walk
 from rnnconvert.formats.onnx.proto import write as onnx_write
 from rnnconvert.models.verified import kept_if_equal
 from rnnconvert.models.verify import ModelCalls, WholeModels, compared
+from rnnconvert.verification.beyond import beyond
 
 _TYPES = {
     "float32": onnx.TensorProto.FLOAT,
@@ -134,7 +135,7 @@ def _compared(source: Path, exported: Path) -> WholeModels:
     import keras
 
     proof = compared(str(exported), loaded.live, [], ModelCalls(upgrade_run.inputs(keras, loaded.live)))
-    return replace(proof, notes=(*loaded.notes, *proof.notes))
+    return replace(proof, notes=(*loaded.notes, *proof.notes), limits=tuple(beyond(exported, "onnxruntime-cpu")))
 
 
 def _overflowing(graph: onnx.GraphProto) -> Iterator[str]:
