@@ -19,10 +19,11 @@ from rnnconvert.core.errors import NotEqualError, RnnConvertError, UnreadableErr
 from rnnconvert.models.verify import WholeModels
 
 Written = TypeVar("Written")
-Proof = TypeVar("Proof", WholeModels, None)
 
 
-def kept_if_equal(target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], Proof]) -> tuple[Written, Proof]:
+def kept_if_equal(
+    target: Path, force: bool, write: Callable[[Path], Written], prove: Callable[[Path], WholeModels | None]
+) -> tuple[Written, WholeModels | None]:
     """Write a file, and those that belong to it, and put it in its place once it is proved.
 
     prove  returns what the runs showed, or raises NotEqualError itself
